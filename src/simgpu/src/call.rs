@@ -16,7 +16,7 @@ use crate::status::{Outcome, statuses};
 /// Whoever has one has the caller's promise that every pointer of the call is null or good for what the driver
 /// API does with it. That is what makes the methods that follow such pointers safe.
 #[derive(Debug)]
-pub struct Driver {
+pub struct DriverCall {
     address: fn(Symbol) -> *mut c_void,
 }
 
@@ -27,9 +27,9 @@ pub struct Driver {
 pub unsafe fn enter(
     symbol: Symbol,
     address: fn(Symbol) -> *mut c_void,
-    work: impl FnOnce(&Driver) -> Result<(), Status>,
+    work: impl FnOnce(&DriverCall) -> Result<(), Status>,
 ) -> Status {
-    let driver = Driver { address };
+    let driver = DriverCall { address };
     let done = catch_unwind(AssertUnwindSafe(|| driver.run(symbol, work)));
     done.unwrap_or(statuses::UNKNOWN)
 }
@@ -48,7 +48,7 @@ fn works_uninitialised(symbol: Symbol) -> bool {
     )
 }
 
-impl Driver {
+impl DriverCall {
     fn run(&self, symbol: Symbol, work: impl FnOnce(&Self) -> Outcome) -> Status {
         let simulation = simulation::get();
         let verdict = faults::before(symbol, simulation.map(|simulation| simulation.shared.faults()));
@@ -92,13 +92,13 @@ impl Driver {
 
     /// Writes a result if the caller wants it.
     pub(crate) fn offer<T: Copy>(&self, to: *mut T, value: T) {
-        // SAFETY: null, or the caller's for writing: the invariant of `Driver`.
+        // SAFETY: null, or the caller's for writing: the invariant of `DriverCall`.
         unsafe { arguments::write_out(to, value) };
     }
 
     /// Reads what the caller must give.
     pub(crate) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
-        // SAFETY: null, or the caller's for reading: the invariant of `Driver`.
+        // SAFETY: null, or the caller's for reading: the invariant of `DriverCall`.
         unsafe { arguments::read_in(from) }.ok_or(status::INVALID_VALUE)
     }
 
@@ -123,7 +123,7 @@ impl Driver {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: not null, so a text that ends in zero: the invariant of `Driver`.
+        // SAFETY: not null, so a text that ends in zero: the invariant of `DriverCall`.
         Ok(unsafe { CStr::from_ptr(from) })
     }
 
@@ -132,7 +132,7 @@ impl Driver {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: not null, so that many bytes of the caller: the invariant of `Driver`.
+        // SAFETY: not null, so that many bytes of the caller: the invariant of `DriverCall`.
         Ok(unsafe { core::slice::from_raw_parts(from.cast(), length) })
     }
 
@@ -143,7 +143,7 @@ impl Driver {
         }
         let text = text.as_bytes();
         let length = text.len().min(room - 1);
-        // SAFETY: the caller's `room` bytes, of which at most all are written: the invariant of `Driver`.
+        // SAFETY: the caller's `room` bytes, of which at most all are written: the invariant of `DriverCall`.
         unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), length) };
         self.write(to.wrapping_add(length), 0)
     }

@@ -26,7 +26,7 @@ macro_rules! export_rows {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
             // SAFETY: the caller's pointers are passed on with the caller's own promise about them.
-            unsafe { $crate::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
+            unsafe { $crate::call::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
         }
     )* };
 }

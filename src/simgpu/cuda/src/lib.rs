@@ -15,5 +15,5 @@ gpuslice_driver::for_each_cuda! { [simgpu::export_cuda] }
 /// A function that no header declares, as a newer driver has some.
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchUnheardOf() -> Status {
-    simgpu::odd::unheard_of()
+    simgpu::undocumented::unheard_of()
 }

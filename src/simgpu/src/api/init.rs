@@ -6,14 +6,14 @@ use gpuslice_driver::types::*;
 
 use super::Init;
 use super::symbol_lookup::{self, Found};
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::config;
 use crate::hardware::attributes;
 use crate::hardware::texts;
-use crate::odd;
 use crate::os::messages;
 use crate::process::simulation;
 use crate::status::{Outcome, statuses};
+use crate::undocumented;
 
 /// What `cuGetProcAddress_v2` tells besides its status.
 mod found {
@@ -27,7 +27,7 @@ const RUNTIME_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.t
 /// Set once this process was told why the CUDA runtime stops: it asks again at each call.
 static RUNTIME_IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-impl Driver {
+impl DriverCall {
     fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<Found, Status> {
         let own = u32::try_from(config::version()).unwrap_or(0);
         match symbol_lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
@@ -41,7 +41,7 @@ impl Driver {
     }
 }
 
-impl Init for Driver {
+impl Init for DriverCall {
     fn cuInit(&self, flags: c_uint) -> Outcome {
         if flags != 0 {
             return Err(status::INVALID_VALUE);
@@ -60,7 +60,7 @@ impl Init for Driver {
     ) -> Outcome {
         let wanted = self.read(p_export_table_id.cast::<[u8; 16]>())?;
         if wanted == RUNTIME_TABLE
-            && let Some(table) = odd::private_table()
+            && let Some(table) = undocumented::private_table()
         {
             return self.write(pp_export_table, table);
         }
@@ -82,7 +82,7 @@ impl Init for Driver {
         flags: u64,
     ) -> Outcome {
         let found = self.find(symbol, cuda_version, flags)?;
-        if let Some(address) = odd::address(self.text(symbol)?.to_bytes(), flags) {
+        if let Some(address) = undocumented::address(self.text(symbol)?.to_bytes(), flags) {
             return self.write(pfn, address);
         }
         match found {
@@ -100,7 +100,7 @@ impl Init for Driver {
         symbol_status: *mut CUdriverProcAddressQueryResult,
     ) -> Outcome {
         let wanted = self.find(symbol, cuda_version, flags)?;
-        let (address, found) = match (odd::address(self.text(symbol)?.to_bytes(), flags), wanted) {
+        let (address, found) = match (undocumented::address(self.text(symbol)?.to_bytes(), flags), wanted) {
             (Some(address), _) => (address, found::YES),
             (None, Found::Symbol(symbol)) => (self.address_of(symbol), found::YES),
             (None, Found::TooOld) => (core::ptr::null_mut(), found::TOO_OLD),
@@ -238,10 +238,10 @@ impl Init for Driver {
     }
 
     fn cuProfilerStart(&self) -> Outcome {
-        self.simulation()?.local().current().map(|_| ())
+        self.simulation()?.objects().current().map(|_| ())
     }
 
     fn cuProfilerStop(&self) -> Outcome {
-        self.simulation()?.local().current().map(|_| ())
+        self.simulation()?.objects().current().map(|_| ())
     }
 }

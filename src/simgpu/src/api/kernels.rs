@@ -2,14 +2,14 @@
 
 use gpuslice_driver::types::*;
 
-use super::submit::{On, Wait};
-use crate::call::Driver;
+use super::submit::{StreamArgument, Wait};
+use crate::call::DriverCall;
 use crate::hardware::attributes;
 use crate::model::clusters::{self, Clusters};
 use crate::model::code::Function;
 use crate::model::graphs::{Launch, Op};
 use crate::model::objects::handle;
-use crate::process::host_queue::Duty;
+use crate::process::host_queue::HostTask;
 use crate::status::{Outcome, statuses};
 
 /// Shape of a launch: grid, block, shared memory.
@@ -44,7 +44,7 @@ fn check((grid, block, shared): &Extent) -> Outcome {
     if zero || large || *shared > attributes::SHARED_OPT_IN { Err(status::INVALID_VALUE) } else { Ok(()) }
 }
 
-impl Driver {
+impl DriverCall {
     /// A launch of a function or kernel, checked.
     pub(super) fn launch(
         &self,
@@ -58,8 +58,8 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let function = self.ready(handle(function))?;
-        let local = self.simulation()?.local();
-        let &Function { ns, meets, settings, .. } = local.code.functions.get(function)?;
+        let objects = self.simulation()?.objects();
+        let &Function { ns, meets, settings, .. } = objects.code.functions.get(function)?;
         settings.clusters.of_launch(None, extent.0)?;
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
         Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
@@ -68,14 +68,14 @@ impl Driver {
     /// The function that a handle means, whose code is on the device then. No lock may be held.
     pub(super) fn ready(&self, function: u64) -> Result<u64, Status> {
         let simulation = self.simulation()?;
-        simulation.make_way_for_code(|local| local.context_awaiting_code_of(function));
-        simulation.local().launchable(simulation, function)
+        simulation.make_way_for_code(|objects| objects.context_awaiting_code_of(function));
+        simulation.objects().launchable(simulation, function)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the interface's own")]
     pub(super) fn launch_on(
         &self,
-        on: On,
+        on: StreamArgument,
         function: CUfunction,
         extent: Extent,
         params: *mut *mut c_void,
@@ -85,9 +85,9 @@ impl Driver {
         let simulation = self.simulation()?;
         let (stream, _) = self.stream(on)?;
         {
-            let local = simulation.local();
-            let context = local.streams.streams.get(stream)?.context;
-            if local.code.functions.get(launch.function)?.context != context {
+            let objects = simulation.objects();
+            let context = objects.streams.streams.get(stream)?.context;
+            if objects.code.functions.get(launch.function)?.context != context {
                 return Err(statuses::INVALID_HANDLE);
             }
         }
@@ -107,15 +107,15 @@ impl Driver {
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
         let chosen = self.chosen_cluster(&config)?;
         self.clusters(function)?.of_launch(chosen, grid)?;
-        let on = On(handle(config.hStream), per_thread);
+        let on = StreamArgument(handle(config.hStream), per_thread);
         self.launch_on(on, function, (grid, block, config.sharedMemBytes), params, extra)
     }
 
     /// A function's cluster attributes.
     fn clusters(&self, function: CUfunction) -> Result<Clusters, Status> {
         let function = self.ready(handle(function))?;
-        let local = self.simulation()?.local();
-        local.code.functions.get(function).map(|function| function.settings.clusters)
+        let objects = self.simulation()?.objects();
+        objects.code.functions.get(function).map(|function| function.settings.clusters)
     }
 
     /// The cluster that a launch's attributes choose.
@@ -170,13 +170,13 @@ impl Driver {
         stream: CUstream,
     ) -> Outcome {
         let (block, shared) = {
-            let local = self.simulation()?.local();
-            local.code.functions.get(handle(function)).map(|function| (function.block, function.shared))?
+            let objects = self.simulation()?.objects();
+            objects.code.functions.get(handle(function)).map(|function| (function.block, function.shared))?
         };
         let size = |value: c_int| u32::try_from(value).map_err(|_| status::INVALID_VALUE);
         let grid = [size(width)?, size(height)?, 1];
         let none = core::ptr::null_mut();
-        self.launch_on(On::legacy(stream), function, (grid, block, shared), none, none)
+        self.launch_on(StreamArgument::legacy(stream), function, (grid, block, shared), none, none)
     }
 
     /// A launch over several devices: one on each, with nothing to keep them in step.
@@ -187,7 +187,7 @@ impl Driver {
             let block = [one.blockDimX, one.blockDimY, one.blockDimZ];
             let extent = (grid, block, one.sharedMemBytes);
             self.launch_on(
-                On::legacy(one.hStream),
+                StreamArgument::legacy(one.hStream),
                 one.function,
                 extent,
                 one.kernelParams,
@@ -197,7 +197,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn host_function(&self, on: On, function: CUhostFn, data: *mut c_void) -> Outcome {
+    pub(super) fn host_function(&self, on: StreamArgument, function: CUhostFn, data: *mut c_void) -> Outcome {
         if function.is_none() {
             return Err(status::INVALID_VALUE);
         }
@@ -206,7 +206,7 @@ impl Driver {
 
     pub(super) fn callback(
         &self,
-        on: On,
+        on: StreamArgument,
         callback: CUstreamCallback,
         data: *mut c_void,
         flags: c_uint,
@@ -217,11 +217,16 @@ impl Driver {
         let simulation = self.simulation()?;
         let (stream, place) = self.stream(on)?;
         let context = {
-            let mut local = simulation.local();
-            local.refuse_capturing(stream)?;
-            local.streams.streams.get(stream)?.context
+            let mut objects = simulation.objects();
+            objects.refuse_capturing(stream)?;
+            objects.streams.streams.get(stream)?.context
         };
-        self.put_duty(simulation, context, place, Duty::Callback(callback, on.0, data.expose_provenance()))
+        self.queue_host_task(
+            simulation,
+            context,
+            place,
+            HostTask::Callback(callback, on.0, data.expose_provenance()),
+        )
     }
 
     /// How many blocks of a size one multiprocessor holds at a time.
@@ -254,6 +259,6 @@ impl Driver {
     }
 
     pub(super) fn set_parameter(&self, function: CUfunction) -> Outcome {
-        self.simulation()?.local().code.functions.get(handle(function)).map(|_| ())
+        self.simulation()?.objects().code.functions.get(handle(function)).map(|_| ())
     }
 }

@@ -20,7 +20,7 @@ mod contexts;
 mod copies;
 mod external;
 mod graphs;
-mod greens;
+mod green_contexts;
 mod images;
 mod init;
 mod instances;
@@ -35,7 +35,7 @@ mod shapes;
 mod streams;
 mod submit;
 mod symbol_lookup;
-mod vmm;
+mod virtual_memory;
 
 use gpuslice_driver::types::*;
 

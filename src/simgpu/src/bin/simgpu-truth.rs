@@ -71,7 +71,7 @@ fn run() -> Result<(), String> {
     match wish {
         Wish::Report | Wish::Path => println!("{}", report(&mut state)),
         Wish::Reset => {
-            state.purge(None);
+            state.reap_dead(None);
             if state.inhabited() {
                 return Err(faulty + "processes live");
             }

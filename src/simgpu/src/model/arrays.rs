@@ -110,14 +110,14 @@ impl Shape {
 
 /// Where the bytes of an array are, and how they follow each other.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Level {
+pub(crate) struct MipLevel {
     pub(crate) start: u64,
     pub(crate) row: u64,
     pub(crate) rows: u64,
     pub(crate) slices: u64,
 }
 
-impl Level {
+impl MipLevel {
     /// Where a part of a row is; none where it is not inside.
     pub(crate) fn place(&self, x: u64, y: u64, z: u64, width: u64) -> Option<u64> {
         // A one-dimensional copy may run over rows.
@@ -134,7 +134,7 @@ pub(crate) struct Array {
     pub(crate) context: u64,
     pub(crate) device: usize,
     pub(crate) shape: Shape,
-    pub(crate) level: Level,
+    pub(crate) level: MipLevel,
     /// What it was charged; 0 for a level, whose mipmapped array was.
     pub(crate) charged: u64,
     /// Whose bytes it has.
@@ -176,7 +176,7 @@ impl Arrays {
         self.mipmaps.get(handle)
     }
 
-    pub(crate) fn level(&self, handle: u64) -> Result<Level, Status> {
+    pub(crate) fn level(&self, handle: u64) -> Result<MipLevel, Status> {
         self.arrays.get(handle).map(|array| array.level)
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::regions::Origin;
 use crate::hardware::allocation_sizes::{ALIGNMENT, LARGEST_SLOT, PAGE, slot};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 
 /// The slot for a size that can share a block; 0 for one that cannot. Managed memory comes in pages of the host's.
 pub(crate) fn slot_of(size: u64, origin: Origin) -> u64 {
@@ -20,7 +20,7 @@ pub(crate) type Family = (u64, bool, bool, u64);
 pub(crate) struct Block {
     pub(crate) family: Family,
     pub(crate) device: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MemoryKind,
     /// Where its bytes are.
     pub(crate) backing: u64,
     /// Offsets from here on were never used.

@@ -1,6 +1,6 @@
 //! Graph pools, and what executables hold of them.
 
-use super::streams::Place;
+use super::streams::StreamPlace;
 use crate::engine::Ticket;
 
 /// The graph pool of a device.
@@ -22,7 +22,7 @@ pub(crate) struct Hold {
     /// Whether memory is mapped for it.
     pub(crate) mapped: bool,
     /// Its newest launch, and the ticket once there is one: it needs everything until that is done.
-    pub(crate) flight: Option<(Place, Option<Ticket>)>,
+    pub(crate) flight: Option<(StreamPlace, Option<Ticket>)>,
     /// Whether the executable was destroyed.
     pub(crate) ended: bool,
 }

@@ -5,7 +5,7 @@ pub(crate) const HOST: i32 = -1;
 
 /// Where an allocation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Residence {
     Nowhere,
     Device,
     Host,
@@ -14,7 +14,7 @@ pub(crate) enum Place {
 /// What is known of an allocation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Managed {
-    pub(crate) place: Place,
+    pub(crate) place: Residence,
     /// Bytes that it takes of its device.
     pub(crate) bytes: u64,
     /// Bytes that it takes of the host.
@@ -29,7 +29,7 @@ pub(crate) struct Managed {
 impl Managed {
     /// An allocation of so many bytes that takes so many of the device, and has taken them already or not.
     pub(crate) fn new(size: u64, bytes: u64, on_device: bool) -> Self {
-        let place = if on_device { Place::Device } else { Place::Nowhere };
+        let place = if on_device { Residence::Device } else { Residence::Nowhere };
         Self { place, bytes, size, prefers: None, read_mostly: false, last: None }
     }
 }

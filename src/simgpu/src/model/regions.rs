@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 
 /// How a region came to be, which says how it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +50,11 @@ pub(crate) struct Region {
 
 impl Region {
     /// As what it was charged, where it is charged by itself.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<MemoryKind> {
         match self.origin {
-            Origin::Linear | Origin::Low => Some(Kind::Linear),
-            Origin::Managed => Some(Kind::Managed),
-            Origin::Variable => Some(Kind::Module),
+            Origin::Linear | Origin::Low => Some(MemoryKind::Linear),
+            Origin::Managed => Some(MemoryKind::Managed),
+            Origin::Variable => Some(MemoryKind::Module),
             Origin::Pool(_)
             | Origin::Mapped(_)
             | Origin::Graph

@@ -12,7 +12,7 @@ pub(crate) struct Stream {
     /// The context it lives in.
     pub(crate) context: u64,
     /// Where it is.
-    pub(crate) place: Place,
+    pub(crate) place: StreamPlace,
     /// Flags it was made with.
     pub(crate) flags: u32,
     /// Priority it was made with.
@@ -37,7 +37,7 @@ pub(crate) const INTERPROCESS: u32 = 4;
 
 /// A stream as the time of its device knows it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct StreamPlace {
     pub(crate) device: usize,
     pub(crate) id: StreamId,
 }

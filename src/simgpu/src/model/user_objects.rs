@@ -15,9 +15,9 @@ pub(crate) struct UserObject {
 /// An object whose last use is gone: to be ended without any lock held.
 #[must_use]
 #[derive(Debug, Default)]
-pub(crate) struct Ended(pub(crate) Vec<UserObject>);
+pub(crate) struct EndedObjects(pub(crate) Vec<UserObject>);
 
-impl Ended {
+impl EndedObjects {
     /// Calls the program's functions.
     pub(crate) fn call(self) {
         for object in self.0 {

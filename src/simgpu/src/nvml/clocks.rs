@@ -5,7 +5,7 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome, Subject};
+use super::entry::{NvmlCall, Outcome, Subject};
 use super::layouts::{Temperature, version};
 use super::{Tuning, statuses};
 
@@ -26,7 +26,7 @@ fn entry(list: [u32; 4], number: u32) -> Result<u32, Status> {
     list.get(number).copied().ok_or(statuses::INVALID_ARGUMENT)
 }
 
-impl Management {
+impl NvmlCall {
     fn clock(&self, device: nvmlDevice_t, kind: c_uint, to: *mut c_uint) -> Outcome {
         self.tell(device, to, entry(CLOCKS, kind)?)
     }
@@ -46,7 +46,7 @@ impl Management {
     }
 }
 
-impl Tuning for Management {
+impl Tuning for NvmlCall {
     fn nvmlDeviceGetClockInfo(&self, device: nvmlDevice_t, kind: c_uint, clock: *mut c_uint) -> Outcome {
         self.clock(device, kind, clock)
     }

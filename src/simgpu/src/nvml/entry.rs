@@ -24,7 +24,7 @@ pub(super) type Outcome = Result<(), Status>;
 /// Whoever has one has the caller's promise that every pointer of the call is null or good for what NVML does
 /// with it. That is what makes the methods that follow such pointers safe.
 #[derive(Debug)]
-pub struct Management {
+pub struct NvmlCall {
     library: Option<&'static Library>,
 }
 
@@ -32,12 +32,12 @@ pub struct Management {
 ///
 /// # Safety
 /// Every pointer that `work` has from the caller is null or good for what NVML does with it.
-pub unsafe fn enter(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
+pub unsafe fn enter(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
     let done = catch_unwind(AssertUnwindSafe(|| run(symbol, work)));
     done.unwrap_or(statuses::UNKNOWN)
 }
 
-fn run(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
+fn run(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
     // Opened before the faults are asked, so that those of the state file reach the first call too.
     let opened = if starts(symbol) { library::open().map(Some) } else { Ok(library::current()) };
     let found = opened.as_ref().ok().copied().flatten();
@@ -48,7 +48,7 @@ fn run(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
         (None, Ok(None)) if !works_uninitialised(symbol) => Err(statuses::UNINITIALIZED),
         (None, Ok(library)) => {
             library.into_iter().for_each(|library| library.pass_through_manager(symbol));
-            work(&Management { library })
+            work(&NvmlCall { library })
         }
     };
     if verdict.last {
@@ -118,7 +118,7 @@ impl Subject {
     }
 }
 
-impl Management {
+impl NvmlCall {
     /// For tests: a call of a library that is not this process's own.
     #[cfg(test)]
     pub(super) fn of(library: &'static Library) -> Self {
@@ -132,7 +132,7 @@ impl Management {
     /// The shared state, with everything of dead processes taken back.
     pub(super) fn truth(&self) -> Result<Locked<'static>, Status> {
         let mut state = self.library()?.shared.lock();
-        state.purge(None);
+        state.reap_dead(None);
         Ok(state)
     }
 
@@ -181,14 +181,14 @@ impl Management {
         if to.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // SAFETY: the caller's for writing: the invariant of `Management`.
+        // SAFETY: the caller's for writing: the invariant of `NvmlCall`.
         unsafe { arguments::write_out(to, value) };
         Ok(())
     }
 
     /// Reads what the caller must give.
     pub(super) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
-        // SAFETY: null, or the caller's for reading: the invariant of `Management`.
+        // SAFETY: null, or the caller's for reading: the invariant of `NvmlCall`.
         unsafe { arguments::read_in(from) }.ok_or(statuses::INVALID_ARGUMENT)
     }
 
@@ -235,7 +235,7 @@ impl Management {
         if from.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so a text that ends in zero: the invariant of `Management`.
+        // SAFETY: not null, so a text that ends in zero: the invariant of `NvmlCall`.
         let text = unsafe { CStr::from_ptr(from) };
         text.to_str().map_err(|_| statuses::NOT_FOUND)
     }

@@ -3,7 +3,7 @@
 use gpuslice_driver::types::{nvmlDevice_t, nvmlEventSet_t};
 use parking_lot::Mutex;
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::statuses;
 use crate::os::clock;
 
@@ -17,7 +17,7 @@ fn exists(set: nvmlEventSet_t) -> Outcome {
     if SETS.lock().contains(&set.addr()) { Ok(()) } else { Err(statuses::INVALID_ARGUMENT) }
 }
 
-impl Management {
+impl NvmlCall {
     pub(super) fn new_event_set(&self, to: *mut nvmlEventSet_t) -> Outcome {
         let mut sets = SETS.lock();
         // Unlike every handle of a set that exists, and aligned as an address would be.

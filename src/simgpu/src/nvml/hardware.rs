@@ -2,7 +2,7 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome, Subject};
+use super::entry::{NvmlCall, Outcome, Subject};
 use super::identity::{driver_version, nvml_version};
 use super::{Hardware, events};
 use crate::config;
@@ -21,7 +21,7 @@ const BRAND: u32 = 14;
 const PCI_EXPRESS: u32 = 2;
 const HOPPER: u32 = 9;
 
-impl Hardware for Management {
+impl Hardware for NvmlCall {
     fn nvmlSystemGetDriverVersion(&self, version: *mut c_char, length: c_uint) -> Outcome {
         self.write_text(version, length, &driver_version(config::version()))
     }

@@ -4,7 +4,7 @@ use core::ffi::c_char;
 
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlPciInfo_t};
 
-use super::entry::{Management, Outcome, Subject};
+use super::entry::{NvmlCall, Outcome, Subject};
 use super::layouts::{PciInfoExt, PciInfoV1, PciInfoV2, Uuid, version};
 use super::processes::instance_ids;
 use super::statuses;
@@ -59,7 +59,7 @@ pub(super) fn place(text: &str) -> Option<(u32, u32, u32)> {
     (number(function)? == 0).then_some((domain, bus, device))
 }
 
-impl Management {
+impl NvmlCall {
     pub(super) fn handle_by_index(&self, index: u32, to: *mut nvmlDevice_t) -> Outcome {
         let gpus = self.truth()?.settings.gpus();
         let gpu = usize::try_from(index).ok().filter(|gpu| *gpu < gpus);

@@ -105,7 +105,7 @@ impl Library {
         let shared =
             Shared::open(&path, &wanted).map_err(|error| failed(&format!("{}: {error}", path.display())))?;
         let mut state = shared.lock();
-        state.purge(None);
+        state.reap_dead(None);
         // Who only watches changes nothing, unless its environment describes another machine and nobody uses
         // this one.
         if asked.get() && !state.inhabited() && state.settings != wanted {
@@ -120,7 +120,7 @@ impl Library {
     /// Lets the time pass that a call spends in the resource manager, while nobody else of the machine can.
     pub(super) fn pass_through_manager(&self, symbol: Symbol) {
         if let Some(duration) = self.view.turn_ns(symbol, is_in_use()) {
-            let _turn = self.shared.turn();
+            let _turn = self.shared.lock_manager();
             std::thread::sleep(Duration::from_nanos(duration));
         }
     }

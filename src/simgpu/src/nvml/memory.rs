@@ -5,12 +5,12 @@
 
 use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t};
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::layouts::{Bar1Memory, version};
 use super::statuses;
 use crate::os::clock;
 
-impl Management {
+impl NvmlCall {
     fn figures(&self, device: nvmlDevice_t) -> Result<nvmlMemory_t, u32> {
         let (state, subject) = self.on(device)?;
         let devices = || subject.devices(&state.settings);

@@ -28,7 +28,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Management, enter};
+pub use entry::{NvmlCall, enter};
 pub use private::private_table;
 pub use statuses::text as error_text;
 
@@ -66,4 +66,4 @@ gpuslice_driver::rows_nvml_tuning! { {rows_end} [tuning_functions] }
 macro_rules! vgpu_functions { ($($rows:tt)*) => { functions! { VirtualGpus; $($rows)* } }; }
 gpuslice_driver::rows_nvml_vgpu! { {rows_end} [vgpu_functions] }
 
-impl VirtualGpus for Management {}
+impl VirtualGpus for NvmlCall {}

@@ -7,7 +7,7 @@ use core::ffi::c_void;
 
 use gpuslice_driver::types::Status;
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::statuses;
 
 /// Enough for every caller known: they call entries up to the six hundreds.
@@ -31,7 +31,7 @@ static TABLE: PrivateTable =
 ///
 /// # Errors
 /// `NVML_ERROR_INVALID_ARGUMENT` for a null pointer.
-pub fn private_table(nvml: &Management, table: *mut *const c_void, id: *const c_void) -> Outcome {
+pub fn private_table(nvml: &NvmlCall, table: *mut *const c_void, id: *const c_void) -> Outcome {
     if id.is_null() {
         return Err(statuses::INVALID_ARGUMENT);
     }

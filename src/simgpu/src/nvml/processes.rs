@@ -6,7 +6,7 @@ use std::fs;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
 use super::attribution::{Share, process_of, shares};
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::layouts::{
     NO_INSTANCE, ProcessDetail, ProcessDetailList, ProcessInfo, ProcessInfoV1, ProcessUse, ProcessUseList,
     version,
@@ -43,7 +43,7 @@ impl From<ProcessDetail> for ProcessInfoV1 {
     }
 }
 
-impl Management {
+impl NvmlCall {
     /// Processes that have a context or memory on a device, in the order in which they joined.
     fn running(&self, device: nvmlDevice_t) -> Result<Vec<ProcessDetail>, u32> {
         let (state, subject) = self.on(device)?;

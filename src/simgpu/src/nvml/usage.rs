@@ -2,13 +2,13 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::layouts::{Domain, Domains, ProcessInfo, ProcessInfoV1, Sample};
 use super::{Usage, library, statuses};
 use crate::engine::{DEVICE_SAMPLES, DeviceSample};
 use crate::os::clock;
 
-impl Management {
+impl NvmlCall {
     fn init(&self) -> Outcome {
         library::use_once_more();
         Ok(())
@@ -41,7 +41,7 @@ impl Management {
     }
 }
 
-impl Usage for Management {
+impl Usage for NvmlCall {
     fn nvmlInit(&self) -> Outcome {
         self.init()
     }

@@ -20,12 +20,12 @@ pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<
 }
 
 /// A thread whose life will be the process's.
-pub(crate) struct Life {
+pub(crate) struct LifeThread {
     give: mpsc::Sender<&'static RobustMutex>,
     told: mpsc::Receiver<bool>,
 }
 
-impl Life {
+impl LifeThread {
     /// Starts it. Not under a lock of the shared file: starting a thread goes through the loader, where a preloaded
     /// library may stand still.
     pub(crate) fn start() -> Option<Self> {

@@ -2,14 +2,14 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes;
-use crate::model::arrays::{Array, GRANULE, Level, Mipmap, Shape};
-use crate::state::layout::Kind;
+use crate::model::arrays::{Array, GRANULE, MipLevel, Mipmap, Shape};
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-impl Local {
+impl ProcessObjects {
     /// Takes memory and bytes for something of a shape.
     fn back(
         &self,
@@ -24,11 +24,11 @@ impl Local {
         let taken =
             || if simulation.settings.has_blocks() { allocation_sizes::whole(bytes) } else { Some(bytes) };
         let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
-        simulation.allocate(device, Kind::Array, charged)?;
+        simulation.allocate(device, MemoryKind::Array, charged)?;
         match simulation.arena.take(bytes, GRANULE) {
             Some(start) => Ok((start, bytes, charged)),
             None => {
-                simulation.release(device, Kind::Array, charged);
+                simulation.release(device, MemoryKind::Array, charged);
                 Err(status::OUT_OF_MEMORY)
             }
         }
@@ -40,7 +40,7 @@ impl Local {
         let (context, device) = self.current().map(|(handle, context)| (handle, context.device))?;
         let (row, rows, slices) = shape.rows(0).ok_or(status::INVALID_VALUE)?;
         let (start, bytes, charged) = self.back(simulation, &shape, 1, true)?;
-        let level = Level { start, row, rows, slices };
+        let level = MipLevel { start, row, rows, slices };
         Ok(self.arrays.arrays.add(Array { context, device, shape, level, charged, parent: None, bytes }))
     }
 
@@ -91,7 +91,7 @@ impl Local {
         let (row, rows, slices) = mipmap.shape.rows(level).ok_or(status::INVALID_VALUE)?;
         let start = mipmap.start + mipmap.shape.size(level).unwrap_or(0);
         let shape = mipmap.shape.level(level);
-        let level_of = Level { start, row, rows, slices };
+        let level_of = MipLevel { start, row, rows, slices };
         let (context, device) = (mipmap.context, mipmap.device);
         let array =
             Array { context, device, shape, level: level_of, charged: 0, parent: Some(handle), bytes: 0 };
@@ -108,7 +108,7 @@ impl Local {
         let array = self.arrays.arrays.remove(handle)?;
         self.unmap_array(simulation, handle);
         simulation.arena.give(array.level.start, array.bytes);
-        simulation.release(array.device, Kind::Array, array.charged);
+        simulation.release(array.device, MemoryKind::Array, array.charged);
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl Local {
         }
         self.unmap_array(simulation, handle);
         simulation.arena.give(mipmap.start, mipmap.bytes);
-        simulation.release(mipmap.device, Kind::Array, mipmap.charged);
+        simulation.release(mipmap.device, MemoryKind::Array, mipmap.charged);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::BLOCK;
 use crate::model::blocks::{Block, Blocks, Family, Slot};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 
 impl Blocks {
     /// Takes a slot, on the device or not yet.
@@ -47,7 +47,7 @@ impl Blocks {
             arena.give(backing, BLOCK);
             return Err(status::OUT_OF_MEMORY);
         };
-        let kind = if is_managed { Kind::Managed } else { Kind::Linear };
+        let kind = if is_managed { MemoryKind::Managed } else { MemoryKind::Linear };
         let freed = BTreeSet::new();
         let block = Block { family, device, kind, backing, fresh: 0, freed, live: 0, resident: 0 };
         self.all.insert(start, block);

@@ -7,17 +7,17 @@ use std::os::fd::OwnedFd;
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::PAGE;
 use crate::model::borrowed::Opened;
 use crate::model::pools::BLOCK;
 use crate::model::regions::{Origin, Region};
 use crate::model::tickets::{Label, Purpose, Ticket};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-impl Local {
+impl ProcessObjects {
     /// The ticket by which another process can open ordinary memory.
     pub(crate) fn ticket(
         &mut self,
@@ -27,9 +27,9 @@ impl Local {
     ) -> Result<[u8; 64], Status> {
         let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         let (kind, bytes) = match (region.origin, purpose) {
-            (Origin::Linear, Purpose::Ipc) => (Kind::Linear, region.charged),
+            (Origin::Linear, Purpose::Ipc) => (MemoryKind::Linear, region.charged),
             (Origin::Pool(pool), Purpose::PoolPointer) if self.pools.get(pool)?.handle_types != 0 => {
-                (Kind::Pool, region.size.next_multiple_of(BLOCK))
+                (MemoryKind::Pool, region.size.next_multiple_of(BLOCK))
             }
             _ => return Err(status::INVALID_VALUE),
         };

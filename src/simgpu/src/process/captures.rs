@@ -2,7 +2,7 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::thread_state;
 use crate::model::captures::{Capture, Membership, mode};
 use crate::model::graphs::{Graph, Op};
@@ -10,7 +10,7 @@ use crate::model::streams::{NON_BLOCKING, Stream};
 use crate::os::threads;
 use crate::status::{Outcome, statuses};
 
-impl Local {
+impl ProcessObjects {
     /// The capture that a stream takes part in.
     pub(crate) fn capture_of(&self, stream: u64) -> Result<Option<(u64, &Capture)>, Status> {
         let Some(membership) = &self.streams.streams.get(stream)?.capture else { return Ok(None) };
@@ -22,8 +22,8 @@ impl Local {
         if self.captures.is_empty() {
             return Ok(());
         }
-        let (own, local) = (threads::number(), thread_state::capture_mode());
-        let forbidden = |capture: &Capture| match local {
+        let (own, own_mode) = (threads::number(), thread_state::capture_mode());
+        let forbidden = |capture: &Capture| match own_mode {
             mode::RELAXED => false,
             mode::GLOBAL => {
                 capture.mode == mode::GLOBAL || (capture.thread == own && capture.mode != mode::RELAXED)

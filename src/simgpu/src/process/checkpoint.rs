@@ -12,7 +12,7 @@ use gpuslice_driver::types::{Status, status};
 
 use super::simulation::Simulation;
 use crate::state::file::Locked;
-use crate::state::layout::{Kind, life};
+use crate::state::layout::{MemoryKind, life};
 use crate::state::sizes::DEVICES;
 use crate::status::{Outcome, statuses};
 
@@ -82,13 +82,13 @@ impl Simulation {
 }
 
 /// Takes everything that a process holds off the devices.
-pub(crate) fn park(state: &mut Locked<'_>, slot: usize) -> Outcome {
+pub(crate) fn evict(state: &mut Locked<'_>, slot: usize) -> Outcome {
     if state.shares(slot) {
         return Err(status::NOT_SUPPORTED);
     }
     for device in 0..DEVICES {
         let held = state.usage(slot, device).map(|usage| usage.held).unwrap_or_default();
-        for (kind, bytes) in Kind::ALL.into_iter().zip(held) {
+        for (kind, bytes) in MemoryKind::ALL.into_iter().zip(held) {
             state.refund(slot, device, kind, bytes);
         }
         if let Some(parked) = state.processes.get_mut(slot).and_then(|process| process.parked.get_mut(device))
@@ -100,7 +100,7 @@ pub(crate) fn park(state: &mut Locked<'_>, slot: usize) -> Outcome {
 }
 
 /// Brings it back, all or nothing.
-pub(crate) fn unpark(state: &mut Locked<'_>, slot: usize) -> Outcome {
+pub(crate) fn restore(state: &mut Locked<'_>, slot: usize) -> Outcome {
     let parked = state.processes.get(slot).map(|process| process.parked).ok_or(status::INVALID_VALUE)?;
     let room = |(device, parked): (usize, &[u64; crate::state::layout::KINDS])| {
         parked.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)) <= state.free(device)
@@ -109,7 +109,7 @@ pub(crate) fn unpark(state: &mut Locked<'_>, slot: usize) -> Outcome {
         return Err(status::OUT_OF_MEMORY);
     }
     for (device, held) in parked.into_iter().enumerate() {
-        for (kind, bytes) in Kind::ALL.into_iter().zip(held) {
+        for (kind, bytes) in MemoryKind::ALL.into_iter().zip(held) {
             // There is room: nobody else changes anything while the state is locked.
             let _ = state.charge(slot, device, kind, bytes);
         }

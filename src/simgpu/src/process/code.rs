@@ -5,13 +5,13 @@ use std::ffi::CString;
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::ALIGNMENT;
 use crate::model::code::{Function, Kernel, Library, Module, Settings};
 use crate::model::image::{self, Image};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 /// What is missing to a multiple of the granule.
@@ -19,7 +19,7 @@ fn padding(bytes: u64, granule: u64) -> u64 {
     bytes.checked_next_multiple_of(granule).map_or(0, |rounded| rounded - bytes)
 }
 
-impl Local {
+impl ProcessObjects {
     /// Loads code into a context: its variables take memory, and so does the code where the settings say so, now or
     /// when the first of its functions is wanted.
     pub(crate) fn load(
@@ -67,7 +67,7 @@ impl Local {
             sum = sum.saturating_add(charged);
         }
         let padding = padding(sum, simulation.settings.module_granule);
-        simulation.grow(device, Kind::Module, padding)?;
+        simulation.grow(device, MemoryKind::Module, padding)?;
         self.code.modules.get_mut(handle)?.charged += padding;
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Local {
         }
         let bytes = simulation.settings.module_bytes;
         let bytes = bytes.saturating_add(padding(bytes, simulation.settings.module_granule));
-        simulation.grow(module.device, Kind::Module, bytes)?;
+        simulation.grow(module.device, MemoryKind::Module, bytes)?;
         (module.loaded, module.charged) = (true, module.charged.saturating_add(bytes));
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Local {
         if let Ok(library) = self.code.libraries.get_mut(module.library) {
             library.loaded.remove(&module.context);
         }
-        simulation.shrink(module.device, Kind::Module, module.charged);
+        simulation.shrink(module.device, MemoryKind::Module, module.charged);
     }
 
     /// Unloads the modules of a context.
@@ -197,10 +197,10 @@ impl Local {
     ) -> Outcome {
         let module = self.code.modules.get_mut(handle)?;
         let (context, device) = (module.context, module.device);
-        simulation.allocate(device, Kind::Module, charged)?;
+        simulation.allocate(device, MemoryKind::Module, charged)?;
         let size = size.max(1);
         let Some(address) = simulation.arena.take(size, ALIGNMENT) else {
-            simulation.release(device, Kind::Module, charged);
+            simulation.release(device, MemoryKind::Module, charged);
             return Err(status::OUT_OF_MEMORY);
         };
         let (backing, origin, device) = (address, Origin::Variable, Some(device));

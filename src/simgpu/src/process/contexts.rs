@@ -2,16 +2,16 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use super::thread_state;
 use crate::model::contexts::{Context, DEFAULT_LIMITS, Primary};
 use crate::os::clock;
 use crate::state::device_time;
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-impl Local {
+impl ProcessObjects {
     /// Makes a context on a device. The caller chooses what becomes current.
     pub(crate) fn make_context(
         &mut self,
@@ -21,7 +21,7 @@ impl Local {
         primary: bool,
     ) -> Result<Context, Status> {
         let bytes = simulation.settings.context_bytes;
-        simulation.grow(device, Kind::Context, bytes)?;
+        simulation.grow(device, MemoryKind::Context, bytes)?;
         let mut state = simulation.shared.lock();
         let number = device_time::process_number(simulation.serial);
         let client = state.engine(device).add_client(number, clock::now());
@@ -31,7 +31,7 @@ impl Local {
         }
         drop(state);
         let Ok(client) = client else {
-            simulation.shrink(device, Kind::Context, bytes);
+            simulation.shrink(device, MemoryKind::Context, bytes);
             return Err(status::OUT_OF_MEMORY);
         };
         self.contexts_made += 1;
@@ -105,7 +105,7 @@ impl Local {
         self.peers.retain(|(one, other)| *one != handle && *other != handle);
         let mut state = simulation.shared.lock();
         let gone = device_time::remove_client(state.engine(context.device), context.client);
-        state.refund(simulation.slot, context.device, Kind::Context, context.charged);
+        state.refund(simulation.slot, context.device, MemoryKind::Context, context.charged);
         if let Some(usage) = state.usage(simulation.slot, context.device) {
             usage.remember(&gone);
             usage.contexts = usage.contexts.saturating_sub(1);

@@ -9,14 +9,14 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::model::arrays::Shape;
 use crate::model::external::External;
 use crate::model::tickets;
 use crate::status::Outcome;
 
-impl Local {
+impl ProcessObjects {
     /// Imports the memory behind a descriptor, which belongs to the driver from then on.
     pub(crate) fn import_external(
         &mut self,

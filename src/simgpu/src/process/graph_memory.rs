@@ -8,17 +8,17 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, Target, Ticket};
 use crate::model::executables::AUTO_FREE;
 use crate::model::graphs::{Allocation, GRANULE, Graph, pages};
 use crate::model::regions::{Origin, Region};
-use crate::model::streams::Place;
-use crate::state::layout::Kind;
+use crate::model::streams::StreamPlace;
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-impl Local {
+impl ProcessObjects {
     /// An address for an allocation of a graph; no memory yet, and never anybody else's.
     pub(crate) fn graph_address(&self, simulation: &Simulation, size: u64) -> Result<u64, Status> {
         if size == 0 {
@@ -31,7 +31,7 @@ impl Local {
     fn demand(&mut self, simulation: &Simulation, device: usize) -> u64 {
         let block = simulation.config.graph_block;
         let blocks = |bytes: u64| bytes.div_ceil(block) * block;
-        let mut lanes: Vec<(Place, u64)> = Vec::new();
+        let mut lanes: Vec<(StreamPlace, u64)> = Vec::new();
         let mut live = 0;
         for ((_, of), hold) in self.graph_holds.iter_mut().filter(|((_, of), _)| *of == device) {
             let _ = of;
@@ -60,7 +60,7 @@ impl Local {
         let mapped = self.mapped(device);
         let pool = self.graph_pools.entry(device).or_default();
         let growth = demand.saturating_sub(pool.reserved);
-        simulation.grow(device, Kind::Graph, growth)?;
+        simulation.grow(device, MemoryKind::Graph, growth)?;
         pool.reserved += growth;
         pool.reserved_high = pool.reserved_high.max(pool.reserved);
         pool.used_high = pool.used_high.max(mapped.min(pool.reserved));
@@ -74,7 +74,7 @@ impl Local {
     }
 
     /// Brings an executable's memory to the devices as for a launch into a stream.
-    pub(crate) fn back_exec(&mut self, simulation: &Simulation, handle: u64, place: Place) -> Outcome {
+    pub(crate) fn back_exec(&mut self, simulation: &Simulation, handle: u64, place: StreamPlace) -> Outcome {
         let block = simulation.config.graph_block;
         let needs = self.execs.get(handle)?.needs();
         let mut before = Vec::new();
@@ -107,7 +107,7 @@ impl Local {
         &mut self,
         simulation: &Simulation,
         handle: u64,
-        place: Place,
+        place: StreamPlace,
     ) -> Outcome {
         let exec = self.execs.get(handle)?;
         if !exec.has_memory() {
@@ -192,7 +192,7 @@ impl Local {
         let Some(pool) = self.graph_pools.get_mut(&device) else { return };
         let surplus = pool.reserved.saturating_sub(demand);
         pool.reserved -= surplus;
-        simulation.shrink(device, Kind::Graph, surplus);
+        simulation.shrink(device, MemoryKind::Graph, surplus);
     }
 
     /// Ends executables and graph memory of a context.

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use gpuslice_driver::types::{CUhostFn, Status};
 
-use super::local::Local;
 use super::meetings;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Config, Meeting, WHOLE_DEVICE, Work};
 use crate::model::graphs::{Graph, Node, Op};
@@ -40,7 +40,7 @@ impl Plan {
     }
 }
 
-impl Local {
+impl ProcessObjects {
     /// Puts together what a launch of a graph does.
     pub(crate) fn plan(
         &self,

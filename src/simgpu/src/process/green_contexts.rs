@@ -5,15 +5,15 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use super::thread_state;
 use crate::hardware::attributes::PROCESSORS;
 use crate::model::green_contexts::Green;
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-impl Local {
+impl ProcessObjects {
     /// The context that a handle means: a green context's is the primary one.
     pub(crate) fn resolved(&self, context: u64) -> u64 {
         let green = self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green));
@@ -34,7 +34,7 @@ impl Local {
     ) -> Result<u64, Status> {
         let context = self.primary(ordinal)?.handle;
         let (device, charged) = (self.contexts.get(context)?.device, simulation.settings.green_bytes);
-        simulation.grow(device, Kind::Context, charged)?;
+        simulation.grow(device, MemoryKind::Context, charged)?;
         self.contexts_made += 1;
         let number = self.contexts_made;
         Ok(self.greens.greens.add(Green { context, processors, number, ordinal, view: 0, charged }))
@@ -52,7 +52,7 @@ impl Local {
         let Ok(green) = self.greens.greens.remove(handle) else { return };
         let _ = self.greens.views.remove(green.view);
         if let Ok(device) = simulation.device(green.ordinal) {
-            simulation.shrink(device, Kind::Context, green.charged);
+            simulation.shrink(device, MemoryKind::Context, green.charged);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::os::threads;
 
 /// What is to be done when a stream gets there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Duty {
+pub(crate) enum HostTask {
     /// `cuLaunchHostFunc`.
     Function(CUhostFn, usize),
     /// `cuStreamAddCallback`, with the stream as the program named it.
@@ -19,9 +19,9 @@ pub(crate) enum Duty {
     Event(usize, EventId),
 }
 
-/// A duty in a queue.
+/// A task in a queue.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct QueuedTask {
     pub(crate) device: usize,
     pub(crate) client: ClientId,
     pub(crate) ticket: Ticket,
@@ -29,24 +29,24 @@ pub(crate) struct Due {
 
 /// What the thread has to do.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks {
+pub(crate) struct HostTasks {
     pub(crate) running: bool,
     pub(crate) last: u64,
-    pub(crate) duties: HashMap<u64, Duty>,
-    pub(crate) due: Vec<Due>,
+    pub(crate) tasks_by_token: HashMap<u64, HostTask>,
+    pub(crate) due: Vec<QueuedTask>,
     pub(crate) waiting: Vec<(usize, HostCall, usize, EventId)>,
 }
 
 /// The thread's desk.
 #[derive(Debug, Default)]
-pub(crate) struct Host {
-    pub(crate) tasks: Mutex<Tasks>,
+pub(crate) struct HostQueue {
+    pub(crate) tasks: Mutex<HostTasks>,
     pub(crate) changed: Condvar,
 }
 
-impl Host {
-    /// Notes a duty; its token goes into the queue. The first one starts the thread, which runs `body`.
-    pub(crate) fn note(&self, duty: Duty, body: fn()) -> Result<u64, Status> {
+impl HostQueue {
+    /// Notes a task; its token goes into the queue. The first one starts the thread, which runs `body`.
+    pub(crate) fn note(&self, task: HostTask, body: fn()) -> Result<u64, Status> {
         let mut tasks = self.tasks.lock();
         if !tasks.running {
             threads::start("simgpu-host", body).ok_or(status::OUT_OF_MEMORY)?;
@@ -54,13 +54,13 @@ impl Host {
         }
         tasks.last += 1;
         let token = tasks.last;
-        tasks.duties.insert(token, duty);
+        tasks.tasks_by_token.insert(token, task);
         Ok(token)
     }
 
-    /// Tells where the duty was queued.
+    /// Tells where the task was queued.
     pub(crate) fn queued(&self, device: usize, client: ClientId, ticket: Ticket) {
-        self.tasks.lock().due.push(Due { device, client, ticket });
+        self.tasks.lock().due.push(QueuedTask { device, client, ticket });
         self.changed.notify_one();
     }
 }

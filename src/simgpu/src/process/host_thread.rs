@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gpuslice_driver::types::{CUstream, Status, status};
 
-use super::host_queue::Duty;
+use super::host_queue::HostTask;
 use super::simulation::{self, Simulation};
 use super::thread_state;
 use crate::engine::{ClientId, Completion, EventStatus, HostCall, Target, Ticket};
@@ -72,14 +72,14 @@ fn round(simulation: &Simulation) -> Option<u64> {
 
 /// Runs one host function, or remembers that a stream waits.
 fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
-    let duty = simulation.host.tasks.lock().duties.remove(&call.token);
-    match duty {
-        Some(Duty::Function(Some(function), data)) => {
+    let task = simulation.host.tasks.lock().tasks_by_token.remove(&call.token);
+    match task {
+        Some(HostTask::Function(Some(function), data)) => {
             let data: *mut c_void = core::ptr::with_exposed_provenance_mut(data);
             // SAFETY: the program gave the function and its argument, to be called like this.
             thread_state::call_back(|| unsafe { function(data) });
         }
-        Some(Duty::Callback(function, stream, data)) => {
+        Some(HostTask::Callback(function, stream, data)) => {
             // SAFETY: the same function, its status argument as the integer that it is.
             let function: Callback = unsafe { core::mem::transmute(function) };
             let (stream, data): (CUstream, *mut c_void) =
@@ -89,7 +89,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
                 thread_state::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
             }
         }
-        Some(Duty::Event(other, event)) => {
+        Some(HostTask::Event(other, event)) => {
             simulation.host.tasks.lock().waiting.push((device, call, other, event));
             return;
         }

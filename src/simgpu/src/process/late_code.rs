@@ -2,7 +2,7 @@
 
 use gpuslice_driver::Symbol;
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use super::thread_state;
 
@@ -27,7 +27,7 @@ fn has_a_handle(name: &str) -> bool {
     name.starts_with("cuEvent") || name.starts_with("cuStream")
 }
 
-impl Local {
+impl ProcessObjects {
     /// The context into which a module's code is still to come.
     pub(crate) fn context_awaiting(&self, module: u64) -> Option<u64> {
         let module = self.code.modules.get(module).ok()?;
@@ -58,14 +58,14 @@ impl Simulation {
 
     /// If the code is not there yet that a call wants: waits until all is done that was queued in its context, and lets nobody
     /// else in there meanwhile. `wanted` tells the context. No lock may be held.
-    pub(crate) fn make_way_for_code(&self, wanted: impl Fn(&Local) -> Option<u64>) {
+    pub(crate) fn make_way_for_code(&self, wanted: impl Fn(&ProcessObjects) -> Option<u64>) {
         if !self.config.loading_waits || !self.config.lazy {
             return;
         }
-        let Some(context) = wanted(&self.local()) else { return };
+        let Some(context) = wanted(&self.objects()) else { return };
         let _coming = self.loading.begin(context);
         // Somebody else may have brought it.
-        if wanted(&self.local()) == Some(context) {
+        if wanted(&self.objects()) == Some(context) {
             let _gone = self.wait_for_context(context);
         }
     }

@@ -6,13 +6,13 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::config::Managing;
-use crate::model::managed::{HOST, Managed, Place};
+use crate::model::managed::{HOST, Managed, Residence};
 use crate::model::movement::{Movement, Side};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 /// `CU_DEVICE_INVALID`: no place.
@@ -35,7 +35,7 @@ mod attribute {
     pub(super) const LAST_PREFETCH: u32 = 4;
 }
 
-impl Local {
+impl ProcessObjects {
     /// The managed allocation around an address, with where it begins.
     fn managed_around(&self, address: u64) -> Option<(u64, Region, Managed)> {
         let (base, region) = self.regions.around(address)?;
@@ -47,38 +47,38 @@ impl Local {
     /// whether it was on the device, as what is not managed is.
     pub(crate) fn end_managed(&mut self, simulation: &Simulation, base: u64, device: usize) -> bool {
         let Some(managed) = self.managed.remove(&base) else { return true };
-        if managed.place == Place::Host {
+        if managed.place == Residence::Host {
             simulation.change_host(device, |bytes| bytes.saturating_sub(managed.size));
         }
-        managed.place == Place::Device
+        managed.place == Residence::Device
     }
 
     /// Moves an allocation; where the device is full it goes to the host.
-    fn settle(&mut self, simulation: &Simulation, base: u64, wanted: Place) {
+    fn settle(&mut self, simulation: &Simulation, base: u64, wanted: Residence) {
         let Some((_, region, managed)) = self.managed_around(base) else { return };
         let Some(device) = region.device.filter(|_| managed.place != wanted) else { return };
         let bytes = managed.bytes;
         let in_block = self.blocks.holds(base, &region);
-        let full = wanted == Place::Device
+        let full = wanted == Residence::Device
             && if in_block {
                 self.blocks.come(simulation, base).is_none()
             } else {
-                simulation.grow(device, Kind::Managed, bytes).is_err()
+                simulation.grow(device, MemoryKind::Managed, bytes).is_err()
             };
-        let place = if full { Place::Host } else { wanted };
+        let place = if full { Residence::Host } else { wanted };
         if place == managed.place {
             return;
         }
         match managed.place {
-            Place::Nowhere => {}
-            Place::Device if in_block => self.blocks.go(simulation, base),
-            Place::Device => simulation.shrink(device, Kind::Managed, bytes),
-            Place::Host => simulation.change_host(device, |held| held.saturating_sub(managed.size)),
+            Residence::Nowhere => {}
+            Residence::Device if in_block => self.blocks.go(simulation, base),
+            Residence::Device => simulation.shrink(device, MemoryKind::Managed, bytes),
+            Residence::Host => simulation.change_host(device, |held| held.saturating_sub(managed.size)),
         }
-        if place == Place::Host {
+        if place == Residence::Host {
             simulation.change_host(device, |held| held.saturating_add(managed.size));
         }
-        let charged = if place == Place::Device && !in_block { bytes } else { 0 };
+        let charged = if place == Residence::Device && !in_block { bytes } else { 0 };
         self.regions.set_charged(base, charged);
         if let Some(known) = self.managed.get_mut(&base) {
             known.place = place;
@@ -96,9 +96,9 @@ impl Local {
             let Some((base, _, managed)) = self.managed_around(address) else { continue };
             // Memory that prefers the host is reached there, and so is what is there already.
             match (managed.place, managed.prefers) {
-                (_, Some(HOST)) => self.settle(simulation, base, Place::Host),
-                (Place::Nowhere | Place::Host, _) => self.settle(simulation, base, Place::Device),
-                (Place::Device, _) => {}
+                (_, Some(HOST)) => self.settle(simulation, base, Residence::Host),
+                (Residence::Nowhere | Residence::Host, _) => self.settle(simulation, base, Residence::Device),
+                (Residence::Device, _) => {}
             }
         }
     }
@@ -125,7 +125,7 @@ impl Local {
         // What is preferred moves nothing by itself, but for bytes that were taken for those of the device unseen.
         let (prefers, unseen) = (known.prefers, simulation.config.managing == Managing::AtOnce);
         if unseen && prefers == Some(HOST) {
-            self.settle(simulation, base, Place::Host);
+            self.settle(simulation, base, Residence::Host);
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Local {
             simulation.device(to)?;
         }
         let Some((base, _, _)) = self.managed_around(address) else { return Ok(()) };
-        self.settle(simulation, base, if to == HOST { Place::Host } else { Place::Device });
+        self.settle(simulation, base, if to == HOST { Residence::Host } else { Residence::Device });
         if let Some(known) = self.managed.get_mut(&base) {
             known.last = Some(to);
         }

@@ -2,19 +2,19 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::{ALIGNMENT, BLOCK, PAGE};
 use crate::model::blocks;
 use crate::model::managed::Managed;
 use crate::model::regions::{HostBlock, Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 /// The driver's pitch: widths are rounded up to this.
 pub(crate) const PITCH: u64 = 512;
 
-impl Local {
+impl ProcessObjects {
     /// Allocates linear memory in the current context. What is charged is what the settings say that the device takes.
     pub(crate) fn allocate(
         &mut self,
@@ -31,7 +31,7 @@ impl Local {
             return self.allocate_small(simulation, (context, device), (size, slot), origin);
         }
         let charged = simulation.settings.taken(size).ok_or(status::OUT_OF_MEMORY)?;
-        let kind = if origin == Origin::Managed { Kind::Managed } else { Kind::Linear };
+        let kind = if origin == Origin::Managed { MemoryKind::Managed } else { MemoryKind::Linear };
         let taken = if origin == Origin::Managed { simulation.at_once(charged)? } else { charged };
         simulation.allocate(device, kind, taken)?;
         let region =
@@ -59,7 +59,7 @@ impl Local {
         let is_managed = origin == Origin::Managed;
         let on_device = !is_managed || simulation.at_once(slot)? > 0;
         let placed = self.blocks.take(simulation, (context, device), (origin, slot), on_device)?;
-        let kind = if is_managed { Kind::Managed } else { Kind::Linear };
+        let kind = if is_managed { MemoryKind::Managed } else { MemoryKind::Linear };
         if is_managed && !simulation.arena.expose(placed.backing, slot) {
             self.blocks.leave(simulation, placed.address, on_device);
             return Err(status::OUT_OF_MEMORY);
@@ -77,7 +77,7 @@ impl Local {
         Ok(address)
     }
 
-    /// Frees what [`Local::allocate`] made.
+    /// Frees what [`ProcessObjects::allocate`] made.
     pub(crate) fn free(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         let Some(region) = self.regions.at(address).copied() else {
             return Err(status::INVALID_VALUE);

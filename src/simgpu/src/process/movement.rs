@@ -4,10 +4,10 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Direction, Work};
-use crate::model::arrays::Level;
+use crate::model::arrays::MipLevel;
 use crate::model::movement::{End, Movement, Side};
 use crate::status::statuses;
 
@@ -37,15 +37,19 @@ enum Memory {
 
 impl Movement {
     /// Checks that everything is there, and finds it.
-    pub(crate) fn prepare(&self, local: &Local, simulation: &Simulation) -> Result<Prepared, Status> {
+    pub(crate) fn prepare(
+        &self,
+        objects: &ProcessObjects,
+        simulation: &Simulation,
+    ) -> Result<Prepared, Status> {
         match *self {
             Self::Copy { to, from, width, height, depth } => {
-                let (to_memory, from_memory) = (local.memory_of(&to)?, local.memory_of(&from)?);
+                let (to_memory, from_memory) = (objects.memory_of(&to)?, objects.memory_of(&from)?);
                 let mut spans = Vec::new();
                 for row in 0..height.saturating_mul(depth) {
                     let (y, z) = (row % height, row / height);
-                    let target = local.spans(simulation, &to, y, z, width)?;
-                    spans.push((target, Source::Bytes(local.spans(simulation, &from, y, z, width)?)));
+                    let target = objects.spans(simulation, &to, y, z, width)?;
+                    spans.push((target, Source::Bytes(objects.spans(simulation, &from, y, z, width)?)));
                 }
                 let bytes = width.saturating_mul(height).saturating_mul(depth);
                 Ok(Prepared { work: copy_work(to_memory, from_memory, bytes), spans })
@@ -56,7 +60,8 @@ impl Movement {
                 for y in 0..height {
                     let start = y.checked_mul(pitch).and_then(|offset| to.checked_add(offset));
                     let end = End::flat(Side::Device(start.ok_or(status::INVALID_VALUE)?));
-                    spans.push((local.spans(simulation, &end, 0, 0, row)?, Source::Pattern(value, element)));
+                    spans
+                        .push((objects.spans(simulation, &end, 0, 0, row)?, Source::Pattern(value, element)));
                 }
                 Ok(Prepared { work: Work::Fill { bytes: row.saturating_mul(height) }, spans })
             }
@@ -122,7 +127,7 @@ fn fill((address, length): Span, value: u32, element: u64) {
     }
 }
 
-impl Local {
+impl ProcessObjects {
     /// Which memory an end lies in.
     fn memory_of(&self, end: &End) -> Result<Memory, Status> {
         match end.side {
@@ -153,7 +158,7 @@ impl Local {
             Side::Host(0) => Err(status::INVALID_VALUE),
             Side::Host(base) => Ok(vec![(base.saturating_add(offset), width)]),
             Side::Array(array) => {
-                let level: Level = self.arrays.level(array)?;
+                let level: MipLevel = self.arrays.level(array)?;
                 let start = level.place(end.x, y, z, width).ok_or(status::INVALID_VALUE)?;
                 Ok(vec![(arena(start), width)])
             }

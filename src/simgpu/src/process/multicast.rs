@@ -5,7 +5,7 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::model::multicast::{Bound, Group, Part, Wanted};
 use crate::model::regions::Origin;
@@ -20,7 +20,7 @@ impl Wanted {
     }
 }
 
-impl Local {
+impl ProcessObjects {
     /// Makes an object: its handle.
     pub(crate) fn make_group(&mut self, simulation: &Simulation, wanted: Wanted) -> Result<u64, Status> {
         wanted.check()?;

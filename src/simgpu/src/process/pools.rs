@@ -7,17 +7,17 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, Target};
 use crate::model::pools::{BLOCK, Freed, Pool};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 /// The least that a pool takes at a time, and what chunks are multiples of.
 const CHUNK: u64 = 32 << 20;
-impl Local {
+impl ProcessObjects {
     /// Allocates from a pool, in the order of a stream.
     pub(crate) fn pool_allocate(
         &mut self,
@@ -59,16 +59,16 @@ impl Local {
             return Err(status::OUT_OF_MEMORY);
         }
         if let Some(device) = pool.device {
-            let grown = simulation.grow(device, Kind::Pool, size);
+            let grown = simulation.grow(device, MemoryKind::Pool, size);
             if grown.is_err() {
                 // What other pools of the device do not need makes room.
                 self.release_pools(simulation, Some(device), Some(0));
-                simulation.grow(device, Kind::Pool, size)?;
+                simulation.grow(device, MemoryKind::Pool, size)?;
             }
         }
         let Some(address) = simulation.arena.take(size, CHUNK) else {
             if let Some(device) = self.pools.get(handle)?.device {
-                simulation.shrink(device, Kind::Pool, size);
+                simulation.shrink(device, MemoryKind::Pool, size);
             }
             return Err(status::OUT_OF_MEMORY);
         };
@@ -150,7 +150,7 @@ impl Local {
         for (address, size) in surplus {
             simulation.arena.give(address, size);
             if let Some(device) = device {
-                simulation.shrink(device, Kind::Pool, size);
+                simulation.shrink(device, MemoryKind::Pool, size);
             }
         }
         if gone {

@@ -8,18 +8,18 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::types::{Status, status};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::host_queue::Host;
+use super::host_queue::HostQueue;
 use super::loading::Loading;
-use super::local::Local;
+use super::objects::ProcessObjects;
 use crate::config::{Config, Managing, NvmlView};
 use crate::faults::Verdict;
 use crate::model::arena::Arena;
 use crate::os::clock;
 use crate::os::messages;
-use crate::os::threads::Life;
+use crate::os::threads::LifeThread;
 use crate::state::file::{Locked, Shared, default_path};
-use crate::state::layout::{Kind, life};
-use crate::state::roster::Newcomer;
+use crate::state::layout::{MemoryKind, life};
+use crate::state::roster::NewProcess;
 use crate::state::settings::Settings;
 use crate::status::{Outcome, statuses};
 
@@ -41,12 +41,12 @@ pub(crate) struct Simulation {
     /// Addresses and bytes of its device memory.
     pub(crate) arena: Arena,
     /// Who runs host functions.
-    pub(crate) host: Host,
+    pub(crate) host: HostQueue,
     /// Where code comes to the device late.
     pub(crate) loading: Loading,
     /// Devices on which the driver has taken memory that no call explains, a bit each.
     unexplained: AtomicU64,
-    local: Mutex<Local>,
+    objects: Mutex<ProcessObjects>,
 }
 
 static SIMULATION: OnceLock<Simulation> = OnceLock::new();
@@ -100,9 +100,9 @@ impl Simulation {
         // The file was not at hand when the call began.
         let verdict = Verdict::default().after(Symbol::cuInit, shared.faults());
         verdict.status.map_or(Ok(()), Err)?;
-        let life = Life::start().ok_or(status::OUT_OF_MEMORY)?;
+        let life = LifeThread::start().ok_or(status::OUT_OF_MEMORY)?;
         let mut state = shared.lock();
-        state.purge(None);
+        state.reap_dead(None);
         if !state.inhabited() && state.settings != wanted {
             state.clear(&wanted);
         }
@@ -122,20 +122,32 @@ impl Simulation {
         let slot = enroll(&mut state, &shared, &config, life)?;
         let serial = state.processes.get(slot).map_or(0, |process| process.serial);
         drop(state);
-        let local = Mutex::new(Local::new(visible.len()));
-        let (host, loading, unexplained) = (Host::default(), Loading::default(), AtomicU64::new(0));
-        Ok(Self { shared, config, settings, visible, slot, serial, arena, host, loading, unexplained, local })
+        let objects = Mutex::new(ProcessObjects::new(visible.len()));
+        let (host, loading, unexplained) = (HostQueue::default(), Loading::default(), AtomicU64::new(0));
+        Ok(Self {
+            shared,
+            config,
+            settings,
+            visible,
+            slot,
+            serial,
+            arena,
+            host,
+            loading,
+            unexplained,
+            objects,
+        })
     }
 
     /// What only this process knows. Taken before the shared lock, never after it.
-    pub(crate) fn local(&self) -> MutexGuard<'_, Local> {
-        self.local.lock()
+    pub(crate) fn objects(&self) -> MutexGuard<'_, ProcessObjects> {
+        self.objects.lock()
     }
 
     /// The shared state, with everything of dead processes taken back.
     pub(crate) fn truth(&self) -> Locked<'_> {
         let mut state = self.shared.lock();
-        state.purge(Some(self.slot));
+        state.reap_dead(Some(self.slot));
         state
     }
 
@@ -165,13 +177,13 @@ impl Simulation {
     }
 
     /// Takes device memory, to be counted as an allocation.
-    pub(crate) fn allocate(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
-        let _turn = self.shared.turn();
+    pub(crate) fn allocate(&self, device: usize, kind: MemoryKind, bytes: u64) -> Outcome {
+        let _turn = self.shared.lock_manager();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
-        state.purge(Some(self.slot));
+        state.reap_dead(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)?;
         state.count(self.slot, device);
-        if kind == Kind::Linear && self.settings.unexplained_bytes > 0 {
+        if kind == MemoryKind::Linear && self.settings.unexplained_bytes > 0 {
             self.take_unexplained(&mut state, device);
         }
         Ok(())
@@ -181,7 +193,7 @@ impl Simulation {
     fn take_unexplained(&self, state: &mut Locked<'_>, device: usize) {
         let bit = 1_u64.wrapping_shl(u32::try_from(device).unwrap_or(u32::MAX));
         if self.unexplained.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            let _full = state.charge(self.slot, device, Kind::Context, self.settings.unexplained_bytes);
+            let _full = state.charge(self.slot, device, MemoryKind::Context, self.settings.unexplained_bytes);
         }
     }
 
@@ -218,24 +230,24 @@ impl Simulation {
     }
 
     /// Gives an allocation's memory back.
-    pub(crate) fn release(&self, device: usize, kind: Kind, bytes: u64) {
-        let _turn = self.shared.turn();
+    pub(crate) fn release(&self, device: usize, kind: MemoryKind, bytes: u64) {
+        let _turn = self.shared.lock_manager();
         let Some(mut state) = self.own() else { return };
         state.refund(self.slot, device, kind, bytes);
         state.uncount(self.slot, device);
     }
 
     /// Takes device memory for something that is no allocation of the program's.
-    pub(crate) fn grow(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
-        let _turn = self.shared.turn();
+    pub(crate) fn grow(&self, device: usize, kind: MemoryKind, bytes: u64) -> Outcome {
+        let _turn = self.shared.lock_manager();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
-        state.purge(Some(self.slot));
+        state.reap_dead(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)
     }
 
     /// Gives such memory back.
-    pub(crate) fn shrink(&self, device: usize, kind: Kind, bytes: u64) {
-        let _turn = self.shared.turn();
+    pub(crate) fn shrink(&self, device: usize, kind: MemoryKind, bytes: u64) {
+        let _turn = self.shared.lock_manager();
         if let Some(mut state) = self.own() {
             state.refund(self.slot, device, kind, bytes);
         }
@@ -243,14 +255,19 @@ impl Simulation {
 }
 
 /// Takes a slot, and gives it the thread whose life is the process's.
-fn enroll(state: &mut Locked<'_>, shared: &Shared, config: &Config, life: Life) -> Result<usize, Status> {
-    let newcomer = Newcomer { pid: std::process::id(), name: &config.program, group: &config.group };
-    let slot = state.claim(&newcomer).map_err(|none| {
+fn enroll(
+    state: &mut Locked<'_>,
+    shared: &Shared,
+    config: &Config,
+    life: LifeThread,
+) -> Result<usize, Status> {
+    let new_process = NewProcess { pid: std::process::id(), name: &config.program, group: &config.group };
+    let slot = state.claim(&new_process).map_err(|none| {
         messages::say(&format!("no room in the state file: {none:?}"));
         statuses::UNKNOWN
     })?;
     let process = state.processes.get_mut(slot).ok_or(statuses::UNKNOWN)?;
-    let alive = shared.alive(slot).ok_or(statuses::UNKNOWN)?;
+    let alive = shared.life_lock(slot).ok_or(statuses::UNKNOWN)?;
     life.hold(alive).ok_or(status::OUT_OF_MEMORY)?;
     process.life = life::LIVE;
     Ok(slot)

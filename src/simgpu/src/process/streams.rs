@@ -2,17 +2,17 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
 use super::meetings;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, EnqueueError, EventId, Refused, StreamKind, Target, Ticket, Work};
-use crate::model::streams::{DISABLE_TIMING, Event, INTERPROCESS, NON_BLOCKING, Place, Stream};
+use crate::model::streams::{DISABLE_TIMING, Event, INTERPROCESS, NON_BLOCKING, Stream, StreamPlace};
 use crate::model::tickets::{self, Label, Purpose};
 use crate::os::clock;
 use crate::os::threads;
 use crate::status::{Outcome, statuses};
 
-impl Local {
+impl ProcessObjects {
     /// Makes a stream in a context.
     pub(crate) fn make_stream(
         &mut self,
@@ -25,10 +25,17 @@ impl Local {
         let kind = if flags & NON_BLOCKING == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
         let made = simulation.shared.lock().engine(device).add_stream(client, kind);
         let id = made.map_err(|_| status::OUT_OF_MEMORY)?;
-        Ok(self.note_stream(context, Place { device, id }, flags, priority, false))
+        Ok(self.note_stream(context, StreamPlace { device, id }, flags, priority, false))
     }
 
-    fn note_stream(&mut self, context: u64, place: Place, flags: u32, priority: i32, legacy: bool) -> u64 {
+    fn note_stream(
+        &mut self,
+        context: u64,
+        place: StreamPlace,
+        flags: u32,
+        priority: i32,
+        legacy: bool,
+    ) -> u64 {
         self.streams.made += 1;
         let number = self.streams.made;
         let (green, capture) = (None, None);
@@ -60,7 +67,7 @@ impl Local {
         }
         let (device, client) = self.contexts.get(context).map(|context| (context.device, context.client))?;
         let id = simulation.shared.lock().engine(device).legacy_stream(client);
-        let place = Place { device, id: id.map_err(|_| status::INVALID_CONTEXT)? };
+        let place = StreamPlace { device, id: id.map_err(|_| status::INVALID_CONTEXT)? };
         let stream = self.note_stream(context, place, 0, 0, true);
         self.streams.legacy.insert(context, stream);
         Ok(stream)
@@ -149,11 +156,11 @@ impl Local {
 
 impl Simulation {
     /// Queues work, waiting while the queue is full. No lock may be held.
-    pub(crate) fn enqueue(&self, place: Place, work: Work) -> Result<Ticket, Status> {
+    pub(crate) fn enqueue(&self, place: StreamPlace, work: Work) -> Result<Ticket, Status> {
         loop {
             let now = clock::now();
             let mut state = self.shared.lock();
-            state.look_around(self.slot, now);
+            state.reap_if_due(self.slot, now);
             meetings::look(&mut state, now);
             match state.engine(place.device).enqueue(place.id, work, now) {
                 Ok(ticket) => return Ok(ticket),
@@ -171,7 +178,7 @@ impl Simulation {
     pub(crate) fn completion(&self, device: usize, target: Target) -> Completion {
         let now = clock::now();
         let mut state = self.shared.lock();
-        state.look_around(self.slot, now);
+        state.reap_if_due(self.slot, now);
         meetings::look(&mut state, now);
         match state.engine(device).completion(target, now).unwrap_or(Completion::Done) {
             Completion::NotBefore(instant) => {
@@ -199,7 +206,7 @@ impl Simulation {
 
     /// Waits until everything that was queued in a context is done. No lock may be held.
     pub(crate) fn wait_for_context(&self, context: u64) -> Outcome {
-        let found = self.local().contexts.get(context).map(|context| (context.device, context.client));
+        let found = self.objects().contexts.get(context).map(|context| (context.device, context.client));
         if let Ok((device, client)) = found {
             self.wait(device, Target::Client(client));
         }

@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::model::regions::{Origin, Region};
 use crate::model::tickets::{self, Label, Purpose, Ticket};
 use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Memory, Properties, location};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 /// The device of a location; none for the host.
@@ -31,7 +31,7 @@ fn aligned(values: &[u64]) -> Outcome {
     }
 }
 
-impl Local {
+impl ProcessObjects {
     /// Takes physical memory: its handle.
     pub(crate) fn create_memory(
         &mut self,
@@ -45,11 +45,11 @@ impl Local {
         }
         let device = device_of(simulation, given.location)?;
         if let Some(device) = device {
-            simulation.allocate(device, Kind::Vmm, size)?;
+            simulation.allocate(device, MemoryKind::Vmm, size)?;
         }
         let Some(backing) = simulation.arena.take(size, GRANULARITY) else {
             if let Some(device) = device {
-                simulation.release(device, Kind::Vmm, size);
+                simulation.release(device, MemoryKind::Vmm, size);
             }
             return Err(status::OUT_OF_MEMORY);
         };
@@ -99,7 +99,8 @@ impl Local {
         let mut number = memory.export;
         let device = memory.device.ok_or(status::NOT_SUPPORTED)?;
         if number == 0 {
-            let exported = simulation.shared.lock().export(simulation.slot, device, Kind::Vmm, memory.size);
+            let exported =
+                simulation.shared.lock().export(simulation.slot, device, MemoryKind::Vmm, memory.size);
             number = exported.ok_or(status::OUT_OF_MEMORY)?;
             tickets::write_label(file, Label { number, device: device as u64, size: memory.size })?;
             self.change(simulation, handle, |memory| memory.export = number);
@@ -112,7 +113,7 @@ impl Local {
         self.import_file(simulation, tickets::duplicate(descriptor)?)
     }
 
-    /// The same by the bytes of [`Local::export_to_fabric`].
+    /// The same by the bytes of [`ProcessObjects::export_to_fabric`].
     pub(crate) fn import_from_fabric(
         &mut self,
         simulation: &Simulation,
@@ -182,7 +183,7 @@ impl Local {
             simulation.arena.give(memory.backing, memory.size);
             match memory.device {
                 Some(_) if memory.export != 0 => self.leave_export(simulation, memory.export),
-                Some(device) => simulation.release(device, Kind::Vmm, memory.size),
+                Some(device) => simulation.release(device, MemoryKind::Vmm, memory.size),
                 None => {}
             }
         }

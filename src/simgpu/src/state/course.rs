@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::device_time::{process_done, process_number};
+use super::device_time::{process_number, process_totals};
 use super::file::Locked;
 use super::layout::life;
 use crate::os::clock;
@@ -20,7 +20,7 @@ pub struct Millisecond {
 
 /// What a process has done on a device since it joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deeds {
+pub struct ProcessTotals {
     /// The process, as it sees itself.
     pub pid: u32,
     /// Time in which its kernels ran.
@@ -53,14 +53,14 @@ impl Locked<'_> {
     }
 
     /// What all processes have done up to now, the dead included.
-    pub fn deeds(&mut self, device: usize) -> Vec<Deeds> {
+    pub fn process_totals(&mut self, device: usize) -> Vec<ProcessTotals> {
         let known = self.processes.iter().enumerate().filter(|(_, process)| process.life != life::FREE);
         let known: Vec<_> = known.map(|(slot, process)| (slot, process.serial, process.pid)).collect();
         let mut all = Vec::new();
         for (slot, serial, pid) in known {
-            let now = process_done(self.engine(device), serial);
+            let now = process_totals(self.engine(device), serial);
             let Some(gone) = self.usage(slot, device) else { continue };
-            all.push(Deeds {
+            all.push(ProcessTotals {
                 pid,
                 busy_ns: gone.busy_ns.saturating_add(now.busy_ns),
                 kernel_ns: gone.kernel_ns.saturating_add(now.kernel_ns),

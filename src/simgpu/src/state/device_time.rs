@@ -5,7 +5,7 @@ use crate::os::clock;
 
 /// What contexts have done that are gone.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Done {
+pub(crate) struct ClientTotals {
     /// Time on the multiprocessors.
     pub(crate) busy_ns: u64,
     /// Durations of all kernels.
@@ -19,7 +19,7 @@ pub(crate) fn process_number(serial: u64) -> u32 {
     u32::try_from(serial & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-impl Done {
+impl ClientTotals {
     fn and(self, other: &ClientTruth) -> Self {
         Self {
             busy_ns: self.busy_ns.saturating_add(other.busy_ns),
@@ -30,8 +30,8 @@ impl Done {
 }
 
 /// What the contexts of a process that live have done.
-pub(crate) fn process_done(engine: &mut EngineState, serial: u64) -> Done {
-    let mut done = Done::default();
+pub(crate) fn process_totals(engine: &mut EngineState, serial: u64) -> ClientTotals {
+    let mut done = ClientTotals::default();
     engine.each_client(clock::now(), |client| {
         if client.pid == process_number(serial) {
             done = done.and(&client);
@@ -46,8 +46,8 @@ pub(crate) fn device_busy(engine: &mut EngineState) -> u64 {
 }
 
 /// Takes a dead process's contexts off a device.
-pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> Done {
-    let done = process_done(engine, serial);
+pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> ClientTotals {
+    let done = process_totals(engine, serial);
     let mut clients = Vec::new();
     engine.each_client(clock::now(), |client| {
         if client.pid == process_number(serial) {
@@ -61,11 +61,11 @@ pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> Done {
 }
 
 /// Takes one context off a device.
-pub(crate) fn remove_client(engine: &mut EngineState, client: ClientId) -> Done {
+pub(crate) fn remove_client(engine: &mut EngineState, client: ClientId) -> ClientTotals {
     let now = clock::now();
-    let Ok(truth) = engine.client_truth(client, now) else { return Done::default() };
+    let Ok(truth) = engine.client_truth(client, now) else { return ClientTotals::default() };
     let _ = engine.remove_client(client, now);
-    Done::default().and(&truth)
+    ClientTotals::default().and(&truth)
 }
 
 /// Brings a device's time in order after a process died while it changed it.

@@ -37,9 +37,9 @@ pub struct Locked<'a> {
 
 /// The turn of the driver's resource manager: one call of one process on the machine has it.
 #[derive(Debug)]
-pub struct Turn<'a>(&'a RobustMutex);
+pub struct ManagerGuard<'a>(&'a RobustMutex);
 
-impl Drop for Turn<'_> {
+impl Drop for ManagerGuard<'_> {
     fn drop(&mut self) {
         self.0.unlock();
     }
@@ -118,12 +118,12 @@ impl Shared {
 
     /// Takes the turn of the driver's resource manager. Taken before the lock of the file, never after it.
     #[must_use]
-    pub fn turn(&self) -> Turn<'_> {
+    pub fn lock_manager(&self) -> ManagerGuard<'_> {
         // SAFETY: the mapping lives as long as `self`; the mutex has interior mutability.
         let manager = unsafe { &(*self.base.as_ptr()).manager };
         // There is nothing to repair where a process died with it.
         let _taken = manager.lock();
-        Turn(manager)
+        ManagerGuard(manager)
     }
 
     fn mutex(&self) -> &RobustMutex {
@@ -155,7 +155,7 @@ impl Shared {
 
     /// What the process of a slot holds while it lives.
     #[must_use]
-    pub fn alive(&self, slot: usize) -> Option<&'static RobustMutex> {
+    pub fn life_lock(&self, slot: usize) -> Option<&'static RobustMutex> {
         if slot >= PROCESSES {
             return None;
         }
@@ -165,7 +165,7 @@ impl Shared {
         // SAFETY: the slot is one of the array's.
         let process = unsafe { first.add(slot) };
         // SAFETY: the mapping is never unmapped, and the mutex has interior mutability.
-        Some(unsafe { &(*process).alive })
+        Some(unsafe { &(*process).life_lock })
     }
 
     /// Takes the lock. What a dead holder left is brought in order first.
@@ -220,7 +220,7 @@ impl State {
     fn found(&mut self, settings: &Settings) {
         self.settings = *settings;
         for process in &self.processes {
-            process.alive.init();
+            process.life_lock.init();
         }
     }
 }

@@ -16,7 +16,7 @@ pub const VERSION: u32 = 11;
 /// What device memory is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Kind {
+pub enum MemoryKind {
     /// `cuMemAlloc`, `cuMemAllocPitch`.
     Linear,
     /// `cuMemAllocManaged`.
@@ -38,7 +38,7 @@ pub enum Kind {
 /// Number of kinds.
 pub const KINDS: usize = 8;
 
-impl Kind {
+impl MemoryKind {
     /// All kinds, in order.
     pub const ALL: [Self; KINDS] = [
         Self::Linear,
@@ -81,7 +81,7 @@ pub struct Level {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// Bytes by [`Kind`].
+    /// Bytes by [`MemoryKind`].
     pub held: [u64; KINDS],
     /// The most that were ever held, over all kinds.
     pub peak: u64,
@@ -147,10 +147,10 @@ pub struct Process {
     pub joined_ns: u64,
     /// The program's name.
     pub name: [u8; NAME],
-    /// Bytes by device and [`Kind`] that a checkpoint took off the devices.
+    /// Bytes by device and [`MemoryKind`] that a checkpoint took off the devices.
     pub parked: [[u64; KINDS]; DEVICES],
     /// Held by a thread of the process for as long as it lives.
-    pub alive: RobustMutex,
+    pub life_lock: RobustMutex,
     /// Per device.
     pub usage: [Usage; DEVICES],
 }
@@ -177,7 +177,7 @@ pub struct Export {
     pub device: u32,
     /// The process that it is charged to.
     pub owner: u32,
-    /// What kind of memory it is: a number of [`Kind`].
+    /// What kind of memory it is: a number of [`MemoryKind`].
     pub kind: u64,
     /// The processes that use it, a bit each.
     pub users: [u64; PROCESSES / 64],

@@ -3,7 +3,7 @@
 //! Every change is made under the file's lock, so held bytes and peaks are exact for the device, for each
 //! process and for each group.
 
-use super::layout::{Kind, Level, State, Usage};
+use super::layout::{Level, MemoryKind, State, Usage};
 
 /// The device has not that much memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,13 @@ impl State {
     ///
     /// # Errors
     /// The device has not that much left; nothing is taken.
-    pub fn charge(&mut self, process: usize, device: usize, kind: Kind, bytes: u64) -> Result<(), Full> {
+    pub fn charge(
+        &mut self,
+        process: usize,
+        device: usize,
+        kind: MemoryKind,
+        bytes: u64,
+    ) -> Result<(), Full> {
         if bytes > self.free(device) {
             if let Some(usage) = self.usage(process, device) {
                 usage.refusals = usage.refusals.saturating_add(1);
@@ -88,7 +94,7 @@ impl State {
     }
 
     /// Gives `bytes` of a device back for a process.
-    pub fn refund(&mut self, process: usize, device: usize, kind: Kind, bytes: u64) {
+    pub fn refund(&mut self, process: usize, device: usize, kind: MemoryKind, bytes: u64) {
         let group = self.processes.get(process).map_or(0, |process| process.group as usize);
         let Some(held) = self.usage(process, device).and_then(|usage| usage.held.get_mut(kind as usize))
         else {

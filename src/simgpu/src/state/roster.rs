@@ -12,7 +12,7 @@ use crate::os::robust_mutex::Taken;
 
 /// Why a process cannot join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoPlace {
+pub enum NoRoom {
     /// All process slots are taken.
     Processes,
     /// All groups are taken.
@@ -21,7 +21,7 @@ pub enum NoPlace {
 
 /// Who joins.
 #[derive(Debug)]
-pub struct Newcomer<'a> {
+pub struct NewProcess<'a> {
     /// Its number as it sees it itself.
     pub pid: u32,
     /// The program's name.
@@ -32,7 +32,7 @@ pub struct Newcomer<'a> {
 
 impl Locked<'_> {
     /// Takes back everything from processes that are dead. `own` is known to live.
-    pub fn purge(&mut self, own: Option<usize>) {
+    pub fn reap_dead(&mut self, own: Option<usize>) {
         self.end_leaving();
         let marked = self.perhaps_live;
         let slots = marked.into_iter().enumerate().flat_map(|(word, bits)| {
@@ -42,11 +42,11 @@ impl Locked<'_> {
             let Some(process) = self.processes.get(slot).filter(|process| process.life == life::LIVE) else {
                 continue;
             };
-            match process.alive.try_lock() {
+            match process.life_lock.try_lock() {
                 Taken::Busy => {}
                 Taken::Ours | Taken::Inherited => {
-                    process.alive.unlock();
-                    self.bury(slot);
+                    process.life_lock.unlock();
+                    self.reap(slot);
                 }
             }
         }
@@ -65,7 +65,7 @@ impl Locked<'_> {
     }
 
     /// Notes what a dead process held, if its memory is back later only.
-    fn let_leave(&mut self, slot: usize) {
+    fn begin_leaving(&mut self, slot: usize) {
         let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
         let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
         let (group, until_ns) = (process.group, crate::os::clock::now().saturating_add(wait));
@@ -79,20 +79,20 @@ impl Locked<'_> {
     }
 
     /// Takes back from dead processes if nobody has looked for a while: where being late does no harm.
-    pub(crate) fn look_around(&mut self, own: usize, now: u64) {
+    pub(crate) fn reap_if_due(&mut self, own: usize, now: u64) {
         /// How long dead contexts may keep their turn on a device.
         const EVERY_NS: u64 = 1_000_000;
         if now.saturating_sub(self.looked_ns) > EVERY_NS {
             self.looked_ns = now;
-            self.purge(Some(own));
+            self.reap_dead(Some(own));
         }
     }
 
     /// The process is dead: nothing of what it held is held any more. It counts as dead when all is done, so
     /// that whoever comes after a death in the middle of this begins again.
-    fn bury(&mut self, slot: usize) {
+    fn reap(&mut self, slot: usize) {
         self.leave_all(slot);
-        self.let_leave(slot);
+        self.begin_leaving(slot);
         let Some(process) = self.processes.get_mut(slot) else { return };
         let serial = process.serial;
         for usage in &mut process.usage {
@@ -125,7 +125,7 @@ impl Locked<'_> {
 
     /// Lets all peaks start again from what is held, and forgets dead processes.
     pub fn reset_peaks(&mut self) {
-        self.purge(None);
+        self.reap_dead(None);
         let state: &mut super::layout::State = self;
         for process in &mut state.processes {
             if process.life == life::DEAD {
@@ -150,29 +150,29 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// There is no slot, or no room for another group.
-    pub fn claim(&mut self, newcomer: &Newcomer<'_>) -> Result<usize, NoPlace> {
-        let group = self.group(newcomer.group)?;
+    pub fn claim(&mut self, new_process: &NewProcess<'_>) -> Result<usize, NoRoom> {
+        let group = self.group(new_process.group)?;
         let rank = |slot: &usize| self.processes.get(*slot).map_or((life::LIVE, 0), |p| (p.life, p.serial));
         let free = (0..PROCESSES).filter(|slot| rank(slot).0 != life::LIVE);
         let slot =
-            free.min_by_key(|slot| (rank(slot).0 == life::DEAD, rank(slot).1)).ok_or(NoPlace::Processes)?;
+            free.min_by_key(|slot| (rank(slot).0 == life::DEAD, rank(slot).1)).ok_or(NoRoom::Processes)?;
         self.mark(slot, true);
         self.joined = self.joined.saturating_add(1);
         let serial = self.joined;
-        let process = self.processes.get_mut(slot).ok_or(NoPlace::Processes)?;
+        let process = self.processes.get_mut(slot).ok_or(NoRoom::Processes)?;
         process.life = life::FREE;
         process.usage = [Usage::NONE; DEVICES];
         process.phase.store(0, Ordering::Relaxed);
         process.group = group;
-        process.pid = newcomer.pid;
+        process.pid = new_process.pid;
         process.serial = serial;
         process.joined_ns = crate::os::clock::now();
-        process.name = name_bytes(newcomer.name);
+        process.name = name_bytes(new_process.name);
         Ok(slot)
     }
 
     /// The number of a group, which is made where it is new.
-    fn group(&mut self, name: &[u8]) -> Result<u32, NoPlace> {
+    fn group(&mut self, name: &[u8]) -> Result<u32, NoRoom> {
         if name.is_empty() {
             return Ok(0);
         }
@@ -181,16 +181,16 @@ impl Locked<'_> {
             let Some(group) = self.groups.get_mut(number) else { break };
             if group.name == bytes || name_text(&group.name).is_empty() {
                 group.name = bytes;
-                return u32::try_from(number).map_err(|_| NoPlace::Groups);
+                return u32::try_from(number).map_err(|_| NoRoom::Groups);
             }
         }
-        Err(NoPlace::Groups)
+        Err(NoRoom::Groups)
     }
 }
 
 impl Usage {
     /// Adds what contexts did that are gone.
-    pub(crate) fn remember(&mut self, gone: &super::device_time::Done) {
+    pub(crate) fn remember(&mut self, gone: &super::device_time::ClientTotals) {
         self.busy_ns = self.busy_ns.saturating_add(gone.busy_ns);
         self.kernel_ns = self.kernel_ns.saturating_add(gone.kernel_ns);
         self.launches = self.launches.saturating_add(gone.launches);

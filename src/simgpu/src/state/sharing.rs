@@ -3,7 +3,7 @@
 //! The process that made it, for as long as it uses it; after that one of those that still do. The memory is
 //! there until nobody uses it.
 
-use super::layout::{Export, KINDS, Kind, State};
+use super::layout::{Export, KINDS, MemoryKind, State};
 use super::sizes::PROCESSES;
 
 impl Export {
@@ -19,9 +19,9 @@ impl Export {
     }
 
     /// What kind of memory it is.
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> MemoryKind {
         let index = usize::try_from(self.kind).unwrap_or(KINDS);
-        Kind::ALL.get(index).copied().unwrap_or(Kind::Vmm)
+        MemoryKind::ALL.get(index).copied().unwrap_or(MemoryKind::Vmm)
     }
 
     fn uses(&self, slot: usize) -> bool {
@@ -32,7 +32,7 @@ impl Export {
 
 impl State {
     /// Notes that a process lets others use memory that it is charged for. None where there is no room.
-    pub fn export(&mut self, slot: usize, device: usize, kind: Kind, bytes: u64) -> Option<u64> {
+    pub fn export(&mut self, slot: usize, device: usize, kind: MemoryKind, bytes: u64) -> Option<u64> {
         let number = self.exported + 1;
         let free = self.exports.iter_mut().find(|export| export.number == 0)?;
         let (device, owner) = (u32::try_from(device).ok()?, u32::try_from(slot).ok()?);

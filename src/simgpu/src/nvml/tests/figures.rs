@@ -92,7 +92,7 @@ fn a_dead_process_is_in_no_list_and_holds_nothing() {
     let machine = machine(&[("SIMGPU_TEARDOWN_MS", "0")]);
     let (device, slot) = (machine.device(0), machine.process(100, 0, GIB));
     assert_eq!(machine.compute(device).len(), 1);
-    machine.library.shared.alive(slot).unwrap().unlock();
+    machine.library.shared.life_lock(slot).unwrap().unlock();
     assert_eq!(machine.compute(device), []);
     assert_eq!(machine.memory(device).used, 0);
 }

@@ -9,13 +9,13 @@ use super::layouts::{
     ProcessDetail, ProcessDetailList, ProcessInfo, ProcessInfoV1, ProcessUse, ProcessUseList, Uuid,
 };
 use super::library::Library;
-use super::{Hardware, Management, Tuning, Usage, layouts, statuses};
+use super::{Hardware, NvmlCall, Tuning, Usage, layouts, statuses};
 use crate::engine::{ProcessSample, StreamKind, WHOLE_DEVICE, Work};
 use crate::hardware::texts;
 use crate::os::clock;
 use crate::state::device_time::process_number;
-use crate::state::layout::{Kind, life};
-use crate::state::roster::Newcomer;
+use crate::state::layout::{MemoryKind, life};
+use crate::state::roster::NewProcess;
 use gpuslice_driver::types::*;
 
 mod figures;
@@ -27,7 +27,7 @@ const MS: u64 = 1_000_000;
 
 /// A machine whose state file goes with it.
 struct Machine {
-    nvml: Management,
+    nvml: NvmlCall,
     library: &'static Library,
     path: PathBuf,
 }
@@ -51,7 +51,7 @@ fn variables<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<Str
 fn machine(pairs: &[(&str, &str)]) -> Machine {
     let path = fresh_path();
     let library = Box::leak(Box::new(Library::open(path.clone(), variables(pairs)).unwrap()));
-    Machine { nvml: Management::of(library), library, path }
+    Machine { nvml: NvmlCall::of(library), library, path }
 }
 
 impl Machine {
@@ -69,10 +69,10 @@ impl Machine {
     /// The same, of a group.
     fn process_of(&self, pid: u32, group: &[u8], device: usize, bytes: u64) -> usize {
         let mut state = self.library.shared.lock();
-        let slot = state.claim(&Newcomer { pid, name: b"worker", group }).unwrap();
-        self.library.shared.alive(slot).unwrap().lock();
+        let slot = state.claim(&NewProcess { pid, name: b"worker", group }).unwrap();
+        self.library.shared.life_lock(slot).unwrap().lock();
         state.processes[slot].life = life::LIVE;
-        state.charge(slot, device, Kind::Linear, bytes).unwrap();
+        state.charge(slot, device, MemoryKind::Linear, bytes).unwrap();
         state.usage(slot, device).unwrap().contexts = 1;
         slot
     }

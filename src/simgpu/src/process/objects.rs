@@ -23,7 +23,7 @@ use crate::model::virtual_memory::Vmm;
 
 /// All objects of this process. Behind one lock, which is never held while anything waits.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct ProcessObjects {
     /// Contexts that live.
     pub(crate) contexts: Objects<Context>,
     /// Contexts that were ever made.
@@ -78,7 +78,7 @@ pub(crate) struct Local {
     pub(crate) linkers: Objects<Vec<u8>>,
 }
 
-impl Local {
+impl ProcessObjects {
     pub(crate) fn new(devices: usize) -> Self {
         Self {
             contexts: Objects::new(Tag::Context),

@@ -2,7 +2,7 @@
 
 use gpuslice_driver::types::*;
 
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::hardware::attributes::PROCESSORS;
 use crate::model::green_contexts::{PARTITION, split};
 use crate::model::objects::{handle, pointer};
@@ -34,7 +34,7 @@ impl Resource {
     }
 }
 
-impl Driver {
+impl DriverCall {
     fn resource(&self, to: *mut CUdevResource, kind: c_uint, processors: u32) -> Outcome {
         if kind != PROCESSORS_KIND {
             return Err(statuses::INVALID_RESOURCE_TYPE);
@@ -53,13 +53,13 @@ impl Driver {
         to: *mut CUdevResource,
         kind: c_uint,
     ) -> Outcome {
-        let processors = self.simulation()?.local().processors(handle(context))?;
+        let processors = self.simulation()?.objects().processors(handle(context))?;
         self.resource(to, kind, processors)
     }
 
     pub(super) fn green_resource(&self, green: CUgreenCtx, to: *mut CUdevResource, kind: c_uint) -> Outcome {
-        let local = self.simulation()?.local();
-        let green = local.greens.greens.get(handle(green)).map_err(|_| status::INVALID_CONTEXT)?;
+        let objects = self.simulation()?.objects();
+        let green = objects.greens.greens.get(handle(green)).map_err(|_| status::INVALID_CONTEXT)?;
         self.resource(to, kind, green.processors)
     }
 
@@ -106,7 +106,7 @@ impl Driver {
         if processors == 0 {
             return Err(status::INVALID_VALUE);
         }
-        let made = self.simulation()?.local().greens.descriptors.add(processors);
+        let made = self.simulation()?.objects().greens.descriptors.add(processors);
         self.write(to, pointer(made))
     }
 
@@ -121,13 +121,13 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let processors = local.described(handle(descriptor))?;
-        local.retain_primary(simulation, device)?;
-        match local.make_green(simulation, device, processors) {
+        let mut objects = simulation.objects();
+        let processors = objects.described(handle(descriptor))?;
+        objects.retain_primary(simulation, device)?;
+        match objects.make_green(simulation, device, processors) {
             Ok(green) => self.write(to, pointer(green)),
             Err(why) => {
-                local.release_primary(simulation, device)?;
+                objects.release_primary(simulation, device)?;
                 Err(why)
             }
         }
@@ -135,20 +135,20 @@ impl Driver {
 
     pub(super) fn destroy_green(&self, green: CUgreenCtx) -> Outcome {
         let simulation = self.simulation()?;
-        simulation.local().end_green(simulation, handle(green))
+        simulation.objects().end_green(simulation, handle(green))
     }
 
     pub(super) fn context_of_green(&self, to: *mut CUcontext, green: CUgreenCtx) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        let view = self.simulation()?.local().green_view(handle(green))?;
+        let view = self.simulation()?.objects().green_view(handle(green))?;
         self.write(to, pointer(view))
     }
 
     pub(super) fn green_number(&self, green: CUgreenCtx, to: *mut c_ulonglong) -> Outcome {
-        let local = self.simulation()?.local();
-        let green = local.greens.greens.get(handle(green)).map_err(|_| status::INVALID_CONTEXT)?;
+        let objects = self.simulation()?.objects();
+        let green = objects.greens.greens.get(handle(green)).map_err(|_| status::INVALID_CONTEXT)?;
         self.write(to, green.number)
     }
 
@@ -164,11 +164,11 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
+        let mut objects = simulation.objects();
         let green = handle(green);
-        let context = local.greens.greens.get(green).map_err(|_| status::INVALID_CONTEXT)?.context;
-        let stream = local.make_stream(simulation, context, flags, priority.clamp(-5, 0))?;
-        local.streams.streams.get_mut(stream)?.green = Some(green);
+        let context = objects.greens.greens.get(green).map_err(|_| status::INVALID_CONTEXT)?.context;
+        let stream = objects.make_stream(simulation, context, flags, priority.clamp(-5, 0))?;
+        objects.streams.streams.get_mut(stream)?.green = Some(green);
         self.write(to, pointer(stream))
     }
 }

@@ -4,7 +4,7 @@ use gpuslice_driver::types::*;
 
 use super::Vmm;
 use super::methods::methods;
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::multicast::{Part, Wanted};
 use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties};
 use crate::process::virtual_memory::device_of;
@@ -42,7 +42,7 @@ const _: () = assert!(size_of::<ArrayMap>() == size_of::<CUarrayMapInfo>());
 /// `CUmemOperationType`: memory is given.
 const MAP: u32 = 1;
 
-impl Driver {
+impl DriverCall {
     fn create_memory(
         &self,
         to: *mut u64,
@@ -55,7 +55,7 @@ impl Driver {
         }
         let given: AllocationProperties = self.read(properties.cast())?;
         let simulation = self.simulation()?;
-        let created = simulation.local().create_memory(simulation, size as u64, Properties::of(&given))?;
+        let created = simulation.objects().create_memory(simulation, size as u64, Properties::of(&given))?;
         self.write(to, created)
     }
 
@@ -64,20 +64,20 @@ impl Driver {
         for index in 0..count as usize {
             let one: ArrayMap = self.read_at(list.cast(), index)?;
             let given = (one.operation == MAP).then_some(one.handle);
-            simulation.local().map_array(simulation, one.resource, given)?;
+            simulation.objects().map_array(simulation, one.resource, given)?;
         }
         Ok(())
     }
 }
 
 /// Where in an object for several devices, and of which one where that was said.
-struct Place {
+struct StreamPlace {
     object: u64,
     offset: usize,
     device: Option<CUdevice>,
 }
 
-impl Driver {
+impl DriverCall {
     fn make_group(
         &self,
         to: *mut CUmemGenericAllocationHandle,
@@ -88,32 +88,32 @@ impl Driver {
         }
         let wanted: Wanted = self.read(wanted.cast())?;
         let simulation = self.simulation()?;
-        let made = simulation.local().make_group(simulation, wanted)?;
+        let made = simulation.objects().make_group(simulation, wanted)?;
         self.write(to, made)
     }
 
-    fn bind(&self, place: Place, part: Part, flags: u64) -> Outcome {
+    fn bind(&self, place: StreamPlace, part: Part, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
         if flags != 0 {
             return Err(status::INVALID_VALUE);
         }
         let on = place.device.map(|device| simulation.device(device)).transpose()?;
-        simulation.local().bind(simulation, place.object, place.offset as u64, part, on)
+        simulation.objects().bind(simulation, place.object, place.offset as u64, part, on)
     }
 
-    fn bind_address(&self, place: Place, address: CUdeviceptr, size: usize, flags: u64) -> Outcome {
-        let part = self.simulation()?.local().part_at(address, size as u64)?;
+    fn bind_address(&self, place: StreamPlace, address: CUdeviceptr, size: usize, flags: u64) -> Outcome {
+        let part = self.simulation()?.objects().part_at(address, size as u64)?;
         self.bind(place, part, flags)
     }
 }
 
-impl Vmm for Driver {
+impl Vmm for DriverCall {
     methods! { self;
         cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp,
             flags: c_ulonglong) => self.create_memory(handle, size, prop, flags);
         cuMemRelease(handle: CUmemGenericAllocationHandle) => {
             let simulation = self.simulation()?;
-            simulation.local().release_handle(simulation, handle)
+            simulation.objects().release_handle(simulation, handle)
         };
         cuMemAddressReserve(ptr: *mut CUdeviceptr, size: usize, alignment: usize, addr: CUdeviceptr,
             flags: c_ulonglong) => {
@@ -121,12 +121,12 @@ impl Vmm for Driver {
                 return Err(status::INVALID_VALUE);
             }
             let simulation = self.simulation()?;
-            let reserved = simulation.local().reserve(simulation, size as u64, alignment as u64, addr)?;
+            let reserved = simulation.objects().reserve(simulation, size as u64, alignment as u64, addr)?;
             self.write(ptr, reserved)
         };
         cuMemAddressFree(ptr: CUdeviceptr, size: usize) => {
             let simulation = self.simulation()?;
-            simulation.local().unreserve(simulation, ptr, size as u64)
+            simulation.objects().unreserve(simulation, ptr, size as u64)
         };
         cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle,
             flags: c_ulonglong) => {
@@ -134,11 +134,11 @@ impl Vmm for Driver {
                 return Err(status::INVALID_VALUE);
             }
             let simulation = self.simulation()?;
-            simulation.local().map(simulation, ptr, size as u64, offset as u64, handle)
+            simulation.objects().map(simulation, ptr, size as u64, offset as u64, handle)
         };
         cuMemUnmap(ptr: CUdeviceptr, size: usize) => {
             let simulation = self.simulation()?;
-            simulation.local().unmap(simulation, ptr, size as u64)
+            simulation.objects().unmap(simulation, ptr, size as u64)
         };
         cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, _h_stream: CUstream) =>
             self.map_arrays(map_info_list, count);
@@ -149,7 +149,7 @@ impl Vmm for Driver {
                 return Err(status::INVALID_VALUE);
             }
             let simulation = self.simulation()?;
-            let retained = simulation.local().retain(simulation, addr.addr() as u64)?;
+            let retained = simulation.objects().retain(simulation, addr.addr() as u64)?;
             self.write(handle, retained)
         };
         cuMemExportToShareableHandle(shareable_handle: *mut c_void, handle: CUmemGenericAllocationHandle,
@@ -159,10 +159,10 @@ impl Vmm for Driver {
             }
             let simulation = self.simulation()?;
             if handle_type == FABRIC {
-                let bytes = simulation.local().export_to_fabric(simulation, handle)?;
+                let bytes = simulation.objects().export_to_fabric(simulation, handle)?;
                 return self.write(shareable_handle.cast::<[u8; 64]>(), bytes);
             }
-            let descriptor = simulation.local().export_memory(simulation, handle)?;
+            let descriptor = simulation.objects().export_memory(simulation, handle)?;
             self.write(shareable_handle.cast::<c_int>(), descriptor)
         };
         cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void,
@@ -173,11 +173,11 @@ impl Vmm for Driver {
             let simulation = self.simulation()?;
             if sh_handle_type == FABRIC {
                 let bytes: [u8; 64] = self.read(os_handle.cast())?;
-                let imported = simulation.local().import_from_fabric(simulation, &bytes)?;
+                let imported = simulation.objects().import_from_fabric(simulation, &bytes)?;
                 return self.write(handle, imported);
             }
             let descriptor = c_int::try_from(os_handle.addr()).map_err(|_| status::INVALID_VALUE)?;
-            let imported = simulation.local().import_memory(simulation, descriptor)?;
+            let imported = simulation.objects().import_memory(simulation, descriptor)?;
             self.write(handle, imported)
         };
         cuMulticastCreate(mc_handle: *mut CUmemGenericAllocationHandle, prop: *const CUmulticastObjectProp) =>
@@ -185,28 +185,28 @@ impl Vmm for Driver {
         cuMulticastAddDevice(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice) => {
             let simulation = self.simulation()?;
             let device = simulation.device(dev)?;
-            simulation.local().add_to_group(mc_handle, device)
+            simulation.objects().add_to_group(mc_handle, device)
         };
         cuMulticastBindMem(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize,
             mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) => {
             let part = Part { memory: mem_handle, offset: mem_offset as u64, size: size as u64 };
-            self.bind(Place { object: mc_handle, offset: mc_offset, device: None }, part, flags)
+            self.bind(StreamPlace { object: mc_handle, offset: mc_offset, device: None }, part, flags)
         };
         cuMulticastBindMem_v2(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize,
             mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) => {
             let part = Part { memory: mem_handle, offset: mem_offset as u64, size: size as u64 };
-            self.bind(Place { object: mc_handle, offset: mc_offset, device: Some(dev) }, part, flags)
+            self.bind(StreamPlace { object: mc_handle, offset: mc_offset, device: Some(dev) }, part, flags)
         };
         cuMulticastBindAddr(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize, memptr: CUdeviceptr,
             size: usize, flags: c_ulonglong) =>
-            self.bind_address(Place { object: mc_handle, offset: mc_offset, device: None }, memptr, size, flags);
+            self.bind_address(StreamPlace { object: mc_handle, offset: mc_offset, device: None }, memptr, size, flags);
         cuMulticastBindAddr_v2(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize,
             memptr: CUdeviceptr, size: usize, flags: c_ulonglong) =>
-            self.bind_address(Place { object: mc_handle, offset: mc_offset, device: Some(dev) }, memptr, size, flags);
+            self.bind_address(StreamPlace { object: mc_handle, offset: mc_offset, device: Some(dev) }, memptr, size, flags);
         cuMulticastUnbind(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize) => {
             let simulation = self.simulation()?;
             let device = simulation.device(dev)?;
-            simulation.local().unbind(simulation, mc_handle, device, mc_offset as u64, size as u64)
+            simulation.objects().unbind(simulation, mc_handle, device, mc_offset as u64, size as u64)
         };
         cuMulticastGetGranularity(granularity: *mut usize, prop: *const CUmulticastObjectProp, option: c_uint) => {
             let wanted: Wanted = self.read(prop.cast())?;
@@ -220,7 +220,7 @@ impl Vmm for Driver {
             for index in 0..count {
                 let access: Access = self.read_at(desc.cast(), index)?;
                 device_of(simulation, (access.location.kind, access.location.id))?;
-                simulation.local().set_access(ptr, size as u64, access.flags)?;
+                simulation.objects().set_access(ptr, size as u64, access.flags)?;
             }
             Ok(())
         };
@@ -228,7 +228,7 @@ impl Vmm for Driver {
             let simulation = self.simulation()?;
             let location = self.read(location)?;
             device_of(simulation, (location.kind, location.id))?;
-            let access = simulation.local().access(ptr)?;
+            let access = simulation.objects().access(ptr)?;
             self.write(flags, u64::from(access))
         };
         cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: c_uint) => {
@@ -240,7 +240,7 @@ impl Vmm for Driver {
             self.write(granularity, GRANULARITY as usize)
         };
         cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) => {
-            let given = self.simulation()?.local().memory(handle)?.properties;
+            let given = self.simulation()?.objects().memory(handle)?.properties;
             let location = CUmemLocation { kind: given.location.0, id: given.location.1 };
             let (kind, handle_types, flags) = (given.kind, given.handle_types, given.flags);
             let security = core::ptr::null_mut();
