@@ -5,9 +5,9 @@
 //! which sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on it.
 
 use crate::dlsym::known_driver;
-use crate::lifecycle;
 use crate::os::messages;
 use crate::os::reentrancy::quietly;
+use crate::slice::settings;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::num::NonZeroUsize;
@@ -49,7 +49,7 @@ extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -
 /// Whether the flag is taken off. The driver's own libraries keep it: what they call is not the program's.
 #[cold]
 fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
-    if known_driver(caller) || quietly(lifecycle::leaves_deepbind, true) {
+    if known_driver(caller) || quietly(settings::leaves_deepbind, true) {
         return false;
     }
     if !file.is_null() {

@@ -3,9 +3,8 @@
 //! A result that lies in the real driver is replaced by our entry of that name. Everything else is a tail jump
 //! to the next `dlsym`, which then sees the true caller: `RTLD_NEXT` and sanitizers depend on it.
 
-use crate::bypass;
-use crate::exports;
 use crate::os::reentrancy;
+use crate::{bypass, exports};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;

@@ -9,7 +9,8 @@
 //!
 //! 1. `os`: the process, its threads and the kernel.
 //! 2. `driver_calls`: calls of the library's own into the driver and NVML.
-//! 3. `arrays`, `bypass`, `compute`, `devices`, `dlopen`, `dlsym`, `endings`, `exports`, `graphs`, `holdings`, `hooks`, `leaving`, `ledger`, `libraries`, `lifecycle`, `linear`, `look_ups`, `making`, `measure`, `memory_call`, `physical`, `place`, `pools`, `primaries`, `reading`, `refusals`, `shared`, `slice`, `spill`, `tags`, `unmet`, `witness`: the rest.
+//! 3. `slice`: membership in a slice: its handle, its devices and the settings.
+//! 4. `bypass`, `compute`, `dlopen`, `dlsym`, `exports`, `hooks`, `memory`, `process`: the rest.
 //!
 //! Rules, all of them for the sake of the program that we are a guest in:
 //!
@@ -29,40 +30,17 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the entries are written for Linux on x86-64");
 
-mod arrays;
 mod bypass;
 mod compute;
-mod devices;
 mod dlopen;
 mod dlsym;
 mod driver_calls;
-mod endings;
 mod exports;
-mod graphs;
-mod holdings;
 mod hooks;
-mod leaving;
-mod ledger;
-mod libraries;
-mod lifecycle;
-mod linear;
-mod look_ups;
-mod making;
-mod measure;
-mod memory_call;
+mod memory;
 mod os;
-mod physical;
-mod place;
-mod pools;
-mod primaries;
-mod reading;
-mod refusals;
-mod shared;
+mod process;
 mod slice;
-mod spill;
-mod tags;
-mod unmet;
-mod witness;
 
 #[global_allocator]
 static ALLOCATOR: os::allocator::Guest = os::allocator::Guest;

@@ -52,7 +52,7 @@ SAME_HANDLE = Fact(
 )
 MARKED = Fact(
     "a descriptor of exported memory can carry a lock of its open file, which fdinfo shows",
-    "src/shim/src/tags.rs",
+    "src/shim/src/memory/share_keys.rs",
     "nobody inherits the charge of memory that is handed over by descriptor",
 )
 LIVES_ON = Fact(

@@ -8,7 +8,7 @@ use super::sampler::overrule;
 use super::seat::Lane;
 use crate::driver_calls::events::Event;
 use crate::os::clock;
-use crate::slice::Slice;
+use crate::process::Process;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
@@ -103,7 +103,7 @@ impl Flight {
     }
 
     /// It is not measured: what was prepaid for it stands.
-    pub(super) fn unmeasured(&self, slice: &Slice) {
+    pub(super) fn unmeasured(&self, slice: &Process) {
         if !self.is_copy {
             slice.compute.unmeasured(slice, self.device, &self.run, self.keeps_others());
         }
@@ -180,7 +180,7 @@ impl Account {
     /// event passed, because the host was held up.
     pub(super) fn settle(
         &mut self,
-        slice: &'static Slice,
+        slice: &'static Process,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
         (offset, cost, is_only): (Offset, EventCost, bool),
@@ -223,7 +223,7 @@ impl Account {
     }
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
-    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
+    fn has_waited(&mut self, slice: &Process, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
         let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.meetings.add(ran, *kept)) {
             slice.member().couple([device, other], now);
@@ -235,7 +235,7 @@ impl Account {
     /// `is_only` says that no other lane has work under way.
     pub(super) fn charge_running(
         &mut self,
-        slice: &'static Slice,
+        slice: &'static Process,
         flight: &mut Flight,
         began: u64,
         is_only: bool,
@@ -269,7 +269,7 @@ impl Account {
 
     /// It has ended: the rest is charged, or what was charged too much is given back. By lengths, not by instants, since
     /// those depend on how well two clocks are laid on each other.
-    fn charge_rest(&mut self, slice: &'static Slice, flight: &mut Flight, (length, until): (u64, u64)) {
+    fn charge_rest(&mut self, slice: &'static Process, flight: &mut Flight, (length, until): (u64, u64)) {
         let Some(device) = device_of(slice, flight) else { return };
         let rest = length.saturating_sub(flight.progress);
         let start = until.saturating_sub(rest).max(flight.charged_to);
@@ -284,7 +284,7 @@ impl Account {
     /// Charges what an interval newly covers, and publishes it. `goes_on`: the work has not ended.
     fn charge(
         &mut self,
-        slice: &'static Slice,
+        slice: &'static Process,
         flight: &mut Flight,
         (start, end): (u64, u64),
         goes_on: bool,
@@ -316,7 +316,7 @@ impl Account {
     }
 
     /// Lays what others have published below a place on the line. False: one of them is still writing.
-    pub(super) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
+    pub(super) fn read(&mut self, slice: &Process, device: Device, to: u64, now: u64) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
@@ -331,19 +331,19 @@ impl Account {
     }
 }
 
-fn device_of(slice: &Slice, flight: &Flight) -> Option<Device> {
+fn device_of(slice: &Process, flight: &Flight) -> Option<Device> {
     slice.compute.pacers.get(flight.device).map(|pacer| pacer.place.device)
 }
 
 /// Counts what was charged as used. What is given back in the end, a millisecond at most, is not taken out again.
-fn count(slice: &Slice, device: Device, flight: &mut Flight) {
+fn count(slice: &Process, device: Device, flight: &mut Flight) {
     let charged = flight.bill.charged();
     slice.member().count_used(device, charged.saturating_sub(flight.counted));
     flight.counted = flight.counted.max(charged);
 }
 
 /// What a flight was charged counts for its process's turn; of what it took so much is learned.
-fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
+fn learn(slice: &'static Process, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
     let member = slice.member();
     let own = |length| member.overlap_part(device, length);
     let charged = |length| correction::apply(own(length), member.correction(device));

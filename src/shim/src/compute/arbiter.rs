@@ -11,9 +11,8 @@
 
 use super::neighbours::Neighbours;
 use super::{Compute, Pacer};
-use crate::os::clock;
-use crate::os::messages;
-use crate::slice::Slice;
+use crate::os::{clock, messages};
+use crate::process::Process;
 use core::time::Duration;
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::arbiter::{self, Arbiter};
@@ -38,18 +37,18 @@ pub(crate) struct Steward {
 
 impl Pacer {
     /// Whether other slices have a part in what this one may use.
-    fn divides(&self, slice: &Slice) -> bool {
+    fn divides(&self, slice: &Process) -> bool {
         slice.region().limits(self.place.device).sharing.divides()
     }
 
     /// Whether others give way to the slice.
-    fn goes_before(&self, slice: &Slice) -> bool {
+    fn goes_before(&self, slice: &Process) -> bool {
         let sharing = slice.region().limits(self.place.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
     }
 
     /// What was told is heard, or forgotten where it is too old.
-    fn hear(&self, slice: &Slice, now: u64) {
+    fn hear(&self, slice: &Process, now: u64) {
         let room = slice.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
         self.leave_room(room);
     }
@@ -57,25 +56,25 @@ impl Pacer {
 
 impl Compute {
     /// Whether a thread of this process waits for a share that others have a part in: nobody else may be left to look.
-    pub(super) fn is_asking(&self, slice: &Slice) -> bool {
+    pub(super) fn is_asking(&self, slice: &Process) -> bool {
         self.pacers.iter().any(|pacer| slice.member().is_waiting(pacer.place.device) && pacer.divides(slice))
     }
 
     /// Sees to it that somebody looks while such a thread waits.
-    pub(super) fn look_while_asking(&self, slice: &'static Slice, pacer: &Pacer) {
+    pub(super) fn look_while_asking(&self, slice: &'static Process, pacer: &Pacer) {
         if pacer.divides(slice) {
             self.helper.ensure(slice);
         }
     }
 
     /// How long the helper rests between two rounds.
-    pub(super) fn round(&self, slice: &Slice) -> Duration {
+    pub(super) fn round(&self, slice: &Process) -> Duration {
         let is_beside_high = self.pacers.iter().any(|pacer| pacer.gives_way() || pacer.goes_before(slice));
         Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
     }
 
     /// A round: what was told is heard, and where this process holds a chair, all slices of the GPU are looked at.
-    pub(super) fn arbitrate(&self, slice: &'static Slice) {
+    pub(super) fn arbitrate(&self, slice: &'static Process) {
         let now = clock::now();
         self.pacers.iter().for_each(|pacer| pacer.hear(slice, now));
         let Some(mut steward) = self.steward.try_lock() else { return };
@@ -106,7 +105,7 @@ impl Steward {
         self.arbiters.clear();
     }
 
-    fn round(&mut self, slice: &'static Slice, pacers: &[Pacer], neighbours: &Mutex<Neighbours>, now: u64) {
+    fn round(&mut self, slice: &'static Process, pacers: &[Pacer], neighbours: &Mutex<Neighbours>, now: u64) {
         self.open(slice, pacers, now);
         let Some(chairs) = &self.chairs else { return };
         self.arbiters.resize_with(pacers.len(), || None);
@@ -128,7 +127,7 @@ impl Steward {
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
-    fn open(&mut self, slice: &Slice, pacers: &[Pacer], now: u64) {
+    fn open(&mut self, slice: &Process, pacers: &[Pacer], now: u64) {
         if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
             return;
         }

@@ -10,8 +10,8 @@
 use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
 use crate::os::clock::now as clock_now;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::process::Process;
+use crate::slice::device::SliceDevice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
@@ -111,7 +111,7 @@ impl Blind {
     }
 
     /// Asks NVML, where it is time to, and settles what it says.
-    pub(super) fn tick(&self, slice: &Slice, place: Place) {
+    pub(super) fn tick(&self, slice: &Process, place: SliceDevice) {
         let (Some(mut asking), now) = (self.asking.try_lock(), clock_now()) else { return };
         if now < asking.next {
             return;
@@ -129,7 +129,7 @@ impl Blind {
         asking.next = asking.next.max(pause(now, measured.why));
     }
 
-    fn step(&self, asking: &mut Asking, slice: &Slice, place: Place) -> Result<(), Why> {
+    fn step(&self, asking: &mut Asking, slice: &Process, place: SliceDevice) -> Result<(), Why> {
         let asker = match &mut asking.open {
             Some(asker) => asker,
             closed => closed.insert(Asker::open(place)?),
@@ -142,7 +142,13 @@ impl Blind {
         if window.is_cut { Ok(()) } else { self.learn(asking, slice, place, &own) }
     }
 
-    fn learn(&self, asking: &mut Asking, slice: &Slice, place: Place, sample: &Sample) -> Result<(), Why> {
+    fn learn(
+        &self,
+        asking: &mut Asking,
+        slice: &Process,
+        place: SliceDevice,
+        sample: &Sample,
+    ) -> Result<(), Why> {
         let prepaid = self.course.lock().within(sample.from, sample.to);
         asking.is_listed |= sample.processes > 0;
         if prepaid.launches > 0 && !asking.is_listed {

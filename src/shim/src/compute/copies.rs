@@ -9,10 +9,9 @@ use super::seat::Lane;
 use super::waits::{Waits, waits};
 use super::{Launch, threads};
 use crate::driver_calls::streams::Stream;
-use crate::lifecycle::{self, Standing};
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
+use crate::process::{self, Process, Standing};
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
@@ -23,7 +22,7 @@ const MEASURED: u32 = 16;
 const LARGE: u64 = 64 << 10;
 
 /// A copy on the device or a fill.
-pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
+pub(super) fn unpaced(slice: &'static Process, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
     let Some(mut held) = threads::hold(slice) else { return call() };
     let lane = lane_for(&mut held, slice, launch.stream);
     let before = || {
@@ -64,12 +63,12 @@ pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce(
 
 /// Whether this process's launches are paced now.
 pub(crate) fn is_paced() -> bool {
-    matches!(lifecycle::standing(), Standing::Member(slice) if slice.compute.is_pacing(slice))
+    matches!(process::standing(), Standing::Member(slice) if slice.compute.is_pacing(slice))
 }
 
 /// A copy from or to the host. `is_sync`: the program waits for it, and so for what the stream did before.
 pub(crate) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(slice) = lifecycle::standing() else { return call() };
+    let Standing::Member(slice) = process::standing() else { return call() };
     if !slice.compute.is_pacing(slice) {
         return call();
     }
@@ -81,7 +80,7 @@ pub(crate) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl Fn
 
 /// What a stream is to do next is no work of the GPU's, and takes nobody knows how long.
 pub(crate) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status {
-    if let Standing::Member(slice) = lifecycle::standing()
+    if let Standing::Member(slice) = process::standing()
         && slice.compute.is_pacing(slice)
     {
         end_run(slice, stream);
@@ -90,7 +89,7 @@ pub(crate) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status 
 }
 
 /// What the calling thread has launched on a stream, and on those that wait for it, is measured up to here.
-fn end_run(slice: &'static Slice, stream: Stream) {
+fn end_run(slice: &'static Process, stream: Stream) {
     let close = || {
         if let Some(mut held) = threads::hold(slice) {
             held.enters(clock::cycles());

@@ -11,10 +11,9 @@ use super::threads::{self, Held};
 use super::{Kind, Launch};
 use crate::driver_calls::capture_mode;
 use crate::driver_calls::streams::Stream;
-use crate::lifecycle::{self, Standing};
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
+use crate::process::{self, Process, Standing};
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -42,15 +41,15 @@ enum Door {
     /// A limit that cannot be kept.
     Shut,
     /// A slice whose time is paced.
-    Paced(&'static Slice),
+    Paced(&'static Process),
 }
 
 #[inline(always)]
 fn door() -> Door {
     // The usual launch is one of a process that has joined.
-    match lifecycle::joined() {
+    match process::joined() {
         Some(slice) => door_of(slice),
-        None => match lifecycle::standing() {
+        None => match process::standing() {
             Standing::Free => Door::Open,
             Standing::Refused => Door::Shut,
             Standing::Member(slice) => door_of(slice),
@@ -59,7 +58,7 @@ fn door() -> Door {
 }
 
 #[inline(always)]
-fn door_of(slice: &'static Slice) -> Door {
+fn door_of(slice: &'static Process) -> Door {
     if slice.compute.is_pacing(slice) {
         return Door::Paced(slice);
     }
@@ -124,7 +123,7 @@ pub(crate) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce
 /// The lane of a call on a stream. None where the call is captured, and where nobody knows whose the stream is. Not to be
 /// called within a phase: what is rare is one of its own.
 #[inline(always)]
-pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
+pub(super) fn lane_for(held: &mut Held, slice: &'static Process, stream: Stream) -> Option<usize> {
     let compute = &slice.compute;
     // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
     let is_rare = capture_mode::is_open() || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
@@ -140,13 +139,13 @@ pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -
 /// The thread launches on the stream for the first time.
 #[cold]
 #[inline(never)]
-fn first_lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
+fn first_lane_for(held: &mut Held, slice: &'static Process, stream: Stream) -> Option<usize> {
     quietly(|| held.add_lane(slice, stream), None)
 }
 
 /// None: the launch goes to the driver as it is.
 #[inline(always)]
-fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<()> {
+fn enter(held: &mut Held, slice: &'static Process, launch: &Launch, entry: &mut Entry) -> Option<()> {
     let now = prepay(held, slice, launch, entry)?;
     place(held, slice, launch, entry, now);
     Some(())
@@ -155,7 +154,7 @@ fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut En
 /// Pays for a launch, and waits for that if need be. When that was done, in cycles; none: the launch goes to the driver as it
 /// is.
 #[inline(always)]
-fn prepay(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<u64> {
+fn prepay(held: &mut Held, slice: &'static Process, launch: &Launch, entry: &mut Entry) -> Option<u64> {
     let compute = &slice.compute;
     let lane = lane_for(held, slice, launch.stream)?;
     let now = clock::cycles();
@@ -185,7 +184,7 @@ fn prepay(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut E
 #[inline(never)]
 fn prepay_slowly(
     held: &mut Held,
-    slice: &'static Slice,
+    slice: &'static Process,
     launch: &Launch,
     entry: &mut Entry,
     is_paced: bool,
@@ -203,7 +202,7 @@ fn prepay_slowly(
 
 /// Sees to it that there is a run that the launch goes into.
 #[inline(always)]
-fn place(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, now: u64) {
+fn place(held: &mut Held, slice: &'static Process, launch: &Launch, entry: &Entry, now: u64) {
     let goes_on = entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind, now);
     if !goes_on {
         bracket(held, slice, launch, entry);
@@ -213,13 +212,13 @@ fn place(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry,
 /// A run has to be opened or closed before the launch.
 #[cold]
 #[inline(never)]
-fn bracket(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry) {
+fn bracket(held: &mut Held, slice: &'static Process, launch: &Launch, entry: &Entry) {
     let known = entry.is_known.then_some(&entry.estimate);
     quietly(|| held.reopen(slice, entry.lane, known, launch.kind), ());
 }
 
 #[inline(always)]
-fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
+fn leave(held: &mut Held, slice: &'static Process, launch: &Launch, entry: &Entry, code: Status) {
     let is_usual = code == status::SUCCESS && entry.is_known;
     if !(is_usual && held.launched(slice, entry.lane, launch, &entry.estimate).is_some()) {
         leave_slowly(held, slice, launch, entry, code);
@@ -229,7 +228,7 @@ fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry,
 /// The launch failed, nothing was known of it, or its run was closed meanwhile.
 #[cold]
 #[inline(never)]
-fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
+fn leave_slowly(held: &mut Held, slice: &'static Process, launch: &Launch, entry: &Entry, code: Status) {
     let Entry { lane, device, estimate, is_known } = entry;
     if code != status::SUCCESS {
         // Nothing runs: the thread has its credit back.
@@ -251,7 +250,7 @@ fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: 
 
 /// Its run was closed before it: what was prepaid stands.
 #[cold]
-fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
+fn not_measured(slice: &'static Process, launch: &Launch, entry: &Entry) {
     let mut run = Run::open(Bracket::Alone, 0);
     run.add(&launch.key, &entry.estimate);
     quietly(|| slice.compute.unmeasured(slice, entry.device, &run, !entry.is_known), ());
@@ -260,7 +259,7 @@ fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
 /// The share has become all of the GPU's time while runs were open: what is not paced, and queued without a bound, must not
 /// lie between their events.
 #[cold]
-fn close_before_unpaced(slice: &'static Slice) {
+fn close_before_unpaced(slice: &'static Process) {
     let close = || {
         if let Some(mut held) = threads::hold(slice) {
             held.give_up_missed(slice);
@@ -272,7 +271,7 @@ fn close_before_unpaced(slice: &'static Slice) {
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
 #[cold]
-fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
+fn is_to_run(held: &mut Held, slice: &'static Process, stream: Stream) -> bool {
     let compute = &slice.compute;
     let look = || {
         let ends = compute.ends.load(Ordering::Acquire);

@@ -11,17 +11,12 @@
 use super::life::Life;
 use super::sampler::LINGER;
 use super::threads::Visited;
-use crate::driver_calls::capture_mode;
-use crate::driver_calls::capture_mode::apart;
-use crate::lifecycle;
-use crate::os::asymmetric_fence;
+use crate::driver_calls::capture_mode::{self, apart};
 use crate::os::clock::{self, Both};
-use crate::os::futex;
-use crate::os::messages;
 use crate::os::reentrancy::shielded;
 use crate::os::signals::{without_signals, without_signals_but};
-use crate::os::thread;
-use crate::slice::Slice;
+use crate::os::{asymmetric_fence, futex, messages, thread};
+use crate::process::{self, Process};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -68,7 +63,7 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts the thread if it does not run, and wakes it if it sleeps.
     #[inline]
-    pub(crate) fn ensure(&self, slice: &'static Slice) {
+    pub(crate) fn ensure(&self, slice: &'static Process) {
         if self.life.is_to_begin() {
             self.start(slice);
         }
@@ -96,7 +91,7 @@ impl Helper {
     }
 
     /// Waits until something has ended since the news were read, or for so long.
-    pub(crate) fn wait_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
+    pub(crate) fn wait_for_news(&self, slice: &'static Process, before: u32, most: Duration) {
         if !self.life.is_on() {
             // Nobody looks but those who wait.
             gpuslice_region::pause(ROUND.min(most));
@@ -120,7 +115,7 @@ impl Helper {
 
     /// The same for what may end at any moment, and while the GPU has nothing else to do: looks itself, at first after next
     /// to no time.
-    pub(crate) fn look_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
+    pub(crate) fn look_for_news(&self, slice: &'static Process, before: u32, most: Duration) {
         if !self.life.is_on() || !self.begins_watch() {
             return self.wait_for_news(slice, before, most);
         }
@@ -137,7 +132,7 @@ impl Helper {
     }
 
     /// Looks once on a thread of the program's, unless another does.
-    pub(crate) fn look_here(&self, slice: &'static Slice) {
+    pub(crate) fn look_here(&self, slice: &'static Process) {
         if !self.is_ending() && harvest_here(slice) > 0 {
             self.tell();
         }
@@ -159,7 +154,7 @@ impl Helper {
     }
 
     #[cold]
-    fn start(&self, slice: &'static Slice) {
+    fn start(&self, slice: &'static Process) {
         clock::compare_first();
         if !self.life.begins() {
             return;
@@ -177,7 +172,7 @@ impl Helper {
 }
 
 /// Looks at the events on a thread of the program's, unless another does. How many flights have ended.
-fn harvest_here(slice: &'static Slice) -> usize {
+fn harvest_here(slice: &'static Process) -> usize {
     in_peace(|| slice.compute.meter.try_harvest(slice))
 }
 
@@ -194,7 +189,7 @@ fn in_peace<T>(look: impl FnOnce() -> T) -> T {
 extern "C" fn main(argument: *mut c_void) -> *mut c_void {
     thread::set_name(c"gpuslice");
     // SAFETY: started by `spawn` with the slice.
-    if let Some(slice) = unsafe { thread::argument_of::<Slice>(argument) } {
+    if let Some(slice) = unsafe { thread::argument_of::<Process>(argument) } {
         slice.compute.helper.life.live(|| live(slice));
     }
     ptr::null_mut()
@@ -207,7 +202,7 @@ extern "C" fn once(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-fn live(slice: &'static Slice) {
+fn live(slice: &'static Process) {
     let helper = &slice.compute.helper;
     capture_mode::exchange_capture_mode(capture_mode::RELAXED);
     // It takes tens of milliseconds, in which the first launches wait to be measured: so a thread that ends with it. Where
@@ -249,7 +244,7 @@ fn live(slice: &'static Slice) {
 }
 
 /// One round. Whether there is anything left to look at.
-fn look(slice: &'static Slice) -> bool {
+fn look(slice: &'static Process) -> bool {
     let compute = &slice.compute;
     // Before anything of this second is counted.
     compute.note_second(slice, clock::now());
@@ -268,7 +263,7 @@ fn look(slice: &'static Slice) -> bool {
 
 /// Closes runs that their threads have left open, and takes credit back from threads that do not spend it. Whether
 /// there is anything left to do.
-fn tidy(slice: &'static Slice) -> bool {
+fn tidy(slice: &'static Process) -> bool {
     let compute = &slice.compute;
     let mut left = compute.empty_pots(slice, KEPT);
     let mut holders = 0_usize;
@@ -326,8 +321,8 @@ fn end_with_process() {
         let _ended = shielded(|| {
             // A forked child may not have joined, and will not now. Registered once more by each process of a chain of
             // forks; once is enough.
-            let is_first = |slice: &&Slice| !slice.compute.helper.ends.swap(true, Ordering::Relaxed);
-            if let Some(slice) = lifecycle::joined().filter(is_first) {
+            let is_first = |slice: &&Process| !slice.compute.helper.ends.swap(true, Ordering::Relaxed);
+            if let Some(slice) = process::joined().filter(is_first) {
                 let helper = &slice.compute.helper;
                 helper.wake();
                 // Kept for good: no round begins any more.

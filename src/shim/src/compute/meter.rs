@@ -16,10 +16,9 @@
 use super::Compute;
 use super::account::{Account, Flight};
 use crate::driver_calls::contexts::within;
-use crate::driver_calls::events;
-use crate::driver_calls::events::Event;
+use crate::driver_calls::events::{self, Event};
 use crate::os::clock;
-use crate::slice::Slice;
+use crate::process::Process;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::{Status, status};
@@ -105,23 +104,23 @@ impl Meter {
     }
 
     /// Looks at what is under way. How many flights have ended, or lanes are waited for no more.
-    pub(crate) fn harvest(&self, slice: &'static Slice) -> usize {
+    pub(crate) fn harvest(&self, slice: &'static Process) -> usize {
         self.harvested(self.works.lock(), slice)
     }
 
     /// The same, unless another thread does.
-    pub(crate) fn try_harvest(&self, slice: &'static Slice) -> usize {
+    pub(crate) fn try_harvest(&self, slice: &'static Process) -> usize {
         self.works.try_lock().map_or(0, |works| self.harvested(works, slice))
     }
 
-    fn harvested(&self, mut works: MutexGuard<'_, Works>, slice: &'static Slice) -> usize {
+    fn harvested(&self, mut works: MutexGuard<'_, Works>, slice: &'static Process) -> usize {
         works.receive(slice, self);
         works.round(slice, self)
     }
 
     /// A context is about to end: what is under way in it is looked at once more, and then not until it is known whether
     /// it has.
-    pub(crate) fn rest(&self, slice: &'static Slice, pool: u64) {
+    pub(crate) fn rest(&self, slice: &'static Process, pool: u64) {
         let works = self.works_soon(slice, ROUND_ENDS);
         let works = works.map(|mut works| {
             works.receive(slice, self);
@@ -134,7 +133,7 @@ impl Meter {
 
     /// What is under way in it is not measured any more, or looked at again. A round that is kept in the driver hears of it
     /// when it is back.
-    pub(crate) fn resume(&self, slice: &'static Slice, pool: u64, ended: bool) {
+    pub(crate) fn resume(&self, slice: &'static Process, pool: u64, ended: bool) {
         {
             let mut endings = self.endings.lock();
             if let Some(at) = endings.resting.iter().position(|resting| *resting == pool) {
@@ -152,7 +151,7 @@ impl Meter {
     }
 
     /// Waits for a round to end: it may be kept in the driver for as long as code is loaded. Not once the process ends.
-    fn works_soon(&self, slice: &Slice, most: Duration) -> Option<MutexGuard<'_, Works>> {
+    fn works_soon(&self, slice: &Process, most: Duration) -> Option<MutexGuard<'_, Works>> {
         let most = if slice.compute.helper.is_ending() { Duration::ZERO } else { most };
         self.works.try_lock_for(most)
     }
@@ -165,7 +164,7 @@ impl Meter {
 
 impl Works {
     /// Takes over what was sent off, and what is known of contexts.
-    fn receive(&mut self, slice: &'static Slice, meter: &Meter) {
+    fn receive(&mut self, slice: &'static Process, meter: &Meter) {
         // First: what was sent off before a context ended is then among what is taken over.
         let ended = core::mem::take(&mut meter.endings.lock().ended);
         while self.accounts.len() < slice.compute.pacers.len() {
@@ -187,7 +186,7 @@ impl Works {
     }
 
     /// Looks at the events of all lanes, then charges what they say.
-    fn round(&mut self, slice: &'static Slice, meter: &Meter) -> usize {
+    fn round(&mut self, slice: &'static Process, meter: &Meter) -> usize {
         let compute = &slice.compute;
         if !self.has_read_others(slice) {
             return 0;
@@ -243,7 +242,7 @@ impl Works {
     }
 
     /// Whether all that other processes of the slice have published is on our lines.
-    fn has_read_others(&mut self, slice: &'static Slice) -> bool {
+    fn has_read_others(&mut self, slice: &'static Process) -> bool {
         let now = clock::now();
         self.accounts.iter_mut().zip(&slice.compute.pacers).all(|(account, pacer)| {
             let device = pacer.place.device;
@@ -252,7 +251,7 @@ impl Works {
     }
 
     /// Charges a lane's flights that have ended, and what runs of the next. `is_only`: no other lane has any.
-    fn charge_lane(&mut self, slice: &'static Slice, number: u64, is_only: bool) -> usize {
+    fn charge_lane(&mut self, slice: &'static Process, number: u64, is_only: bool) -> usize {
         let mut ended = 0_usize;
         let Some(queue) = self.lanes.get_mut(&number) else { return 0 };
         while let Some(mut flight) = queue.flights.pop_front() {
@@ -288,7 +287,7 @@ impl Works {
         ended.saturating_add(usize::from(changed))
     }
 
-    fn end_context(&mut self, slice: &'static Slice, pool: u64) {
+    fn end_context(&mut self, slice: &'static Process, pool: u64) {
         self.contexts.remove(&pool);
         for queue in self.lanes.values_mut() {
             if queue.flights.front().is_none_or(|flight| flight.pool != pool) {

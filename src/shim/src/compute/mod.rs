@@ -37,11 +37,11 @@ pub(crate) use waits::{Waits, waits};
 
 use crate::driver_calls::events::Events;
 use crate::driver_calls::streams::Stream;
-use crate::lifecycle;
 use crate::os::clock::now;
 use crate::os::messages;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::process::Process;
+use crate::slice::device::SliceDevice;
+use crate::slice::settings;
 use account::Flight;
 use arbiter::Steward;
 use asking::Asking;
@@ -98,7 +98,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Pacer {
     /// Which one.
-    pub(crate) place: Place,
+    pub(crate) place: SliceDevice,
     /// Which thread of this process asks for GPU time.
     asking: Asking,
     /// When it was looked last whether the region is still there.
@@ -128,7 +128,7 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Whether the slice has less than all of the device's time now, or divides it with others.
     #[inline]
-    fn is_pacing(&self, slice: &Slice) -> bool {
+    fn is_pacing(&self, slice: &Process) -> bool {
         slice.region().is_paced(self.place.device)
     }
 
@@ -249,8 +249,8 @@ fn shares_contexts() -> bool {
 }
 
 impl Compute {
-    pub(crate) fn new(places: &[Place]) -> Self {
-        let pacer = |place: &Place| Pacer {
+    pub(crate) fn new(places: &[SliceDevice]) -> Self {
+        let pacer = |place: &SliceDevice| Pacer {
             place: *place,
             asking: Asking::default(),
             looked: AtomicU64::new(0),
@@ -265,7 +265,7 @@ impl Compute {
             least_ahead: AtomicU64::new(queue_bound::LEAST),
             unknown: Mutex::default(),
         };
-        let config = lifecycle::settings().map(|settings| &settings.config);
+        let config = settings::settings().map(|settings| &settings.config);
         let by_events = config.is_none_or(|config| config.core_meter != CoreMeter::Nvml);
         Self {
             queue_ends: places.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -302,7 +302,7 @@ impl Compute {
 
     /// Whether the slice has less than all of any device's time, or divides it with others.
     #[inline]
-    pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
+    pub(crate) fn is_pacing(&self, slice: &Process) -> bool {
         !slice.region().is_unlimited() && self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
     }
 
@@ -311,7 +311,7 @@ impl Compute {
     }
 
     /// The context whose events tell the time of another: of a green one the primary, which it runs in and which lives on.
-    fn home_of(&self, slice: &Slice, context: usize) -> usize {
+    fn home_of(&self, slice: &Process, context: usize) -> usize {
         if self.views_differ.load(Ordering::Acquire) { context } else { slice.owner_of(context) }
     }
 
@@ -419,7 +419,7 @@ impl Compute {
     }
 
     /// A closed run is on its way.
-    fn sent_off(&self, slice: &Slice, flight: Flight) {
+    fn sent_off(&self, slice: &Process, flight: Flight) {
         if let Some(pacer) = self.pacers.get(flight.device) {
             let prepaid = flight.run.prepaid();
             let before = pacer.queued.fetch_add(prepaid, Ordering::Relaxed);
@@ -442,7 +442,7 @@ impl Compute {
     /// There is something in a queue that was empty, or one that others leave little room for has become longer.
     #[cold]
     #[inline(never)]
-    fn queue_grows(&self, slice: &Slice, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
+    fn queue_grows(&self, slice: &Process, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
         if before == 0 {
             // Who gives way to this slice is to see at once that it has work, not at the helper's next round.
             slice.member().set_queued(pacer.place.device, prepaid);
@@ -497,7 +497,7 @@ impl Compute {
     }
 
     /// A run is not measured: what was prepaid for it stands.
-    fn unmeasured(&self, slice: &Slice, device: usize, run: &Run, is_unknown: bool) {
+    fn unmeasured(&self, slice: &Process, device: usize, run: &Run, is_unknown: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         // When it ran nobody knows.
         slice.member().settled(pacer.place.device, run.prepaid(), 0);
@@ -515,7 +515,7 @@ impl Compute {
     }
 
     /// A launch of which nothing is known has left.
-    fn unknown_left(&self, slice: &Slice, device: usize, key: &Key) {
+    fn unknown_left(&self, slice: &Process, device: usize, key: &Key) {
         if let Some(pacer) = self.pacers.get(device) {
             let mut unknown = pacer.unknown.lock();
             unknown.add(key);
@@ -550,7 +550,7 @@ impl Compute {
     }
 
     /// Gives back what threads have taken together and not spent for so long. Whether there is anything left.
-    fn empty_pots(&self, slice: &Slice, kept: u64) -> bool {
+    fn empty_pots(&self, slice: &Process, kept: u64) -> bool {
         let mut left = false;
         for pacer in &self.pacers {
             // Who has it is about to spend it.
@@ -565,12 +565,12 @@ impl Compute {
     }
 
     /// Tells the region what has been used until now, once a second.
-    fn note_second(&self, slice: &Slice, now: u64) {
+    fn note_second(&self, slice: &Process, now: u64) {
         self.pacers.iter().for_each(|pacer| slice.member().note_second(pacer.place.device, now));
     }
 
     /// Tells the region how much is under way, and that events fail.
-    fn report(&self, slice: &Slice) {
+    fn report(&self, slice: &Process) {
         let fails = self.by_events && !self.events_wanted();
         for pacer in &self.pacers {
             if fails {
@@ -585,7 +585,7 @@ impl Compute {
     }
 
     /// Tells the region whether anything is under way, and whether nothing is known of some of it.
-    fn report_unknown(&self, slice: &Slice) {
+    fn report_unknown(&self, slice: &Process) {
         for pacer in &self.pacers {
             let device = pacer.place.device;
             if !self.is_anything_under_way() {
@@ -609,7 +609,7 @@ impl Compute {
 
     /// The program has waited, and may end before the helper's next round: then a launch of which nothing is known would be
     /// charged as if it still ran.
-    fn look_at_unknown(&self, slice: &'static Slice) {
+    fn look_at_unknown(&self, slice: &'static Process) {
         if self.pacers.iter().any(|pacer| pacer.unknown.lock().any()) {
             self.helper.look_here(slice);
             self.report(slice);

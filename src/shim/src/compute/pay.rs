@@ -10,9 +10,9 @@ use super::helper::Helper;
 use super::seat::Lane;
 use super::threads::Held;
 use super::{Launch, Pacer};
-use crate::lifecycle;
 use crate::os::clock;
-use crate::slice::Slice;
+use crate::process::Process;
+use crate::slice::settings;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -40,7 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 #[cold]
 pub(super) fn pay(
     held: &mut Held,
-    slice: &'static Slice,
+    slice: &'static Process,
     (lane, device): (usize, usize),
     launch: &Launch,
 ) -> Option<(Estimate, bool)> {
@@ -69,7 +69,7 @@ pub(super) fn pay(
 }
 
 struct Payer {
-    slice: &'static Slice,
+    slice: &'static Process,
     pacer: &'static Pacer,
     lane: usize,
     device: usize,
@@ -93,7 +93,7 @@ impl Payer {
         loop {
             // What is launched at the end is not measured, and nobody would see it end. Without its region nobody can say what
             // the slice may.
-            if compute.helper.is_ending() || lifecycle::is_refused() {
+            if compute.helper.is_ending() || settings::is_refused() {
                 return None;
             }
             let news = compute.helper.news();
@@ -134,7 +134,7 @@ impl Payer {
     }
 
     /// Waits until something has ended or was measured. Others of this process and of the slice may ask meanwhile.
-    fn wait(&mut self, held: &mut Held, until: impl FnOnce(&Helper, &'static Slice)) {
+    fn wait(&mut self, held: &mut Held, until: impl FnOnce(&Helper, &'static Process)) {
         self.stop_asking();
         self.close(held);
         let slice = self.slice;

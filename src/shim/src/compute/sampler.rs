@@ -10,11 +10,11 @@
 use super::Compute;
 use super::blind::Blind;
 use super::samples::Asker;
-use crate::lifecycle;
 use crate::os::clock::now as clock_now;
 use crate::os::messages;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::process::Process;
+use crate::slice::device::SliceDevice;
+use crate::slice::settings;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
@@ -61,7 +61,7 @@ impl Sampler {
     }
 
     /// Does what is due.
-    fn tick(&mut self, slice: &Slice, place: Place, now: u64) {
+    fn tick(&mut self, slice: &Process, place: SliceDevice, now: u64) {
         let begins = core::mem::replace(&mut self.asked, now) == 0;
         if begins {
             // Programs that end sooner do not pay for opening NVML, for which all others on the machine wait.
@@ -87,7 +87,7 @@ impl Sampler {
     }
 
     /// Asks NVML which processes were busy since it was asked last.
-    fn look(&mut self, slice: &Slice, place: Place, now: u64) -> Result<(), Why> {
+    fn look(&mut self, slice: &Process, place: SliceDevice, now: u64) -> Result<(), Why> {
         let asker = match &mut self.open {
             Some(asker) => asker,
             closed => closed.insert(Asker::open(place)?),
@@ -107,7 +107,7 @@ impl Sampler {
 
 impl Compute {
     /// Looks who else uses the GPUs, where it is time to.
-    pub(super) fn sample(&self, slice: &'static Slice) {
+    pub(super) fn sample(&self, slice: &'static Process) {
         if self.events_wanted() {
             self.blind.iter().for_each(Blind::stop);
         } else {
@@ -161,11 +161,11 @@ pub(super) fn pause(now: u64, why: Option<Why>) -> u64 {
 
 /// Whether NVML may be asked at all.
 fn is_wanted() -> bool {
-    lifecycle::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
+    settings::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
 }
 
 /// Says how time is measured, unless somebody says that events fail. Each way once in the log.
-pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
+pub(super) fn say(slice: &Process, place: SliceDevice, measured: Measured) {
     let word = slice.region().measure_source(place.device);
     if word == measured.word() || Measured::of_word(word).source == Source::Failing {
         return;
@@ -179,7 +179,7 @@ pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
 }
 
 /// Says that events measure, or that they fail, whatever was said before of the other.
-pub(super) fn overrule(slice: &Slice, device: Device, source: Source) {
+pub(super) fn overrule(slice: &Process, device: Device, source: Source) {
     let said = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {
         Source::Failing => said != Source::Failing,

@@ -4,16 +4,12 @@
 
 use super::account::Flight;
 use super::{Compute, Kind, Launch};
-use crate::driver_calls::capture_mode;
-use crate::driver_calls::capture_mode::apart;
-use crate::driver_calls::contexts;
-use crate::driver_calls::contexts::within;
-use crate::driver_calls::events;
-use crate::driver_calls::events::Event;
-use crate::driver_calls::streams;
-use crate::driver_calls::streams::Stream;
+use crate::driver_calls::capture_mode::{self, apart};
+use crate::driver_calls::contexts::{self, within};
+use crate::driver_calls::events::{self, Event};
+use crate::driver_calls::streams::{self, Stream};
 use crate::os::clock;
-use crate::slice::Slice;
+use crate::process::Process;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
@@ -141,7 +137,7 @@ pub(crate) struct Open {
 }
 
 impl Seat {
-    pub(crate) fn new(slice: &'static Slice) -> Self {
+    pub(crate) fn new(slice: &'static Process) -> Self {
         Self {
             leases: vec![Lease::NONE; slice.compute.pacers.len()],
             recent: Recent::NONE,
@@ -189,7 +185,7 @@ impl Seat {
 
     /// Makes a lane for a stream. None where the driver does not say whose it is.
     #[cold]
-    pub(crate) fn add_lane(&mut self, slice: &'static Slice, stream: Stream) -> Option<usize> {
+    pub(crate) fn add_lane(&mut self, slice: &'static Process, stream: Stream) -> Option<usize> {
         let compute = &slice.compute;
         let context = streams::stream_context(stream.handle)?;
         let home = compute.home_of(slice, context);
@@ -220,7 +216,7 @@ impl Seat {
     }
 
     /// Streams have ended: lanes that lead to none are forgotten. What is open in a context that has ended nobody measures.
-    pub(crate) fn forget_ended(&mut self, slice: &'static Slice, ends: u64) {
+    pub(crate) fn forget_ended(&mut self, slice: &'static Process, ends: u64) {
         for lane in &mut self.lanes {
             if slice.compute.events.context_of(lane.pool).is_none()
                 && let Some(open) = lane.open.take()
@@ -268,7 +264,13 @@ impl Seat {
     }
 
     /// Before a launch on a lane: runs are closed and opened as its bracket asks.
-    pub(crate) fn reopen(&mut self, slice: &'static Slice, at: usize, known: Option<&Estimate>, kind: Kind) {
+    pub(crate) fn reopen(
+        &mut self,
+        slice: &'static Process,
+        at: usize,
+        known: Option<&Estimate>,
+        kind: Kind,
+    ) {
         let now = clock::cycles();
         let cost = slice.compute.event_cost.load(Ordering::Relaxed);
         self.long = [false, true].map(|is_graph| when_alone::long(is_graph, cost));
@@ -335,14 +337,14 @@ impl Seat {
     /// Before anything goes into a stream that the legacy default stream waits for. A mark in that one waits for all that was
     /// put into such streams before it and keeps all that follows: so it is made where the program itself goes from one to
     /// the other.
-    pub(crate) fn leave_legacy(&mut self, slice: &'static Slice) {
+    pub(crate) fn leave_legacy(&mut self, slice: &'static Process) {
         if core::mem::take(&mut self.legacy_runs) {
             self.close_where(slice, |lane| lane.stream.is_legacy());
         }
     }
 
     /// Before a copy that is measured and not paid for.
-    pub(crate) fn begin_copy(&mut self, slice: &'static Slice, at: usize, key: &Key, known: Estimate) {
+    pub(crate) fn begin_copy(&mut self, slice: &'static Process, at: usize, key: &Key, known: Estimate) {
         self.close(slice, at, clock::cycles());
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let mut open = lane.opened(&slice.compute, Bracket::Alone);
@@ -354,7 +356,7 @@ impl Seat {
     }
 
     /// After it.
-    pub(crate) fn end_copy(&mut self, slice: &'static Slice, at: usize, is_made: bool) {
+    pub(crate) fn end_copy(&mut self, slice: &'static Process, at: usize, is_made: bool) {
         let now = clock::cycles();
         if let Some(lane) = self.lanes.get_mut(at)
             && let Some(open) = &mut lane.open
@@ -369,7 +371,7 @@ impl Seat {
     }
 
     /// Closes a lane's run: what it measures is on its way.
-    pub(crate) fn close(&mut self, slice: &'static Slice, at: usize, now: u64) {
+    pub(crate) fn close(&mut self, slice: &'static Process, at: usize, now: u64) {
         let Some(lane) = self.lanes.get_mut(at).filter(|lane| lane.open.is_some()) else { return };
         if lane.empty.is_none() {
             self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
@@ -392,7 +394,7 @@ impl Seat {
 
     /// Streams have ended and nobody could close the runs that were open on them: no mark may be made there any more, and
     /// what was prepaid stands.
-    pub(crate) fn give_up(&mut self, slice: &'static Slice) {
+    pub(crate) fn give_up(&mut self, slice: &'static Process) {
         for lane in &mut self.lanes {
             if let Some(open) = lane.open.take() {
                 lane.send_off(slice, open, None);
@@ -402,7 +404,7 @@ impl Seat {
 
     /// Closes all runs, before a wait.
     #[cold]
-    pub(crate) fn close_all(&mut self, slice: &'static Slice) {
+    pub(crate) fn close_all(&mut self, slice: &'static Process) {
         let now = clock::cycles();
         (0..self.lanes.len()).for_each(|at| self.close(slice, at, now));
         // The wait would count as time inside the driver.
@@ -410,7 +412,7 @@ impl Seat {
     }
 
     /// Closes the runs of a stream, or of all streams of a context.
-    pub(crate) fn close_where(&mut self, slice: &'static Slice, is_meant: impl Fn(&Lane) -> bool) {
+    pub(crate) fn close_where(&mut self, slice: &'static Process, is_meant: impl Fn(&Lane) -> bool) {
         let now = clock::cycles();
         for at in 0..self.lanes.len() {
             if self.lanes.get(at).is_some_and(&is_meant) {
@@ -430,7 +432,7 @@ impl Seat {
     #[inline(always)]
     pub(crate) fn launched(
         &mut self,
-        slice: &'static Slice,
+        slice: &'static Process,
         at: usize,
         launch: &Launch,
         estimate: &Estimate,
@@ -451,7 +453,7 @@ impl Seat {
 
     #[cold]
     #[inline(never)]
-    fn is_full(&mut self, slice: &'static Slice, at: usize, kind: Kind, now: u64) {
+    fn is_full(&mut self, slice: &'static Process, at: usize, kind: Kind, now: u64) {
         // Another chained one is likely to follow.
         let open = self.lanes.get(at).and_then(|lane| lane.open.as_ref());
         if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
@@ -480,7 +482,7 @@ impl Seat {
     }
 
     /// Gives all credit back to the slice.
-    pub(crate) fn end_leases(&mut self, slice: &Slice) {
+    pub(crate) fn end_leases(&mut self, slice: &Process) {
         for (lease, pacer) in self.leases.iter_mut().zip(&slice.compute.pacers) {
             let credit = lease.end();
             if credit > 0 {
@@ -490,7 +492,7 @@ impl Seat {
     }
 
     /// The thread has ended: what only it could close is not measured.
-    pub(crate) fn abandon(&mut self, slice: &'static Slice) {
+    pub(crate) fn abandon(&mut self, slice: &'static Process) {
         for lane in self.lanes.drain(..) {
             if let (Some(open), Some(device)) = (lane.open, lane.device) {
                 open.start.into_iter().for_each(|start| slice.compute.events.put(lane.pool, start));
@@ -636,7 +638,7 @@ impl Lane {
 
     /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
     /// mark may be made.
-    fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
+    fn send_off(&mut self, slice: &'static Process, open: Open, closed: Option<u64>) {
         let compute = &slice.compute;
         self.until = overdraft::done(self.until, open.opened, open.run.plain());
         let Open { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;

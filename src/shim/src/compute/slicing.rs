@@ -9,8 +9,8 @@ use super::Compute;
 use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
 use crate::os::clock;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::process::Process;
+use crate::slice::device::SliceDevice;
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
@@ -49,7 +49,7 @@ struct Known {
 
 impl Compute {
     /// Looks at the slices beside this one, where it is time to. Whether they say what is to be known of a device.
-    pub(super) fn sees_turns(&self, slice: &'static Slice, device: usize) -> bool {
+    pub(super) fn sees_turns(&self, slice: &'static Process, device: usize) -> bool {
         let (Some(mut sights), Some(pacer)) = (self.sights.try_lock(), self.pacers.get(device)) else {
             return false;
         };
@@ -63,7 +63,7 @@ impl Compute {
 }
 
 impl Sight {
-    fn tick(&mut self, slice: &Slice, place: Place, neighbours: &Mutex<Neighbours>, now: u64) {
+    fn tick(&mut self, slice: &Process, place: SliceDevice, neighbours: &Mutex<Neighbours>, now: u64) {
         if now < self.next {
             return;
         }
@@ -93,7 +93,7 @@ impl Sight {
 }
 
 impl Known {
-    fn new(slice: &Slice, place: Place, now: u64) -> Self {
+    fn new(slice: &Process, place: SliceDevice, now: u64) -> Self {
         Self {
             slicing: Slicing::new(now),
             split: Split::from(slice.region().correction(place.device)),
@@ -104,7 +104,7 @@ impl Known {
     }
 
     /// Reads what all slices have published since it was looked last.
-    fn read(&mut self, slice: &Slice, place: Place, neighbours: &mut Neighbours, now: u64) {
+    fn read(&mut self, slice: &Process, place: SliceDevice, neighbours: &mut Neighbours, now: u64) {
         let own = slice.region().path();
         neighbours.look(slice, now);
         for neighbour in neighbours.all() {
@@ -127,7 +127,7 @@ impl Known {
     }
 
     /// Replays what has come, and settles the difference to what was charged.
-    fn settle(&mut self, slice: &Slice, place: Place, now: u64) {
+    fn settle(&mut self, slice: &Process, place: SliceDevice, now: u64) {
         let (member, device) = (slice.member(), place.device);
         let to = now.saturating_sub(BEHIND);
         let part = self.slicing.advance(to);

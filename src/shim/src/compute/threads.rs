@@ -16,9 +16,8 @@
 )]
 
 use super::seat::Seat;
-use crate::lifecycle;
 use crate::os::asymmetric_fence;
-use crate::slice::Slice;
+use crate::process::{self, Process};
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::ptr;
@@ -53,7 +52,7 @@ pub(crate) struct Shared {
     ended: AtomicBool,
     /// Whether it was cleared since, and nobody has it.
     free: AtomicBool,
-    slice: &'static Slice,
+    slice: &'static Process,
     seat: UnsafeCell<Seat>,
 }
 
@@ -96,7 +95,7 @@ macro_rules! leads_to_the_seat {
         impl $holder {
             /// Gives up the runs that somebody wanted to close and could not, because the seat was taken: their streams
             /// may have ended since.
-            pub(crate) fn give_up_missed(&mut self, slice: &'static Slice) {
+            pub(crate) fn give_up_missed(&mut self, slice: &'static Process) {
                 if self.shared.missed.swap(false, Ordering::Acquire) {
                     self.give_up(slice);
                 }
@@ -237,7 +236,7 @@ std::thread_local! {
 
 /// Takes this thread's seat. None within a launch that is under way already, and where none can be had.
 #[inline]
-pub(crate) fn hold(slice: &'static Slice) -> Option<Held> {
+pub(crate) fn hold(slice: &'static Process) -> Option<Held> {
     let frame = frame();
     let shared = match SEAT.get() {
         Some(shared) if ptr::eq(shared.slice, slice) => shared,
@@ -331,7 +330,7 @@ impl Seats {
 }
 
 #[cold]
-fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
+fn sit_down(slice: &'static Process) -> Option<&'static Shared> {
     let mine = || {
         let seats = &slice.compute.seats;
         let free = {
@@ -393,7 +392,7 @@ unsafe extern "C" fn ended(seat: *mut libc::c_void) {
     // Release: the meter reads what the thread wrote.
     shared.ended.store(true, Ordering::Release);
     // In a forked child that has not launched, the locks behind it may be held by threads that are not there.
-    if lifecycle::joined().is_some_and(|slice| ptr::eq(slice, shared.slice)) {
+    if process::joined().is_some_and(|slice| ptr::eq(slice, shared.slice)) {
         shared.slice.compute.helper.wake();
     }
 }

@@ -2,9 +2,8 @@
 
 use super::seat;
 use crate::driver_calls::capture_mode::apart;
-use crate::lifecycle::{self, Standing};
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
+use crate::process::{self, Process, Standing};
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;
 use gpuslice_policy::compute::cost::estimate::Key;
@@ -42,7 +41,7 @@ pub(crate) fn context_seen(context: usize) {
 }
 
 /// The same where the slice is at hand.
-pub(crate) fn context_seen_in(slice: &Slice, context: usize) {
+pub(crate) fn context_seen_in(slice: &Process, context: usize) {
     let compute = &slice.compute;
     let mut seen = compute.contexts.lock();
     *seen = match *seen {
@@ -55,7 +54,7 @@ pub(crate) fn context_seen_in(slice: &Slice, context: usize) {
 
 /// A context is about to be destroyed, or one use of it: nobody looks at its events meanwhile. Our number for it; none
 /// where nothing was launched in it.
-pub(crate) fn context_ends(slice: &'static Slice, context: usize) -> Option<u64> {
+pub(crate) fn context_ends(slice: &'static Process, context: usize) -> Option<u64> {
     let compute = &slice.compute;
     let pool = compute.events.known(context)?;
     close_everywhere(slice, |lane| lane.pool == pool);
@@ -65,14 +64,14 @@ pub(crate) fn context_ends(slice: &'static Slice, context: usize) -> Option<u64>
 
 /// A green context is about to be destroyed, by the handle that it has as a context: runs on its default streams are closed.
 /// What is under way goes on in the primary context, and so do the events that tell of it.
-pub(crate) fn view_ends(slice: &'static Slice, view: usize) -> Option<u64> {
+pub(crate) fn view_ends(slice: &'static Process, view: usize) -> Option<u64> {
     close_everywhere(slice, |lane| lane.context == view);
     slice.compute.ends.fetch_add(1, Ordering::AcqRel);
     context_ends(slice, view)
 }
 
 /// It has ended, and its events with it, or it lives on: others use it as well.
-pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
+pub(crate) fn context_left(slice: &'static Process, pool: u64, ended: bool) {
     let compute = &slice.compute;
     if ended {
         // First: from then on nobody asks for an event of it.
@@ -84,7 +83,7 @@ pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
 
 /// Closes runs of all threads, but for those that only their own threads can close. A launch under way is waited for: its
 /// thread may have an open run on the stream as well, and would mark its end in one that is gone.
-fn close_everywhere(slice: &'static Slice, is_meant: impl Fn(&seat::Lane) -> bool) {
+fn close_everywhere(slice: &'static Process, is_meant: impl Fn(&seat::Lane) -> bool) {
     for shared in slice.compute.seats.all() {
         let is_mine = shared.is_mine();
         if !is_mine && shared.is_clean() {
@@ -96,8 +95,8 @@ fn close_everywhere(slice: &'static Slice, is_meant: impl Fn(&seat::Lane) -> boo
     }
 }
 
-fn with_compute(change: impl FnOnce(&'static Slice)) {
-    if let Standing::Member(slice) = lifecycle::standing() {
+fn with_compute(change: impl FnOnce(&'static Process)) {
+    if let Standing::Member(slice) = process::standing() {
         quietly(|| change(slice), ());
     }
 }

@@ -8,7 +8,7 @@ use super::threads;
 use crate::driver_calls::contexts;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
+use crate::process::Process;
 use gpuslice_driver::types::{Status, status};
 
 /// What a call waits for.
@@ -23,7 +23,7 @@ pub(crate) enum Waits {
 }
 
 /// A call in which the program waits for the GPU.
-pub(crate) fn waits(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
+pub(crate) fn waits(slice: &'static Process, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if !slice.compute.is_pacing(slice) {
         return call();
     }
@@ -35,7 +35,7 @@ pub(crate) fn waits(slice: &'static Slice, what: Waits, call: impl FnOnce() -> S
 }
 
 /// The same for what says which streams are empty afterwards.
-fn timed(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
+fn timed(slice: &'static Process, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if let Some(mut seat) = threads::hold(slice) {
         seat.enters(clock::cycles());
     }

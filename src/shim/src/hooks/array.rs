@@ -4,11 +4,12 @@
 //! gives nothing back. Memory that is mapped to sparse and deferred arrays was charged when it was made; a mapping
 //! keeps it alive until it is taken away by a call that names the same part, or the array ends.
 
-use super::{Decision, Granted, around, charge, reserve, vmm};
-use crate::arrays::{Descriptor, Part, Wanted};
+use super::{Decision, Granted, around, charge, reserve};
 use crate::driver_calls::contexts;
-use crate::ledger::Reservation;
-use crate::slice::Slice;
+use crate::memory::arrays::{Descriptor, Part, Wanted};
+use crate::memory::{physical, physical_uses};
+use crate::process::Process;
+use crate::slice::handle::Reservation;
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -190,7 +191,7 @@ fn plain(
 
 /// What is due once the driver has made an array.
 struct Due {
-    slice: &'static Slice,
+    slice: &'static Process,
     context: usize,
     device: Device,
     charged: Option<Reservation>,
@@ -222,7 +223,7 @@ fn made(
 }
 
 /// Reserves on the device of the current context. Without one, the driver has its say.
-fn decide(slice: &'static Slice, wanted: Wanted) -> Decision<Due> {
+fn decide(slice: &'static Process, wanted: Wanted) -> Decision<Due> {
     let place = contexts::current_device().and_then(|device| slice.place(device));
     let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
     let due = |charged| Due { slice, context, device: place.device, charged };
@@ -254,7 +255,7 @@ fn ended(handle: u64, call: impl FnOnce() -> Status) -> Status {
         |slice, array, code| {
             let Some(array) = array else { return };
             if code == status::SUCCESS {
-                array.end(slice);
+                array.end(slice, |piece| physical_uses::unpin(slice, piece));
             } else {
                 slice.arrays.put_back(handle, array);
             }
@@ -279,7 +280,7 @@ pub(crate) unsafe fn map(
                 let gone =
                     if code == status::SUCCESS { slice.arrays.set_part(array, part, piece) } else { piece };
                 if let Some(piece) = gone {
-                    vmm::unpin(slice, piece);
+                    physical_uses::unpin(slice, piece);
                 }
             }
         },
@@ -291,10 +292,10 @@ pub(crate) unsafe fn map(
 /// # Safety
 /// `list` is null or valid for reads of `count` entries.
 unsafe fn pinned(
-    slice: &Slice,
+    slice: &Process,
     list: *const CUarrayMapInfo,
     count: c_uint,
-) -> Vec<(u64, Part, Option<vmm::Number>)> {
+) -> Vec<(u64, Part, Option<physical::Number>)> {
     if list.is_null() {
         return Vec::new();
     }
@@ -302,7 +303,7 @@ unsafe fn pinned(
         let entry = list.cast::<MapInfo>().wrapping_add(index as usize);
         // SAFETY: within the list.
         let entry = unsafe { read_in(entry) }?;
-        let piece = if entry.operation == MAP { vmm::pin(slice, entry.handle) } else { None };
+        let piece = if entry.operation == MAP { physical_uses::pin(slice, entry.handle) } else { None };
         Some((entry.resource, part_of(&entry), piece))
     };
     (0..count).filter_map(change).collect()

@@ -1,20 +1,16 @@
 //! Contexts: what does one take, and what lived in one that ends?
 
-use super::around;
-use super::library;
 use super::measured::{How, Plan, measured};
+use super::{around, library};
 use crate::compute;
-use crate::driver_calls::code;
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
-use crate::holdings::Holder;
-use crate::leaving;
-use crate::lifecycle::{self, Standing};
-use crate::making::Making;
+use crate::driver_calls::{code, contexts, devices};
+use crate::memory::context_measurement::Making;
+use crate::memory::leaving;
+use crate::memory::overheads::Holder;
+use crate::memory::pools::Releasing;
+use crate::memory::refusals::What;
 use crate::os::reentrancy::{quietly, shielded};
-use crate::pools::Releasing;
-use crate::refusals::What;
-use crate::slice::Slice;
+use crate::process::{self, Process, Standing};
 use core::cell::Cell;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
@@ -30,7 +26,7 @@ use gpuslice_region::Device;
 /// What stands still while the driver ends a context.
 #[derive(Default)]
 pub(super) struct Taken {
-    /// What lived in it, by its number in [`Endings`](crate::endings::Endings).
+    /// What lived in it, by its number in [`Endings`](crate::memory::context_teardown::Endings).
     lived: Option<u64>,
     /// The device whose primary context it is.
     primary_of: Option<CUdevice>,
@@ -163,7 +159,7 @@ unsafe fn created(
     undo: impl Fn(CUcontext),
 ) -> Status {
     let with = Cell::new(With::default());
-    let plan = |slice: &'static Slice| {
+    let plan = |slice: &'static Process| {
         let place = slice.place(device).filter(|_| is_new())?;
         let libraries = With::new(slice, place.device);
         let variables = libraries.variables();
@@ -219,7 +215,7 @@ struct With {
 }
 
 impl With {
-    fn new(slice: &Slice, device: Device) -> Self {
+    fn new(slice: &Process, device: Device) -> Self {
         let all = slice.libraries.all();
         if !all.is_empty() && code::loads_eagerly() {
             return Self { loaded: all, later: Vec::new() };
@@ -235,7 +231,7 @@ impl With {
 
     /// The context was made. False: the quota has no room for one of them.
     fn come_into(self, context: usize) -> bool {
-        let Standing::Member(slice) = lifecycle::standing() else { return true };
+        let Standing::Member(slice) = process::standing() else { return true };
         let note = || {
             for (library, bytes) in &self.loaded {
                 // Charged with the context, and given back with the library as well.
@@ -269,7 +265,7 @@ fn release_now(device: CUdevice) {
 pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, device: CUdevice) -> Status {
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
-    let take = |slice: &'static Slice| {
+    let take = |slice: &'static Process| {
         let may_be_last = slice.primaries.releases(device);
         if may_be_last { take_primary(slice, device) } else { take_nothing(slice) }
     };
@@ -287,7 +283,7 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
 /// The caller's turn to make or end the primary context of a device. To wait for it and to end it may need the kernel,
 /// whose answers do not concern the program.
 fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(slice) = lifecycle::standing() else { return calls() };
+    let Standing::Member(slice) = process::standing() else { return calls() };
     let turn = shielded(|| slice.primaries.turn(device)).flatten();
     let code = calls();
     shielded(|| drop(turn));
@@ -295,12 +291,12 @@ fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
 }
 
 /// What lives in a device's primary context, where a call may end it that is no release of the program's own.
-pub(super) fn take_primary_unless_held(slice: &'static Slice, device: CUdevice) -> Taken {
+pub(super) fn take_primary_unless_held(slice: &'static Process, device: CUdevice) -> Taken {
     if slice.primaries.is_held(device) { take_nothing(slice) } else { take_primary(slice, device) }
 }
 
 /// After a call that may have ended a device's primary context.
-pub(super) fn primary_left(slice: &'static Slice, taken: Taken, device: CUdevice, succeeded: bool) {
+pub(super) fn primary_left(slice: &'static Process, taken: Taken, device: CUdevice, succeeded: bool) {
     let ended = succeeded && contexts::primary_context_is_active(device) == Some(false);
     let is_early = taken.primary_of.is_some();
     end(slice, taken, ended);
@@ -326,27 +322,22 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
     in_turn(device, reset)
 }
 
-fn take(slice: &'static Slice, context: usize) -> Taken {
+fn take(slice: &'static Process, context: usize) -> Taken {
     let measured = compute::context_ends(slice, context);
-    Taken {
-        measured,
-        lived: Some(slice.endings.begin(slice, context)),
-        primary_of: None,
-        pools: releasing(slice),
-    }
+    Taken { measured, lived: Some(slice.begin_teardown(context)), primary_of: None, pools: releasing(slice) }
 }
 
 /// What lived in no context that is known: only pools may change.
-fn take_nothing(slice: &'static Slice) -> Taken {
+fn take_nothing(slice: &'static Process) -> Taken {
     Taken { pools: releasing(slice), ..Taken::default() }
 }
 
-fn releasing(slice: &'static Slice) -> Releasing {
+fn releasing(slice: &'static Process) -> Releasing {
     Releasing::begin(slice, slice.pools.all())
 }
 
 /// What lives in a device's primary context. The handle is not known before the program has it.
-pub(super) fn take_primary(slice: &'static Slice, device: CUdevice) -> Taken {
+pub(super) fn take_primary(slice: &'static Process, device: CUdevice) -> Taken {
     slice.primaries.of(device).map_or_else(
         || take_nothing(slice),
         |context| Taken { primary_of: Some(device), ..take(slice, context) },
@@ -354,7 +345,7 @@ pub(super) fn take_primary(slice: &'static Slice, device: CUdevice) -> Taken {
 }
 
 /// The driver is back: what lived in the context has ended with it, or lives on.
-pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
+pub(super) fn end(slice: &'static Process, taken: Taken, ended: bool) {
     if let Some(pool) = taken.measured {
         compute::context_left(slice, pool, ended);
     }
@@ -364,9 +355,9 @@ pub(super) fn end(slice: &'static Slice, taken: Taken, ended: bool) {
     }
     taken.pools.end(slice);
     if let Some(number) = taken.lived {
-        slice.endings.end(slice, number, ended);
+        slice.end_teardown(number, ended);
     }
     if let Some(device) = taken.primary_of.filter(|_| ended) {
-        slice.holdings.forget_greens_of(device);
+        slice.greens.forget_of(device);
     }
 }

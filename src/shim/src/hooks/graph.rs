@@ -3,14 +3,13 @@
 //! Instantiation reserves, so launches and uploads need no hook: what they take is reserved. Nor do frees: what a
 //! graph's allocation had stays its executable's, to be taken again by the next launch.
 
-use super::{Decision, Granted, around, charge, graph_cost, make_room, refuse};
+use super::{Decision, Granted, around, charge, graph_cost, refuse};
 use crate::driver_calls::contexts;
-use crate::graphs::{Executable, Obstacle};
-use crate::lifecycle;
+use crate::memory::device_full;
+use crate::memory::graphs::{Executable, Obstacle};
+use crate::memory::refusals::What;
 use crate::os::reentrancy::quietly;
-use crate::refusals::What;
-use crate::slice::Slice;
-use crate::unmet;
+use crate::process::{self, Process};
 use core::ffi::{c_char, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -66,7 +65,7 @@ pub(crate) unsafe fn instantiate_with_params(
     unsafe { instantiated(output, graph, flags, call) }
 }
 
-impl Granted for (&'static Slice, Executable) {
+impl Granted for (&'static Process, Executable) {
     fn granted(&self) -> Option<(Device, u64)> {
         self.1.first_need()
     }
@@ -98,11 +97,11 @@ unsafe fn instantiated(
     )
 }
 
-fn reserve(slice: &'static Slice, graph: CUgraph) -> Decision<(&'static Slice, Executable)> {
+fn reserve(slice: &'static Process, graph: CUgraph) -> Decision<(&'static Process, Executable)> {
     let Some(context) = contexts::current_context() else { return Decision::Forward };
     let reserve = || slice.graphs.reserve(slice, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
-        Obstacle::Full(device, bytes) if make_room(slice, device, bytes) => reserve(),
+        Obstacle::Full(device, bytes) if slice.make_room(device, bytes) => reserve(),
         obstacle => Err(obstacle),
     });
     match reserved {
@@ -186,9 +185,9 @@ pub(super) fn launched(executable: CUgraphExec, code: Status) -> Status {
 
 #[cold]
 fn note_unmet(executable: CUgraphExec) {
-    let Some(slice) = lifecycle::joined() else { return };
+    let Some(slice) = process::joined() else { return };
     if let Some((device, bytes)) = slice.graphs.need_of(executable.addr()) {
-        unmet::note(slice, device, bytes);
+        device_full::note(&slice.unmet, slice, device, bytes);
     }
 }
 

@@ -5,17 +5,16 @@
 //!
 //! What is made while a green context is current lives in the primary one, and so do its charges.
 
-use super::around;
-use super::context;
 use super::measured::{How, Plan, measured};
+use super::{around, context};
 use crate::compute;
 use crate::driver_calls::capture_mode::beside_captures;
 use crate::driver_calls::contexts;
-use crate::holdings::{Green, Holder};
-use crate::lifecycle::{self, Standing};
-use crate::making::Making;
-use crate::refusals::What;
-use crate::slice::Slice;
+use crate::memory::context_measurement::Making;
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::What;
+use crate::process::{self, Process, Standing};
+use crate::slice::green_contexts::Green;
 use core::ffi::c_uint;
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -65,7 +64,7 @@ pub(crate) unsafe fn create(
 
 /// Whether the device is one of the slice's.
 fn is_concerned(device: CUdevice) -> bool {
-    let Standing::Member(slice) = lifecycle::standing() else { return false };
+    let Standing::Member(slice) = process::standing() else { return false };
     slice.place(device).is_some()
 }
 
@@ -78,7 +77,7 @@ unsafe fn create_in(
 ) -> Status {
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };
-    let plan = |slice: &'static Slice| {
+    let plan = |slice: &'static Process| {
         let how = How::Making(Making::beside(slice, slice.place(device)?), ESTIMATE);
         Some(Plan { what: What::Context, how, least: 0 })
     };
@@ -117,7 +116,7 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
             if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 // Its streams name it by this, whether the program has asked for it or not.
                 let view = contexts::view_of(green).unwrap_or(0);
-                slice.holdings.add_green(Green { handle: green.addr(), view, device });
+                slice.greens.add(Green { handle: green.addr(), view, device });
             }
         },
     );
@@ -125,8 +124,8 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
 
 /// `cuGreenCtxDestroy`: ends the primary context with its last use.
 pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
-    let take = |slice: &'static Slice| {
-        let known = slice.holdings.take_green(green.addr())?;
+    let take = |slice: &'static Process| {
+        let known = slice.greens.take(green.addr())?;
         let turn = slice.primaries.turn(known.device);
         // Before the rest of what ends with the primary context.
         let own = slice.take_held(Holder::Green(green.addr()));
@@ -143,7 +142,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         if code == status::SUCCESS {
             own.into_iter().for_each(|holding| holding.end(slice));
         } else {
-            slice.holdings.add_green(known);
+            slice.greens.add(known);
             slice.holdings.put_back(own);
         }
         context::primary_left(slice, primary, known.device, code == status::SUCCESS);
@@ -165,7 +164,7 @@ pub(crate) unsafe fn as_context(
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 compute::context_seen_in(slice, view.addr());
-                slice.holdings.note_view(green.addr(), view.addr());
+                slice.greens.note_view(green.addr(), view.addr());
             }
         },
     )

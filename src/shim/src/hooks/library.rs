@@ -8,25 +8,21 @@
 //! tell its variables: under a quota such a library is loaded into the current context at once, where its size is measured and
 //! can still be refused.
 
-use super::around;
 use super::image::{data, file};
 use super::limits::look_again;
 use super::measured::{force, likely};
 use super::module::{LATE_MOST, late, loaded, unloaded};
-use super::{Decision, Granted, charge, reserve_for};
-use crate::driver_calls::capture_mode;
-use crate::driver_calls::code;
-use crate::driver_calls::contexts;
-use crate::holdings::Holder;
-use crate::ledger::Reservation;
-use crate::lifecycle::{self, Standing};
-use crate::look_ups::Key;
-use crate::measure::{Before, Likely};
-use crate::memory_call::MemoryCall;
+use super::{Decision, Granted, around, charge, reserve_for};
+use crate::driver_calls::{capture_mode, code, contexts};
+use crate::memory::loaded_symbols::Key;
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::memory_call::MemoryCall;
+use crate::memory::nvml_baseline::signed;
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::What;
 use crate::os::reentrancy::quietly;
-use crate::refusals::What;
-use crate::slice::Slice;
-use crate::witness::signed;
+use crate::process::{self, Process, Standing};
+use crate::slice::handle::Reservation;
 use core::cell::Cell;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
@@ -84,7 +80,7 @@ struct Eagerly {
 
 impl Eagerly {
     /// None: a quota has no room.
-    fn reserve(slice: &'static Slice, variables: u64) -> Option<Self> {
+    fn reserve(slice: &'static Process, variables: u64) -> Option<Self> {
         let mut all = Self::default();
         let current = contexts::current_device().and_then(|device| slice.place(device));
         for (context, device) in slice.holdings.contexts_made() {
@@ -101,7 +97,7 @@ impl Eagerly {
     }
 
     /// The driver has loaded it.
-    fn keep(self, slice: &Slice, library: usize, variables: u64) {
+    fn keep(self, slice: &Process, library: usize, variables: u64) {
         let holder = Holder::Library(library);
         let measured_in = slice.owner_of_current();
         for context in self.here.iter().filter(|context| Some(**context) != measured_in) {
@@ -134,7 +130,7 @@ unsafe fn load(
         }
     };
     let holder = |library: CUlibrary| Holder::Library(library.addr());
-    let Standing::Member(slice) = lifecycle::standing() else {
+    let Standing::Member(slice) = process::standing() else {
         // SAFETY: by the contract above.
         return unsafe { loaded(output, || None, call, holder, undo) };
     };
@@ -182,14 +178,14 @@ unsafe fn load(
 }
 
 /// Whether the device of the current context has a quota.
-fn has_quota_here(slice: &Slice) -> bool {
+fn has_quota_here(slice: &Process) -> bool {
     let place = contexts::current_device().and_then(|device| slice.place(device));
     place.is_some_and(|place| slice.has_quota(place.device))
 }
 
 /// Notes how much a library took in the current context. It takes as much in each other one, and so much is reserved before
 /// it is loaded there.
-fn learn_size(slice: &Slice, library: usize, variables: u64) {
+fn learn_size(slice: &Process, library: usize, variables: u64) {
     let Some(context) = slice.owner_of_current() else { return };
     let took = slice.holdings.bytes(Holder::Library(library), context);
     let size = Image { variables: took, ..Image::default() }.least().max(variables);
@@ -287,7 +283,7 @@ pub(crate) unsafe fn kernel_function(
     kernel: CUkernel,
 ) -> Status {
     let library =
-        |slice: &Slice| code::library_of_kernel(kernel).or_else(|| slice.libraries.of(kernel.addr()));
+        |slice: &Process| code::library_of_kernel(kernel).or_else(|| slice.libraries.of(kernel.addr()));
     // SAFETY: the caller's own arguments.
     used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
 }
@@ -344,12 +340,12 @@ fn context() -> usize {
 
 /// A use of a library in the current context: the first one loads its variables.
 fn used(
-    library: impl Fn(&Slice) -> Option<usize>,
+    library: impl Fn(&Process) -> Option<usize>,
     key: impl FnOnce() -> Key,
     call: impl FnMut() -> Status,
 ) -> Status {
     let claim = || {
-        let Standing::Member(slice) = lifecycle::standing() else { return None };
+        let Standing::Member(slice) = process::standing() else { return None };
         if !slice.libraries.any() {
             return None;
         }
@@ -363,7 +359,7 @@ fn used(
 
 /// Before the program gets something that it can launch. False: a quota has no room.
 fn load_for_launches(library: CUlibrary) -> bool {
-    let Standing::Member(slice) = lifecycle::standing() else { return true };
+    let Standing::Member(slice) = process::standing() else { return true };
     let contexts = || {
         if !slice.libraries.becomes_launchable(library.addr()) {
             return Vec::new();
@@ -377,7 +373,7 @@ fn load_for_launches(library: CUlibrary) -> bool {
 
 /// Loads a library into a context, if it is not. False: a quota has no room. The driver's own objections show at the
 /// launch, as without us.
-pub(super) fn load_into(slice: &'static Slice, library: usize, context: usize) -> bool {
+pub(super) fn load_into(slice: &'static Process, library: usize, context: usize) -> bool {
     let Some(claim) = quietly(|| Claim::take(slice, library, context), None) else { return true };
     let load = || load_here(ptr::with_exposed_provenance_mut(library));
     let refused = contexts::within(context, || claim.load(load).1);
@@ -386,7 +382,7 @@ pub(super) fn load_into(slice: &'static Slice, library: usize, context: usize) -
 
 /// The first use of a library in a context, whose variables it loads.
 struct Claim {
-    slice: &'static Slice,
+    slice: &'static Process,
     library: usize,
     context: usize,
     /// Bytes of the variables.
@@ -397,7 +393,7 @@ struct Claim {
 
 impl Claim {
     /// None: there are no variables, or they are loaded already.
-    fn take(slice: &'static Slice, library: usize, context: usize) -> Option<Self> {
+    fn take(slice: &'static Process, library: usize, context: usize) -> Option<Self> {
         let variables = slice.libraries.claim(library, context)?;
         Some(Self { slice, library, context, variables, loaded: Cell::new(false) })
     }
@@ -405,7 +401,7 @@ impl Claim {
     /// The call that loads them into the current context, unless they are refused: its status, and whether they are.
     fn load(self, call: impl FnMut() -> Status) -> (Status, bool) {
         let refused = Cell::new(false);
-        let decide = |slice: &'static Slice| {
+        let decide = |slice: &'static Process| {
             let Some(before) = Before::begin_exactly(slice) else { return Decision::Forward };
             let reserved = likely(slice, before.place.device, What::Code, self.variables);
             if matches!(reserved, Decision::Refuse(_)) {

@@ -6,14 +6,12 @@
 //! call, or when the program waits.
 
 use super::measured::{How, Plan, measured};
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
-use crate::holdings::Holder;
-use crate::lifecycle::{self, Standing};
-use crate::measure::{Before, Likely};
+use crate::driver_calls::{contexts, devices};
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::What;
 use crate::os::reentrancy::quietly;
-use crate::refusals::What;
-use crate::slice::Slice;
+use crate::process::{self, Process, Standing};
 use core::ffi::c_uint;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
@@ -38,7 +36,7 @@ const THREADS: c_uint = 39;
 
 /// `cuCtxSetLimit`.
 pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize) -> Status {
-    let is_member = matches!(lifecycle::standing(), Standing::Member(_));
+    let is_member = matches!(process::standing(), Standing::Member(_));
     let old = if is_member { quietly(|| contexts::context_limit(limit), None) } else { None };
     let undo = || {
         if let Some((set, old)) = slot::real::<real::cuCtxSetLimit>(Symbol::cuCtxSetLimit).zip(old) {
@@ -54,7 +52,7 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
         undo,
     );
     if code == status::SUCCESS
-        && let Standing::Member(slice) = lifecycle::standing()
+        && let Standing::Member(slice) = process::standing()
     {
         quietly(|| look_again(slice), ());
     }
@@ -62,14 +60,14 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
 }
 
 /// What was not taken now may be taken at the next launch.
-pub(super) fn look_again(slice: &Slice) {
+pub(super) fn look_again(slice: &Process) {
     let place = contexts::current_device().and_then(|device| slice.place(device));
     if let Some((place, context)) = place.zip(slice.owner_of_current()) {
         slice.witness.unsettle(place.device, context);
     }
 }
 
-fn plan(slice: &'static Slice, limit: c_uint, value: u64, old: u64) -> Option<Plan<'static>> {
+fn plan(slice: &'static Process, limit: c_uint, value: u64, old: u64) -> Option<Plan<'static>> {
     let before = Before::begin_exactly(slice)?;
     let each = cost(before.place.handle, limit)?;
     let more = value.saturating_sub(old).saturating_mul(each);

@@ -3,9 +3,8 @@
 //! The driver is asked with the caller's own arguments, so names, versions, flags and statuses are its own. What
 //! it returns is looked up by address, never by the name that was asked.
 
-use crate::bypass;
-use crate::exports;
 use crate::os::reentrancy;
+use crate::{bypass, exports};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::elf::Image;

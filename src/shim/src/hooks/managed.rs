@@ -4,8 +4,8 @@
 //! place, so that it checks the rest and answers as ever. All others go on as they are.
 
 use crate::driver_calls::memory::{HOST, HOST_PLACE, PREFER};
-use crate::lifecycle;
 use crate::os::reentrancy::quietly;
+use crate::process;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -18,7 +18,7 @@ const NO_ACCESS: c_uint = 6;
 
 /// Whether any byte of a range is spilled.
 fn is_spilled(address: CUdeviceptr, bytes: usize) -> bool {
-    let touched = || lifecycle::joined().is_some_and(|slice| slice.spilled_touches(address, bytes as u64));
+    let touched = || process::joined().is_some_and(|slice| slice.spilled_touches(address, bytes as u64));
     quietly(touched, false)
 }
 
@@ -118,7 +118,7 @@ unsafe fn redirected(
     (addresses, sizes, count): (*mut CUdeviceptr, *mut usize, usize),
     (places, starts, number): (*mut CUmemLocation, *mut usize, usize),
 ) -> Option<(Vec<CUmemLocation>, Vec<usize>)> {
-    let slice = lifecycle::joined().filter(|slice| slice.spilled.any())?;
+    let slice = process::joined().filter(|slice| slice.spilled.any())?;
     if starts.is_null() {
         return None;
     }

@@ -5,14 +5,14 @@
 
 use super::{Decision, Granted, charge, reserve_for};
 use crate::driver_calls::capture_mode::beside_captures;
-use crate::holdings::Holder;
-use crate::leaving;
-use crate::ledger::Reservation;
-use crate::making::Making;
-use crate::measure::{Before, Likely};
+use crate::memory::context_measurement::Making;
+use crate::memory::leaving;
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::{Advice, What};
 use crate::os::messages;
-use crate::refusals::{Advice, What};
-use crate::slice::Slice;
+use crate::process::Process;
+use crate::slice::handle::Reservation;
 use core::cell::Cell;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
@@ -64,7 +64,7 @@ impl How<'_> {
     }
 }
 
-impl Granted for (&'static Slice, Plan<'_>, Reservation) {
+impl Granted for (&'static Process, Plan<'_>, Reservation) {
     fn granted(&self) -> Option<(Device, u64)> {
         self.2.granted()
     }
@@ -73,12 +73,12 @@ impl Granted for (&'static Slice, Plan<'_>, Reservation) {
 /// A call by a plan; without one it is the driver's alone. `made` gets the context that it happens in, and says what
 /// holds the memory from now on and with which context it ends, once the driver has succeeded; `undo` takes back what the driver did, and the caller's outputs.
 pub(super) fn measured<'call>(
-    plan: impl FnOnce(&'static Slice) -> Option<Plan<'call>>,
+    plan: impl FnOnce(&'static Process) -> Option<Plan<'call>>,
     call: impl FnMut() -> Status,
     made: impl FnOnce(usize) -> Option<(Holder, usize)>,
     undo: impl FnOnce(),
 ) -> Status {
-    let decide = |slice: &'static Slice| {
+    let decide = |slice: &'static Process| {
         let Some(plan) = plan(slice) else { return Decision::Forward };
         let reserved = likely(slice, plan.how.device(), plan.what, plan.least);
         reserved.map(|reservation| (slice, plan, reservation))
@@ -103,7 +103,12 @@ pub(super) fn measured<'call>(
 }
 
 /// Reserves what a call surely takes. Nothing is refused that may cost nothing.
-pub(super) fn likely(slice: &'static Slice, device: Device, what: What, bytes: u64) -> Decision<Reservation> {
+pub(super) fn likely(
+    slice: &'static Process,
+    device: Device,
+    what: What,
+    bytes: u64,
+) -> Decision<Reservation> {
     if bytes == 0 {
         Decision::Go(Reservation::new(slice, device, 0))
     } else {
@@ -113,7 +118,7 @@ pub(super) fn likely(slice: &'static Slice, device: Device, what: What, bytes: u
 
 /// Brings the charge to what was taken, and keeps it for its holder.
 fn keep(
-    slice: &'static Slice,
+    slice: &'static Process,
     mut reservation: Reservation,
     took: u64,
     (holder, context): (Holder, usize),
@@ -133,7 +138,7 @@ fn keep(
 }
 
 /// Charges what was taken by a call that cannot be undone, whatever the quota says.
-pub(super) fn force(slice: &Slice, device: Device, took: u64, (holder, context): (Holder, usize)) {
+pub(super) fn force(slice: &Process, device: Device, took: u64, (holder, context): (Holder, usize)) {
     if took == 0 {
         return;
     }

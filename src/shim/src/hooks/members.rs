@@ -2,11 +2,11 @@
 
 use super::entries::Listed;
 use super::nvml;
-use crate::driver_calls::nvml::devices;
-use crate::driver_calls::nvml::devices::Part;
+use crate::driver_calls::nvml::devices::{self, Part};
 use crate::driver_calls::nvml::utilization::{knows_our_numbers, pid_namespace};
-use crate::lifecycle::{self, Standing};
 use crate::os::reentrancy::{Phase, phase};
+use crate::process::{self, Standing};
+use crate::slice::settings;
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
 
@@ -40,7 +40,7 @@ impl Members {
     }
 
     fn of_all(parts: &[Part]) -> Option<Self> {
-        let _limits = lifecycle::settings()?;
+        let _limits = settings::settings()?;
         Some(in_region(|region| Self::of(region, parts)).unwrap_or_default())
     }
 
@@ -121,10 +121,10 @@ fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
 
 /// What the slice's region says; none where there is none.
 pub(super) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
-    if let Standing::Member(slice) = lifecycle::standing() {
+    if let Standing::Member(slice) = process::standing() {
         return Some(look(slice.region()));
     }
-    let settings = lifecycle::settings()?;
+    let settings = settings::settings()?;
     let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten()?;
     Some(look(monitor.region()))
 }

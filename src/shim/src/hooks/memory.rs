@@ -1,15 +1,14 @@
 //! Ordinary device memory: what does it cost, and who gives it back?
 
 use super::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
-use crate::driver_calls::contexts;
-use crate::driver_calls::memory;
-use crate::ledger::Owner;
-use crate::linear::{Grant, Wanted};
-use crate::place::Place;
-use crate::pools::Pools;
-use crate::refusals::What;
-use crate::slice::Slice;
-use crate::spill::Claim;
+use crate::driver_calls::{contexts, memory};
+use crate::memory::addresses::Owner;
+use crate::memory::linear::{Grant, Wanted};
+use crate::memory::pools::Pools;
+use crate::memory::refusals::What;
+use crate::memory::spill_request::Claim;
+use crate::process::Process;
+use crate::slice::device::SliceDevice;
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -128,12 +127,12 @@ pub(super) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_ui
 }
 
 /// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
-pub(super) fn reserve_here(slice: &'static Slice, bytes: u64, kind: Kind) -> Decision<Grant> {
+pub(super) fn reserve_here(slice: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
     reserve_or(slice, bytes, kind, |place, _| refuse(slice, place.device, What::Linear, bytes))
 }
 
 /// As [`reserve_here`], for what host memory can stand in for.
-pub(super) fn reserve_or_spill_here(slice: &'static Slice, bytes: u64, kind: Kind) -> Decision<Grant> {
+pub(super) fn reserve_or_spill_here(slice: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
     reserve_or(slice, bytes, kind, |place, context| {
         spill_or_refuse(slice, place, Some(context), What::Linear, bytes)
     })
@@ -142,10 +141,10 @@ pub(super) fn reserve_or_spill_here(slice: &'static Slice, bytes: u64, kind: Kin
 /// Reserves on the device of the current context, or does what is due `otherwise`.
 #[inline]
 fn reserve_or(
-    slice: &'static Slice,
+    slice: &'static Process,
     bytes: u64,
     kind: Kind,
-    otherwise: impl FnOnce(&Place, usize) -> Decision<Grant>,
+    otherwise: impl FnOnce(&SliceDevice, usize) -> Decision<Grant>,
 ) -> Decision<Grant> {
     let place = contexts::current_device().and_then(|device| slice.place(device));
     let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
@@ -308,7 +307,7 @@ pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> 
 /// The end of an address, by whichever call. One that nobody charged is none of our business. `free` says for whom
 /// it is free now, should it belong to a pool.
 pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
-    let take = |slice: &'static Slice| {
+    let take = |slice: &'static Process| {
         // In a box: it is large and hardly ever there, and every free would carry it around.
         let ending = slice.shared.any().then(|| Box::new(slice.take_shared(address)));
         let Some(charge) = slice.take_charge(address) else {

@@ -40,18 +40,15 @@ pub(crate) mod use_rates;
 mod versioned;
 pub(crate) mod vmm;
 
-use crate::leaving;
-use crate::ledger::Reservation;
-use crate::lifecycle::{self, Standing};
-use crate::linear::Grant;
-use crate::measure;
-use crate::memory_call::MemoryCall;
+use crate::memory::linear::Grant;
+use crate::memory::memory_call::MemoryCall;
+use crate::memory::refusals::What;
+use crate::memory::spill_request::{Claim, Failure};
+use crate::memory::{device_full, leaving, measurement};
 use crate::os::reentrancy::{Phase, phase, quietly};
-use crate::place::Place;
-use crate::refusals::What;
-use crate::slice::Slice;
-use crate::spill::{Claim, Failure};
-use crate::unmet;
+use crate::process::{self, Process, Standing};
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Reservation;
 use core::ffi::c_uint;
 use core::mem::ManuallyDrop;
 use gpuslice_driver::types::{Status, status};
@@ -107,7 +104,7 @@ impl<T> Granted for (Grant, T) {
 /// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the driver's status,
 /// and has the last word on the status. The driver is asked again where memory of a dead process may come back.
 fn charge<T: Granted>(
-    decide: impl FnOnce(&'static Slice) -> Decision<T>,
+    decide: impl FnOnce(&'static Process) -> Decision<T>,
     call: impl FnMut() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
 ) -> Status {
@@ -116,12 +113,12 @@ fn charge<T: Granted>(
 
 /// As [`charge`]; `spill` is the call where the quota has no room and host memory can stand in.
 fn charge_or_spill<T: Granted>(
-    decide: impl FnOnce(&'static Slice) -> Decision<T>,
+    decide: impl FnOnce(&'static Process) -> Decision<T>,
     mut call: impl FnMut() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
     spill: impl FnOnce(Claim) -> Status,
 ) -> Status {
-    let slice = match lifecycle::standing() {
+    let slice = match process::standing() {
         Standing::Free => return call(),
         Standing::Refused => return status::NOT_PERMITTED,
         Standing::Member(slice) => slice,
@@ -153,18 +150,18 @@ fn charge_or_spill<T: Granted>(
 /// Before anything is decided by a quota that came late.
 #[cold]
 #[inline(never)]
-fn make_up(slice: &'static Slice) {
-    quietly(|| measure::make_up(slice, 1), ());
+fn make_up(slice: &'static Process) {
+    quietly(|| measurement::make_up(slice, 1), ());
 }
 
 /// The driver had no memory for what was granted. Until when the call is made again; none: it is not, and the slice is told so.
 #[cold]
 #[inline(never)]
-fn retry(slice: &Slice, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
+fn retry(slice: &Process, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
     let (device, bytes) = granted?;
     let until = leaving::retry(slice, device, until);
     if until.is_none() {
-        quietly(|| unmet::note(slice, device, bytes), ());
+        quietly(|| device_full::note(&slice.unmet, slice, device, bytes), ());
     }
     until
 }
@@ -193,8 +190,8 @@ impl Claim {
 /// The answer to a request that does not fit, and that host memory could serve.
 #[cold]
 fn spill_or_refuse<T>(
-    slice: &'static Slice,
-    place: &Place,
+    slice: &'static Process,
+    place: &SliceDevice,
     context: Option<usize>,
     what: What,
     bytes: u64,
@@ -207,35 +204,23 @@ fn spill_or_refuse<T>(
 }
 
 /// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
-fn reserve(slice: &'static Slice, device: Device, bytes: u64) -> Decision<Reservation> {
+fn reserve(slice: &'static Process, device: Device, bytes: u64) -> Decision<Reservation> {
     reserve_for(slice, device, What::Allocation, bytes)
 }
 
 /// As [`reserve`], for anything that takes memory.
-fn reserve_for(slice: &'static Slice, device: Device, what: What, bytes: u64) -> Decision<Reservation> {
+fn reserve_for(slice: &'static Process, device: Device, what: What, bytes: u64) -> Decision<Reservation> {
     fit(slice, device, bytes).map_or_else(|| refuse(slice, device, what, bytes), Decision::Go)
 }
 
 /// Reserves. Before it does not fit room is made.
-fn fit(slice: &'static Slice, device: Device, bytes: u64) -> Option<Reservation> {
-    let again = || if make_room(slice, device, bytes) { slice.reserve(device, bytes) } else { None };
+fn fit(slice: &'static Process, device: Device, bytes: u64) -> Option<Reservation> {
+    let again = || if slice.make_room(device, bytes) { slice.reserve(device, bytes) } else { None };
     slice.reserve(device, bytes).or_else(again)
 }
 
-/// Before something is refused: the pools of this process are brought up to date (the driver may have taken memory
-/// out of one at a call that nobody watches), and what was charged for want of a still moment to measure it; and what
-/// ended graphs have left in theirs is given back. Then memory of the dead is waited for, if so many bytes fit with it. False:
-/// nothing can have changed.
-pub(crate) fn make_room(slice: &'static Slice, device: Device, bytes: u64) -> bool {
-    let settled = measure::settle(slice, device, 1);
-    let graphs = slice.graphs.reclaim(slice, device);
-    let pools = slice.pools.any();
-    slice.pools.reconcile_all(slice);
-    leaving::wait(slice, device, bytes, 0) || settled || graphs || pools
-}
-
 /// The answer to a request of so many bytes that does not fit.
-fn refuse<T>(slice: &Slice, device: Device, what: What, bytes: u64) -> Decision<T> {
+fn refuse<T>(slice: &Process, device: Device, what: What, bytes: u64) -> Decision<T> {
     if is_lost() {
         return Decision::Refuse(status::NOT_PERMITTED);
     }
@@ -245,17 +230,17 @@ fn refuse<T>(slice: &Slice, device: Device, what: What, bytes: u64) -> Decision<
 
 /// Whether looking for room has shown that the limit cannot be enforced any more.
 fn is_lost() -> bool {
-    matches!(lifecycle::standing(), Standing::Refused)
+    matches!(process::standing(), Standing::Refused)
 }
 
 /// A call that gives something back or changes what is known: `before` takes out what the driver is about to end
 /// (so that a new owner of the same address cannot meet it), `after` gets it with the driver's status.
 fn around<T>(
-    before: impl FnOnce(&'static Slice) -> T,
+    before: impl FnOnce(&'static Process) -> T,
     call: impl FnOnce() -> Status,
-    after: impl FnOnce(&'static Slice, T, Status),
+    after: impl FnOnce(&'static Process, T, Status),
 ) -> Status {
-    let Standing::Member(slice) = lifecycle::standing() else { return call() };
+    let Standing::Member(slice) = process::standing() else { return call() };
     let _call = MemoryCall::begin(slice.member());
     let Phase::Done(taken) = phase(|| before(slice)) else { return call() };
     let code = call();

@@ -7,15 +7,13 @@
 use super::around;
 use super::image::{data, file};
 use super::measured::{How, Plan, force, measured};
-use crate::driver_calls::capture_mode;
-use crate::driver_calls::code;
-use crate::driver_calls::devices;
-use crate::holdings::{Holder, Holding};
-use crate::look_ups::Key;
-use crate::measure::{Before, Likely};
+use crate::driver_calls::{capture_mode, code, devices};
+use crate::memory::loaded_symbols::Key;
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::overheads::{Holder, Holding};
+use crate::memory::refusals::What;
 use crate::os::reentrancy::quietly;
-use crate::refusals::What;
-use crate::slice::Slice;
+use crate::process::Process;
 use core::cell::Cell;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
@@ -97,7 +95,7 @@ pub(super) unsafe fn loaded<T: Copy>(
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };
     let (shown, proof) = (Cell::new(None), Cell::new(0));
-    let plan = |slice: &'static Slice| {
+    let plan = |slice: &'static Process| {
         let before = Before::begin_exactly(slice)?;
         let image = image()?;
         let is_proved = slice.has_quota(before.place.device) && !before.place.shares_host_memory;
@@ -154,7 +152,7 @@ pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Sta
 
 /// Code ends. What the driver does not give back at once it keeps for other code of the context.
 pub(super) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
-    let take = |slice: &'static Slice| {
+    let take = |slice: &'static Process| {
         let before = Before::begin_exactly(slice);
         (slice.take_held(holder), before)
     };
@@ -174,7 +172,7 @@ pub(super) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status 
 }
 
 /// Gives back what the device got of what some code held, and of what older code or launches had left behind.
-fn give_back(slice: &'static Slice, before: &Before, bytes: u64) {
+fn give_back(slice: &'static Process, before: &Before, bytes: u64) {
     let (device, context) = (before.place.device, before.context);
     let rest = slice.holdings.bytes(Holder::Rest, context);
     slice.holdings.add(slice, Holder::Rest, context, device, bytes);
@@ -248,14 +246,14 @@ pub(crate) unsafe fn variable_v1(
 /// `cuFuncLoad`.
 pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
     let holder =
-        |slice: &Slice| code::module_of_function(function).and_then(|module| of_module(slice, module));
+        |slice: &Process| code::module_of_function(function).and_then(|module| of_module(slice, module));
     // SAFETY: the caller's own argument.
     late(|| Key::new(function.addr(), 0), holder, || unsafe { real(function) })
 }
 
 /// Who holds what a module takes: its library, where it came out of one.
 #[allow(clippy::unnecessary_wraps, reason = "one of several")]
-fn of_module(slice: &Slice, module: usize) -> Option<Holder> {
+fn of_module(slice: &Process, module: usize) -> Option<Holder> {
     Some(slice.libraries.of(module).map_or(Holder::Module(module), Holder::Library))
 }
 
@@ -263,10 +261,10 @@ fn of_module(slice: &Slice, module: usize) -> Option<Holder> {
 /// The same look-up once more loads nothing more.
 pub(super) fn late(
     key: impl FnOnce() -> Key,
-    holder: impl FnOnce(&Slice) -> Option<Holder>,
+    holder: impl FnOnce(&Process) -> Option<Holder>,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    let begin = |slice: &'static Slice| {
+    let begin = |slice: &'static Process| {
         let key = key();
         if slice.look_ups.contain(key) {
             return None;

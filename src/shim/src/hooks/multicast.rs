@@ -4,9 +4,9 @@
 //! object has neither a handle nor a mapping in this process any more.
 
 use super::around;
-use super::vmm;
-use crate::physical::{Bound, Number};
-use crate::slice::Slice;
+use crate::memory::physical::{Bound, Number};
+use crate::memory::physical_uses;
+use crate::process::Process;
 use core::ffi::c_ulonglong;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -46,7 +46,7 @@ pub(crate) unsafe fn bind_memory(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, offset, memory, memory_offset, bytes, flags) };
-    bound((object, offset, bytes), |slice| vmm::pin(slice, memory), call)
+    bound((object, offset, bytes), |slice| physical_uses::pin(slice, memory), call)
 }
 
 /// `cuMulticastBindMem_v2`.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn bind_memory_on(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, device, offset, memory, memory_offset, bytes, flags) };
-    bound((object, offset, bytes), |slice| vmm::pin(slice, memory), call)
+    bound((object, offset, bytes), |slice| physical_uses::pin(slice, memory), call)
 }
 
 /// `cuMulticastBindAddr`.
@@ -77,7 +77,7 @@ pub(crate) unsafe fn bind_address(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, offset, address, bytes, flags) };
-    bound((object, offset, bytes), |slice| vmm::pin_mapped(slice, address), call)
+    bound((object, offset, bytes), |slice| physical_uses::pin_mapped(slice, address), call)
 }
 
 /// `cuMulticastBindAddr_v2`.
@@ -92,12 +92,12 @@ pub(crate) unsafe fn bind_address_on(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, device, offset, address, bytes, flags) };
-    bound((object, offset, bytes), |slice| vmm::pin_mapped(slice, address), call)
+    bound((object, offset, bytes), |slice| physical_uses::pin_mapped(slice, address), call)
 }
 
 fn bound(
     (object, offset, bytes): (CUmemGenericAllocationHandle, usize, usize),
-    pin: impl FnOnce(&'static Slice) -> Option<Number>,
+    pin: impl FnOnce(&'static Process) -> Option<Number>,
     call: impl FnOnce() -> Status,
 ) -> Status {
     around(pin, call, |slice, memory, code| {
@@ -105,7 +105,7 @@ fn bound(
         let bound = Bound { offset: offset as u64, bytes: bytes as u64, memory };
         let is_kept = code == status::SUCCESS && slice.physical.lock().bind(object, bound);
         if !is_kept {
-            vmm::unpin(slice, memory);
+            physical_uses::unpin(slice, memory);
         }
     })
 }
@@ -128,7 +128,7 @@ pub(crate) unsafe fn unbind(
                 return;
             }
             let gone = slice.physical.lock().unbind(object, device, offset as u64, bytes as u64);
-            gone.into_iter().for_each(|memory| vmm::unpin(slice, memory));
+            gone.into_iter().for_each(|memory| physical_uses::unpin(slice, memory));
         },
     )
 }

@@ -3,11 +3,11 @@
 //! A program that only watches takes no place in the slice: it reads the region.
 
 use super::report::quota_of;
-use crate::driver_calls::nvml::devices;
-use crate::driver_calls::nvml::devices::Part;
-use crate::lifecycle::{self, Settings, Standing};
+use crate::driver_calls::nvml::devices::{self, Part};
 use crate::os::reentrancy::quietly;
-use crate::slice::Quota;
+use crate::process::{self, Standing};
+use crate::slice::handle::Quota;
+use crate::slice::settings::{self, Settings};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, status};
@@ -83,7 +83,7 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
     let Some(figures) = (unsafe { read_in(memory) }) else { return };
     if let Some(quota) = quietly(|| quota(device), None) {
         let size = quota.total.min(figures.total());
-        let total = if lifecycle::reports_device_total() { figures.total() } else { size };
+        let total = if settings::reports_device_total() { figures.total() } else { size };
         let shown = figures.of_slice(total, size, quota.left);
         // SAFETY: by the contract above.
         unsafe { write_out(memory, shown) };
@@ -93,7 +93,7 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
 /// What the slice has and holds of a device; none where it has no quota. Of a GPU that is divided: of all its instances
 /// together.
 pub(super) fn quota(device: nvmlDevice_t) -> Option<Quota> {
-    let settings = lifecycle::settings()?;
+    let settings = settings::settings()?;
     let parts = devices::parts(device);
     let quotas = parts.iter().filter_map(|part| of_part(settings, *part));
     quotas.reduce(|sum, quota| Quota {
@@ -103,7 +103,7 @@ pub(super) fn quota(device: nvmlDevice_t) -> Option<Quota> {
 }
 
 fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
-    let standing = lifecycle::standing();
+    let standing = process::standing();
     if let Standing::Member(slice) = standing
         && let Some(place) = slice.place_of(&part.uuid)
     {
@@ -141,7 +141,7 @@ fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Q
 
 /// Whether the time of one of these devices is limited for the slice, or divided with others.
 pub(super) fn has_share(parts: &[Part]) -> bool {
-    let Some(settings) = lifecycle::settings() else { return false };
+    let Some(settings) = settings::settings() else { return false };
     parts.iter().any(|part| is_paced(settings, *part).unwrap_or(false))
 }
 
@@ -152,7 +152,7 @@ fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
         let device = region.device(&Uuid(part.uuid))?;
         Some(region.is_paced(device))
     };
-    let ordinal = match lifecycle::standing() {
+    let ordinal = match process::standing() {
         Standing::Member(slice) => return in_region(slice.region()),
         Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
     };

@@ -2,18 +2,12 @@
 
 use super::memory::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
 use super::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse};
-use crate::driver_calls::capture_mode;
-use crate::driver_calls::contexts;
-use crate::driver_calls::locations;
-use crate::driver_calls::memory;
-use crate::driver_calls::pools;
-use crate::driver_calls::streams;
-use crate::lifecycle;
-use crate::linear::Grant;
-use crate::place::Place;
-use crate::pools::{Flight, Pool, Releasing};
-use crate::refusals::What;
-use crate::slice::Slice;
+use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};
+use crate::memory::linear::Grant;
+use crate::memory::pools::{Flight, Pool, Releasing};
+use crate::memory::refusals::What;
+use crate::process::{self, Process};
+use crate::slice::device::SliceDevice;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
@@ -165,10 +159,10 @@ unsafe fn allocate(
     output: *mut CUdeviceptr,
     bytes: u64,
     order: (CUstream, DefaultStream),
-    source: impl FnOnce(&'static Slice) -> Source,
+    source: impl FnOnce(&'static Process) -> Source,
     call: impl FnMut() -> Status,
 ) -> Status {
-    let decide = |slice: &'static Slice| {
+    let decide = |slice: &'static Process| {
         // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
         if bytes == 0 || streams::is_capturing(shown(order)) {
             return Decision::Forward;
@@ -179,7 +173,9 @@ unsafe fn allocate(
             Source::Unknown => return reserve_or_spill_here(slice, bytes, Kind::Linear).map(Payment::Size),
         };
         let device = pool.device;
-        match Flight::begin(slice, pool, bytes, order_of(order)) {
+        let begin = |pool| Flight::begin(slice, &slice.addresses, pool, bytes, order_of(order));
+        let again = |pool| if slice.make_room(device, bytes) { begin(pool).ok() } else { None };
+        match begin(pool).map_or_else(again, Some) {
             Some(flight) => Decision::Go(Payment::Pool(flight)),
             None => match slice.places().iter().find(|place| place.device == device) {
                 Some(place) => {
@@ -212,7 +208,7 @@ unsafe fn allocate(
 }
 
 /// The pool that a stream's allocations come from.
-fn pool_of_stream(slice: &Slice, stream: CUstream) -> Source {
+fn pool_of_stream(slice: &Process, stream: CUstream) -> Source {
     let device = streams::stream_context(stream).and_then(contexts::context_device);
     let Some(place) = device.and_then(|device| slice.place(device)) else { return Source::Unknown };
     // A program may have made a pool of another device or of the host the current one.
@@ -224,7 +220,7 @@ fn pool_of_stream(slice: &Slice, stream: CUstream) -> Source {
 }
 
 /// A pool by its handle: one that was made through us, or one that a device has.
-fn pool_of_handle(slice: &Slice, pool: CUmemoryPool) -> Source {
+fn pool_of_handle(slice: &Process, pool: CUmemoryPool) -> Source {
     let handle = pool.addr();
     if let Some(pool) = slice.pools.find(handle) {
         return Source::Pool(pool);
@@ -232,7 +228,7 @@ fn pool_of_handle(slice: &Slice, pool: CUmemoryPool) -> Source {
     if slice.pools.is_host(handle) {
         return Source::Host;
     }
-    let owns = |place: &&Place| {
+    let owns = |place: &&SliceDevice| {
         pools::default_pool(place.handle) == Some(handle) || pools::current_pool(place.handle) == Some(handle)
     };
     let owner = slice.places().iter().find(owns);
@@ -258,7 +254,7 @@ pub(crate) unsafe fn free_ptsz(
 /// The end of an address in the order of a stream. A driver that does not free managed memory so is given the time to
 /// come there: then the memory is freed at once.
 fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
-    let is_spilled = lifecycle::joined().is_some_and(|slice| slice.spilled_begins_at(address));
+    let is_spilled = process::joined().is_some_and(|slice| slice.spilled_begins_at(address));
     let free = || FreeFor::Stream(order_of(order));
     freed(address, free, || {
         let code = call();
@@ -310,7 +306,7 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
         call,
         |slice, taken, code| {
             if code == status::SUCCESS {
-                slice.pools.end(slice, taken);
+                slice.pools.end(slice, &slice.addresses, taken);
             } else {
                 slice.pools.put_back(taken);
             }
@@ -327,7 +323,7 @@ pub(crate) unsafe fn trim(real: real::cuMemPoolTrimTo, pool: CUmemoryPool, keep:
 
 /// A call in which the driver may take memory out of pools.
 pub(super) fn releasing(
-    pools: impl FnOnce(&'static Slice) -> Vec<Arc<Pool>>,
+    pools: impl FnOnce(&'static Process) -> Vec<Arc<Pool>>,
     call: impl FnOnce() -> Status,
 ) -> Status {
     around(|slice| Releasing::begin(slice, pools(slice)), call, |slice, releasing, _| releasing.end(slice))

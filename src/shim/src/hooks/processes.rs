@@ -5,8 +5,7 @@
 //! process number is that of a member in our process-number namespace. Members that the driver cannot name to us are
 //! listed with what the region says that they hold.
 
-use super::entries;
-use super::entries::{Form, deliver};
+use super::entries::{self, Form, deliver};
 use super::members::{Members, members};
 use super::versioned::{Opened, Versioned, ask_all, open};
 use crate::driver_calls::nvml::answers::{LONG, SHORT, USUAL, Unknown, ask};

@@ -1,13 +1,12 @@
 //! How much memory does a device have, and how much is free? The slice's answer.
 
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
-use crate::leaving;
-use crate::lifecycle::{self, Standing};
-use crate::measure;
+use crate::driver_calls::{contexts, devices};
+use crate::memory::{leaving, measurement};
 use crate::os::reentrancy::quietly;
-use crate::place::Place;
-use crate::slice::{Quota, Slice};
+use crate::process::{self, Process, Standing};
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Quota;
+use crate::slice::settings;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
@@ -20,7 +19,7 @@ pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, tot
     if let Some(quota) = quietly(|| current(code), None) {
         // SAFETY: the caller's output, which the driver accepted.
         unsafe { lower(free, quota.left) };
-        if !lifecycle::reports_device_total() {
+        if !settings::reports_device_total() {
             // SAFETY: as above.
             unsafe { lower(total, quota.total) };
         }
@@ -36,7 +35,7 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
         let really_free = quietly(devices::device_free, None).unwrap_or(quota.left);
         // SAFETY: the caller's outputs, which the driver accepted.
         unsafe { put_short(free, quota.left.min(really_free)) };
-        if !lifecycle::reports_device_total() {
+        if !settings::reports_device_total() {
             // SAFETY: as above.
             unsafe { put_short(total, quota.total) };
         }
@@ -68,7 +67,7 @@ pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, 
 
 /// The size that programs are told instead of a device's own; none where they are told its own.
 fn total_of(code: Status, device: c_int) -> Option<u64> {
-    if lifecycle::reports_device_total() { None } else { Some(of(code, device)?.total) }
+    if settings::reports_device_total() { None } else { Some(of(code, device)?.total) }
 }
 
 /// The quota of the current context's device.
@@ -77,7 +76,7 @@ fn current(code: Status) -> Option<Quota> {
 }
 
 fn of(code: Status, device: c_int) -> Option<Quota> {
-    let Standing::Member(slice) = lifecycle::standing() else { return None };
+    let Standing::Member(slice) = process::standing() else { return None };
     if code != status::SUCCESS {
         return None;
     }
@@ -85,8 +84,8 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
 }
 
 /// The quota of a device, and how much of it is left when all that can be settled now is settled.
-pub(super) fn quota_of(slice: &'static Slice, place: Place) -> Option<Quota> {
-    measure::make_up(slice, 0);
+pub(super) fn quota_of(slice: &'static Process, place: SliceDevice) -> Option<Quota> {
+    measurement::make_up(slice, 0);
     slice.pools.reconcile_all(slice);
     // The dead hold nothing from the instant on at which they can be told.
     let _reaped = slice.region().reap();

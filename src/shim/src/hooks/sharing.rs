@@ -5,11 +5,10 @@
 
 use super::around;
 use super::vmm::Incoming;
-use crate::driver_calls::contexts;
-use crate::driver_calls::memory;
-use crate::ledger::Owner;
-use crate::slice::Slice;
-use crate::tags::{self, HANDLE_BYTES};
+use crate::driver_calls::{contexts, memory};
+use crate::memory::addresses::Owner;
+use crate::memory::share_keys::{self, HANDLE_BYTES};
+use crate::process::Process;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -56,11 +55,11 @@ pub(crate) unsafe fn export(
             let mut tables = slice.physical.lock();
             match kind {
                 DESCRIPTOR => {
-                    let key = tables.descriptor_key(number).or_else(tags::new_key);
+                    let key = tables.descriptor_key(number).or_else(share_keys::new_key);
                     // SAFETY: the caller's output, which the driver accepted as a descriptor.
                     let descriptor = unsafe { read_in(output.cast::<c_int>()) };
                     if let Some((key, descriptor)) = key.zip(descriptor)
-                        && tags::set_key(descriptor, key)
+                        && share_keys::set_key(descriptor, key)
                     {
                         tables.lend(slice, number, key);
                     }
@@ -68,7 +67,7 @@ pub(crate) unsafe fn export(
                 FABRIC => {
                     // SAFETY: the caller's output, which the driver accepted as a fabric handle.
                     if let Some(bytes) = unsafe { read_in(output.cast::<HandleBytes>()) } {
-                        tables.lend(slice, number, tags::key_of_bytes(&bytes));
+                        tables.lend(slice, number, share_keys::key_of_bytes(&bytes));
                     }
                 }
                 _ => {}
@@ -86,9 +85,11 @@ pub(crate) unsafe fn import(
 ) -> Status {
     let key = || match kind {
         // A descriptor travels in the pointer itself.
-        DESCRIPTOR => c_int::try_from(from.addr()).ok().and_then(tags::key_of_descriptor),
+        DESCRIPTOR => c_int::try_from(from.addr()).ok().and_then(share_keys::key_of_descriptor),
         // SAFETY: the caller's own argument, which the driver reads as a fabric handle.
-        FABRIC => unsafe { read_in(from.cast::<HandleBytes>()) }.map(|bytes| tags::key_of_bytes(&bytes)),
+        FABRIC => {
+            unsafe { read_in(from.cast::<HandleBytes>()) }.map(|bytes| share_keys::key_of_bytes(&bytes))
+        }
         _ => None,
     };
     // SAFETY: the caller's own arguments.
@@ -148,7 +149,7 @@ fn lent(
             // The handle is the whole allocation's, wherever in it the address lies.
             let base = memory::start_of(address).unwrap_or(address);
             let Some(charge) = slice.addresses.get(base) else { return };
-            let key = tags::key_of_bytes(&bytes);
+            let key = share_keys::key_of_bytes(&bytes);
             let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
             slice.shared.lend(base, key, lives_on, || slice.lend(charge.device, key, charge.bytes));
         },
@@ -191,9 +192,9 @@ fn opened(
     call: impl FnOnce() -> Status,
     address: impl FnOnce() -> Option<u64>,
 ) -> Status {
-    let expect = |slice: &'static Slice| {
+    let expect = |slice: &'static Process| {
         slice.shared.note_import();
-        let used = bytes().and_then(|bytes| slice.borrow(tags::key_of_bytes(&bytes)));
+        let used = bytes().and_then(|bytes| slice.borrow(share_keys::key_of_bytes(&bytes)));
         (used, contexts::current_context().unwrap_or(0))
     };
     around(expect, call, |slice, (used, context), code| match address().filter(|_| code == status::SUCCESS) {
@@ -206,7 +207,7 @@ fn opened(
 }
 
 /// What was expected did not come.
-fn fail(slice: &Slice, used: Option<SharedUse>) {
+fn fail(slice: &Process, used: Option<SharedUse>) {
     if let Some(used) = used {
         slice.end_use(used, true);
     }
@@ -256,12 +257,12 @@ pub(crate) unsafe fn external_import(
     output: *mut CUexternalMemory,
     wanted: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> Status {
-    let expect = |slice: &'static Slice| {
+    let expect = |slice: &'static Process| {
         slice.shared.note_import();
         // SAFETY: the caller's own argument; the type reads the leading bytes, with an integer for the enumeration.
         let given = unsafe { read_in(wanted.cast::<ExternalHandle>()) };
         let descriptor = given.filter(|given| given.kind == DESCRIPTOR)?.descriptor;
-        slice.borrow(tags::key_of_descriptor(descriptor)?)
+        slice.borrow(share_keys::key_of_descriptor(descriptor)?)
     };
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, wanted) };

@@ -4,9 +4,9 @@
 use super::launch::{legacy, per_thread};
 use super::pool::releasing;
 use crate::compute::{Waits, waits};
-use crate::lifecycle::{self, Standing};
-use crate::measure;
+use crate::memory::measurement;
 use crate::os::reentrancy::quietly;
+use crate::process::{self, Standing};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUcontext, CUevent, CUstream, Status};
 
@@ -42,11 +42,11 @@ pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, str
 
 /// What a pool holds above its threshold goes back at such points.
 fn waiting(what: Waits, call: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(slice) = lifecycle::standing() else { return call() };
+    let Standing::Member(slice) = process::standing() else { return call() };
     let call = || waits(slice, what, call);
     let code = if slice.pools.any() { releasing(|slice| slice.pools.all(), call) } else { call() };
     if slice.witness.is_unsettled() {
-        quietly(|| measure::settle_here(slice, 0), false);
+        quietly(|| measurement::settle_here(slice, 0), false);
     }
     code
 }

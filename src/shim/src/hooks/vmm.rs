@@ -5,10 +5,11 @@
 
 use super::{Decision, Granted, around, charge, reserve};
 use crate::driver_calls::locations::device_of;
-use crate::ledger::Reservation;
-pub(crate) use crate::physical::Number;
-use crate::physical::{Piece, Tables};
-use crate::slice::Slice;
+pub(crate) use crate::memory::physical::Number;
+use crate::memory::physical::Piece;
+use crate::memory::physical_uses::{pin, released, unmapped};
+use crate::process::Process;
+use crate::slice::handle::Reservation;
 use core::ffi::c_void;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -28,7 +29,7 @@ pub(super) enum Incoming {
 }
 
 impl Incoming {
-    pub(super) fn expect(slice: &Slice, key: Option<u64>) -> Self {
+    pub(super) fn expect(slice: &Process, key: Option<u64>) -> Self {
         let Some(key) = key else { return Self::Foreign };
         let mut tables = slice.physical.lock();
         if let Some(number) = tables.by_key(key) {
@@ -40,7 +41,7 @@ impl Incoming {
     }
 
     /// The driver gave a handle of it.
-    pub(super) fn arrive(self, slice: &Slice, handle: CUmemGenericAllocationHandle) {
+    pub(super) fn arrive(self, slice: &Process, handle: CUmemGenericAllocationHandle) {
         if let Self::Borrowed(_, used) = &self {
             slice.settle_use(used);
         }
@@ -70,7 +71,7 @@ impl Incoming {
     }
 
     /// The driver did not.
-    pub(super) fn fail(self, slice: &Slice) {
+    pub(super) fn fail(self, slice: &Process) {
         match self {
             Self::Known(number) => released(slice, slice.physical.lock(), number),
             Self::Borrowed(_, used) => slice.end_use(used, true),
@@ -79,7 +80,7 @@ impl Incoming {
     }
 }
 
-impl Granted for (&'static Slice, Reservation) {
+impl Granted for (&'static Process, Reservation) {
     fn granted(&self) -> Option<(Device, u64)> {
         self.1.granted()
     }
@@ -93,7 +94,7 @@ pub(crate) unsafe fn create(
     properties: *const CUmemAllocationProp,
     flags: u64,
 ) -> Status {
-    let decide = |slice: &'static Slice| -> Decision<(&'static Slice, Reservation)> {
+    let decide = |slice: &'static Process| -> Decision<(&'static Process, Reservation)> {
         // SAFETY: the caller's own argument; the type reads the same bytes with integers for enumerations.
         let wanted = unsafe { read_in(properties.cast::<AllocationProperties>()) };
         let device = wanted.and_then(|wanted| device_of(wanted.location));
@@ -140,7 +141,7 @@ pub(crate) unsafe fn retain(
     output: *mut CUmemGenericAllocationHandle,
     address: *mut c_void,
 ) -> Status {
-    let pin = |slice: &'static Slice| {
+    let pin = |slice: &'static Process| {
         let mut tables = slice.physical.lock();
         let number = tables.mapped_at(address.addr() as u64)?;
         tables.retain(number);
@@ -205,51 +206,4 @@ pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: 
             }
         },
     )
-}
-
-/// One more mapping of what a handle names; none where that was not charged.
-pub(super) fn pin(slice: &Slice, handle: CUmemGenericAllocationHandle) -> Option<Number> {
-    let mut tables = slice.physical.lock();
-    let number = tables.number_of(handle)?;
-    tables.pin(number);
-    Some(number)
-}
-
-/// One more use of what is mapped at an address, as a mapping is one.
-pub(super) fn pin_mapped(slice: &Slice, address: CUdeviceptr) -> Option<Number> {
-    let mut tables = slice.physical.lock();
-    let number = tables.mapped_at(address)?;
-    tables.pin(number);
-    Some(number)
-}
-
-/// One mapping less.
-pub(crate) fn unpin(slice: &Slice, number: Number) {
-    unmapped(slice, slice.physical.lock(), number);
-}
-
-/// One handle of a piece is gone.
-fn released(slice: &Slice, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
-    tables.release(number);
-    let ended = tables.ended(number);
-    drop(tables);
-    give_back(slice, ended);
-}
-
-/// One mapping of a piece is gone.
-fn unmapped(slice: &Slice, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
-    tables.unpin(number);
-    let ended = tables.ended(number);
-    drop(tables);
-    give_back(slice, ended);
-}
-
-fn give_back(slice: &Slice, ended: Option<Piece>) {
-    let Some(piece) = ended else { return };
-    // Whoever uses it as well is charged before this process stops to be.
-    piece.uses.into_iter().for_each(|used| slice.end_use(used, true));
-    if let Some((device, bytes)) = piece.charged {
-        slice.refund(device, bytes);
-    }
-    piece.bound.into_iter().for_each(|bound| unpin(slice, bound.memory));
 }

@@ -3,8 +3,8 @@
 //! Pieces that it made, pieces that came from other processes, and objects that stand for memory of several devices:
 //! each with its handles and mappings, and with what others of the slice know of it.
 
-use crate::slice::Slice;
-use crate::tags;
+use super::share_keys;
+use crate::slice::handle::Slice;
 use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
 use gpuslice_region::{Device, SharedUse};
 use std::collections::{BTreeMap, HashMap};
@@ -159,7 +159,7 @@ impl Tables {
 
     /// The key that descriptors of a piece were given.
     pub(crate) fn descriptor_key(&self, number: Number) -> Option<u64> {
-        self.pieces.get(&number)?.keys.iter().copied().find(|key| tags::is_of_descriptor(*key))
+        self.pieces.get(&number)?.keys.iter().copied().find(|key| share_keys::is_of_descriptor(*key))
     }
 
     /// Others can use a piece, by this key. Of what was made elsewhere they inherit by the key that it came with.

@@ -16,12 +16,11 @@
 //! wait for it there. When a quota comes it is asked once, and what it says beyond the ledger is added to what was
 //! estimated ([`make_up`]). Where it does not answer it is left alone for a while, and the estimates hold meanwhile.
 
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
-use crate::holdings::Holder;
-use crate::place::Place;
-use crate::slice::Slice;
-use crate::witness::{Figures, Seen, difference, in_both, signed};
+use super::nvml_baseline::{Figures, Seen, difference, in_both, signed};
+use super::overheads::Holder;
+use super::state::Memory;
+use crate::driver_calls::{contexts, devices};
+use crate::slice::device::SliceDevice;
 use gpuslice_region::{Calls, Device};
 
 /// What is taken for possible where only free memory can be asked.
@@ -56,8 +55,8 @@ impl Likely {
 /// What was known before a call.
 #[derive(Debug)]
 pub(crate) struct Before {
-    slice: &'static Slice,
-    pub(crate) place: Place,
+    slice: &'static Memory,
+    pub(crate) place: SliceDevice,
     pub(crate) context: usize,
     free: u64,
     charged: u64,
@@ -70,7 +69,7 @@ pub(crate) struct Before {
 impl Before {
     /// Before a look-up of code, of which a program makes hundreds: what was not measured before is made up for, unless NVML
     /// was asked lately.
-    pub(crate) fn begin(slice: &'static Slice) -> Option<Self> {
+    pub(crate) fn begin(slice: &'static Memory) -> Option<Self> {
         if slice.witness.is_unsettled() && !slice.witness.is_spared() {
             settle_here(slice, 1);
         }
@@ -79,7 +78,7 @@ impl Before {
 
     /// Before calls that are rarer and may take more: what was not measured before is made up for, and where free memory has
     /// moved in a way that the ledger does not explain, NVML is asked now as well.
-    pub(crate) fn begin_exactly(slice: &'static Slice) -> Option<Self> {
+    pub(crate) fn begin_exactly(slice: &'static Memory) -> Option<Self> {
         if slice.witness.is_unsettled() {
             settle_here(slice, 1);
         }
@@ -108,7 +107,7 @@ impl Before {
     }
 
     /// Of the device of the current context. Also without a quota: what is held counts against one that comes later.
-    fn read(slice: &'static Slice) -> Option<Self> {
+    fn read(slice: &'static Memory) -> Option<Self> {
         let place = slice.place(contexts::current_device()?)?;
         let context = slice.owner_of_current()?;
         let round = slice.witness.seen(place.device).map(|seen| seen.round);
@@ -200,7 +199,7 @@ impl Before {
 
 /// As [`settle`], on the device of the current context.
 #[cold]
-pub(crate) fn settle_here(slice: &'static Slice, own: u64) -> bool {
+pub(crate) fn settle_here(slice: &'static Memory, own: u64) -> bool {
     if !slice.has_any_quota() {
         return false;
     }
@@ -211,7 +210,7 @@ pub(crate) fn settle_here(slice: &'static Slice, own: u64) -> bool {
 /// Before something is granted of a quota, or said of it: what was estimated while there was none is made up for on the
 /// device of the current context, if this is a still moment. `own` as in [`settle`].
 #[inline]
-pub(crate) fn make_up(slice: &'static Slice, own: u64) {
+pub(crate) fn make_up(slice: &'static Memory, own: u64) {
     if slice.witness.has_estimates() {
         make_up_now(slice, own);
     }
@@ -219,7 +218,7 @@ pub(crate) fn make_up(slice: &'static Slice, own: u64) {
 
 #[cold]
 #[inline(never)]
-fn make_up_now(slice: &'static Slice, own: u64) {
+fn make_up_now(slice: &'static Memory, own: u64) {
     if slice.has_any_quota() && slice.witness.is_time_to_try() && settle_here(slice, own) {
         slice.witness.try_at_once();
     }
@@ -228,7 +227,7 @@ fn make_up_now(slice: &'static Slice, own: u64) {
 /// Makes up for what was taken and not measured, if this is a still moment and the device has a quota; says whether it
 /// was. `own` is how many calls are on their way because of the one that asks.
 #[cold]
-pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
+pub(crate) fn settle(slice: &'static Memory, device: Device, own: u64) -> bool {
     let Some(seen) = slice.witness.seen(device).filter(|_| slice.has_quota(device)) else { return false };
     let Some(context) = seen.unsettled.filter(|_| !slice.witness.is_silent()) else { return false };
     if seen.estimated {
@@ -260,7 +259,7 @@ pub(crate) fn settle(slice: &'static Slice, device: Device, own: u64) -> bool {
 }
 
 /// The contexts that something may have been taken in: where there are estimates any of the device's.
-fn concerned(slice: &Slice, seen: &Seen, context: usize) -> Vec<usize> {
+fn concerned(slice: &Memory, seen: &Seen, context: usize) -> Vec<usize> {
     let all = if seen.estimated { slice.holdings.contexts(seen.device) } else { Vec::new() };
     if all.is_empty() { vec![context] } else { all }
 }
@@ -278,7 +277,7 @@ fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
 }
 
 /// Charges what was found, or gives back what was charged too much, in equal parts: contexts are like each other.
-fn spread(slice: &Slice, seen: &Seen, contexts: &[usize], change: i64) {
+fn spread(slice: &Memory, seen: &Seen, contexts: &[usize], change: i64) {
     let mut left = change.unsigned_abs();
     for (context, others) in contexts.iter().zip((1..=contexts.len() as u64).rev()) {
         let part = left.div_ceil(others);
@@ -294,7 +293,7 @@ fn spread(slice: &Slice, seen: &Seen, contexts: &[usize], change: i64) {
 }
 
 /// Gives back up to so much of what is held in a context, which may have been estimated itself; returns how much that was.
-fn give_back(slice: &Slice, context: usize, bytes: u64, estimated: bool) -> u64 {
+fn give_back(slice: &Memory, context: usize, bytes: u64, estimated: bool) -> u64 {
     let shrink = |left: u64, holder| left.saturating_sub(slice.holdings.shrink(slice, holder, context, left));
     let rest = shrink(bytes, Holder::Rest);
     let left = if estimated { shrink(rest, Holder::Context) } else { rest };

@@ -5,13 +5,12 @@
 //! what comes back meanwhile would hide it; the first one of a slice, whose size nobody knows, where its estimate has no room
 //! beside it. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
-use crate::memory_call::Waiting;
+use super::memory_call::Waiting;
+use super::reading::Reading;
 use crate::os::clock::now;
-use crate::os::reentrancy;
-use crate::os::reentrancy::quietly;
-use crate::place::Place;
-use crate::reading::Reading;
-use crate::slice::Slice;
+use crate::os::reentrancy::{self, quietly};
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
@@ -32,7 +31,7 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
 }
 
 /// Ends what leaves a device, if the device has it back.
-pub(crate) fn look(slice: &Slice, place: Place) {
+pub(crate) fn look(slice: &Slice, place: SliceDevice) {
     if slice.region().leaving(place.device) > 0 {
         let _is_back = is_back(slice, place, 0);
     }
@@ -43,7 +42,7 @@ pub(crate) fn look(slice: &Slice, place: Place) {
 ///
 /// A memory call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or
 /// has them back already. So only a reading without such calls says that memory is back.
-fn is_back(slice: &Slice, place: Place, given: u64) -> bool {
+fn is_back(slice: &Slice, place: SliceDevice, given: u64) -> bool {
     let reading = Reading::take(slice, place, 0).filter(Reading::is_exact);
     let outside = |reading: Reading| reading.outside().saturating_add(given);
     reading.is_some_and(|reading| slice.member().end_leaving(place.device, outside(reading)))

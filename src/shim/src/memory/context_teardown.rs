@@ -1,117 +1,23 @@
-//! What lived in a context that the driver may be about to end?
+//! Teardown of contexts: their contents leave the tables before the driver is asked to end them.
 //!
-//! Before such a call all of it is taken out of the maps: once the driver has ended the context it gives its addresses and
-//! handles to others, and nobody could tell any more whose they were. It is kept here meanwhile, and who frees some of it
-//! beside the call finds it here. What is left goes with the context, or back into the maps where the context lives on.
-//!
-//! Of several such calls for one context only one ends it. What they took out is kept together until the last of them is
-//! back, so that it does not matter which.
-#![allow(
-    clippy::disallowed_types,
-    reason = "words of this process alone: `region::sync` is for words shared between processes"
-)]
+//! Once the driver has ended a context it may give its addresses and handles to other threads. So the contents leave the tables
+//! before the call. A free during the call looks among them. After the call they are released, or put back where the context
+//! lives on.
 
-use crate::arrays::Array;
-use crate::graphs::Executable;
-use crate::holdings::{Holder, Holding};
-use crate::ledger::Charge;
-use crate::lifecycle;
-use crate::shared;
-use crate::slice::Slice;
-use crate::spill::Extent;
-use core::sync::atomic::{AtomicBool, Ordering};
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use super::addresses::Charge;
+use super::arrays::Array;
+use super::ending_contexts::Contents;
+use super::graphs::Executable;
+use super::host_spill::Extent;
+use super::overheads::{Holder, Holding};
+use super::physical_uses::unpin;
+use super::shared;
+use super::state::Memory;
+use crate::slice::enforcement;
+use std::collections::HashMap;
 
-/// Everything that may be ending.
-#[derive(Debug, Default)]
-pub(crate) struct Endings {
-    /// Whether there ever was such a call: every free that finds nothing asks.
-    any: AtomicBool,
-    under_way: Mutex<Vec<Ending>>,
-}
-
-#[derive(Debug)]
-struct Ending {
-    /// A number that no other has.
-    number: u64,
-    context: usize,
-    /// Calls that are under way.
-    calls: usize,
-    /// Whether one of them has ended it.
-    ended: bool,
-    /// What each of them found, the last one at the end. One address or handle may be in two of them: one call has ended the
-    /// context and is not back yet, and the driver has given all of it to a new one, which the next call is to end.
-    lived: Vec<Lived>,
-}
-
-/// What lived in a context.
-#[derive(Debug)]
-struct Lived {
-    addresses: HashMap<u64, Charge>,
-    spilled: BTreeMap<u64, Extent>,
-    arrays: HashMap<u64, Array>,
-    executables: HashMap<usize, Executable>,
-    holdings: Vec<Holding>,
-    /// What others use of it, and it of others.
-    shared: Vec<(u64, shared::Ending)>,
-}
-
-impl Endings {
-    /// The driver is about to be asked to end a context, or one use of it. A number to tell how that went.
-    pub(crate) fn begin(&self, slice: &Slice, context: usize) -> u64 {
-        // Relaxed: who misses what is taken out has seen the lock of its map, and this before it.
-        self.any.store(true, Ordering::Relaxed);
-        let mut all = self.under_way.lock();
-        if let Some(known) = all.iter_mut().find(|one| one.context == context && !one.ended) {
-            known.calls = known.calls.saturating_add(1);
-            known.lived.push(Lived::take(slice, context));
-            return known.number;
-        }
-        let number = all.iter().map(|one| one.number).max().unwrap_or(0).wrapping_add(1);
-        let lived = vec![Lived::take(slice, context)];
-        all.push(Ending { number, context, calls: 1, ended: false, lived });
-        number
-    }
-
-    /// The driver is back, and the context has ended or lives on.
-    pub(crate) fn end(&self, slice: &Slice, number: u64, ended: bool) {
-        let mut all = self.under_way.lock();
-        let Some(at) = all.iter().position(|one| one.number == number) else { return };
-        if let Some(one) = all.get_mut(at) {
-            one.calls = one.calls.saturating_sub(1);
-            one.ended |= ended;
-            if one.calls > 0 {
-                return;
-            }
-        }
-        let Ending { ended, lived, context, .. } = all.swap_remove(at);
-        if ended {
-            drop(all);
-            slice.libraries.context_ended(context);
-            lived.into_iter().for_each(|lived| lived.end(slice));
-        } else {
-            // Under the lock: who looks for any of it finds it here or there.
-            lived.into_iter().for_each(|lived| lived.put_back(slice));
-        }
-    }
-
-    /// Looks for what was not found where it should be: here, and `there` once more.
-    fn find<T>(
-        &self,
-        here: impl FnMut(&mut Lived) -> Option<T>,
-        there: impl FnOnce() -> Option<T>,
-    ) -> Option<T> {
-        if !self.any.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut all = self.under_way.lock();
-        all.iter_mut().flat_map(|one| one.lived.iter_mut().rev()).find_map(here).or_else(there)
-    }
-}
-
-impl Lived {
-    fn take(slice: &Slice, context: usize) -> Self {
+impl Contents {
+    fn take(slice: &Memory, context: usize) -> Self {
         let addresses = slice.addresses.take_of(context);
         Self {
             shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
@@ -123,7 +29,7 @@ impl Lived {
         }
     }
 
-    fn put_back(self, slice: &Slice) {
+    fn put_back(self, slice: &Memory) {
         self.executables.into_iter().for_each(|(handle, one)| slice.graphs.put_back(handle, one));
         self.arrays.into_iter().for_each(|(handle, array)| slice.arrays.put_back(handle, array));
         self.shared.into_iter().for_each(|(address, ending)| slice.shared.put_back(address, ending));
@@ -132,9 +38,9 @@ impl Lived {
         slice.holdings.put_back(self.holdings);
     }
 
-    fn end(self, slice: &Slice) {
+    fn end(self, slice: &Memory) {
         slice.graphs.context_ended(slice, self.executables.into_values());
-        self.arrays.into_values().for_each(|array| array.end(slice));
+        self.arrays.into_values().for_each(|array| array.end(slice, |piece| unpin(slice, piece)));
         // Before the bytes go back: an heir is charged first.
         self.shared.into_iter().for_each(|(_, ending)| ending.end(slice));
         self.addresses.into_iter().for_each(|(address, charge)| charge.end(slice, address));
@@ -148,13 +54,28 @@ fn gathered(charges: Vec<(u64, Charge)>) -> HashMap<u64, Charge> {
     let mut table = HashMap::new();
     match table.try_reserve(charges.len()) {
         Ok(()) => table.extend(charges),
-        Err(_) => lifecycle::run_out(),
+        Err(_) => enforcement::run_out(),
     }
     table
 }
 
-/// What ends by itself is looked for in its map first.
-impl Slice {
+/// What ends by itself is looked for in its table first.
+impl Memory {
+    /// Takes the contents of a context out of the tables, before the driver is asked to end the context, or one use of it.
+    /// Returns a number for [`end_teardown`](Self::end_teardown).
+    pub(crate) fn begin_teardown(&self, context: usize) -> u64 {
+        self.endings.begin(context, || Contents::take(self, context))
+    }
+
+    /// Releases the contents of a context after the driver has ended it, or puts them back where it lives on.
+    pub(crate) fn end_teardown(&self, number: u64, ended: bool) {
+        let release = |context: usize, all: Vec<Contents>| {
+            self.libraries.context_ended(context);
+            all.into_iter().for_each(|contents| contents.end(self));
+        };
+        self.endings.end(number, ended, release, |contents| contents.put_back(self));
+    }
+
     /// Takes out what an address was charged; none for an address that nobody charged.
     #[inline]
     pub(crate) fn take_charge(&self, address: u64) -> Option<Charge> {
@@ -182,14 +103,14 @@ impl Slice {
     /// Whether spilled memory begins at an address.
     pub(crate) fn spilled_begins_at(&self, address: u64) -> bool {
         let there = || self.spilled.begins_at(address).then_some(());
-        let here = |lived: &mut Lived| lived.spilled.contains_key(&address).then_some(());
+        let here = |lived: &mut Contents| lived.spilled.contains_key(&address).then_some(());
         self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
     }
 
     /// Whether any byte of a range is spilled.
     pub(crate) fn spilled_touches(&self, address: u64, bytes: u64) -> bool {
         let there = || self.spilled.touches(address, bytes).then_some(());
-        let here = |lived: &mut Lived| Extent::touch(&lived.spilled, address, bytes).then_some(());
+        let here = |lived: &mut Contents| Extent::touch(&lived.spilled, address, bytes).then_some(());
         self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
     }
 
@@ -224,7 +145,7 @@ impl Slice {
     #[inline(never)]
     pub(crate) fn take_shared(&self, address: u64) -> shared::Ending {
         let there = || Some(self.shared.take(address)).filter(|ending| !ending.is_empty());
-        let here = |lived: &mut Lived| {
+        let here = |lived: &mut Contents| {
             let at = lived.shared.iter().position(|(of, _)| *of == address)?;
             Some(lived.shared.swap_remove(at).1)
         };

@@ -1,46 +1,12 @@
 //! How is ordinary memory paid for: by itself, or by a block that it shares with others?
 
-use crate::ledger::{Charge, Owner, Reservation};
-use crate::os::spin_lock::SpinLocked;
-use crate::slice::Slice;
+use super::addresses::{Charge, Owner};
+use super::small_blocks::apply;
+use super::state::Memory;
+use crate::slice::handle::Reservation;
 use core::mem::ManuallyDrop;
-use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change, Family, Kind, Way, taken};
+use gpuslice_policy::sizes::blocks::{BLOCK, Family, Kind, Way, taken};
 use gpuslice_region::Device;
-
-/// The blocks that small memory of this process shares.
-#[derive(Debug, Default)]
-pub(crate) struct Small(SpinLocked<Blocks>);
-
-impl Small {
-    /// An address that was charged by its block is about to be freed.
-    pub(crate) fn leaves(&self, address: u64) {
-        self.0.lock().leaves(address);
-    }
-
-    /// It was freed, or not.
-    pub(crate) fn left(&self, slice: &Slice, device: Device, address: u64, is_freed: bool) {
-        let mut blocks = self.0.lock();
-        let change = if is_freed { blocks.left(address) } else { blocks.stays(address) };
-        drop(blocks);
-        apply(slice, device, change);
-    }
-
-    /// It ended with its context.
-    pub(crate) fn ended(&self, slice: &Slice, device: Device, address: u64) {
-        let change = self.0.lock().ended(address);
-        apply(slice, device, change);
-    }
-}
-
-/// Charges or gives back blocks.
-fn apply(slice: &Slice, device: Device, change: Change) {
-    if change.charge > 0 {
-        slice.charge(device, change.charge.saturating_mul(BLOCK));
-    }
-    if change.back > 0 {
-        slice.refund(device, change.back.saturating_mul(BLOCK));
-    }
-}
 
 /// An allocation that is about to be made.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +22,7 @@ pub(crate) struct Wanted {
 /// What was reserved for an allocation. Given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    slice: &'static Slice,
+    slice: &'static Memory,
     device: Device,
     wanted: Wanted,
     /// None once it is kept.
@@ -75,7 +41,7 @@ impl Grant {
     /// Reserves what an allocation takes; `fit` reserves bytes of the device.
     #[inline]
     pub(crate) fn new(
-        slice: &'static Slice,
+        slice: &'static Memory,
         device: Device,
         wanted: Wanted,
         fit: impl FnOnce(u64) -> Option<Reservation>,
@@ -88,7 +54,7 @@ impl Grant {
     }
 
     fn slot(
-        slice: &'static Slice,
+        slice: &'static Memory,
         device: Device,
         family: Family,
         fit: impl FnOnce(u64) -> Option<Reservation>,
@@ -152,7 +118,7 @@ impl Grant {
         let (slice, device, context) = (self.slice, self.device, self.wanted.context);
         let way = match self.into_paid() {
             Some(Paid::Whole(reserved)) => {
-                reserved.record(address, context);
+                slice.addresses.record(reserved, address, context);
                 return true;
             }
             Some(Paid::Slot(way)) => way,
@@ -171,7 +137,7 @@ impl Grant {
 
 /// Reserves a block that nobody expected. Where there is no room the address is forgotten.
 #[cold]
-fn pay_for_more(slice: &'static Slice, device: Device, address: u64) -> bool {
+fn pay_for_more(slice: &'static Memory, device: Device, address: u64) -> bool {
     if let Some(reserved) = slice.reserve(device, BLOCK) {
         reserved.keep();
         return true;
@@ -197,7 +163,7 @@ impl Drop for Grant {
 
 impl Charge {
     /// What was charged for an address that has ended goes back.
-    pub(crate) fn end(self, slice: &Slice, address: u64) {
+    pub(crate) fn end(self, slice: &Memory, address: u64) {
         match self.owner {
             Owner::Block(_) => slice.small.ended(slice, self.device, address),
             Owner::Context(_) | Owner::Pool(_) => slice.refund(self.device, self.bytes),

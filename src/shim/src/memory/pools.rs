@@ -6,10 +6,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::addresses::{Addresses, Charge, Owner};
 use crate::driver_calls::pools;
-use crate::hooks::make_room;
-use crate::ledger::{Charge, Owner};
-use crate::slice::Slice;
+use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::pool::{self, PendingFree, PoolDriver, PoolLedger};
@@ -85,7 +84,7 @@ impl PoolDriver for PoolAccess<'_> {
 
     fn reserve(&self, bytes: u64) -> bool {
         let reserved = self.slice.reserve(self.pool.device, bytes);
-        reserved.map(crate::ledger::Reservation::keep).is_some()
+        reserved.map(crate::slice::handle::Reservation::keep).is_some()
     }
 
     fn charge(&self, bytes: u64) {
@@ -183,9 +182,9 @@ impl Pools {
     }
 
     /// Ends a pool: what allocations still hold of it goes back with them.
-    pub(crate) fn end(&self, slice: &'static Slice, taken: Taken) {
+    pub(crate) fn end(&self, slice: &'static Slice, addresses: &Addresses, taken: Taken) {
         let Taken::OfDevice(pool) = taken else { return };
-        let live = slice.addresses.owned(Owner::Pool(pool.number));
+        let live = addresses.owned(Owner::Pool(pool.number));
         let charged = pool.books.lock().charged();
         pool.shrink(slice, charged.saturating_sub(live));
         if live > 0 {
@@ -246,17 +245,27 @@ impl Releasing {
 #[derive(Debug)]
 pub(crate) struct Flight {
     slice: &'static Slice,
+    addresses: &'static Addresses,
     pool: Arc<Pool>,
     way: pool::PendingAllocation,
 }
 
 impl Flight {
-    /// Makes sure that an allocation stays within the quota; none where it does not fit.
-    pub(crate) fn begin(slice: &'static Slice, pool: Arc<Pool>, bytes: u64, stream: usize) -> Option<Self> {
-        let begin = || pool::begin(&pool.access(slice), bytes, stream);
-        let again = || if make_room(slice, pool.device, bytes) { begin() } else { None };
-        let way = begin().or_else(again)?;
-        Some(Self { slice, pool, way })
+    /// Makes sure that an allocation stays within the quota.
+    ///
+    /// # Errors
+    /// It does not fit. The pool is given back to the caller.
+    pub(crate) fn begin(
+        slice: &'static Slice,
+        addresses: &'static Addresses,
+        pool: Arc<Pool>,
+        bytes: u64,
+        stream: usize,
+    ) -> Result<Self, Arc<Pool>> {
+        match pool::begin(&pool.access(slice), bytes, stream) {
+            Some(way) => Ok(Self { slice, addresses, pool, way }),
+            None => Err(pool),
+        }
     }
 
     /// How much of which device was reserved for it; none where the pool has a hole.
@@ -266,12 +275,12 @@ impl Flight {
 
     /// The driver has answered: brings the charge up to date.
     pub(crate) fn land(self, address: Option<u64>) {
-        let Self { slice, pool, way } = self;
+        let Self { slice, addresses, pool, way } = self;
         let bytes = way.bytes();
         pool::finish(&pool.access(slice), way, address);
         if let Some(address) = address {
             let charge = Charge { device: pool.device, bytes, owner: Owner::Pool(pool.number) };
-            slice.addresses.insert(address, charge);
+            addresses.insert(address, charge);
         }
     }
 }

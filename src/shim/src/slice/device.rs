@@ -5,7 +5,7 @@ use gpuslice_region::Device;
 
 /// A device of this process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SliceDevice {
     /// The handle that CUDA has for the device.
     pub(crate) handle: CUdevice,
     /// The number of the device in the region.

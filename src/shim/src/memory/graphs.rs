@@ -9,10 +9,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::driver_calls::graphs;
-use crate::driver_calls::graphs::Allocation;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::driver_calls::graphs::{self, Allocation};
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::CUgraph;
 use gpuslice_policy::sizes::graph::{GraphPool, pages};
@@ -50,7 +49,7 @@ struct Need {
 /// The graph memory of a device.
 #[derive(Debug)]
 struct Pool {
-    place: Place,
+    place: SliceDevice,
     books: Mutex<Books>,
 }
 
@@ -210,7 +209,7 @@ impl Graphs {
         self.pools.lock().clone()
     }
 
-    fn pool(&self, place: &Place) -> Arc<Pool> {
+    fn pool(&self, place: &SliceDevice) -> Arc<Pool> {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.iter().find(|pool| pool.place.device == place.device) {
             return Arc::clone(pool);
@@ -223,7 +222,7 @@ impl Graphs {
 }
 
 /// What allocations need of a device.
-fn pages_on(place: &Place, allocations: &[Allocation]) -> u64 {
+fn pages_on(place: &SliceDevice, allocations: &[Allocation]) -> u64 {
     let of_it = allocations.iter().filter(|one| one.device == place.handle);
     let ranges: Vec<(u64, u64)> = of_it.map(|one| (one.address, one.bytes)).collect();
     pages(&ranges)

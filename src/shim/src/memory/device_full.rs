@@ -1,11 +1,10 @@
 //! What if the quota has room, and the device has not? Then others hold the device, and the slice is told so.
 
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
 use crate::driver_calls::nvml::memory;
+use crate::driver_calls::{contexts, devices};
 use crate::os::clock::now;
 use crate::os::messages;
-use crate::slice::Slice;
+use crate::slice::handle::Slice;
 use core::fmt;
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
@@ -70,14 +69,14 @@ impl fmt::Display for Story {
 
 /// The driver had no memory for what the ledger had granted, `granted` bytes of which are still counted as held.
 #[cold]
-pub(crate) fn note(slice: &Slice, device: Device, granted: u64) {
+pub(crate) fn note(unmet: &Unmet, slice: &Slice, device: Device, granted: u64) {
     // Without a quota nothing was promised: the device is full, as it would be without us.
     if !slice.has_quota(device) {
         return;
     }
     slice.member().count_device_denial(device);
     let Some(place) = slice.place_of_device(device) else { return };
-    if !slice.unmet.is_due(device, now()) {
+    if !unmet.is_due(device, now()) {
         return;
     }
     let here = contexts::current_device() == Some(place.handle);

@@ -3,67 +3,12 @@
 //! The map is cut into shards, each behind a lock that is held for a look-up and never across a call of the
 //! driver. A charge costs the same among one live allocation and a million.
 
-use crate::lifecycle;
 use crate::os::spin_lock::SpinLocked;
-use crate::slice::Slice;
+use crate::slice::enforcement;
+use crate::slice::handle::Reservation;
 use core::num::NonZeroU64;
 use gpuslice_policy::address_table::{Addresses as Table, spread};
 use gpuslice_region::Device;
-
-/// Bytes of the quota that nothing is recorded for yet. Given back when dropped.
-#[derive(Debug)]
-pub(crate) struct Reservation {
-    slice: &'static Slice,
-    device: Device,
-    bytes: u64,
-}
-
-impl Reservation {
-    pub(crate) fn new(slice: &'static Slice, device: Device, bytes: u64) -> Self {
-        Self { slice, device, bytes }
-    }
-
-    /// The device it is of.
-    pub(crate) fn device(&self) -> Device {
-        self.device
-    }
-
-    /// How many bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Brings it to what the driver really took; false if that does not fit.
-    #[must_use]
-    pub(crate) fn settle(&mut self, bytes: u64) -> bool {
-        if let Some(more) = bytes.checked_sub(self.bytes) {
-            let Some(extra) = self.slice.reserve(self.device, more) else { return false };
-            extra.keep();
-        } else {
-            self.slice.refund(self.device, self.bytes.saturating_sub(bytes));
-        }
-        self.bytes = bytes;
-        true
-    }
-
-    /// Keeps the bytes: something else gives them back.
-    pub(crate) fn keep(self) {
-        core::mem::forget(self);
-    }
-
-    /// Keeps the bytes for an address.
-    pub(crate) fn record(self, address: u64, context: usize) {
-        let charge = Charge { device: self.device, bytes: self.bytes, owner: Owner::Context(context) };
-        self.slice.addresses.insert(address, charge);
-        self.keep();
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.slice.refund(self.device, self.bytes);
-    }
-}
 
 /// What an address was charged.
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +56,13 @@ impl Default for Addresses {
 }
 
 impl Addresses {
+    /// Keeps a reservation for an address. The address gives it back.
+    pub(crate) fn record(&self, reservation: Reservation, address: u64, context: usize) {
+        let (device, bytes) = (reservation.device(), reservation.bytes());
+        self.insert(address, Charge { device, bytes, owner: Owner::Context(context) });
+        reservation.keep();
+    }
+
     /// Records a charge.
     pub(crate) fn insert(&self, address: u64, charge: Charge) {
         if let Some(Shard(table)) = self.shard(address) {
@@ -142,7 +94,7 @@ impl Addresses {
             let count = charges(&table).filter(|(_, charge)| is_of(charge)).count();
             if taken.try_reserve(count).is_err() {
                 // Memory that stays is charged until the process ends.
-                lifecycle::run_out();
+                enforcement::run_out();
                 return taken;
             }
             taken.extend(charges(&table).filter(|(_, charge)| is_of(charge)));

@@ -1,8 +1,7 @@
 //! Which devices does CUDA show this process, and what may the slice use of each?
 
-use crate::driver_calls::devices;
-use crate::driver_calls::nvml;
-use crate::place::Place;
+use super::device::SliceDevice;
+use crate::driver_calls::{devices, nvml};
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};
@@ -131,7 +130,7 @@ fn identity(device: &Found) -> DeviceIdentity {
 
 /// How the settings name a device of this slice. Its number on the bus is not known here: an item of an operator's list that
 /// names the device by that number does not match.
-pub(crate) fn identity_of(place: &Place, ordinal: Option<usize>) -> DeviceIdentity {
+pub(crate) fn identity_of(place: &SliceDevice, ordinal: Option<usize>) -> DeviceIdentity {
     let ordinal = ordinal.and_then(|ordinal| u32::try_from(ordinal).ok());
     DeviceIdentity { ordinal, bus: None, uuid: place.uuid, total: Bytes::new(place.total) }
 }

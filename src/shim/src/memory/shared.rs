@@ -7,7 +7,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::slice::Slice;
+use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_region::SharedUse;
 use parking_lot::Mutex;

@@ -11,20 +11,20 @@
 //!
 //! Where neither tells, a context counts as what one of the slice was seen to take, and before the first as an estimate.
 
+use super::measurement::settle_here;
+use super::nvml_baseline::signed;
+use super::reading::Reading;
+use super::state::Memory;
 use crate::driver_calls::nvml::memory::Session;
-use crate::measure::settle_here;
-use crate::place::Place;
-use crate::reading::Reading;
-use crate::slice::Slice;
-use crate::witness::signed;
+use crate::slice::device::SliceDevice;
 use gpuslice_policy::sizes::context::believed;
 use gpuslice_region::Calls;
 
 /// A context is about to be made.
 #[derive(Debug)]
 pub(crate) struct Making {
-    slice: &'static Slice,
-    pub(crate) place: Place,
+    slice: &'static Memory,
+    pub(crate) place: SliceDevice,
     /// NVML, if the device has a quota.
     nvml: Option<Session>,
     own: Option<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Making {
 
 impl Making {
     /// Asks before a call that makes a context.
-    pub(crate) fn read(slice: &'static Slice, place: Place) -> Self {
+    pub(crate) fn read(slice: &'static Memory, place: SliceDevice) -> Self {
         // Not made of another value's fields, which would end the making with it.
         let mut making = Self::beside(slice, place);
         making.is_usual = true;
@@ -45,7 +45,7 @@ impl Making {
     }
 
     /// Asks before a call that makes something else of the kind.
-    pub(crate) fn beside(slice: &'static Slice, place: Place) -> Self {
+    pub(crate) fn beside(slice: &'static Memory, place: SliceDevice) -> Self {
         if slice.witness.is_unsettled() {
             settle_here(slice, 1);
         }

@@ -5,10 +5,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::driver_calls::nvml::memory;
-use crate::driver_calls::nvml::memory::Silence;
+use crate::driver_calls::nvml::memory::{self, Silence};
 use crate::os::clock::now;
-use crate::place::Place;
+use crate::slice::device::SliceDevice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
@@ -174,7 +173,7 @@ impl Witness {
     }
 
     /// What NVML attributes to this process, unless it has not answered lately.
-    pub(crate) fn ask(&self, place: Place) -> Option<u64> {
+    pub(crate) fn ask(&self, place: SliceDevice) -> Option<u64> {
         if self.is_silent() {
             return None;
         }

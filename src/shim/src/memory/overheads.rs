@@ -1,13 +1,7 @@
 //! What holds device memory beside allocations: which contexts, modules, libraries and limits, how much, and with
 //! which context does it end?
-#![allow(
-    clippy::disallowed_types,
-    reason = "words of this process alone: `region::sync` is for words shared between processes"
-)]
 
-use crate::slice::Slice;
-use core::sync::atomic::{AtomicBool, Ordering};
-use gpuslice_driver::types::CUdevice;
+use crate::slice::handle::Slice;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -71,24 +65,10 @@ impl Holding {
     }
 }
 
-/// A green context.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Green {
-    /// Its handle.
-    pub(crate) handle: usize,
-    /// The handle by which it is used as a context; 0 while nobody has asked for it.
-    pub(crate) view: usize,
-    /// Its device.
-    pub(crate) device: CUdevice,
-}
-
 /// All that this process was charged for beside allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     held: Mutex<HashMap<(Holder, usize), (Device, u64)>>,
-    greens: Mutex<Vec<Green>>,
-    /// Whether there ever was a green context: every allocation asks.
-    any_green: AtomicBool,
 }
 
 impl Holdings {
@@ -192,40 +172,6 @@ impl Holdings {
         if from.0.is_context() && !to.0.is_context() {
             slice.member().end_context(device, part);
         }
-    }
-
-    /// A green context was made.
-    pub(crate) fn add_green(&self, green: Green) {
-        self.greens.lock().push(green);
-        // Relaxed: who uses a handle got it from the thread that was here.
-        self.any_green.store(true, Ordering::Relaxed);
-    }
-
-    /// A green context has a handle as a context.
-    pub(crate) fn note_view(&self, handle: usize, view: usize) {
-        if let Some(green) = self.greens.lock().iter_mut().find(|green| green.handle == handle) {
-            green.view = view;
-        }
-    }
-
-    /// Takes a green context out that is about to end.
-    pub(crate) fn take_green(&self, handle: usize) -> Option<Green> {
-        let mut greens = self.greens.lock();
-        let place = greens.iter().position(|green| green.handle == handle)?;
-        Some(greens.swap_remove(place))
-    }
-
-    /// The device whose primary context is meant by the handle of a green one.
-    pub(crate) fn device_of_view(&self, view: usize) -> Option<CUdevice> {
-        if !self.any_green.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.greens.lock().iter().find(|green| green.view == view).map(|green| green.device)
-    }
-
-    /// The green contexts of a primary context that was reset are gone.
-    pub(crate) fn forget_greens_of(&self, device: CUdevice) {
-        self.greens.lock().retain(|green| green.device != device);
     }
 }
 

@@ -4,13 +4,12 @@
 //! of the device. A slice that takes or gives back memory moves both by the same bytes, so the room stays. It changes where
 //! the device takes memory that no ledger has, and while memory of the dead is not back yet.
 
-use crate::compute::neighbours;
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
+use super::nvml_baseline::difference;
 use crate::driver_calls::nvml::memory::Session;
-use crate::place::Place;
-use crate::slice::Slice;
-use crate::witness::difference;
+use crate::driver_calls::{contexts, devices};
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use crate::slice::other_slices;
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Calls, Uuid};
 
@@ -48,7 +47,7 @@ enum Gauge {
 
 impl Books {
     /// `reserved` is of this process, and not held yet. None: there are more slices than can be read.
-    fn read(slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
+    fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let (region, device) = (slice.region(), place.device);
         let mut books = Self {
             beside: 0,
@@ -58,7 +57,7 @@ impl Books {
             // After what is held: a call whose bytes were seen is seen too.
             calls: region.all_memory_calls(),
         };
-        for other in neighbours::beside(region.path())? {
+        for other in other_slices::beside(region.path())? {
             // A slice without living processes has nobody else to notice deaths, and the device has their memory back.
             let _cleared = other.reap();
             if let Some(device) = other.device(&Uuid(place.uuid)) {
@@ -75,7 +74,7 @@ impl Books {
 impl Reading {
     /// Reads free memory between two equal readings of the ledgers. `reserved`: bytes that this process has in its ledger and
     /// the driver has not given yet. None: free memory cannot be read, is the host's, or the ledgers move all the time.
-    pub(crate) fn take(slice: &Slice, place: Place, reserved: u64) -> Option<Self> {
+    pub(crate) fn take(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let gauge = Gauge::of(place)?;
         let mut before = Books::read(slice, place, reserved)?;
         for _ in 0..READINGS {
@@ -101,7 +100,7 @@ impl Reading {
 
     /// Notes the room in the region, unless memory leaves the device. `more`: bytes that the driver has given this process and
     /// its ledger does not have.
-    pub(crate) fn note_room(&self, slice: &Slice, place: Place, more: u64) {
+    pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64) {
         if !self.books.leaves {
             let available = self.outside().saturating_add(self.books.own).saturating_add(more);
             slice.member().note_available(place.device, available);
@@ -120,7 +119,7 @@ impl Reading {
 impl Gauge {
     /// NVML needs no context. The driver tells where NVML is missing and a context of the device is current. None: neither
     /// tells, or the memory is the host's and moves with programs that use no GPU.
-    fn of(place: Place) -> Option<Self> {
+    fn of(place: SliceDevice) -> Option<Self> {
         if place.shares_host_memory {
             return None;
         }

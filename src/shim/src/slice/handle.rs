@@ -1,71 +1,24 @@
-//! What does a member know about its slice and about what it has taken from it?
+//! The handle of a slice: what every part of the library needs in order to charge and to give back.
 
-use crate::arrays::Arrays;
-use crate::compute::Compute;
-use crate::devices::Found;
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
-use crate::endings::Endings;
-use crate::graphs::Graphs;
-use crate::holdings::Holdings;
-use crate::ledger::{Addresses, Reservation};
-use crate::libraries::Libraries;
-use crate::lifecycle;
-use crate::linear::Small;
-use crate::look_ups::LookUps;
+use super::device::SliceDevice;
+use super::devices::Found;
+use super::enforcement;
+use super::green_contexts::GreenContexts;
+use super::primary_contexts::Primaries;
+use crate::driver_calls::{contexts, devices};
 use crate::os::clock::now;
-use crate::physical::Tables;
-use crate::place::Place;
-use crate::pools::Pools;
-use crate::primaries::Primaries;
-use crate::refusals::{Refusals, What};
-use crate::shared::Shared;
-use crate::spill::Spilled;
-use crate::unmet::Unmet;
-use crate::witness::Witness;
 use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_policy::sizes::blocks::BLOCK;
 use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
-use parking_lot::Mutex;
 
-/// The place of this process in its slice. Made once per process and never ended.
+/// The place of this process in its slice, and its devices. Made once per process and never ended.
 #[derive(Debug)]
 pub(crate) struct Slice {
     member: Member,
-    devices: Vec<Place>,
-    /// What each address that this process got from the driver was charged.
-    pub(crate) addresses: Addresses,
-    /// Blocks that small memory shares.
-    pub(crate) small: Small,
-    /// Physical memory that was taken apart from addresses.
-    pub(crate) physical: Mutex<Tables>,
-    /// What others use of this process's memory, and it of theirs.
-    pub(crate) shared: Shared,
-    /// What this process has in host memory beyond the quota.
-    pub(crate) spilled: Spilled,
-    /// Requests that the quota had no room for.
-    refusals: Refusals,
-    /// What the device had no memory for.
-    pub(crate) unmet: Unmet,
-    /// Arrays that this process made.
-    pub(crate) arrays: Arrays,
-    /// Pools that this process allocates from.
-    pub(crate) pools: Pools,
-    /// Executables of graphs that take memory.
-    pub(crate) graphs: Graphs,
-    /// What this process was charged for beside allocations.
-    pub(crate) holdings: Holdings,
-    /// Libraries, and the contexts that they are loaded into.
-    pub(crate) libraries: Libraries,
-    /// Look-ups of code that need not be measured again.
-    pub(crate) look_ups: LookUps,
-    /// What was measured last.
-    pub(crate) witness: Witness,
-    /// What lived in contexts that may be ending.
-    pub(crate) endings: Endings,
-    /// GPU time.
-    pub(crate) compute: Compute,
+    devices: Vec<SliceDevice>,
+    /// Green contexts, each of which stands for a primary one.
+    pub(crate) greens: GreenContexts,
     /// The primary context of each device, where it is known.
     pub(crate) primaries: Primaries,
 }
@@ -80,38 +33,19 @@ pub(crate) struct Quota {
 }
 
 impl Slice {
+    /// The handle of a member. `found`: the devices that CUDA shows this process.
     pub(crate) fn new(member: Member, found: &[Found]) -> Self {
         let place = |found: &Found| {
             let device = member.device(&Uuid(found.uuid))?;
             let shares_host_memory = devices::shares_host_memory(found.handle);
             let Found { handle, total, uuid, .. } = *found;
-            Some(Place { handle, device, total, uuid, shares_host_memory })
+            Some(SliceDevice { handle, device, total, uuid, shares_host_memory })
         };
-        let devices: Vec<Place> = found.iter().filter_map(place).collect();
+        let devices: Vec<SliceDevice> = found.iter().filter_map(place).collect();
         for place in devices.iter().filter(|place| place.shares_host_memory) {
             member.note_host_memory(place.device);
         }
-        Self {
-            compute: Compute::new(&devices),
-            member,
-            devices,
-            addresses: Addresses::default(),
-            small: Small::default(),
-            physical: Mutex::default(),
-            shared: Shared::default(),
-            spilled: Spilled::default(),
-            refusals: Refusals::default(),
-            unmet: Unmet::default(),
-            arrays: Arrays::default(),
-            pools: Pools::default(),
-            graphs: Graphs::default(),
-            holdings: Holdings::default(),
-            libraries: Libraries::default(),
-            look_ups: LookUps::default(),
-            witness: Witness::default(),
-            endings: Endings::default(),
-            primaries: Primaries::default(),
-        }
+        Self { member, devices, greens: GreenContexts::default(), primaries: Primaries::default() }
     }
 
     /// This process's place in the slice.
@@ -126,7 +60,7 @@ impl Slice {
     }
 
     /// The device with this handle of CUDA's.
-    pub(crate) fn place(&self, handle: c_int) -> Option<Place> {
+    pub(crate) fn place(&self, handle: c_int) -> Option<SliceDevice> {
         // Handles are numbers from 0 as far as anybody has seen, but nothing says so.
         let likely = usize::try_from(handle).ok().and_then(|number| self.devices.get(number));
         likely
@@ -136,7 +70,7 @@ impl Slice {
     }
 
     /// All devices of this process.
-    pub(crate) fn places(&self) -> &[Place] {
+    pub(crate) fn places(&self) -> &[SliceDevice] {
         &self.devices
     }
 
@@ -171,21 +105,14 @@ impl Slice {
         match self.member.check() {
             Ok(()) => true,
             Err(removed @ RegionError::Replaced { .. }) => {
-                lifecycle::goes_on_without_file(&removed);
+                enforcement::goes_on_without_file(&removed);
                 true
             }
             Err(error) => {
-                lifecycle::lose(&error);
+                enforcement::lose(&error);
                 false
             }
         }
-    }
-
-    /// Counts a refusal of so many bytes that the program gets to see, and says it.
-    #[cold]
-    pub(crate) fn count_refusal(&self, device: Device, what: What, asked: u64) {
-        self.member.count_quota_denial(device);
-        self.refusals.say(self, device, what, asked);
     }
 
     /// Takes bytes whatever the quota says: the driver has taken them already.
@@ -211,7 +138,7 @@ impl Slice {
 
     /// The context that what is made in one lives in: the primary one for a green one.
     pub(crate) fn owner_of(&self, context: usize) -> usize {
-        let Some(device) = self.holdings.device_of_view(context) else { return context };
+        let Some(device) = self.greens.device_of_view(context) else { return context };
         self.primaries.of(device).unwrap_or(context)
     }
 
@@ -245,12 +172,6 @@ impl Slice {
         self.devices.iter().any(|place| self.has_quota(place.device))
     }
 
-    /// Bytes that the driver has given this process of a device, by the ledger: what graphs may take later is charged
-    /// already, and is not among them.
-    pub(crate) fn own(&self, device: Device) -> u64 {
-        self.member.own(device).saturating_sub(self.graphs.ahead(device))
-    }
-
     /// What a context on a device is likely to take; none while none was seen.
     pub(crate) fn context_bytes(&self, device: Device) -> Option<u64> {
         self.member.context_bytes(device)
@@ -262,7 +183,7 @@ impl Slice {
     }
 
     /// What the slice has and holds of a device; none where the device has no quota.
-    pub(crate) fn quota(&self, place: Place) -> Option<Quota> {
+    pub(crate) fn quota(&self, place: SliceDevice) -> Option<Quota> {
         let limit = self.member.memory_limit(place.device)?;
         // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
         let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));
@@ -276,12 +197,12 @@ impl Slice {
     }
 
     /// A device of the region, if this process has it.
-    pub(crate) fn place_of_device(&self, device: Device) -> Option<Place> {
+    pub(crate) fn place_of_device(&self, device: Device) -> Option<SliceDevice> {
         self.devices.iter().find(|place| place.device == device).copied()
     }
 
     /// The device with this UUID, if this process has it.
-    pub(crate) fn place_of(&self, uuid: &[u8; 16]) -> Option<Place> {
+    pub(crate) fn place_of(&self, uuid: &[u8; 16]) -> Option<SliceDevice> {
         let device = self.member.device(&Uuid(*uuid))?;
         self.place_of_device(device)
     }
@@ -303,4 +224,52 @@ fn is_time_to_look(bytes: u64) -> bool {
     let count = RESERVATIONS.get().wrapping_add(1);
     RESERVATIONS.set(count);
     bytes >= LOOK_FROM || count.is_multiple_of(LOOK_EVERY)
+}
+
+/// Bytes of the quota that nothing is recorded for yet. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    slice: &'static Slice,
+    device: Device,
+    bytes: u64,
+}
+
+impl Reservation {
+    pub(crate) fn new(slice: &'static Slice, device: Device, bytes: u64) -> Self {
+        Self { slice, device, bytes }
+    }
+
+    /// The device it is of.
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// How many bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Brings it to what the driver really took; false if that does not fit.
+    #[must_use]
+    pub(crate) fn settle(&mut self, bytes: u64) -> bool {
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            let Some(extra) = self.slice.reserve(self.device, more) else { return false };
+            extra.keep();
+        } else {
+            self.slice.refund(self.device, self.bytes.saturating_sub(bytes));
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    /// Keeps the bytes: something else gives them back.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.slice.refund(self.device, self.bytes);
+    }
 }

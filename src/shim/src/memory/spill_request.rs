@@ -1,27 +1,16 @@
-//! What does this process have in host memory because the quota had no room, and how is memory got that stays there?
-//!
-//! It is managed memory that prefers the host: the device reaches it over the bus, and no page of it moves to the
-//! device. It is counted as spilled from before the driver is asked until after it was freed, and never moves back.
-#![allow(
-    clippy::disallowed_types,
-    reason = "words of this process alone: `region::sync` is for words shared between processes"
-)]
+//! An allocation that host memory serves, because the quota has no room for it.
 
-use crate::driver_calls::contexts;
-use crate::driver_calls::devices;
-use crate::driver_calls::memory;
+use super::host_spill::Extent;
+use super::state::Memory;
+use crate::driver_calls::{contexts, devices, memory};
 use crate::os::{host_memory, messages};
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::slice::device::SliceDevice;
 use core::fmt::Display;
-use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::{CUdevice, Status, status};
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use once_cell::race::OnceBool;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CONCURRENT_ACCESS: u32 = 89;
@@ -29,7 +18,7 @@ const CONCURRENT_ACCESS: u32 = 89;
 /// An allocation for which the quota has no room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
-    pub(crate) slice: &'static Slice,
+    pub(crate) slice: &'static Memory,
     /// The device that it would have been of.
     pub(crate) device: Device,
     handle: CUdevice,
@@ -47,77 +36,6 @@ pub(crate) enum Failure {
     Status(Status),
 }
 
-/// Memory that was spilled.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Extent {
-    device: Device,
-    bytes: u64,
-    context: usize,
-}
-
-/// All spilled memory of this process, by its first address.
-#[derive(Debug, Default)]
-pub(crate) struct Spilled {
-    any: AtomicBool,
-    live: Mutex<BTreeMap<u64, Extent>>,
-}
-
-impl Spilled {
-    /// Whether there ever was any. Cheap: every free asks.
-    #[inline]
-    pub(crate) fn any(&self) -> bool {
-        // Relaxed: who frees an address got it from the thread that has set this.
-        self.any.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, address: u64, extent: Extent) {
-        self.any.store(true, Ordering::Relaxed);
-        self.live.lock().insert(address, extent);
-    }
-
-    /// Whether spilled memory begins at an address.
-    pub(crate) fn begins_at(&self, address: u64) -> bool {
-        self.any() && self.live.lock().contains_key(&address)
-    }
-
-    /// Whether any byte of a range is spilled.
-    pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
-        self.any() && Extent::touch(&self.live.lock(), address, bytes)
-    }
-
-    /// Takes out what is about to be freed.
-    pub(crate) fn take(&self, address: u64) -> Option<Extent> {
-        if self.any() { self.live.lock().remove(&address) } else { None }
-    }
-
-    /// Takes out what ends with a context.
-    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Extent)> {
-        if !self.any() {
-            return Vec::new();
-        }
-        self.live.lock().extract_if(.., |_, extent| extent.context == context).collect()
-    }
-
-    /// What was taken out lives on.
-    pub(crate) fn put_back(&self, address: u64, extent: Extent) {
-        self.add(address, extent);
-    }
-}
-
-impl Extent {
-    /// Whether any byte of a range is of one of these.
-    pub(crate) fn touch(all: &BTreeMap<u64, Self>, address: u64, bytes: u64) -> bool {
-        let end = address.saturating_add(bytes);
-        let last = all.range(..end).next_back();
-        last.is_some_and(|(start, extent)| start.saturating_add(extent.bytes) > address)
-    }
-
-    /// It is gone.
-    pub(crate) fn end(self, slice: &Slice) {
-        slice.member().unspill(self.device, self.bytes);
-    }
-}
-
 impl Claim {
     /// How much was asked for.
     pub(crate) fn bytes(&self) -> u64 {
@@ -127,8 +45,8 @@ impl Claim {
     /// A claim to host memory, if the slice may have any and the device can use it.
     #[cold]
     pub(crate) fn new(
-        slice: &'static Slice,
-        place: Place,
+        slice: &'static Memory,
+        place: SliceDevice,
         context: Option<usize>,
         bytes: u64,
     ) -> Option<Self> {
@@ -196,7 +114,7 @@ impl Claim {
 }
 
 /// Says once why what passes the quota is refused after all.
-fn say_once(place: &Place, why: &dyn Display) {
+fn say_once(place: &SliceDevice, why: &dyn Display) {
     static SAID: OnceBool = OnceBool::new();
     if SAID.set(true).is_ok() {
         messages::say(

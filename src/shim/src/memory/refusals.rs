@@ -9,11 +9,11 @@
 )]
 
 use crate::driver_calls::nvml::utilization::pid_namespace;
-use crate::lifecycle;
 use crate::os::clock::now;
 use crate::os::messages;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use crate::slice::settings;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
@@ -125,7 +125,7 @@ fn takes(asked: u64) -> u64 {
 /// Says how a quota is raised.
 pub(crate) struct Advice<'slice> {
     slice: &'slice Slice,
-    place: Option<Place>,
+    place: Option<SliceDevice>,
     limit: u64,
 }
 
@@ -165,8 +165,9 @@ impl Advice<'_> {
     /// Where the quota was said, if it is the one that this process was started with.
     fn source(&self) -> Option<QuotaSource> {
         let ordinal = self.slice.places().iter().position(|place| Some(place.device) == self.device());
-        let settings = lifecycle::settings()?;
-        let source = settings.config.quota_source(crate::devices::identity_of(&self.place?, ordinal))?;
+        let settings = settings::settings()?;
+        let source =
+            settings.config.quota_source(crate::slice::devices::identity_of(&self.place?, ordinal))?;
         (source.bytes.get() == self.limit).then_some(source)
     }
 

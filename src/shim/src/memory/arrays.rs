@@ -4,11 +4,10 @@
 //! made its twin without memory is made first, asked and ended. The answers are kept. A driver that cannot (before
 //! CUDA 11.6, or for a kind that has no such twin) leaves an estimate, on the high side.
 
+use super::physical::Number;
 use crate::driver_calls::capture_mode;
-use crate::hooks::vmm::{self, Number};
-use crate::ledger::Reservation;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::{Reservation, Slice};
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -92,7 +91,7 @@ pub(crate) struct Arrays {
 
 impl Arrays {
     /// What a new array takes of the device of the current context.
-    pub(crate) fn requirement(&self, place: Place, wanted: Wanted) -> u64 {
+    pub(crate) fn requirement(&self, place: SliceDevice, wanted: Wanted) -> u64 {
         if !wanted.shape.takes_memory() {
             return 0;
         }
@@ -149,11 +148,11 @@ impl Arrays {
 
 impl Array {
     /// It is gone: what it was charged and what was mapped to it goes back.
-    pub(crate) fn end(self, slice: &Slice) {
+    pub(crate) fn end(self, slice: &Slice, unpin: impl Fn(Number)) {
         if self.bytes > 0 {
             slice.refund(self.device, self.bytes);
         }
-        self.parts.into_values().for_each(|piece| vmm::unpin(slice, piece));
+        self.parts.into_values().for_each(unpin);
     }
 }
 
