@@ -63,7 +63,7 @@ pub(crate) enum Standing {
 /// What belongs to one process and not to its forked children. Valid when it is all zeroes, which is what a
 /// child finds.
 struct Own {
-    slice: AtomicPtr<Process>,
+    process: AtomicPtr<Process>,
     joining: Mutex<()>,
 }
 
@@ -95,9 +95,9 @@ fn standing_now() -> Standing {
 fn member() -> Option<&'static Process> {
     let own = own()?;
     // Acquire: pairs with the store in `join`.
-    let slice = own.slice.load(Ordering::Acquire);
+    let process = own.process.load(Ordering::Acquire);
     // SAFETY: null, or a slice that `join` leaked.
-    unsafe { slice.as_ref() }
+    unsafe { process.as_ref() }
 }
 
 /// The slice, if this process has joined it. Nothing is done to join.
@@ -114,8 +114,8 @@ fn join() -> Standing {
 fn join_now() -> Standing {
     let (Some(settings), Some(own)) = (settings::known(), own()) else { return Standing::Free };
     let _one_at_a_time = own.joining.lock();
-    if let Some(slice) = member() {
-        return Standing::Member(slice);
+    if let Some(process) = member() {
+        return Standing::Member(process);
     }
     if stage() == Stage::Refused {
         return Standing::Refused;
@@ -155,10 +155,10 @@ fn join_now() -> Standing {
     for difference in differences {
         messages::say(LogLevel::Warn, &devices::Disagreement(difference));
     }
-    let slice = Box::leak(Box::new(Process::new(member, &found)));
+    let process = Box::leak(Box::new(Process::new(member, &found)));
     // Release: pairs with the load in `member`.
-    own.slice.store(ptr::from_mut(slice), Ordering::Release);
-    Standing::Member(slice)
+    own.process.store(ptr::from_mut(process), Ordering::Release);
+    Standing::Member(process)
 }
 
 /// The page of this process.

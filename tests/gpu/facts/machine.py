@@ -26,7 +26,7 @@ UUIDS = Fact(
 )
 NO_CONTEXT = Fact(
     "cuInit, cuDeviceGet and NVML's memory information make no context",
-    "src/shim/src/memory/state.rs joins at cuInit",
+    "src/shim/src/process.rs joins at cuInit",
     "joining a slice would cost memory of the device",
 )
 FORKED = Fact(

@@ -111,13 +111,13 @@ impl Blind {
     }
 
     /// Asks NVML, where it is time to, and settles what it says.
-    pub(super) fn tick(&self, slice: &Process, place: SliceDevice) {
+    pub(super) fn tick(&self, process: &Process, place: SliceDevice) {
         let (Some(mut asking), now) = (self.asking.try_lock(), clock_now()) else { return };
         if now < asking.next {
             return;
         }
         asking.next = now.saturating_add(INTERVAL);
-        let measured = match self.step(&mut asking, slice, place) {
+        let measured = match self.step(&mut asking, process, place) {
             Ok(()) => Measured::by(Source::Nvml),
             Err(why) => {
                 asking.open = None;
@@ -125,11 +125,11 @@ impl Blind {
             }
         };
         self.is_told.store(measured.why.is_none(), Ordering::Relaxed);
-        say(slice, place, measured);
+        say(process, place, measured);
         asking.next = asking.next.max(pause(now, measured.why));
     }
 
-    fn step(&self, asking: &mut Asking, slice: &Process, place: SliceDevice) -> Result<(), Why> {
+    fn step(&self, asking: &mut Asking, process: &Process, place: SliceDevice) -> Result<(), Why> {
         let asker = match &mut asking.open {
             Some(asker) => asker,
             closed => closed.insert(Asker::open(place)?),
@@ -139,13 +139,13 @@ impl Blind {
             return Err(Why::Numbers);
         }
         let own = nvml_windows::of_process(&uses, window, std::process::id());
-        if window.is_cut { Ok(()) } else { self.learn(asking, slice, place, &own) }
+        if window.is_cut { Ok(()) } else { self.learn(asking, process, place, &own) }
     }
 
     fn learn(
         &self,
         asking: &mut Asking,
-        slice: &Process,
+        process: &Process,
         place: SliceDevice,
         sample: &Sample,
     ) -> Result<(), Why> {
@@ -162,8 +162,8 @@ impl Blind {
         self.cost.store(asking.coarse.cost(), Ordering::Relaxed);
         if asking.is_listed {
             let (device, used) = (place.device, prepaid.time.saturating_add_signed(difference));
-            slice.member().settle(device, difference, clock_now());
-            slice.member().count_used(device, used);
+            process.member().settle(device, difference, clock_now());
+            process.member().count_used(device, used);
         }
         Ok(())
     }

@@ -191,7 +191,7 @@ fn plain(
 
 /// What is due once the driver has made an array.
 struct Due {
-    slice: &'static Process,
+    process: &'static Process,
     context: usize,
     device: Device,
     charged: Option<Reservation>,
@@ -209,13 +209,13 @@ fn made(
     handle: impl FnOnce() -> Option<u64>,
 ) -> Status {
     charge(
-        |slice| wanted().map_or(Decision::Forward, |wanted| decide(slice, wanted)),
+        |process| wanted().map_or(Decision::Forward, |wanted| decide(process, wanted)),
         call,
-        |Due { slice, context, device, charged }, code| {
+        |Due { process, context, device, charged }, code| {
             if code == status::SUCCESS
                 && let Some(handle) = handle()
             {
-                slice.arrays.add(handle, context, device, charged);
+                process.arrays.add(handle, context, device, charged);
             }
             code
         },
@@ -223,13 +223,13 @@ fn made(
 }
 
 /// Reserves on the device of the current context. Without one, the driver has its say.
-fn decide(slice: &'static Process, wanted: Wanted) -> Decision<Due> {
-    let place = contexts::current_device().and_then(|device| slice.place(device));
-    let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
-    let due = |charged| Due { slice, context, device: place.device, charged };
-    match slice.arrays.requirement(place, wanted) {
+fn decide(process: &'static Process, wanted: Wanted) -> Decision<Due> {
+    let place = contexts::current_device().and_then(|device| process.place(device));
+    let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
+    let due = |charged| Due { process, context, device: place.device, charged };
+    match process.arrays.requirement(place, wanted) {
         0 => Decision::Go(due(None)),
-        bytes => reserve(slice, place.device, taken(bytes)).map(|reservation| due(Some(reservation))),
+        bytes => reserve(process, place.device, taken(bytes)).map(|reservation| due(Some(reservation))),
     }
 }
 
@@ -250,14 +250,14 @@ pub(crate) unsafe fn destroy_mipmapped(
 
 fn ended(handle: u64, call: impl FnOnce() -> Status) -> Status {
     around(
-        |slice| slice.take_array(handle),
+        |process| process.take_array(handle),
         call,
-        |slice, array, code| {
+        |process, array, code| {
             let Some(array) = array else { return };
             if code == status::SUCCESS {
-                array.end(slice, |piece| physical_uses::unpin(slice, piece));
+                array.end(process, |piece| physical_uses::unpin(process, piece));
             } else {
-                slice.arrays.put_back(handle, array);
+                process.arrays.put_back(handle, array);
             }
         },
     )
@@ -272,15 +272,15 @@ pub(crate) unsafe fn map(
 ) -> Status {
     around(
         // SAFETY: the caller's own arguments; the driver reads as many.
-        |slice| unsafe { pinned(slice, list, count) },
+        |process| unsafe { pinned(process, list, count) },
         // SAFETY: the caller's own arguments.
         || unsafe { real(list, count, stream) },
-        |slice, changes, code| {
+        |process, changes, code| {
             for (array, part, piece) in changes {
                 let gone =
-                    if code == status::SUCCESS { slice.arrays.set_part(array, part, piece) } else { piece };
+                    if code == status::SUCCESS { process.arrays.set_part(array, part, piece) } else { piece };
                 if let Some(piece) = gone {
-                    physical_uses::unpin(slice, piece);
+                    physical_uses::unpin(process, piece);
                 }
             }
         },
@@ -292,7 +292,7 @@ pub(crate) unsafe fn map(
 /// # Safety
 /// `list` is null or valid for reads of `count` entries.
 unsafe fn pinned(
-    slice: &Process,
+    process: &Process,
     list: *const CUarrayMapInfo,
     count: c_uint,
 ) -> Vec<(u64, Part, Option<physical::Number>)> {
@@ -303,7 +303,7 @@ unsafe fn pinned(
         let entry = list.cast::<MapInfo>().wrapping_add(index as usize);
         // SAFETY: within the list.
         let entry = unsafe { read_in(entry) }?;
-        let piece = if entry.operation == MAP { physical_uses::pin(slice, entry.handle) } else { None };
+        let piece = if entry.operation == MAP { physical_uses::pin(process, entry.handle) } else { None };
         Some((entry.resource, part_of(&entry), piece))
     };
     (0..count).filter_map(change).collect()

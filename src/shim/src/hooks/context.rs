@@ -41,10 +41,10 @@ pub(crate) unsafe fn destroy(real: real::cuCtxDestroy_v2, context: CUcontext) ->
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(context) };
     around(
-        |slice| take(slice, context.addr()),
+        |process| take(process, context.addr()),
         call,
-        |slice, taken, code| {
-            end(slice, taken, code == status::SUCCESS);
+        |process, taken, code| {
+            end(process, taken, code == status::SUCCESS);
         },
     )
 }
@@ -54,10 +54,10 @@ pub(crate) unsafe fn detach(real: real::cuCtxDetach, context: CUcontext) -> Stat
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(context) };
     around(
-        |slice| take(slice, context.addr()),
+        |process| take(process, context.addr()),
         call,
-        |slice, taken, code| {
-            end(slice, taken, code == status::SUCCESS && !contexts::context_is_alive(context));
+        |process, taken, code| {
+            end(process, taken, code == status::SUCCESS && !contexts::context_is_alive(context));
         },
     )
 }
@@ -120,10 +120,10 @@ pub(crate) unsafe fn primary_retain(
         around(
             |_| (),
             || code,
-            |slice, (), code| {
+            |process, (), code| {
                 // SAFETY: the caller's output, which the driver accepted.
                 if let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                    slice.primaries.retained(context.addr(), device);
+                    process.primaries.retained(context.addr(), device);
                 }
             },
         )
@@ -159,19 +159,19 @@ unsafe fn created(
     undo: impl Fn(CUcontext),
 ) -> Status {
     let with = Cell::new(With::default());
-    let plan = |slice: &'static Process| {
-        let place = slice.place(device).filter(|_| is_new())?;
-        let libraries = With::new(slice, place.device);
+    let plan = |process: &'static Process| {
+        let place = process.place(device).filter(|_| is_new())?;
+        let libraries = With::new(process, place.device);
         let variables = libraries.variables();
-        let known = slice.context_bytes(place.device).map(|bytes| bytes.saturating_add(variables));
+        let known = process.context_bytes(place.device).map(|bytes| bytes.saturating_add(variables));
         let least = known.unwrap_or(variables);
         let estimate = estimate(devices::multiprocessors(device)).saturating_add(variables);
         // Before the first reading of free memory.
-        leaving::wait_for_a_context(slice, place.device, known, estimate);
+        leaving::wait_for_a_context(process, place.device, known, estimate);
         let making = if libraries.loaded.is_empty() {
-            Making::read(slice, place)
+            Making::read(process, place)
         } else {
-            Making::beside(slice, place)
+            Making::beside(process, place)
         };
         with.set(libraries);
         Some(Plan { what: What::Context, how: How::Making(making, estimate), least })
@@ -198,7 +198,11 @@ unsafe fn created(
             undo();
             status::SUCCESS
         };
-        around(|slice| take(slice, context.addr()), end, |slice, taken, _| self::end(slice, taken, true));
+        around(
+            |process| take(process, context.addr()),
+            end,
+            |process, taken, _| self::end(process, taken, true),
+        );
         return status::OUT_OF_MEMORY;
     }
     compute::context_seen(context.addr());
@@ -215,13 +219,13 @@ struct With {
 }
 
 impl With {
-    fn new(slice: &Process, device: Device) -> Self {
-        let all = slice.libraries.all();
+    fn new(process: &Process, device: Device) -> Self {
+        let all = process.libraries.all();
         if !all.is_empty() && code::loads_eagerly() {
             return Self { loaded: all, later: Vec::new() };
         }
         // Without a quota nothing is refused, so the driver may load at the launch.
-        let later = if slice.has_quota(device) { slice.libraries.launchable() } else { Vec::new() };
+        let later = if process.has_quota(device) { process.libraries.launchable() } else { Vec::new() };
         Self { loaded: Vec::new(), later }
     }
 
@@ -231,17 +235,17 @@ impl With {
 
     /// The context was made. False: the quota has no room for one of them.
     fn come_into(self, context: usize) -> bool {
-        let Standing::Member(slice) = process::standing() else { return true };
+        let Standing::Member(process) = process::standing() else { return true };
         let note = || {
             for (library, bytes) in &self.loaded {
                 // Charged with the context, and given back with the library as well.
                 let (from, to) = (Holder::Context, Holder::Library(*library));
-                slice.holdings.pass(slice, (from, context), (to, context), *bytes);
-                slice.libraries.claim(*library, context);
+                process.holdings.pass(process, (from, context), (to, context), *bytes);
+                process.libraries.claim(*library, context);
             }
         };
         quietly(note, ());
-        self.later.iter().all(|(library, _)| library::load_into(slice, *library, context))
+        self.later.iter().all(|(library, _)| library::load_into(process, *library, context))
     }
 }
 
@@ -265,16 +269,16 @@ fn release_now(device: CUdevice) {
 pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, device: CUdevice) -> Status {
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
-    let take = |slice: &'static Process| {
-        let may_be_last = slice.primaries.releases(device);
-        if may_be_last { take_primary(slice, device) } else { take_nothing(slice) }
+    let take = |process: &'static Process| {
+        let may_be_last = process.primaries.releases(device);
+        if may_be_last { take_primary(process, device) } else { take_nothing(process) }
     };
     let release = || {
-        around(take, call, |slice, taken, code| {
+        around(take, call, |process, taken, code| {
             if code != status::SUCCESS {
-                slice.primaries.keeps(device);
+                process.primaries.keeps(device);
             }
-            primary_left(slice, taken, device, code == status::SUCCESS);
+            primary_left(process, taken, device, code == status::SUCCESS);
         })
     };
     in_turn(device, release)
@@ -283,26 +287,26 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
 /// The caller's turn to make or end the primary context of a device. To wait for it and to end it may need the kernel,
 /// whose answers do not concern the program.
 fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(slice) = process::standing() else { return calls() };
-    let turn = shielded(|| slice.primaries.turn(device)).flatten();
+    let Standing::Member(process) = process::standing() else { return calls() };
+    let turn = shielded(|| process.primaries.turn(device)).flatten();
     let code = calls();
     shielded(|| drop(turn));
     code
 }
 
 /// What lives in a device's primary context, where a call may end it that is no release of the program's own.
-pub(super) fn take_primary_unless_held(slice: &'static Process, device: CUdevice) -> Taken {
-    if slice.primaries.is_held(device) { take_nothing(slice) } else { take_primary(slice, device) }
+pub(super) fn take_primary_unless_held(process: &'static Process, device: CUdevice) -> Taken {
+    if process.primaries.is_held(device) { take_nothing(process) } else { take_primary(process, device) }
 }
 
 /// After a call that may have ended a device's primary context.
-pub(super) fn primary_left(slice: &'static Process, taken: Taken, device: CUdevice, succeeded: bool) {
+pub(super) fn primary_left(process: &'static Process, taken: Taken, device: CUdevice, succeeded: bool) {
     let ended = succeeded && contexts::primary_context_is_active(device) == Some(false);
     let is_early = taken.primary_of.is_some();
-    end(slice, taken, ended);
+    end(process, taken, ended);
     // It was released more often than was seen.
     if ended && !is_early {
-        end(slice, take_primary(slice, device), true);
+        end(process, take_primary(process, device), true);
     }
 }
 
@@ -312,52 +316,57 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
     let call = || unsafe { real(device) };
     let reset = || {
         around(
-            |slice| take_primary(slice, device),
+            |process| take_primary(process, device),
             call,
-            |slice, taken, code| {
-                end(slice, taken, code == status::SUCCESS);
+            |process, taken, code| {
+                end(process, taken, code == status::SUCCESS);
             },
         )
     };
     in_turn(device, reset)
 }
 
-fn take(slice: &'static Process, context: usize) -> Taken {
-    let measured = compute::context_ends(slice, context);
-    Taken { measured, lived: Some(slice.begin_teardown(context)), primary_of: None, pools: releasing(slice) }
+fn take(process: &'static Process, context: usize) -> Taken {
+    let measured = compute::context_ends(process, context);
+    Taken {
+        measured,
+        lived: Some(process.begin_teardown(context)),
+        primary_of: None,
+        pools: releasing(process),
+    }
 }
 
 /// What lived in no context that is known: only pools may change.
-fn take_nothing(slice: &'static Process) -> Taken {
-    Taken { pools: releasing(slice), ..Taken::default() }
+fn take_nothing(process: &'static Process) -> Taken {
+    Taken { pools: releasing(process), ..Taken::default() }
 }
 
-fn releasing(slice: &'static Process) -> Releasing {
-    Releasing::begin(slice, slice.pools.all())
+fn releasing(process: &'static Process) -> Releasing {
+    Releasing::begin(process, process.pools.all())
 }
 
 /// What lives in a device's primary context. The handle is not known before the program has it.
-pub(super) fn take_primary(slice: &'static Process, device: CUdevice) -> Taken {
-    slice.primaries.of(device).map_or_else(
-        || take_nothing(slice),
-        |context| Taken { primary_of: Some(device), ..take(slice, context) },
+pub(super) fn take_primary(process: &'static Process, device: CUdevice) -> Taken {
+    process.primaries.of(device).map_or_else(
+        || take_nothing(process),
+        |context| Taken { primary_of: Some(device), ..take(process, context) },
     )
 }
 
 /// The driver is back: what lived in the context has ended with it, or lives on.
-pub(super) fn end(slice: &'static Process, taken: Taken, ended: bool) {
+pub(super) fn end(process: &'static Process, taken: Taken, ended: bool) {
     if let Some(pool) = taken.measured {
-        compute::context_left(slice, pool, ended);
+        compute::context_left(process, pool, ended);
     }
     if ended {
-        slice.pools.distrust();
-        slice.look_ups.forget();
+        process.pools.distrust();
+        process.look_ups.forget();
     }
-    taken.pools.end(slice);
+    taken.pools.end(process);
     if let Some(number) = taken.lived {
-        slice.end_teardown(number, ended);
+        process.end_teardown(number, ended);
     }
     if let Some(device) = taken.primary_of.filter(|_| ended) {
-        slice.greens.forget_of(device);
+        process.greens.forget_of(device);
     }
 }

@@ -82,33 +82,33 @@ unsafe fn instantiated(
     call: impl FnMut() -> Status,
 ) -> Status {
     charge(
-        |slice| reserve(slice, graph),
+        |process| reserve(process, graph),
         call,
-        |(slice, executable), code| {
+        |(process, executable), code| {
             // SAFETY: by the contract above.
             match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                Some(made) => slice.graphs.made(slice, made.addr(), executable),
+                Some(made) => process.graphs.made(process, made.addr(), executable),
                 // The driver has tried to upload, and may have taken memory.
-                None if flags & UPLOAD != 0 => slice.graphs.ended(slice, executable),
-                None => slice.graphs.cancel(slice, executable),
+                None if flags & UPLOAD != 0 => process.graphs.ended(process, executable),
+                None => process.graphs.cancel(process, executable),
             }
             code
         },
     )
 }
 
-fn reserve(slice: &'static Process, graph: CUgraph) -> Decision<(&'static Process, Executable)> {
+fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Process, Executable)> {
     let Some(context) = contexts::current_context() else { return Decision::Forward };
-    let reserve = || slice.graphs.reserve(slice, graph, context);
+    let reserve = || process.graphs.reserve(process, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
-        Obstacle::Full(device, bytes) if slice.make_room(device, bytes) => reserve(),
+        Obstacle::Full(device, bytes) if process.make_room(device, bytes) => reserve(),
         obstacle => Err(obstacle),
     });
     match reserved {
-        Ok(executable) => Decision::Go((slice, executable)),
+        Ok(executable) => Decision::Go((process, executable)),
         Err(Obstacle::NotOurs) => Decision::Forward,
         Err(Obstacle::Untold) => Decision::Refuse(status::OUT_OF_MEMORY),
-        Err(Obstacle::Full(device, bytes)) => refuse(slice, device, What::Allocation, bytes),
+        Err(Obstacle::Full(device, bytes)) => refuse(process, device, What::Allocation, bytes),
     }
 }
 
@@ -139,13 +139,13 @@ pub(crate) unsafe fn update_v2(
 /// executable ended and another were made: what it left alive lives on beside what it takes from now on.
 fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnMut() -> Status) -> Status {
     let code = charge(
-        |slice| reserve(slice, graph),
+        |process| reserve(process, graph),
         call,
-        |(slice, renewed), code| {
+        |(process, renewed), code| {
             if code == status::SUCCESS {
-                slice.graphs.made(slice, executable.addr(), renewed);
+                process.graphs.made(process, executable.addr(), renewed);
             } else {
-                slice.graphs.cancel(slice, renewed);
+                process.graphs.cancel(process, renewed);
             }
             code
         },
@@ -161,14 +161,14 @@ pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraph
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(executable) };
     around(
-        |slice| slice.take_executable(executable.addr()),
+        |process| process.take_executable(executable.addr()),
         call,
-        |slice, taken, code| {
+        |process, taken, code| {
             let Some(taken) = taken else { return };
             if code == status::SUCCESS {
-                slice.graphs.ended(slice, taken);
+                process.graphs.ended(process, taken);
             } else {
-                slice.graphs.put_back(executable.addr(), taken);
+                process.graphs.put_back(executable.addr(), taken);
             }
         },
     )
@@ -185,9 +185,9 @@ pub(super) fn launched(executable: CUgraphExec, code: Status) -> Status {
 
 #[cold]
 fn note_unmet(executable: CUgraphExec) {
-    let Some(slice) = process::joined() else { return };
-    if let Some((device, bytes)) = slice.graphs.need_of(executable.addr()) {
-        device_full::note(&slice.unmet, slice, device, bytes);
+    let Some(process) = process::joined() else { return };
+    if let Some((device, bytes)) = process.graphs.need_of(executable.addr()) {
+        device_full::note(&process.unmet, process, device, bytes);
     }
 }
 
@@ -202,11 +202,11 @@ pub(crate) unsafe fn trim(real: real::cuDeviceGraphMemTrim, device: CUdevice) ->
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(device) };
     around(
-        |slice| slice.place(device),
+        |process| process.place(device),
         call,
-        |slice, place, _| {
+        |process, place, _| {
             if let Some(place) = place {
-                slice.graphs.trimmed(slice, place.device);
+                process.graphs.trimmed(process, place.device);
             }
         },
     )

@@ -64,8 +64,8 @@ pub(crate) unsafe fn create(
 
 /// Whether the device is one of the slice's.
 fn is_concerned(device: CUdevice) -> bool {
-    let Standing::Member(slice) = process::standing() else { return false };
-    slice.place(device).is_some()
+    let Standing::Member(process) = process::standing() else { return false };
+    process.place(device).is_some()
 }
 
 /// # Safety
@@ -77,8 +77,8 @@ unsafe fn create_in(
 ) -> Status {
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };
-    let plan = |slice: &'static Process| {
-        let how = How::Making(Making::beside(slice, slice.place(device)?), ESTIMATE);
+    let plan = |process: &'static Process| {
+        let how = How::Making(Making::beside(process, process.place(device)?), ESTIMATE);
         Some(Plan { what: What::Context, how, least: 0 })
     };
     // SAFETY: by the contract above.
@@ -111,12 +111,12 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
     around(
         |_| (),
         || code,
-        |slice, (), code| {
+        |process, (), code| {
             // SAFETY: by the contract above.
             if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 // Its streams name it by this, whether the program has asked for it or not.
                 let view = contexts::view_of(green).unwrap_or(0);
-                slice.greens.add(Green { handle: green.addr(), view, device });
+                process.greens.add(Green { handle: green.addr(), view, device });
             }
         },
     );
@@ -124,28 +124,28 @@ unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
 
 /// `cuGreenCtxDestroy`: ends the primary context with its last use.
 pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
-    let take = |slice: &'static Process| {
-        let known = slice.greens.take(green.addr())?;
-        let turn = slice.primaries.turn(known.device);
+    let take = |process: &'static Process| {
+        let known = process.greens.take(green.addr())?;
+        let turn = process.primaries.turn(known.device);
         // Before the rest of what ends with the primary context.
-        let own = slice.take_held(Holder::Green(green.addr()));
-        let measured = compute::view_ends(slice, known.view);
-        Some((turn, known, own, measured, context::take_primary_unless_held(slice, known.device)))
+        let own = process.take_held(Holder::Green(green.addr()));
+        let measured = compute::view_ends(process, known.view);
+        Some((turn, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(green) };
-    around(take, call, |slice, taken, code| {
+    around(take, call, |process, taken, code| {
         let Some((_turn, known, own, measured, primary)) = taken else { return };
         if let Some(pool) = measured {
-            compute::context_left(slice, pool, code == status::SUCCESS);
+            compute::context_left(process, pool, code == status::SUCCESS);
         }
         if code == status::SUCCESS {
-            own.into_iter().for_each(|holding| holding.end(slice));
+            own.into_iter().for_each(|holding| holding.end(process));
         } else {
-            slice.greens.add(known);
-            slice.holdings.put_back(own);
+            process.greens.add(known);
+            process.holdings.put_back(own);
         }
-        context::primary_left(slice, primary, known.device, code == status::SUCCESS);
+        context::primary_left(process, primary, known.device, code == status::SUCCESS);
     })
 }
 
@@ -160,11 +160,11 @@ pub(crate) unsafe fn as_context(
     around(
         |_| (),
         call,
-        |slice, (), code| {
+        |process, (), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                compute::context_seen_in(slice, view.addr());
-                slice.greens.note_view(green.addr(), view.addr());
+                compute::context_seen_in(process, view.addr());
+                process.greens.note_view(green.addr(), view.addr());
             }
         },
     )

@@ -80,14 +80,14 @@ struct Eagerly {
 
 impl Eagerly {
     /// None: a quota has no room.
-    fn reserve(slice: &'static Process, variables: u64) -> Option<Self> {
+    fn reserve(process: &'static Process, variables: u64) -> Option<Self> {
         let mut all = Self::default();
-        let current = contexts::current_device().and_then(|device| slice.place(device));
-        for (context, device) in slice.holdings.contexts_made() {
+        let current = contexts::current_device().and_then(|device| process.place(device));
+        for (context, device) in process.holdings.contexts_made() {
             if current.is_some_and(|place| place.device == device) {
                 all.here.push(context);
             } else if variables > 0 {
-                let Decision::Go(reservation) = reserve_for(slice, device, What::Code, variables) else {
+                let Decision::Go(reservation) = reserve_for(process, device, What::Code, variables) else {
                     return None;
                 };
                 all.elsewhere.push((context, reservation));
@@ -97,20 +97,20 @@ impl Eagerly {
     }
 
     /// The driver has loaded it.
-    fn keep(self, slice: &Process, library: usize, variables: u64) {
+    fn keep(self, process: &Process, library: usize, variables: u64) {
         let holder = Holder::Library(library);
-        let measured_in = slice.owner_of_current();
+        let measured_in = process.owner_of_current();
         for context in self.here.iter().filter(|context| Some(**context) != measured_in) {
             // All of it was charged where it was measured, and each context ends with its own part.
             let from = (holder, measured_in.unwrap_or(0));
-            slice.holdings.pass(slice, from, (holder, *context), variables);
+            process.holdings.pass(process, from, (holder, *context), variables);
         }
         let elsewhere = self.elsewhere.iter().map(|(context, _)| *context);
         let contexts = self.here.iter().copied().chain(elsewhere).collect();
-        slice.libraries.add(library, variables, contexts);
+        process.libraries.add(library, variables, contexts);
         for (context, reservation) in self.elsewhere {
-            slice.holdings.add(slice, holder, context, reservation.device(), reservation.bytes());
-            slice.witness.unsettle(reservation.device(), context);
+            process.holdings.add(process, holder, context, reservation.device(), reservation.bytes());
+            process.witness.unsettle(reservation.device(), context);
             reservation.keep();
         }
     }
@@ -130,7 +130,7 @@ unsafe fn load(
         }
     };
     let holder = |library: CUlibrary| Holder::Library(library.addr());
-    let Standing::Member(slice) = process::standing() else {
+    let Standing::Member(process) = process::standing() else {
         // SAFETY: by the contract above.
         return unsafe { loaded(output, || None, call, holder, undo) };
     };
@@ -138,8 +138,8 @@ unsafe fn load(
     let variables = image.least();
     let eagerly = if quietly(code::loads_eagerly, false) {
         let reserve = || {
-            let _call = MemoryCall::begin(slice.member());
-            Eagerly::reserve(slice, variables)
+            let _call = MemoryCall::begin(process.member());
+            Eagerly::reserve(process, variables)
         };
         let Some(eagerly) = quietly(reserve, None) else {
             return status::OUT_OF_MEMORY;
@@ -148,7 +148,7 @@ unsafe fn load(
     } else {
         None
     };
-    let is_tried = image.unread && eagerly.is_none() && quietly(|| has_quota_here(slice), false);
+    let is_tried = image.unread && eagerly.is_none() && quietly(|| has_quota_here(process), false);
     // Loaded lazily, its variables take nothing yet.
     let contexts = eagerly.as_ref().map_or_else(|| u64::from(is_tried), |eagerly| eagerly.here.len() as u64);
     let call = || {
@@ -168,9 +168,9 @@ unsafe fn load(
     // SAFETY: by the contract above.
     let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
     let learn = || match (made, eagerly) {
-        (Some(library), Some(eagerly)) => eagerly.keep(slice, library.addr(), variables),
-        (Some(library), None) if is_tried => learn_size(slice, library.addr(), variables),
-        (Some(library), None) => slice.libraries.add(library.addr(), variables, Vec::new()),
+        (Some(library), Some(eagerly)) => eagerly.keep(process, library.addr(), variables),
+        (Some(library), None) if is_tried => learn_size(process, library.addr(), variables),
+        (Some(library), None) => process.libraries.add(library.addr(), variables, Vec::new()),
         (None, _) => {}
     };
     quietly(learn, ());
@@ -178,18 +178,18 @@ unsafe fn load(
 }
 
 /// Whether the device of the current context has a quota.
-fn has_quota_here(slice: &Process) -> bool {
-    let place = contexts::current_device().and_then(|device| slice.place(device));
-    place.is_some_and(|place| slice.has_quota(place.device))
+fn has_quota_here(process: &Process) -> bool {
+    let place = contexts::current_device().and_then(|device| process.place(device));
+    place.is_some_and(|place| process.has_quota(place.device))
 }
 
 /// Notes how much a library took in the current context. It takes as much in each other one, and so much is reserved before
 /// it is loaded there.
-fn learn_size(slice: &Process, library: usize, variables: u64) {
-    let Some(context) = slice.owner_of_current() else { return };
-    let took = slice.holdings.bytes(Holder::Library(library), context);
+fn learn_size(process: &Process, library: usize, variables: u64) {
+    let Some(context) = process.owner_of_current() else { return };
+    let took = process.holdings.bytes(Holder::Library(library), context);
     let size = Image { variables: took, ..Image::default() }.least().max(variables);
-    slice.libraries.add(library, size, vec![context]);
+    process.libraries.add(library, size, vec![context]);
 }
 
 /// Loads a new library into the current context. Where the device has no memory for it, the library ends again, and
@@ -228,9 +228,9 @@ pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> 
     around(
         |_| (),
         || code,
-        |slice, (), code| {
+        |process, (), code| {
             if code == status::SUCCESS {
-                slice.libraries.forget(library.addr());
+                process.libraries.forget(library.addr());
             }
         },
     )
@@ -283,7 +283,7 @@ pub(crate) unsafe fn kernel_function(
     kernel: CUkernel,
 ) -> Status {
     let library =
-        |slice: &Process| code::library_of_kernel(kernel).or_else(|| slice.libraries.of(kernel.addr()));
+        |process: &Process| code::library_of_kernel(kernel).or_else(|| process.libraries.of(kernel.addr()));
     // SAFETY: the caller's own arguments.
     used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
 }
@@ -325,10 +325,10 @@ fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<us
     around(
         |_| (),
         || code,
-        |slice, (), code| {
+        |process, (), code| {
             let Some(handle) = handle().filter(|_| code == status::SUCCESS) else { return };
-            slice.libraries.note_origin(handle, library.addr());
-            look_again(slice);
+            process.libraries.note_origin(handle, library.addr());
+            look_again(process);
         },
     )
 }
@@ -345,36 +345,36 @@ fn used(
     call: impl FnMut() -> Status,
 ) -> Status {
     let claim = || {
-        let Standing::Member(slice) = process::standing() else { return None };
-        if !slice.libraries.any() {
+        let Standing::Member(process) = process::standing() else { return None };
+        if !process.libraries.any() {
             return None;
         }
-        Claim::take(slice, library(slice)?, slice.owner_of_current()?)
+        Claim::take(process, library(process)?, process.owner_of_current()?)
     };
     match quietly(claim, None) {
         Some(claim) => claim.load(call).0,
-        None => late(key, |slice| library(slice).map(Holder::Library), call),
+        None => late(key, |process| library(process).map(Holder::Library), call),
     }
 }
 
 /// Before the program gets something that it can launch. False: a quota has no room.
 fn load_for_launches(library: CUlibrary) -> bool {
-    let Standing::Member(slice) = process::standing() else { return true };
+    let Standing::Member(process) = process::standing() else { return true };
     let contexts = || {
-        if !slice.libraries.becomes_launchable(library.addr()) {
+        if !process.libraries.becomes_launchable(library.addr()) {
             return Vec::new();
         }
         // Without a quota nothing is refused, so the driver may load at the launch.
-        let made = slice.holdings.contexts_made().into_iter();
-        made.filter(|(_, device)| slice.has_quota(*device)).map(|(context, _)| context).collect()
+        let made = process.holdings.contexts_made().into_iter();
+        made.filter(|(_, device)| process.has_quota(*device)).map(|(context, _)| context).collect()
     };
-    quietly(contexts, Vec::new()).into_iter().all(|context| load_into(slice, library.addr(), context))
+    quietly(contexts, Vec::new()).into_iter().all(|context| load_into(process, library.addr(), context))
 }
 
 /// Loads a library into a context, if it is not. False: a quota has no room. The driver's own objections show at the
 /// launch, as without us.
-pub(super) fn load_into(slice: &'static Process, library: usize, context: usize) -> bool {
-    let Some(claim) = quietly(|| Claim::take(slice, library, context), None) else { return true };
+pub(super) fn load_into(process: &'static Process, library: usize, context: usize) -> bool {
+    let Some(claim) = quietly(|| Claim::take(process, library, context), None) else { return true };
     let load = || load_here(ptr::with_exposed_provenance_mut(library));
     let refused = contexts::within(context, || claim.load(load).1);
     refused != Some(true)
@@ -382,7 +382,7 @@ pub(super) fn load_into(slice: &'static Process, library: usize, context: usize)
 
 /// The first use of a library in a context, whose variables it loads.
 struct Claim {
-    slice: &'static Process,
+    process: &'static Process,
     library: usize,
     context: usize,
     /// Bytes of the variables.
@@ -393,17 +393,17 @@ struct Claim {
 
 impl Claim {
     /// None: there are no variables, or they are loaded already.
-    fn take(slice: &'static Process, library: usize, context: usize) -> Option<Self> {
-        let variables = slice.libraries.claim(library, context)?;
-        Some(Self { slice, library, context, variables, loaded: Cell::new(false) })
+    fn take(process: &'static Process, library: usize, context: usize) -> Option<Self> {
+        let variables = process.libraries.claim(library, context)?;
+        Some(Self { process, library, context, variables, loaded: Cell::new(false) })
     }
 
     /// The call that loads them into the current context, unless they are refused: its status, and whether they are.
     fn load(self, call: impl FnMut() -> Status) -> (Status, bool) {
         let refused = Cell::new(false);
-        let decide = |slice: &'static Process| {
-            let Some(before) = Before::begin_exactly(slice) else { return Decision::Forward };
-            let reserved = likely(slice, before.place.device, What::Code, self.variables);
+        let decide = |process: &'static Process| {
+            let Some(before) = Before::begin_exactly(process) else { return Decision::Forward };
+            let reserved = likely(process, before.place.device, What::Code, self.variables);
             if matches!(reserved, Decision::Refuse(_)) {
                 refused.set(true);
             }
@@ -424,9 +424,9 @@ impl Claim {
             let kept = took.min(reservation.bytes());
             // Never more than there is, so it fits.
             let _fits = reservation.settle(kept);
-            self.slice.holdings.add(self.slice, holder.0, holder.1, reservation.device(), kept);
+            self.process.holdings.add(self.process, holder.0, holder.1, reservation.device(), kept);
             reservation.keep();
-            force(self.slice, before.place.device, took.saturating_sub(kept), holder);
+            force(self.process, before.place.device, took.saturating_sub(kept), holder);
             code
         };
         let code = charge(decide, call, settle);
@@ -443,7 +443,7 @@ impl Granted for (Before, Reservation) {
 impl Drop for Claim {
     fn drop(&mut self) {
         if !self.loaded.get() {
-            self.slice.libraries.unclaim(self.library, self.context);
+            self.process.libraries.unclaim(self.library, self.context);
         }
     }
 }

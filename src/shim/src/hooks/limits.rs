@@ -45,33 +45,33 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
         }
     };
     let code = measured(
-        |slice| plan(slice, limit, value as u64, old.unwrap_or(0) as u64),
+        |process| plan(process, limit, value as u64, old.unwrap_or(0) as u64),
         // SAFETY: the caller's own arguments.
         || unsafe { real(limit, value) },
         |context| Some((Holder::Limits, context)),
         undo,
     );
     if code == status::SUCCESS
-        && let Standing::Member(slice) = process::standing()
+        && let Standing::Member(process) = process::standing()
     {
-        quietly(|| look_again(slice), ());
+        quietly(|| look_again(process), ());
     }
     code
 }
 
 /// What was not taken now may be taken at the next launch.
-pub(super) fn look_again(slice: &Process) {
-    let place = contexts::current_device().and_then(|device| slice.place(device));
-    if let Some((place, context)) = place.zip(slice.owner_of_current()) {
-        slice.witness.unsettle(place.device, context);
+pub(super) fn look_again(process: &Process) {
+    let place = contexts::current_device().and_then(|device| process.place(device));
+    if let Some((place, context)) = place.zip(process.owner_of_current()) {
+        process.witness.unsettle(place.device, context);
     }
 }
 
-fn plan(slice: &'static Process, limit: c_uint, value: u64, old: u64) -> Option<Plan<'static>> {
-    let before = Before::begin_exactly(slice)?;
+fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Option<Plan<'static>> {
+    let before = Before::begin_exactly(process)?;
     let each = cost(before.place.handle, limit)?;
     let more = value.saturating_sub(old).saturating_mul(each);
-    let held = slice.holdings.bytes(Holder::Limits, before.context);
+    let held = process.holdings.bytes(Holder::Limits, before.context);
     let most = i64::try_from(more.saturating_add(REST)).unwrap_or(i64::MAX);
     let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
     let otherwise = i64::try_from(more).unwrap_or(i64::MAX);

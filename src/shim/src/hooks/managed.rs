@@ -18,7 +18,7 @@ const NO_ACCESS: c_uint = 6;
 
 /// Whether any byte of a range is spilled.
 fn is_spilled(address: CUdeviceptr, bytes: usize) -> bool {
-    let touched = || process::joined().is_some_and(|slice| slice.spilled_touches(address, bytes as u64));
+    let touched = || process::joined().is_some_and(|process| process.spilled_touches(address, bytes as u64));
     quietly(touched, false)
 }
 
@@ -118,7 +118,7 @@ unsafe fn redirected(
     (addresses, sizes, count): (*mut CUdeviceptr, *mut usize, usize),
     (places, starts, number): (*mut CUmemLocation, *mut usize, usize),
 ) -> Option<(Vec<CUmemLocation>, Vec<usize>)> {
-    let slice = process::joined().filter(|slice| slice.spilled.any())?;
+    let process = process::joined().filter(|process| process.spilled.any())?;
     if starts.is_null() {
         return None;
     }
@@ -136,7 +136,7 @@ unsafe fn redirected(
             }
             current = next;
         }
-        let spilled = slice.spilled_touches(address, bytes as u64);
+        let spilled = process.spilled_touches(address, bytes as u64);
         any |= spilled;
         // SAFETY: as above.
         let place = unsafe { read_in(places.wrapping_add(current)) }?;

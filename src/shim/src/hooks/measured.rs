@@ -78,73 +78,73 @@ pub(super) fn measured<'call>(
     made: impl FnOnce(usize) -> Option<(Holder, usize)>,
     undo: impl FnOnce(),
 ) -> Status {
-    let decide = |slice: &'static Process| {
-        let Some(plan) = plan(slice) else { return Decision::Forward };
-        let reserved = likely(slice, plan.how.device(), plan.what, plan.least);
-        reserved.map(|reservation| (slice, plan, reservation))
+    let decide = |process: &'static Process| {
+        let Some(plan) = plan(process) else { return Decision::Forward };
+        let reserved = likely(process, plan.how.device(), plan.what, plan.least);
+        reserved.map(|reservation| (process, plan, reservation))
     };
-    charge(decide, call, |(slice, plan, reservation), code| {
+    charge(decide, call, |(process, plan, reservation), code| {
         let made = made(plan.how.context()).filter(|_| code == status::SUCCESS);
         let Some((holder, context)) = made else { return code };
         let device = plan.how.device();
         let change = plan.how.change(reservation.bytes());
         if change < 0 {
-            slice.holdings.shrink(slice, holder, context, change.unsigned_abs());
+            process.holdings.shrink(process, holder, context, change.unsigned_abs());
             return code;
         }
-        let Err(took) = keep(slice, reservation, change.unsigned_abs(), (holder, context)) else {
+        let Err(took) = keep(process, reservation, change.unsigned_abs(), (holder, context)) else {
             return code;
         };
         // The program's call has gone through: what takes it back must spoil nothing either.
         beside_captures(undo);
-        slice.count_refusal(device, plan.what, took);
+        process.count_refusal(device, plan.what, took);
         status::OUT_OF_MEMORY
     })
 }
 
 /// Reserves what a call surely takes. Nothing is refused that may cost nothing.
 pub(super) fn likely(
-    slice: &'static Process,
+    process: &'static Process,
     device: Device,
     what: What,
     bytes: u64,
 ) -> Decision<Reservation> {
     if bytes == 0 {
-        Decision::Go(Reservation::new(slice, device, 0))
+        Decision::Go(Reservation::new(process, device, 0))
     } else {
-        reserve_for(slice, device, what, bytes)
+        reserve_for(process, device, what, bytes)
     }
 }
 
 /// Brings the charge to what was taken, and keeps it for its holder.
 fn keep(
-    slice: &'static Process,
+    process: &'static Process,
     mut reservation: Reservation,
     took: u64,
     (holder, context): (Holder, usize),
 ) -> Result<(), u64> {
     let fits = reservation.settle(took) || {
-        slice.pools.reconcile_all(slice);
+        process.pools.reconcile_all(process);
         let more = took.saturating_sub(reservation.bytes());
-        leaving::wait(slice, reservation.device(), more, more);
+        leaving::wait(process, reservation.device(), more, more);
         reservation.settle(took)
     };
     if !fits {
         return Err(took);
     }
-    slice.holdings.add(slice, holder, context, reservation.device(), took);
+    process.holdings.add(process, holder, context, reservation.device(), took);
     reservation.keep();
     Ok(())
 }
 
 /// Charges what was taken by a call that cannot be undone, whatever the quota says.
-pub(super) fn force(slice: &Process, device: Device, took: u64, (holder, context): (Holder, usize)) {
+pub(super) fn force(process: &Process, device: Device, took: u64, (holder, context): (Holder, usize)) {
     if took == 0 {
         return;
     }
-    slice.charge(device, took);
-    slice.holdings.add(slice, holder, context, device, took);
-    if slice.is_beyond(device) {
+    process.charge(device, took);
+    process.holdings.add(process, holder, context, device, took);
+    if process.is_beyond(device) {
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
             messages::say(
@@ -153,7 +153,7 @@ pub(super) fn force(slice: &Process, device: Device, took: u64, (holder, context
                     "gpuslice: code that was loaded when it was first used took {}, and the quota has no room for it; \
                      nothing else is granted until there is. {}",
                     Bytes::new(took),
-                    Advice::new(slice, device)
+                    Advice::new(process, device)
                 ),
             );
         }

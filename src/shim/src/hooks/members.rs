@@ -121,8 +121,8 @@ fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
 
 /// What the slice's region says; none where there is none.
 pub(super) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
-    if let Standing::Member(slice) = process::standing() {
-        return Some(look(slice.region()));
+    if let Standing::Member(process) = process::standing() {
+        return Some(look(process.region()));
     }
     let settings = settings::settings()?;
     let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten()?;

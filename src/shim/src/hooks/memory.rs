@@ -39,7 +39,7 @@ pub(crate) unsafe fn alloc_v1(real: real::cuMemAlloc, output: *mut CUdeviceptr_v
     charge(
         // Managed memory has addresses of 64 bits.
         // SAFETY: the caller's output.
-        |slice| unsafe { with_output(reserve_here(slice, bytes.into(), Kind::Low), output) },
+        |process| unsafe { with_output(reserve_here(process, bytes.into(), Kind::Low), output) },
         call,
         // SAFETY: the caller's output.
         |grant, code| unsafe { recorded(grant, code, output) },
@@ -72,7 +72,7 @@ unsafe fn linear_or_spilled(
 ) -> Status {
     charge_or_spill(
         // SAFETY: by the contract above.
-        |slice| unsafe { with_output(reserve_or_spill_here(slice, bytes, kind), output) },
+        |process| unsafe { with_output(reserve_or_spill_here(process, bytes, kind), output) },
         call,
         // SAFETY: by the contract above.
         |grant, code| unsafe { recorded(grant, code, output) },
@@ -127,32 +127,32 @@ pub(super) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_ui
 }
 
 /// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
-pub(super) fn reserve_here(slice: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
-    reserve_or(slice, bytes, kind, |place, _| refuse(slice, place.device, What::Linear, bytes))
+pub(super) fn reserve_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
+    reserve_or(process, bytes, kind, |place, _| refuse(process, place.device, What::Linear, bytes))
 }
 
 /// As [`reserve_here`], for what host memory can stand in for.
-pub(super) fn reserve_or_spill_here(slice: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
-    reserve_or(slice, bytes, kind, |place, context| {
-        spill_or_refuse(slice, place, Some(context), What::Linear, bytes)
+pub(super) fn reserve_or_spill_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
+    reserve_or(process, bytes, kind, |place, context| {
+        spill_or_refuse(process, place, Some(context), What::Linear, bytes)
     })
 }
 
 /// Reserves on the device of the current context, or does what is due `otherwise`.
 #[inline]
 fn reserve_or(
-    slice: &'static Process,
+    process: &'static Process,
     bytes: u64,
     kind: Kind,
     otherwise: impl FnOnce(&SliceDevice, usize) -> Decision<Grant>,
 ) -> Decision<Grant> {
-    let place = contexts::current_device().and_then(|device| slice.place(device));
-    let (Some(context), Some(place)) = (slice.owner_of_current(), place) else { return Decision::Forward };
+    let place = contexts::current_device().and_then(|device| process.place(device));
+    let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
     }
     let device = place.device;
-    match Grant::new(slice, device, Wanted { context, kind, bytes }, |bytes| fit(slice, device, bytes)) {
+    match Grant::new(process, device, Wanted { context, kind, bytes }, |bytes| fit(process, device, bytes)) {
         Some(grant) => Decision::Go(grant),
         None => otherwise(&place, context),
     }
@@ -272,9 +272,9 @@ fn pitched<A: Word, P: Word>(
     let guess = row.and_then(|row| row.checked_mul(height));
     let may_spill = may_spill && row.is_some_and(|row| row < LONGEST_ROW) && outputs.are_there();
     charge_or_spill(
-        |slice| {
+        |process| {
             let reserve = if may_spill { reserve_or_spill_here } else { reserve_here };
-            reserve(slice, guess.unwrap_or(u64::MAX), kind)
+            reserve(process, guess.unwrap_or(u64::MAX), kind)
         },
         call,
         |mut grant, code| {
@@ -307,50 +307,50 @@ pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> 
 /// The end of an address, by whichever call. One that nobody charged is none of our business. `free` says for whom
 /// it is free now, should it belong to a pool.
 pub(super) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
-    let take = |slice: &'static Process| {
+    let take = |process: &'static Process| {
         // In a box: it is large and hardly ever there, and every free would carry it around.
-        let ending = slice.shared.any().then(|| Box::new(slice.take_shared(address)));
-        let Some(charge) = slice.take_charge(address) else {
+        let ending = process.shared.any().then(|| Box::new(process.take_shared(address)));
+        let Some(charge) = process.take_charge(address) else {
             // Nor is this often there.
-            return (ending, None, slice.take_spilled(address).map(Box::new));
+            return (ending, None, process.take_spilled(address).map(Box::new));
         };
         let pool = match charge.owner {
             Owner::Pool(pool) => pool,
             Owner::Block(_) => {
-                slice.small.leaves(address);
+                process.small.leaves(address);
                 return (ending, Some((charge, None)), None);
             }
             Owner::Context(_) => return (ending, Some((charge, None)), None),
         };
-        let block = slice.pools.leave(slice, pool, address, charge.bytes);
+        let block = process.pools.leave(process, pool, address, charge.bytes);
         (ending, Some((charge, Some((block, free())))), None)
     };
-    around(take, call, |slice, (ending, taken, spilled), code| {
+    around(take, call, |process, (ending, taken, spilled), code| {
         let is_freed = code == status::SUCCESS;
         match ending {
-            Some(ending) if is_freed => ending.end(slice),
-            Some(ending) => slice.shared.put_back(address, *ending),
+            Some(ending) if is_freed => ending.end(process),
+            Some(ending) => process.shared.put_back(address, *ending),
             None => {}
         }
         let Some((charge, block)) = taken else {
             match spilled {
-                Some(extent) if is_freed => extent.end(slice),
-                Some(extent) => slice.spilled.put_back(address, *extent),
+                Some(extent) if is_freed => extent.end(process),
+                Some(extent) => process.spilled.put_back(address, *extent),
                 None => {}
             }
             return;
         };
         match block {
-            Some((block, free)) if is_freed => slice.pools.left(slice, block, free),
-            Some((block, _)) => Pools::stay(slice, block),
+            Some((block, free)) if is_freed => process.pools.left(process, block, free),
+            Some((block, _)) => Pools::stay(process, block),
             None if matches!(charge.owner, Owner::Block(_)) => {
-                slice.small.left(slice, charge.device, address, is_freed);
+                process.small.left(process, charge.device, address, is_freed);
             }
-            None if is_freed => slice.refund(charge.device, charge.bytes),
+            None if is_freed => process.refund(charge.device, charge.bytes),
             None => {}
         }
         if !is_freed {
-            slice.addresses.insert(address, charge);
+            process.addresses.insert(address, charge);
         }
     })
 }

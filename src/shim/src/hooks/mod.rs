@@ -118,16 +118,16 @@ fn charge_or_spill<T: Granted>(
     settle: impl FnOnce(T, Status) -> Status,
     spill: impl FnOnce(Claim) -> Status,
 ) -> Status {
-    let slice = match process::standing() {
+    let process = match process::standing() {
         Standing::Free => return call(),
         Standing::Refused => return status::NOT_PERMITTED,
-        Standing::Member(slice) => slice,
+        Standing::Member(process) => process,
     };
-    let _call = MemoryCall::begin(slice.member());
-    if slice.witness.has_estimates() {
-        make_up(slice);
+    let _call = MemoryCall::begin(process.member());
+    if process.witness.has_estimates() {
+        make_up(process);
     }
-    let reserved = match phase(|| decide(slice)) {
+    let reserved = match phase(|| decide(process)) {
         Phase::Nested | Phase::Done(Decision::Forward) => return call(),
         // A limit that cannot be enforced refuses, whatever the reason.
         Phase::Broken => return status::OUT_OF_MEMORY,
@@ -138,7 +138,7 @@ fn charge_or_spill<T: Granted>(
     };
     let (mut code, mut until) = (call(), None);
     while code == status::OUT_OF_MEMORY {
-        until = retry(slice, reserved.granted(), until);
+        until = retry(process, reserved.granted(), until);
         if until.is_none() {
             break;
         }
@@ -150,18 +150,18 @@ fn charge_or_spill<T: Granted>(
 /// Before anything is decided by a quota that came late.
 #[cold]
 #[inline(never)]
-fn make_up(slice: &'static Process) {
-    quietly(|| measurement::make_up(slice, 1), ());
+fn make_up(process: &'static Process) {
+    quietly(|| measurement::make_up(process, 1), ());
 }
 
 /// The driver had no memory for what was granted. Until when the call is made again; none: it is not, and the slice is told so.
 #[cold]
 #[inline(never)]
-fn retry(slice: &Process, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
+fn retry(process: &Process, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
     let (device, bytes) = granted?;
-    let until = leaving::retry(slice, device, until);
+    let until = leaving::retry(process, device, until);
     if until.is_none() {
-        quietly(|| device_full::note(&slice.unmet, slice, device, bytes), ());
+        quietly(|| device_full::note(&process.unmet, process, device, bytes), ());
     }
     until
 }
@@ -169,7 +169,7 @@ fn retry(slice: &Process, granted: Option<(Device, u64)>, until: Option<u64>) ->
 impl Claim {
     /// Counts the refusal of what is not served.
     fn refuse(self) -> Status {
-        quietly(|| self.slice.count_refusal(self.device, What::Allocation, self.bytes()), ());
+        quietly(|| self.memory.count_refusal(self.device, What::Allocation, self.bytes()), ());
         status::OUT_OF_MEMORY
     }
 
@@ -190,41 +190,41 @@ impl Claim {
 /// The answer to a request that does not fit, and that host memory could serve.
 #[cold]
 fn spill_or_refuse<T>(
-    slice: &'static Process,
+    process: &'static Process,
     place: &SliceDevice,
     context: Option<usize>,
     what: What,
     bytes: u64,
 ) -> Decision<T> {
-    let claim = Claim::new(slice, *place, context, bytes);
+    let claim = Claim::new(process, *place, context, bytes);
     match claim {
         Some(claim) if !is_lost() => Decision::Spill(Box::new(claim)),
-        _ => refuse(slice, place.device, what, bytes),
+        _ => refuse(process, place.device, what, bytes),
     }
 }
 
 /// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
-fn reserve(slice: &'static Process, device: Device, bytes: u64) -> Decision<Reservation> {
-    reserve_for(slice, device, What::Allocation, bytes)
+fn reserve(process: &'static Process, device: Device, bytes: u64) -> Decision<Reservation> {
+    reserve_for(process, device, What::Allocation, bytes)
 }
 
 /// As [`reserve`], for anything that takes memory.
-fn reserve_for(slice: &'static Process, device: Device, what: What, bytes: u64) -> Decision<Reservation> {
-    fit(slice, device, bytes).map_or_else(|| refuse(slice, device, what, bytes), Decision::Go)
+fn reserve_for(process: &'static Process, device: Device, what: What, bytes: u64) -> Decision<Reservation> {
+    fit(process, device, bytes).map_or_else(|| refuse(process, device, what, bytes), Decision::Go)
 }
 
 /// Reserves. Before it does not fit room is made.
-fn fit(slice: &'static Process, device: Device, bytes: u64) -> Option<Reservation> {
-    let again = || if slice.make_room(device, bytes) { slice.reserve(device, bytes) } else { None };
-    slice.reserve(device, bytes).or_else(again)
+fn fit(process: &'static Process, device: Device, bytes: u64) -> Option<Reservation> {
+    let again = || if process.make_room(device, bytes) { process.reserve(device, bytes) } else { None };
+    process.reserve(device, bytes).or_else(again)
 }
 
 /// The answer to a request of so many bytes that does not fit.
-fn refuse<T>(slice: &Process, device: Device, what: What, bytes: u64) -> Decision<T> {
+fn refuse<T>(process: &Process, device: Device, what: What, bytes: u64) -> Decision<T> {
     if is_lost() {
         return Decision::Refuse(status::NOT_PERMITTED);
     }
-    slice.count_refusal(device, what, bytes);
+    process.count_refusal(device, what, bytes);
     Decision::Refuse(status::OUT_OF_MEMORY)
 }
 
@@ -240,10 +240,10 @@ fn around<T>(
     call: impl FnOnce() -> Status,
     after: impl FnOnce(&'static Process, T, Status),
 ) -> Status {
-    let Standing::Member(slice) = process::standing() else { return call() };
-    let _call = MemoryCall::begin(slice.member());
-    let Phase::Done(taken) = phase(|| before(slice)) else { return call() };
+    let Standing::Member(process) = process::standing() else { return call() };
+    let _call = MemoryCall::begin(process.member());
+    let Phase::Done(taken) = phase(|| before(process)) else { return call() };
     let code = call();
-    quietly(|| after(slice, taken, code), ());
+    quietly(|| after(process, taken, code), ());
     code
 }

@@ -95,10 +95,10 @@ pub(super) unsafe fn loaded<T: Copy>(
     // SAFETY: by the contract above.
     let old = unsafe { read_in(output) };
     let (shown, proof) = (Cell::new(None), Cell::new(0));
-    let plan = |slice: &'static Process| {
-        let before = Before::begin_exactly(slice)?;
+    let plan = |process: &'static Process| {
+        let before = Before::begin_exactly(process)?;
         let image = image()?;
-        let is_proved = slice.has_quota(before.place.device) && !before.place.shares_host_memory;
+        let is_proved = process.has_quota(before.place.device) && !before.place.shares_host_memory;
         shown.set(Some(image.most()).filter(|_| is_proved));
         let bytes = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         let likely = Likely {
@@ -152,34 +152,34 @@ pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Sta
 
 /// Code ends. What the driver does not give back at once it keeps for other code of the context.
 pub(super) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
-    let take = |slice: &'static Process| {
-        let before = Before::begin_exactly(slice);
-        (slice.take_held(holder), before)
+    let take = |process: &'static Process| {
+        let before = Before::begin_exactly(process);
+        (process.take_held(holder), before)
     };
-    around(take, call, |slice, (held, before), code| {
+    around(take, call, |process, (held, before), code| {
         if code != status::SUCCESS {
-            return slice.holdings.put_back(held);
+            return process.holdings.put_back(held);
         }
-        slice.look_ups.forget();
+        process.look_ups.forget();
         let current = before.as_ref().map(|before| before.context);
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|holding| Some(holding.context()) == current);
-        elsewhere.into_iter().for_each(|holding| holding.end(slice));
+        elsewhere.into_iter().for_each(|holding| holding.end(process));
         if let Some(before) = before {
-            give_back(slice, &before, here.iter().map(Holding::bytes).sum());
+            give_back(process, &before, here.iter().map(Holding::bytes).sum());
         }
     })
 }
 
 /// Gives back what the device got of what some code held, and of what older code or launches had left behind.
-fn give_back(slice: &'static Process, before: &Before, bytes: u64) {
+fn give_back(process: &'static Process, before: &Before, bytes: u64) {
     let (device, context) = (before.place.device, before.context);
-    let rest = slice.holdings.bytes(Holder::Rest, context);
-    slice.holdings.add(slice, Holder::Rest, context, device, bytes);
+    let rest = process.holdings.bytes(Holder::Rest, context);
+    process.holdings.add(process, Holder::Rest, context, device, bytes);
     let negative = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).saturating_neg();
     let range = (negative(bytes.saturating_add(rest)), 0);
     let gave = before.change(0, Likely { range, otherwise: negative(bytes), surely: bytes > 0 });
-    slice.holdings.shrink(slice, Holder::Rest, context, gave.min(0).unsigned_abs());
+    process.holdings.shrink(process, Holder::Rest, context, gave.min(0).unsigned_abs());
 }
 
 /// What a module is asked for by name: a function and a variable may have the same one.
@@ -199,7 +199,7 @@ unsafe fn found_in(
 ) -> Status {
     // SAFETY: by the contract above.
     let key = || unsafe { Key::new(module.addr(), what as usize).of_name(name) };
-    late(key, |slice| of_module(slice, module.addr()), call)
+    late(key, |process| of_module(process, module.addr()), call)
 }
 
 /// `cuModuleGetFunction`.
@@ -246,15 +246,15 @@ pub(crate) unsafe fn variable_v1(
 /// `cuFuncLoad`.
 pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
     let holder =
-        |slice: &Process| code::module_of_function(function).and_then(|module| of_module(slice, module));
+        |process: &Process| code::module_of_function(function).and_then(|module| of_module(process, module));
     // SAFETY: the caller's own argument.
     late(|| Key::new(function.addr(), 0), holder, || unsafe { real(function) })
 }
 
 /// Who holds what a module takes: its library, where it came out of one.
 #[allow(clippy::unnecessary_wraps, reason = "one of several")]
-fn of_module(slice: &Process, module: usize) -> Option<Holder> {
-    Some(slice.libraries.of(module).map_or(Holder::Module(module), Holder::Library))
+fn of_module(process: &Process, module: usize) -> Option<Holder> {
+    Some(process.libraries.of(module).map_or(Holder::Module(module), Holder::Library))
 }
 
 /// A call that may load code which the driver has had for longer. Nothing can be undone, so what it took is charged.
@@ -264,22 +264,22 @@ pub(super) fn late(
     holder: impl FnOnce(&Process) -> Option<Holder>,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    let begin = |slice: &'static Process| {
+    let begin = |process: &'static Process| {
         let key = key();
-        if slice.look_ups.contain(key) {
+        if process.look_ups.contain(key) {
             return None;
         }
-        Some((key, Before::begin(slice)?))
+        Some((key, Before::begin(process)?))
     };
-    around(begin, call, |slice, begun, code| {
+    around(begin, call, |process, begun, code| {
         let Some((key, before)) = begun else { return };
         if code == status::SUCCESS {
-            slice.look_ups.add(key);
+            process.look_ups.add(key);
         }
         let took = before.change(0, Likely { range: (0, LATE_MOST), otherwise: 0, surely: false });
         if took > 0 {
-            let holder = holder(slice).unwrap_or(Holder::Rest);
-            force(slice, before.place.device, took.unsigned_abs(), (holder, before.context));
+            let holder = holder(process).unwrap_or(Holder::Rest);
+            force(process, before.place.device, took.unsigned_abs(), (holder, before.context));
         }
     })
 }

@@ -25,10 +25,10 @@ pub(crate) unsafe fn create(
     around(
         |_| (),
         call,
-        |slice, (), code| {
+        |process, (), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                slice.physical.lock().add_free(handle);
+                process.physical.lock().add_free(handle);
             }
         },
     )
@@ -46,7 +46,7 @@ pub(crate) unsafe fn bind_memory(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, offset, memory, memory_offset, bytes, flags) };
-    bound((object, offset, bytes), |slice| physical_uses::pin(slice, memory), call)
+    bound((object, offset, bytes), |process| physical_uses::pin(process, memory), call)
 }
 
 /// `cuMulticastBindMem_v2`.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn bind_memory_on(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, device, offset, memory, memory_offset, bytes, flags) };
-    bound((object, offset, bytes), |slice| physical_uses::pin(slice, memory), call)
+    bound((object, offset, bytes), |process| physical_uses::pin(process, memory), call)
 }
 
 /// `cuMulticastBindAddr`.
@@ -77,7 +77,7 @@ pub(crate) unsafe fn bind_address(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, offset, address, bytes, flags) };
-    bound((object, offset, bytes), |slice| physical_uses::pin_mapped(slice, address), call)
+    bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), call)
 }
 
 /// `cuMulticastBindAddr_v2`.
@@ -92,7 +92,7 @@ pub(crate) unsafe fn bind_address_on(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, device, offset, address, bytes, flags) };
-    bound((object, offset, bytes), |slice| physical_uses::pin_mapped(slice, address), call)
+    bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), call)
 }
 
 fn bound(
@@ -100,12 +100,12 @@ fn bound(
     pin: impl FnOnce(&'static Process) -> Option<Number>,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    around(pin, call, |slice, memory, code| {
+    around(pin, call, |process, memory, code| {
         let Some(memory) = memory else { return };
         let bound = Bound { offset: offset as u64, bytes: bytes as u64, memory };
-        let is_kept = code == status::SUCCESS && slice.physical.lock().bind(object, bound);
+        let is_kept = code == status::SUCCESS && process.physical.lock().bind(object, bound);
         if !is_kept {
-            physical_uses::unpin(slice, memory);
+            physical_uses::unpin(process, memory);
         }
     })
 }
@@ -121,14 +121,14 @@ pub(crate) unsafe fn unbind(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(object, device, offset, bytes) };
     around(
-        |slice| slice.place(device).map(|place| place.device),
+        |process| process.place(device).map(|place| place.device),
         call,
-        |slice, device, code| {
+        |process, device, code| {
             if code != status::SUCCESS {
                 return;
             }
-            let gone = slice.physical.lock().unbind(object, device, offset as u64, bytes as u64);
-            gone.into_iter().for_each(|memory| physical_uses::unpin(slice, memory));
+            let gone = process.physical.lock().unbind(object, device, offset as u64, bytes as u64);
+            gone.into_iter().for_each(|memory| physical_uses::unpin(process, memory));
         },
     )
 }

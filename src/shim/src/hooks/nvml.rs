@@ -104,10 +104,10 @@ pub(super) fn quota(device: nvmlDevice_t) -> Option<Quota> {
 
 fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
     let standing = process::standing();
-    if let Standing::Member(slice) = standing
-        && let Some(place) = slice.place_of(&part.uuid)
+    if let Standing::Member(process) = standing
+        && let Some(place) = process.place_of(&part.uuid)
     {
-        return quota_of(slice, place);
+        return quota_of(process, place);
     }
     let number = || match standing {
         // CUDA has shown its devices, and this is none of them.
@@ -153,7 +153,7 @@ fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
         Some(region.is_paced(device))
     };
     let ordinal = match process::standing() {
-        Standing::Member(slice) => return in_region(slice.region()),
+        Standing::Member(process) => return in_region(process.region()),
         Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
     };
     let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();

@@ -58,7 +58,7 @@ unsafe fn alloc_in(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes, stream) };
-    let pool = |slice| pool_of_stream(slice, stream);
+    let pool = |process| pool_of_stream(process, stream);
     // SAFETY: the caller's output.
     unsafe { allocate(output, bytes as u64, (stream, default), pool, call) }
 }
@@ -97,7 +97,7 @@ unsafe fn alloc_from_in(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, bytes, pool, order.0) };
     // SAFETY: the caller's output.
-    unsafe { allocate(output, bytes as u64, order, |slice| pool_of_handle(slice, pool), call) }
+    unsafe { allocate(output, bytes as u64, order, |process| pool_of_handle(process, pool), call) }
 }
 
 /// A number for the stream in whose order a call stands: streams of one number are one stream.
@@ -162,27 +162,27 @@ unsafe fn allocate(
     source: impl FnOnce(&'static Process) -> Source,
     call: impl FnMut() -> Status,
 ) -> Status {
-    let decide = |slice: &'static Process| {
+    let decide = |process: &'static Process| {
         // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
         if bytes == 0 || streams::is_capturing(shown(order)) {
             return Decision::Forward;
         }
-        let pool = match source(slice) {
+        let pool = match source(process) {
             Source::Pool(pool) => pool,
             Source::Host => return Decision::Forward,
-            Source::Unknown => return reserve_or_spill_here(slice, bytes, Kind::Linear).map(Payment::Size),
+            Source::Unknown => return reserve_or_spill_here(process, bytes, Kind::Linear).map(Payment::Size),
         };
         let device = pool.device;
-        let begin = |pool| Flight::begin(slice, &slice.addresses, pool, bytes, order_of(order));
-        let again = |pool| if slice.make_room(device, bytes) { begin(pool).ok() } else { None };
+        let begin = |pool| Flight::begin(process, &process.addresses, pool, bytes, order_of(order));
+        let again = |pool| if process.make_room(device, bytes) { begin(pool).ok() } else { None };
         match begin(pool).map_or_else(again, Some) {
             Some(flight) => Decision::Go(Payment::Pool(flight)),
-            None => match slice.places().iter().find(|place| place.device == device) {
+            None => match process.places().iter().find(|place| place.device == device) {
                 Some(place) => {
-                    let context = streams::stream_context(order.0).map(|context| slice.owner_of(context));
-                    spill_or_refuse(slice, place, context, What::Allocation, bytes)
+                    let context = streams::stream_context(order.0).map(|context| process.owner_of(context));
+                    spill_or_refuse(process, place, context, What::Allocation, bytes)
                 }
-                None => refuse(slice, device, What::Allocation, bytes),
+                None => refuse(process, device, What::Allocation, bytes),
             },
         }
     };
@@ -208,31 +208,31 @@ unsafe fn allocate(
 }
 
 /// The pool that a stream's allocations come from.
-fn pool_of_stream(slice: &Process, stream: CUstream) -> Source {
+fn pool_of_stream(process: &Process, stream: CUstream) -> Source {
     let device = streams::stream_context(stream).and_then(contexts::context_device);
-    let Some(place) = device.and_then(|device| slice.place(device)) else { return Source::Unknown };
+    let Some(place) = device.and_then(|device| process.place(device)) else { return Source::Unknown };
     // A program may have made a pool of another device or of the host the current one.
     match pools::current_pool(place.handle) {
         None => Source::Unknown,
-        Some(handle) if slice.pools.is_host(handle) => Source::Host,
-        Some(handle) => Source::Pool(slice.pools.find_or_add(handle, place.device)),
+        Some(handle) if process.pools.is_host(handle) => Source::Host,
+        Some(handle) => Source::Pool(process.pools.find_or_add(handle, place.device)),
     }
 }
 
 /// A pool by its handle: one that was made through us, or one that a device has.
-fn pool_of_handle(slice: &Process, pool: CUmemoryPool) -> Source {
+fn pool_of_handle(process: &Process, pool: CUmemoryPool) -> Source {
     let handle = pool.addr();
-    if let Some(pool) = slice.pools.find(handle) {
+    if let Some(pool) = process.pools.find(handle) {
         return Source::Pool(pool);
     }
-    if slice.pools.is_host(handle) {
+    if process.pools.is_host(handle) {
         return Source::Host;
     }
     let owns = |place: &&SliceDevice| {
         pools::default_pool(place.handle) == Some(handle) || pools::current_pool(place.handle) == Some(handle)
     };
-    let owner = slice.places().iter().find(owns);
-    owner.map_or(Source::Unknown, |place| Source::Pool(slice.pools.find_or_add(handle, place.device)))
+    let owner = process.places().iter().find(owns);
+    owner.map_or(Source::Unknown, |place| Source::Pool(process.pools.find_or_add(handle, place.device)))
 }
 
 /// `cuMemFreeAsync`.
@@ -254,7 +254,7 @@ pub(crate) unsafe fn free_ptsz(
 /// The end of an address in the order of a stream. A driver that does not free managed memory so is given the time to
 /// come there: then the memory is freed at once.
 fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
-    let is_spilled = process::joined().is_some_and(|slice| slice.spilled_begins_at(address));
+    let is_spilled = process::joined().is_some_and(|process| process.spilled_begins_at(address));
     let free = || FreeFor::Stream(order_of(order));
     freed(address, free, || {
         let code = call();
@@ -282,16 +282,16 @@ pub(crate) unsafe fn create(
     around(
         |_| (),
         call,
-        |slice, (), code| {
+        |process, (), code| {
             // SAFETY: the caller's own arguments, which the driver accepted; integers stand for enumerations.
             let wanted = unsafe { read_in(properties.cast::<PoolProperties>()) };
             // SAFETY: as above.
             let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
             let (Some(wanted), Some(pool)) = (wanted, made) else { return };
-            let place = locations::device_of(wanted.location).and_then(|device| slice.place(device));
+            let place = locations::device_of(wanted.location).and_then(|device| process.place(device));
             match place {
-                Some(place) => drop(slice.pools.find_or_add(pool.addr(), place.device)),
-                None => slice.pools.add_host(pool.addr()),
+                Some(place) => drop(process.pools.find_or_add(pool.addr(), place.device)),
+                None => process.pools.add_host(pool.addr()),
             }
         },
     )
@@ -302,13 +302,13 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
     // SAFETY: the caller's own argument.
     let call = || unsafe { real(pool) };
     around(
-        |slice| slice.pools.take(pool.addr()),
+        |process| process.pools.take(pool.addr()),
         call,
-        |slice, taken, code| {
+        |process, taken, code| {
             if code == status::SUCCESS {
-                slice.pools.end(slice, &slice.addresses, taken);
+                process.pools.end(process, &process.addresses, taken);
             } else {
-                slice.pools.put_back(taken);
+                process.pools.put_back(taken);
             }
         },
     )
@@ -318,7 +318,7 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
 pub(crate) unsafe fn trim(real: real::cuMemPoolTrimTo, pool: CUmemoryPool, keep: usize) -> Status {
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(pool, keep) };
-    releasing(|slice| slice.pools.find(pool.addr()).into_iter().collect(), call)
+    releasing(|process| process.pools.find(pool.addr()).into_iter().collect(), call)
 }
 
 /// A call in which the driver may take memory out of pools.
@@ -326,5 +326,9 @@ pub(super) fn releasing(
     pools: impl FnOnce(&'static Process) -> Vec<Arc<Pool>>,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    around(|slice| Releasing::begin(slice, pools(slice)), call, |slice, releasing, _| releasing.end(slice))
+    around(
+        |process| Releasing::begin(process, pools(process)),
+        call,
+        |process, releasing, _| releasing.end(process),
+    )
 }

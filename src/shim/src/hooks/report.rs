@@ -76,21 +76,21 @@ fn current(code: Status) -> Option<Quota> {
 }
 
 fn of(code: Status, device: c_int) -> Option<Quota> {
-    let Standing::Member(slice) = process::standing() else { return None };
+    let Standing::Member(process) = process::standing() else { return None };
     if code != status::SUCCESS {
         return None;
     }
-    quota_of(slice, slice.place(device)?)
+    quota_of(process, process.place(device)?)
 }
 
 /// The quota of a device, and how much of it is left when all that can be settled now is settled.
-pub(super) fn quota_of(slice: &'static Process, place: SliceDevice) -> Option<Quota> {
-    measurement::make_up(slice, 0);
-    slice.pools.reconcile_all(slice);
+pub(super) fn quota_of(process: &'static Process, place: SliceDevice) -> Option<Quota> {
+    measurement::make_up(process, 0);
+    process.pools.reconcile_all(process);
     // The dead hold nothing from the instant on at which they can be told.
-    let _reaped = slice.region().reap();
-    leaving::look(slice, place);
-    slice.quota(place)
+    let _reaped = process.region().reap();
+    leaving::look(process, place);
+    process.quota(place)
 }
 
 /// Lowers an output to a bound. What the driver wrote is never raised.

@@ -48,11 +48,11 @@ pub(crate) unsafe fn export(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, handle, kind, flags) };
     around(
-        |slice| slice.physical.lock().number_of(handle),
+        |process| process.physical.lock().number_of(handle),
         call,
-        |slice, number, code| {
+        |process, number, code| {
             let Some(number) = number.filter(|_| code == status::SUCCESS) else { return };
-            let mut tables = slice.physical.lock();
+            let mut tables = process.physical.lock();
             match kind {
                 DESCRIPTOR => {
                     let key = tables.descriptor_key(number).or_else(share_keys::new_key);
@@ -61,13 +61,13 @@ pub(crate) unsafe fn export(
                     if let Some((key, descriptor)) = key.zip(descriptor)
                         && share_keys::set_key(descriptor, key)
                     {
-                        tables.lend(slice, number, key);
+                        tables.lend(process, number, key);
                     }
                 }
                 FABRIC => {
                     // SAFETY: the caller's output, which the driver accepted as a fabric handle.
                     if let Some(bytes) = unsafe { read_in(output.cast::<HandleBytes>()) } {
-                        tables.lend(slice, number, share_keys::key_of_bytes(&bytes));
+                        tables.lend(process, number, share_keys::key_of_bytes(&bytes));
                     }
                 }
                 _ => {}
@@ -95,17 +95,17 @@ pub(crate) unsafe fn import(
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, from, kind) };
     around(
-        |slice| {
-            slice.shared.note_import();
-            Incoming::expect(slice, key())
+        |process| {
+            process.shared.note_import();
+            Incoming::expect(process, key())
         },
         call,
-        |slice, incoming, code| {
+        |process, incoming, code| {
             // SAFETY: the caller's output, which the driver accepted.
             let handle = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
             match handle {
-                Some(handle) => incoming.arrive(slice, handle),
-                None => incoming.fail(slice),
+                Some(handle) => incoming.arrive(process, handle),
+                None => incoming.fail(process),
             }
         },
     )
@@ -144,14 +144,14 @@ fn lent(
     around(
         |_| (),
         call,
-        |slice, (), code| {
+        |process, (), code| {
             let Some(bytes) = handle().filter(|_| code == status::SUCCESS) else { return };
             // The handle is the whole allocation's, wherever in it the address lies.
             let base = memory::start_of(address).unwrap_or(address);
-            let Some(charge) = slice.addresses.get(base) else { return };
+            let Some(charge) = process.addresses.get(base) else { return };
             let key = share_keys::key_of_bytes(&bytes);
             let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
-            slice.shared.lend(base, key, lives_on, || slice.lend(charge.device, key, charge.bytes));
+            process.shared.lend(base, key, lives_on, || process.lend(charge.device, key, charge.bytes));
         },
     )
 }
@@ -192,38 +192,40 @@ fn opened(
     call: impl FnOnce() -> Status,
     address: impl FnOnce() -> Option<u64>,
 ) -> Status {
-    let expect = |slice: &'static Process| {
-        slice.shared.note_import();
-        let used = bytes().and_then(|bytes| slice.borrow(share_keys::key_of_bytes(&bytes)));
+    let expect = |process: &'static Process| {
+        process.shared.note_import();
+        let used = bytes().and_then(|bytes| process.borrow(share_keys::key_of_bytes(&bytes)));
         (used, contexts::current_context().unwrap_or(0))
     };
-    around(expect, call, |slice, (used, context), code| match address().filter(|_| code == status::SUCCESS) {
-        Some(address) => {
-            used.iter().for_each(|used| slice.settle_use(used));
-            slice.shared.open(slice, address, context, used);
+    around(expect, call, |process, (used, context), code| {
+        match address().filter(|_| code == status::SUCCESS) {
+            Some(address) => {
+                used.iter().for_each(|used| process.settle_use(used));
+                process.shared.open(process, address, context, used);
+            }
+            None => fail(process, used),
         }
-        None => fail(slice, used),
     })
 }
 
 /// What was expected did not come.
-fn fail(slice: &Process, used: Option<SharedUse>) {
+fn fail(process: &Process, used: Option<SharedUse>) {
     if let Some(used) = used {
-        slice.end_use(used, true);
+        process.end_use(used, true);
     }
 }
 
 /// `cuIpcCloseMemHandle`.
 pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdeviceptr) -> Status {
     around(
-        |slice| slice.take_shared(address),
+        |process| process.take_shared(address),
         // SAFETY: the caller's own argument.
         || unsafe { real(address) },
-        |slice, ending, code| {
+        |process, ending, code| {
             if code == status::SUCCESS {
-                ending.end(slice);
+                ending.end(process);
             } else {
-                slice.shared.put_back(address, ending);
+                process.shared.put_back(address, ending);
             }
         },
     )
@@ -242,10 +244,10 @@ pub(crate) unsafe fn pool_import(
     around(
         |_| (),
         call,
-        |slice, (), code| {
+        |process, (), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(pool) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                slice.pools.add_host(pool.addr());
+                process.pools.add_host(pool.addr());
             }
         },
     )
@@ -257,24 +259,24 @@ pub(crate) unsafe fn external_import(
     output: *mut CUexternalMemory,
     wanted: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> Status {
-    let expect = |slice: &'static Process| {
-        slice.shared.note_import();
+    let expect = |process: &'static Process| {
+        process.shared.note_import();
         // SAFETY: the caller's own argument; the type reads the leading bytes, with an integer for the enumeration.
         let given = unsafe { read_in(wanted.cast::<ExternalHandle>()) };
         let descriptor = given.filter(|given| given.kind == DESCRIPTOR)?.descriptor;
-        slice.borrow(share_keys::key_of_descriptor(descriptor)?)
+        process.borrow(share_keys::key_of_descriptor(descriptor)?)
     };
     // SAFETY: the caller's own arguments.
     let call = || unsafe { real(output, wanted) };
-    around(expect, call, |slice, used, code| {
+    around(expect, call, |process, used, code| {
         let Some(used) = used else { return };
         // SAFETY: the caller's output, which the driver accepted.
         match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
             Some(object) => {
-                slice.settle_use(&used);
-                slice.shared.import(object.addr(), used);
+                process.settle_use(&used);
+                process.shared.import(object.addr(), used);
             }
-            None => slice.end_use(used, true),
+            None => process.end_use(used, true),
         }
     })
 }
@@ -285,15 +287,15 @@ pub(crate) unsafe fn external_destroy(
     object: CUexternalMemory,
 ) -> Status {
     around(
-        |slice| slice.shared.take_import(object.addr()),
+        |process| process.shared.take_import(object.addr()),
         // SAFETY: the caller's own argument.
         || unsafe { real(object) },
-        |slice, used, code| {
+        |process, used, code| {
             let Some(used) = used else { return };
             if code == status::SUCCESS {
-                slice.end_use(used, true);
+                process.end_use(used, true);
             } else {
-                slice.shared.import(object.addr(), used);
+                process.shared.import(object.addr(), used);
             }
         },
     )

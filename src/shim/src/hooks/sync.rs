@@ -42,11 +42,11 @@ pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, str
 
 /// What a pool holds above its threshold goes back at such points.
 fn waiting(what: Waits, call: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(slice) = process::standing() else { return call() };
-    let call = || waits(slice, what, call);
-    let code = if slice.pools.any() { releasing(|slice| slice.pools.all(), call) } else { call() };
-    if slice.witness.is_unsettled() {
-        quietly(|| measurement::settle_here(slice, 0), false);
+    let Standing::Member(process) = process::standing() else { return call() };
+    let call = || waits(process, what, call);
+    let code = if process.pools.any() { releasing(|process| process.pools.all(), call) } else { call() };
+    if process.witness.is_unsettled() {
+        quietly(|| measurement::settle_here(process, 0), false);
     }
     code
 }

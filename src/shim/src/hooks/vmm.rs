@@ -29,23 +29,23 @@ pub(super) enum Incoming {
 }
 
 impl Incoming {
-    pub(super) fn expect(slice: &Process, key: Option<u64>) -> Self {
+    pub(super) fn expect(process: &Process, key: Option<u64>) -> Self {
         let Some(key) = key else { return Self::Foreign };
-        let mut tables = slice.physical.lock();
+        let mut tables = process.physical.lock();
         if let Some(number) = tables.by_key(key) {
             tables.retain(number);
             return Self::Known(number);
         }
         drop(tables);
-        slice.borrow(key).map_or(Self::Foreign, |used| Self::Borrowed(key, used))
+        process.borrow(key).map_or(Self::Foreign, |used| Self::Borrowed(key, used))
     }
 
     /// The driver gave a handle of it.
-    pub(super) fn arrive(self, slice: &Process, handle: CUmemGenericAllocationHandle) {
+    pub(super) fn arrive(self, process: &Process, handle: CUmemGenericAllocationHandle) {
         if let Self::Borrowed(_, used) = &self {
-            slice.settle_use(used);
+            process.settle_use(used);
         }
-        let mut tables = slice.physical.lock();
+        let mut tables = process.physical.lock();
         match self {
             Self::Known(number) => tables.note(handle, number),
             Self::Borrowed(key, used) => {
@@ -54,7 +54,7 @@ impl Incoming {
                     tables.retain(number);
                     tables.note(handle, number);
                     drop(tables);
-                    slice.end_use(used, true);
+                    process.end_use(used, true);
                 } else {
                     tables.add(handle, Piece::borrowed(key, used));
                 }
@@ -71,10 +71,10 @@ impl Incoming {
     }
 
     /// The driver did not.
-    pub(super) fn fail(self, slice: &Process) {
+    pub(super) fn fail(self, process: &Process) {
         match self {
-            Self::Known(number) => released(slice, slice.physical.lock(), number),
-            Self::Borrowed(_, used) => slice.end_use(used, true),
+            Self::Known(number) => released(process, process.physical.lock(), number),
+            Self::Borrowed(_, used) => process.end_use(used, true),
             Self::Foreign => {}
         }
     }
@@ -94,22 +94,22 @@ pub(crate) unsafe fn create(
     properties: *const CUmemAllocationProp,
     flags: u64,
 ) -> Status {
-    let decide = |slice: &'static Process| -> Decision<(&'static Process, Reservation)> {
+    let decide = |process: &'static Process| -> Decision<(&'static Process, Reservation)> {
         // SAFETY: the caller's own argument; the type reads the same bytes with integers for enumerations.
         let wanted = unsafe { read_in(properties.cast::<AllocationProperties>()) };
         let device = wanted.and_then(|wanted| device_of(wanted.location));
-        let Some(place) = device.and_then(|device| slice.place(device)) else { return Decision::Forward };
-        reserve(slice, place.device, bytes as u64).map(|reservation| (slice, reservation))
+        let Some(place) = device.and_then(|device| process.place(device)) else { return Decision::Forward };
+        reserve(process, place.device, bytes as u64).map(|reservation| (process, reservation))
     };
     charge(
         decide,
         // SAFETY: the caller's own arguments.
         || unsafe { real(output, bytes, properties, flags) },
-        |(slice, reservation), code| {
+        |(process, reservation), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 let piece = Piece::made(reservation.device(), reservation.bytes());
-                slice.physical.lock().add(handle, piece);
+                process.physical.lock().add(handle, piece);
                 reservation.keep();
             }
             code
@@ -121,13 +121,13 @@ pub(crate) unsafe fn create(
 pub(crate) unsafe fn release(real: real::cuMemRelease, handle: CUmemGenericAllocationHandle) -> Status {
     // SAFETY: the caller's own argument.
     around(
-        |slice| slice.physical.lock().forget(handle),
+        |process| process.physical.lock().forget(handle),
         || unsafe { real(handle) },
-        |slice, number, code| {
+        |process, number, code| {
             let Some(number) = number else { return };
-            let mut tables = slice.physical.lock();
+            let mut tables = process.physical.lock();
             if code == status::SUCCESS {
-                released(slice, tables, number);
+                released(process, tables, number);
             } else {
                 tables.note(handle, number);
             }
@@ -141,8 +141,8 @@ pub(crate) unsafe fn retain(
     output: *mut CUmemGenericAllocationHandle,
     address: *mut c_void,
 ) -> Status {
-    let pin = |slice: &'static Process| {
-        let mut tables = slice.physical.lock();
+    let pin = |process: &'static Process| {
+        let mut tables = process.physical.lock();
         let number = tables.mapped_at(address.addr() as u64)?;
         tables.retain(number);
         Some(number)
@@ -151,15 +151,15 @@ pub(crate) unsafe fn retain(
     around(
         pin,
         || unsafe { real(output, address) },
-        |slice, number, code| {
+        |process, number, code| {
             let Some(number) = number else { return };
-            let mut tables = slice.physical.lock();
+            let mut tables = process.physical.lock();
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 tables.note(handle, number);
                 return;
             }
-            released(slice, tables, number);
+            released(process, tables, number);
         },
     )
 }
@@ -175,15 +175,15 @@ pub(crate) unsafe fn map(
 ) -> Status {
     // SAFETY: the caller's own arguments.
     around(
-        |slice| pin(slice, handle),
+        |process| pin(process, handle),
         || unsafe { real(address, bytes, offset, handle, flags) },
-        |slice, number, code| {
+        |process, number, code| {
             let Some(number) = number else { return };
-            let mut tables = slice.physical.lock();
+            let mut tables = process.physical.lock();
             if code == status::SUCCESS {
                 tables.map(address, bytes as u64, number);
             } else {
-                unmapped(slice, tables, number);
+                unmapped(process, tables, number);
             }
         },
     )
@@ -193,13 +193,13 @@ pub(crate) unsafe fn map(
 pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: usize) -> Status {
     // SAFETY: the caller's own arguments.
     around(
-        |slice| slice.physical.lock().take_mappings(address, bytes as u64),
+        |process| process.physical.lock().take_mappings(address, bytes as u64),
         || unsafe { real(address, bytes) },
-        |slice, gone, code| {
+        |process, gone, code| {
             for (start, (bytes, number)) in gone {
-                let mut tables = slice.physical.lock();
+                let mut tables = process.physical.lock();
                 if code == status::SUCCESS {
-                    unmapped(slice, tables, number);
+                    unmapped(process, tables, number);
                 } else {
                     tables.map(start, bytes, number);
                 }

@@ -23,7 +23,7 @@ use gpuslice_region::Calls;
 /// A context is about to be made.
 #[derive(Debug)]
 pub(crate) struct Making {
-    slice: &'static Memory,
+    memory: &'static Memory,
     pub(crate) place: SliceDevice,
     /// NVML, if the device has a quota.
     nvml: Option<Session>,
@@ -37,41 +37,41 @@ pub(crate) struct Making {
 
 impl Making {
     /// Asks before a call that makes a context.
-    pub(crate) fn read(slice: &'static Memory, place: SliceDevice) -> Self {
+    pub(crate) fn read(memory: &'static Memory, place: SliceDevice) -> Self {
         // Not made of another value's fields, which would end the making with it.
-        let mut making = Self::beside(slice, place);
+        let mut making = Self::beside(memory, place);
         making.is_usual = true;
         making
     }
 
     /// Asks before a call that makes something else of the kind.
-    pub(crate) fn beside(slice: &'static Memory, place: SliceDevice) -> Self {
-        if slice.witness.is_unsettled() {
-            settle_here(slice, 1);
+    pub(crate) fn beside(memory: &'static Memory, place: SliceDevice) -> Self {
+        if memory.witness.is_unsettled() {
+            settle_here(memory, 1);
         }
-        let nvml = if slice.has_quota(place.device) { Session::open() } else { None };
-        let calls = slice.member().memory_calls();
-        let charged = slice.own(place.device);
+        let nvml = if memory.has_quota(place.device) { Session::open() } else { None };
+        let calls = memory.member().memory_calls();
+        let charged = memory.own(place.device);
         let own = nvml.and_then(|nvml| nvml.own(&place.uuid).ok());
-        let device = if nvml.is_some() { Reading::take(slice, place, 0) } else { None };
+        let device = if nvml.is_some() { Reading::take(memory, place, 0) } else { None };
         // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
-        slice.member().begin_context_creation();
-        Self { slice, place, nvml, own, charged, calls, is_usual: false, device }
+        memory.member().begin_context_creation();
+        Self { memory, place, nvml, own, charged, calls, is_usual: false, device }
     }
 
     /// What the context took. `reserved` bytes of it are in the ledger already.
     pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
-        let (slice, device) = (self.slice, self.place.device);
-        let known = slice.context_bytes(device).filter(|_| self.is_usual);
-        if !slice.has_quota(device) {
+        let (memory, device) = (self.memory, self.place.device);
+        let known = memory.context_bytes(device).filter(|_| self.is_usual);
+        if !memory.has_quota(device) {
             let took = known.unwrap_or(estimate);
-            slice.witness.note_estimate(device, 0, signed(took));
+            memory.witness.note_estimate(device, 0, signed(took));
             return took;
         }
-        let now = Reading::take(slice, self.place, reserved);
+        let now = Reading::take(memory, self.place, reserved);
         let own = self.nvml.and_then(|nvml| nvml.own(&self.place.uuid).ok());
-        let charged = slice.own(device).saturating_sub(reserved);
-        let still = charged == self.charged && slice.member().memory_calls().is_still_since(self.calls, 1);
+        let charged = memory.own(device).saturating_sub(reserved);
+        let still = charged == self.charged && memory.member().memory_calls().is_still_since(self.calls, 1);
         let lost = self.device.zip(now).and_then(|(before, now)| before.lost(&now)).filter(|_| still);
         let more = charged.saturating_sub(self.charged);
         let grown =
@@ -82,24 +82,24 @@ impl Making {
             });
         let seen = grown.or_else(|| lost.and_then(|lost| believed(lost, estimate)));
         if let Some(seen) = seen.filter(|_| still && self.is_usual) {
-            slice.learn_context_bytes(device, seen);
+            memory.learn_context_bytes(device, seen);
         }
         let took = seen.filter(|_| still).or(known).or(seen).unwrap_or(estimate);
         if let Some(before) = self.device {
-            before.note_room(slice, self.place, 0);
+            before.note_room(memory, self.place, 0);
         }
         if let Some(now) = now {
-            now.note_room(slice, self.place, took);
+            now.note_room(memory, self.place, took);
         }
         // Where it is not told NVML knows this process by another number.
         let own = own.filter(|_| grown.is_some());
-        slice.witness.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
+        memory.witness.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
         took
     }
 }
 
 impl Drop for Making {
     fn drop(&mut self) {
-        self.slice.member().end_context_creation();
+        self.memory.member().end_context_creation();
     }
 }

@@ -17,35 +17,35 @@ use crate::slice::enforcement;
 use std::collections::HashMap;
 
 impl Contents {
-    fn take(slice: &Memory, context: usize) -> Self {
-        let addresses = slice.addresses.take_of(context);
+    fn take(memory: &Memory, context: usize) -> Self {
+        let addresses = memory.addresses.take_of(context);
         Self {
-            shared: slice.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
+            shared: memory.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
             addresses: gathered(addresses),
-            spilled: slice.spilled.take_of(context).into_iter().collect(),
-            arrays: slice.arrays.take_of(context).into_iter().collect(),
-            executables: slice.graphs.take_of(context).into_iter().collect(),
-            holdings: slice.holdings.take_of(context),
+            spilled: memory.spilled.take_of(context).into_iter().collect(),
+            arrays: memory.arrays.take_of(context).into_iter().collect(),
+            executables: memory.graphs.take_of(context).into_iter().collect(),
+            holdings: memory.holdings.take_of(context),
         }
     }
 
-    fn put_back(self, slice: &Memory) {
-        self.executables.into_iter().for_each(|(handle, one)| slice.graphs.put_back(handle, one));
-        self.arrays.into_iter().for_each(|(handle, array)| slice.arrays.put_back(handle, array));
-        self.shared.into_iter().for_each(|(address, ending)| slice.shared.put_back(address, ending));
-        self.addresses.into_iter().for_each(|(address, charge)| slice.addresses.insert(address, charge));
-        self.spilled.into_iter().for_each(|(address, extent)| slice.spilled.put_back(address, extent));
-        slice.holdings.put_back(self.holdings);
+    fn put_back(self, memory: &Memory) {
+        self.executables.into_iter().for_each(|(handle, one)| memory.graphs.put_back(handle, one));
+        self.arrays.into_iter().for_each(|(handle, array)| memory.arrays.put_back(handle, array));
+        self.shared.into_iter().for_each(|(address, ending)| memory.shared.put_back(address, ending));
+        self.addresses.into_iter().for_each(|(address, charge)| memory.addresses.insert(address, charge));
+        self.spilled.into_iter().for_each(|(address, extent)| memory.spilled.put_back(address, extent));
+        memory.holdings.put_back(self.holdings);
     }
 
-    fn end(self, slice: &Memory) {
-        slice.graphs.context_ended(slice, self.executables.into_values());
-        self.arrays.into_values().for_each(|array| array.end(slice, |piece| unpin(slice, piece)));
+    fn end(self, memory: &Memory) {
+        memory.graphs.context_ended(memory, self.executables.into_values());
+        self.arrays.into_values().for_each(|array| array.end(memory, |piece| unpin(memory, piece)));
         // Before the bytes go back: an heir is charged first.
-        self.shared.into_iter().for_each(|(_, ending)| ending.end(slice));
-        self.addresses.into_iter().for_each(|(address, charge)| charge.end(slice, address));
-        self.spilled.into_values().for_each(|extent| extent.end(slice));
-        self.holdings.into_iter().for_each(|holding| holding.end(slice));
+        self.shared.into_iter().for_each(|(_, ending)| ending.end(memory));
+        self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
+        self.spilled.into_values().for_each(|extent| extent.end(memory));
+        self.holdings.into_iter().for_each(|holding| holding.end(memory));
     }
 }
 

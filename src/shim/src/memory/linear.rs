@@ -22,7 +22,7 @@ pub(crate) struct Wanted {
 /// What was reserved for an allocation. Given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    slice: &'static Memory,
+    memory: &'static Memory,
     device: Device,
     wanted: Wanted,
     /// None once it is kept.
@@ -41,39 +41,39 @@ impl Grant {
     /// Reserves what an allocation takes; `fit` reserves bytes of the device.
     #[inline]
     pub(crate) fn new(
-        slice: &'static Memory,
+        memory: &'static Memory,
         device: Device,
         wanted: Wanted,
         fit: impl FnOnce(u64) -> Option<Reservation>,
     ) -> Option<Self> {
         let paid = match Family::of(wanted.context, wanted.kind, wanted.bytes) {
             None => Paid::Whole(fit(taken(wanted.bytes))?),
-            Some(family) => Self::slot(slice, device, family, fit)?,
+            Some(family) => Self::slot(memory, device, family, fit)?,
         };
-        Some(Self { slice, device, wanted, paid: Some(paid) })
+        Some(Self { memory, device, wanted, paid: Some(paid) })
     }
 
     fn slot(
-        slice: &'static Memory,
+        memory: &'static Memory,
         device: Device,
         family: Family,
         fit: impl FnOnce(u64) -> Option<Reservation>,
     ) -> Option<Paid> {
-        let way = slice.small.0.lock().begin(family);
+        let way = memory.small.0.lock().begin(family);
         if !way.needs_block() {
-            if slice.may_grant(device) {
+            if memory.may_grant(device) {
                 return Some(Paid::Slot(way));
             }
-            let change = slice.small.0.lock().failed(way);
-            apply(slice, device, change);
+            let change = memory.small.0.lock().failed(way);
+            apply(memory, device, change);
             return None;
         }
         let Some(reserved) = fit(BLOCK) else {
-            let change = slice.small.0.lock().refused(way);
-            apply(slice, device, change);
+            let change = memory.small.0.lock().refused(way);
+            apply(memory, device, change);
             return None;
         };
-        slice.small.0.lock().reserved(&way);
+        memory.small.0.lock().reserved(&way);
         // The blocks have it from here on.
         reserved.keep();
         Some(Paid::Slot(way))
@@ -95,9 +95,9 @@ impl Grant {
         if taken(bytes) == taken(self.wanted.bytes) {
             return true;
         }
-        let (slice, device) = (self.slice, self.device);
+        let (memory, device) = (self.memory, self.device);
         let Some(mut other) =
-            Self::new(slice, device, Wanted { bytes, ..self.wanted }, |bytes| slice.reserve(device, bytes))
+            Self::new(memory, device, Wanted { bytes, ..self.wanted }, |bytes| memory.reserve(device, bytes))
         else {
             return false;
         };
@@ -115,58 +115,58 @@ impl Grant {
     #[must_use]
     #[inline]
     pub(crate) fn record(self, address: u64) -> bool {
-        let (slice, device, context) = (self.slice, self.device, self.wanted.context);
+        let (memory, device, context) = (self.memory, self.device, self.wanted.context);
         let way = match self.into_paid() {
             Some(Paid::Whole(reserved)) => {
-                slice.addresses.record(reserved, address, context);
+                memory.addresses.record(reserved, address, context);
                 return true;
             }
             Some(Paid::Slot(way)) => way,
             None => return true,
         };
-        let change = slice.small.0.lock().landed(way, address);
-        apply(slice, device, change);
-        if change.more && !pay_for_more(slice, device, address) {
+        let change = memory.small.0.lock().landed(way, address);
+        apply(memory, device, change);
+        if change.more && !pay_for_more(memory, device, address) {
             return false;
         }
         let charge = Charge { device, bytes: BLOCK, owner: Owner::Block(context) };
-        slice.addresses.insert(address, charge);
+        memory.addresses.insert(address, charge);
         true
     }
 }
 
 /// Reserves a block that nobody expected. Where there is no room the address is forgotten.
 #[cold]
-fn pay_for_more(slice: &'static Memory, device: Device, address: u64) -> bool {
-    if let Some(reserved) = slice.reserve(device, BLOCK) {
+fn pay_for_more(memory: &'static Memory, device: Device, address: u64) -> bool {
+    if let Some(reserved) = memory.reserve(device, BLOCK) {
         reserved.keep();
         return true;
     }
     // The block counts as charged there, and is only if another call has got a slot of it meanwhile.
-    let mut change = slice.small.0.lock().ended(address);
+    let mut change = memory.small.0.lock().ended(address);
     match change.back.checked_sub(1) {
         Some(back) => change.back = back,
         None => change.charge = change.charge.saturating_add(1),
     }
-    apply(slice, device, change);
+    apply(memory, device, change);
     false
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
         if let Some(Paid::Slot(way)) = self.paid.take() {
-            let change = self.slice.small.0.lock().failed(way);
-            apply(self.slice, self.device, change);
+            let change = self.memory.small.0.lock().failed(way);
+            apply(self.memory, self.device, change);
         }
     }
 }
 
 impl Charge {
     /// What was charged for an address that has ended goes back.
-    pub(crate) fn end(self, slice: &Memory, address: u64) {
+    pub(crate) fn end(self, memory: &Memory, address: u64) {
         match self.owner {
-            Owner::Block(_) => slice.small.ended(slice, self.device, address),
-            Owner::Context(_) | Owner::Pool(_) => slice.refund(self.device, self.bytes),
+            Owner::Block(_) => memory.small.ended(memory, self.device, address),
+            Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
         }
     }
 }

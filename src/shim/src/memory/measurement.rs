@@ -55,7 +55,7 @@ impl Likely {
 /// What was known before a call.
 #[derive(Debug)]
 pub(crate) struct Before {
-    slice: &'static Memory,
+    memory: &'static Memory,
     pub(crate) place: SliceDevice,
     pub(crate) context: usize,
     free: u64,
@@ -69,31 +69,31 @@ pub(crate) struct Before {
 impl Before {
     /// Before a look-up of code, of which a program makes hundreds: what was not measured before is made up for, unless NVML
     /// was asked lately.
-    pub(crate) fn begin(slice: &'static Memory) -> Option<Self> {
-        if slice.witness.is_unsettled() && !slice.witness.is_spared() {
-            settle_here(slice, 1);
+    pub(crate) fn begin(memory: &'static Memory) -> Option<Self> {
+        if memory.witness.is_unsettled() && !memory.witness.is_spared() {
+            settle_here(memory, 1);
         }
-        Some(Self { is_frequent: true, ..Self::read(slice)? })
+        Some(Self { is_frequent: true, ..Self::read(memory)? })
     }
 
     /// Before calls that are rarer and may take more: what was not measured before is made up for, and where free memory has
     /// moved in a way that the ledger does not explain, NVML is asked now as well.
-    pub(crate) fn begin_exactly(slice: &'static Memory) -> Option<Self> {
-        if slice.witness.is_unsettled() {
-            settle_here(slice, 1);
+    pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
+        if memory.witness.is_unsettled() {
+            settle_here(memory, 1);
         }
-        let mut before = Self::read(slice)?;
+        let mut before = Self::read(memory)?;
         let device = before.place.device;
-        let Some(seen) = slice.witness.seen(device).filter(|seen| seen.unsettled.is_none()) else {
+        let Some(seen) = memory.witness.seen(device).filter(|seen| seen.unsettled.is_none()) else {
             return Some(before);
         };
         let (free, charged) = (before.free, before.charged);
-        if seen.own.is_none() || seen.explains(free, charged) || !slice.has_quota(device) {
+        if seen.own.is_none() || seen.explains(free, charged) || !memory.has_quota(device) {
             return Some(before);
         }
-        let own = slice.witness.ask(before.place);
+        let own = memory.witness.ask(before.place);
         if let Some(own) = own.filter(|_| {
-            slice.member().memory_calls().is_still_since(before.calls, 1) && slice.own(device) == charged
+            memory.member().memory_calls().is_still_since(before.calls, 1) && memory.own(device) == charged
         }) {
             let agree = |seen: &mut Seen| {
                 if before.round == Some(seen.round) {
@@ -101,28 +101,28 @@ impl Before {
                 }
                 seen.round
             };
-            before.round = slice.witness.update(device, agree);
+            before.round = memory.witness.update(device, agree);
         }
         Some(before)
     }
 
     /// Of the device of the current context. Also without a quota: what is held counts against one that comes later.
-    fn read(slice: &'static Memory) -> Option<Self> {
-        let place = slice.place(contexts::current_device()?)?;
-        let context = slice.owner_of_current()?;
-        let round = slice.witness.seen(place.device).map(|seen| seen.round);
+    fn read(memory: &'static Memory) -> Option<Self> {
+        let place = memory.place(contexts::current_device()?)?;
+        let context = memory.owner_of_current()?;
+        let round = memory.witness.seen(place.device).map(|seen| seen.round);
         // First: who begins after it is seen to have begun.
-        let calls = slice.member().memory_calls();
-        let charged = slice.own(place.device);
+        let calls = memory.member().memory_calls();
+        let charged = memory.own(place.device);
         let free = devices::device_free()?;
-        Some(Self { slice, place, context, free, charged, round, calls, is_frequent: false })
+        Some(Self { memory, place, context, free, charged, round, calls, is_frequent: false })
     }
 
     /// What the device lost in a call that is over. `reserved` is what was reserved for it and is not held yet.
     pub(crate) fn change(&self, reserved: u64, likely: Likely) -> i64 {
-        let (slice, device) = (self.slice, self.place.device);
+        let (memory, device) = (self.memory, self.place.device);
         let Some(free) = devices::device_free() else { return 0 };
-        let charged = slice.own(device).saturating_sub(reserved);
+        let charged = memory.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
         // None: free memory moved with programs that use no GPU.
         let window =
@@ -130,29 +130,29 @@ impl Before {
         if window == Some(0) && !likely.surely {
             return 0;
         }
-        let is_known = slice.witness.seen(device).is_none_or(|seen| seen.own.is_some() && !seen.estimated);
-        let asks = is_known && slice.has_quota(device);
-        if asks && self.is_frequent && slice.witness.is_spared() {
+        let is_known = memory.witness.seen(device).is_none_or(|seen| seen.own.is_some() && !seen.estimated);
+        let asks = is_known && memory.has_quota(device);
+        if asks && self.is_frequent && memory.witness.is_spared() {
             let put_off = |seen: &mut Seen| self.put_off(seen, window.unwrap_or(likely.otherwise), likely);
-            let took = slice.witness.update(device, put_off);
+            let took = memory.witness.update(device, put_off);
             if let Some(took) = took {
                 return took;
             }
         }
-        let own = asks.then(|| slice.witness.ask(self.place)).flatten();
+        let own = asks.then(|| memory.witness.ask(self.place)).flatten();
         let still = explained == 0
-            && slice.own(device).saturating_sub(reserved) == charged
-            && slice.member().memory_calls().is_still_since(self.calls, 1);
+            && memory.own(device).saturating_sub(reserved) == charged
+            && memory.member().memory_calls().is_still_since(self.calls, 1);
         let Some(own) = own else {
             let took = if still { likely.of(window) } else { likely.among(window) };
-            slice.witness.note_estimate(device, self.context, took);
+            memory.witness.note_estimate(device, self.context, took);
             return took;
         };
         let now = Figures { own, charged, free };
-        let took = slice.witness.update(device, |seen| self.compare(seen, now, (window, still), likely));
+        let took = memory.witness.update(device, |seen| self.compare(seen, now, (window, still), likely));
         took.unwrap_or_else(|| {
             let took = likely.of(window);
-            slice.witness.note(device, Some(own), charged.saturating_add_signed(took));
+            memory.witness.note(device, Some(own), charged.saturating_add_signed(took));
             took
         })
     }
@@ -177,7 +177,7 @@ impl Before {
         let (least, most) = likely.range;
         let since = seen.since(now);
         let since =
-            window.filter(|_| self.slice.shared.has_imported()).map_or(since, |lost| in_both(since, lost));
+            window.filter(|_| self.memory.shared.has_imported()).map_or(since, |lost| in_both(since, lost));
         let window = window.unwrap_or(since);
         if !still || self.round != Some(seen.round) {
             return self.put_off(seen, since.max(window), likely);
@@ -199,68 +199,69 @@ impl Before {
 
 /// As [`settle`], on the device of the current context.
 #[cold]
-pub(crate) fn settle_here(slice: &'static Memory, own: u64) -> bool {
-    if !slice.has_any_quota() {
+pub(crate) fn settle_here(memory: &'static Memory, own: u64) -> bool {
+    if !memory.has_any_quota() {
         return false;
     }
-    let place = contexts::current_device().and_then(|device| slice.place(device));
-    place.is_some_and(|place| settle(slice, place.device, own))
+    let place = contexts::current_device().and_then(|device| memory.place(device));
+    place.is_some_and(|place| settle(memory, place.device, own))
 }
 
 /// Before something is granted of a quota, or said of it: what was estimated while there was none is made up for on the
 /// device of the current context, if this is a still moment. `own` as in [`settle`].
 #[inline]
-pub(crate) fn make_up(slice: &'static Memory, own: u64) {
-    if slice.witness.has_estimates() {
-        make_up_now(slice, own);
+pub(crate) fn make_up(memory: &'static Memory, own: u64) {
+    if memory.witness.has_estimates() {
+        make_up_now(memory, own);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn make_up_now(slice: &'static Memory, own: u64) {
-    if slice.has_any_quota() && slice.witness.is_time_to_try() && settle_here(slice, own) {
-        slice.witness.try_at_once();
+fn make_up_now(memory: &'static Memory, own: u64) {
+    if memory.has_any_quota() && memory.witness.is_time_to_try() && settle_here(memory, own) {
+        memory.witness.try_at_once();
     }
 }
 
 /// Makes up for what was taken and not measured, if this is a still moment and the device has a quota; says whether it
 /// was. `own` is how many calls are on their way because of the one that asks.
 #[cold]
-pub(crate) fn settle(slice: &'static Memory, device: Device, own: u64) -> bool {
-    let Some(seen) = slice.witness.seen(device).filter(|_| slice.has_quota(device)) else { return false };
-    let Some(context) = seen.unsettled.filter(|_| !slice.witness.is_silent()) else { return false };
+pub(crate) fn settle(memory: &'static Memory, device: Device, own: u64) -> bool {
+    let Some(seen) = memory.witness.seen(device).filter(|_| memory.has_quota(device)) else { return false };
+    let Some(context) = seen.unsettled.filter(|_| !memory.witness.is_silent()) else { return false };
     if seen.estimated {
         // The ledger stands for all that the driver has given.
-        slice.pools.reconcile_all(slice);
+        memory.pools.reconcile_all(memory);
     }
-    let Some(before) = Before::read(slice) else { return false };
+    let Some(before) = Before::read(memory) else { return false };
     if before.place.device != device || !before.calls.is_still_since(before.calls, own) {
         return false;
     }
     let Some(now) = figures(&seen, &before) else { return false };
-    if !slice.member().memory_calls().is_still_since(before.calls, own) || slice.own(device) != now.charged {
+    if !memory.member().memory_calls().is_still_since(before.calls, own) || memory.own(device) != now.charged
+    {
         return false;
     }
-    let contexts = concerned(slice, &seen, context);
-    let rests = contexts.iter().map(|context| slice.holdings.bytes(Holder::Rest, *context));
+    let contexts = concerned(memory, &seen, context);
+    let rests = contexts.iter().map(|context| memory.holdings.bytes(Holder::Rest, *context));
     let rest = rests.fold(0, u64::saturating_add);
-    let change = slice.witness.update(device, |seen| {
+    let change = memory.witness.update(device, |seen| {
         if before.round != Some(seen.round) {
             return None;
         }
-        let found = seen.found(now, rest, slice.shared.has_imported() && !before.place.shares_host_memory);
+        let found = seen.found(now, rest, memory.shared.has_imported() && !before.place.shares_host_memory);
         seen.agree(now, found);
         Some(found)
     });
     let Some(change) = change.flatten() else { return false };
-    spread(slice, &seen, &contexts, change);
+    spread(memory, &seen, &contexts, change);
     true
 }
 
 /// The contexts that something may have been taken in: where there are estimates any of the device's.
-fn concerned(slice: &Memory, seen: &Seen, context: usize) -> Vec<usize> {
-    let all = if seen.estimated { slice.holdings.contexts(seen.device) } else { Vec::new() };
+fn concerned(memory: &Memory, seen: &Seen, context: usize) -> Vec<usize> {
+    let all = if seen.estimated { memory.holdings.contexts(seen.device) } else { Vec::new() };
     if all.is_empty() { vec![context] } else { all }
 }
 
@@ -271,31 +272,32 @@ fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
     let own = if seen.explains(free, charged) {
         seen.own?.saturating_add_signed(difference(seen.charged, charged))
     } else {
-        before.slice.witness.ask(before.place)?
+        before.memory.witness.ask(before.place)?
     };
     Some(Figures { own, charged, free })
 }
 
 /// Charges what was found, or gives back what was charged too much, in equal parts: contexts are like each other.
-fn spread(slice: &Memory, seen: &Seen, contexts: &[usize], change: i64) {
+fn spread(memory: &Memory, seen: &Seen, contexts: &[usize], change: i64) {
     let mut left = change.unsigned_abs();
     for (context, others) in contexts.iter().zip((1..=contexts.len() as u64).rev()) {
         let part = left.div_ceil(others);
         let done = if change > 0 {
-            slice.charge(seen.device, part);
-            slice.holdings.add(slice, Holder::Rest, *context, seen.device, part);
+            memory.charge(seen.device, part);
+            memory.holdings.add(memory, Holder::Rest, *context, seen.device, part);
             part
         } else {
-            give_back(slice, *context, part, seen.estimated)
+            give_back(memory, *context, part, seen.estimated)
         };
         left = left.saturating_sub(done);
     }
 }
 
 /// Gives back up to so much of what is held in a context, which may have been estimated itself; returns how much that was.
-fn give_back(slice: &Memory, context: usize, bytes: u64, estimated: bool) -> u64 {
-    let shrink = |left: u64, holder| left.saturating_sub(slice.holdings.shrink(slice, holder, context, left));
+fn give_back(memory: &Memory, context: usize, bytes: u64, estimated: bool) -> u64 {
+    let shrink =
+        |left: u64, holder| left.saturating_sub(memory.holdings.shrink(memory, holder, context, left));
     let rest = shrink(bytes, Holder::Rest);
     let left = if estimated { shrink(rest, Holder::Context) } else { rest };
-    bytes.saturating_sub(left.saturating_sub(slice.holdings.shrink_code(slice, context, left)))
+    bytes.saturating_sub(left.saturating_sub(memory.holdings.shrink_code(memory, context, left)))
 }

@@ -18,7 +18,7 @@ const CONCURRENT_ACCESS: u32 = 89;
 /// An allocation for which the quota has no room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
-    pub(crate) slice: &'static Memory,
+    pub(crate) memory: &'static Memory,
     /// The device that it would have been of.
     pub(crate) device: Device,
     handle: CUdevice,
@@ -45,12 +45,12 @@ impl Claim {
     /// A claim to host memory, if the slice may have any and the device can use it.
     #[cold]
     pub(crate) fn new(
-        slice: &'static Memory,
+        memory: &'static Memory,
         place: SliceDevice,
         context: Option<usize>,
         bytes: u64,
     ) -> Option<Self> {
-        if !slice.region().limits(place.device).oversubscribe {
+        if !memory.region().limits(place.device).oversubscribe {
             return None;
         }
         if devices::device_attribute(place.handle, CONCURRENT_ACCESS) != Some(1) {
@@ -61,18 +61,18 @@ impl Claim {
             say_once(&place, &format_args!("the host has no room for {}", Bytes::new(bytes)));
             return None;
         }
-        Some(Self { slice, device: place.device, handle: place.handle, context: context?, bytes })
+        Some(Self { memory, device: place.device, handle: place.handle, context: context?, bytes })
     }
 
     /// Gets the memory: where it is, with nothing recorded. Calls the driver, so it is not run in a phase.
     pub(crate) fn get(&self, flags: u32) -> Result<u64, Failure> {
         // First: whoever looks sees no memory that is not counted.
-        self.slice.member().spill(self.device, self.bytes);
+        self.memory.member().spill(self.device, self.bytes);
         let got = contexts::within(self.context, || self.get_here(flags));
         let got = got.unwrap_or(Err((Failure::Full, "its context cannot be used", status::SUCCESS)));
         got.map_err(|(failure, what, code)| {
-            self.slice.member().unspill(self.device, self.bytes);
-            if let (Failure::Full, Some(place)) = (&failure, self.slice.place(self.handle)) {
+            self.memory.member().unspill(self.device, self.bytes);
+            if let (Failure::Full, Some(place)) = (&failure, self.memory.place(self.handle)) {
                 say_once(&place, &format_args!("{what} (status {code})"));
             }
             failure
@@ -99,7 +99,7 @@ impl Claim {
     /// The program has it now.
     pub(crate) fn record(&self, address: u64) {
         let extent = Extent { device: self.device, bytes: self.bytes, context: self.context };
-        self.slice.spilled.add(address, extent);
+        self.memory.spilled.add(address, extent);
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
             messages::say(
