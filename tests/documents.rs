@@ -282,7 +282,8 @@ fn constants(path: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(path).expect("source is text");
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let text = text.split("#[cfg(test)]\n#[allow").next().unwrap_or_default();
-    let is_of_shim = path.components().any(|part| part.as_os_str() == "shim");
+    // The checkout itself may lie in a folder of any name.
+    let is_of_shim = path.starts_with(artefacts::repository().join("src/shim"));
     let mut file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     if file == "mod" {
         file = String::from("compute");
