@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Files of a crate that lie in a circle. The numbers may only fall: a circle makes every file of it depend on every other.
 const IN_CIRCLES: [(&str, usize); 7] =
-    [("cli", 12), ("driver", 0), ("policy", 0), ("reader", 0), ("region", 0), ("shim", 21), ("simgpu", 39)];
+    [("cli", 12), ("driver", 0), ("policy", 0), ("reader", 0), ("region", 0), ("shim", 17), ("simgpu", 39)];
 
 /// The files of a crate: the text of each by its module path, `""` for the root.
 type Sources = BTreeMap<String, String>;
@@ -327,7 +327,7 @@ fn no_file_imports_from_a_later_folder() {
         let wrong = upward(&sources, &edges(&sources));
         assert!(wrong.is_empty(), "src/{name}/src: {wrong:#?}");
     }
-    assert_eq!(["policy", "region"].map(|name| folders(&sources(name)[""]).len()), [9, 10]);
+    assert_eq!(["policy", "region", "shim"].map(|name| folders(&sources(name)[""]).len()), [9, 10, 9]);
 }
 
 /// A crate of these files.

@@ -9,8 +9,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use crate::driver_calls::directory::symbol_at;
 use crate::driver_calls::{code, devices};
-use crate::hooks::lookup;
 use crate::memory::loaded_symbols::Key;
 use crate::os::messages;
 use crate::slice::settings;
@@ -59,7 +59,7 @@ pub(crate) fn hidden() -> Option<Hidden> {
         let is_exported =
             |form: &Symbol| slot::address(*form).is_some_and(|real| real.as_ptr().cast_const() == address);
         // The form of a newer or of a library between the driver and us.
-        let is_known = || lookup::entry_of(address).is_some_and(|entry| entry.is_some());
+        let is_known = || symbol_at(address).is_some_and(|symbol| symbol.is_some());
         (!forms.iter().any(is_exported) && !is_known() && is_drivers(address)).then_some(())
     };
     TRIED.iter().find_map(|(name, forms)| {

@@ -1,8 +1,8 @@
 //! The preload library: what happens between a CUDA program and the driver?
 //!
-//! A call comes in through [`exports`], one entry per row of the driver crate's table. Rows without a hook jump
+//! A call comes in through [`entry::exports`], one entry per row of the driver crate's table. Rows without a hook jump
 //! on to the real function. Hooked rows run a function in [`hooks`]: decide, call the driver, settle. Programs
-//! that look their entries up come through [`dlsym`] and `hooks::lookup`.
+//! that look their entries up come through [`entry::dlsym`] and [`entry::lookup`].
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
 //! `tests/dependencies.rs` checks that.
@@ -10,7 +10,11 @@
 //! 1. `os`: the process, its threads and the kernel.
 //! 2. `driver_calls`: calls of the library's own into the driver and NVML.
 //! 3. `slice`: membership in a slice: its handle, its devices and the settings.
-//! 4. `bypass`, `compute`, `dlopen`, `dlsym`, `exports`, `hooks`, `memory`, `process`: the rest.
+//! 4. `memory`: device memory that this process holds.
+//! 5. `bypass`: calls that could reach the driver past the entries.
+//! 6. `compute`, `process`: GPU time, and the state of this process. One folder until `compute` knows no process.
+//! 7. `hooks`: what happens around each function of the driver.
+//! 8. `entry`: how a program reaches the hooks.
 //!
 //! Rules, all of them for the sake of the program that we are a guest in:
 //!
@@ -32,10 +36,8 @@ compile_error!("the entries are written for Linux on x86-64");
 
 mod bypass;
 mod compute;
-mod dlopen;
-mod dlsym;
 mod driver_calls;
-mod exports;
+mod entry;
 mod hooks;
 mod memory;
 mod os;
