@@ -37,11 +37,11 @@ pub(crate) use waits::{Waits, waits};
 
 use crate::driver_calls::events::Events;
 use crate::driver_calls::streams::Stream;
-use crate::lifecycle;
 use crate::os::clock::now;
 use crate::os::messages;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::process::Process;
+use crate::slice::device::SliceDevice;
+use crate::slice::settings;
 use account::Flight;
 use arbiter::Steward;
 use asking::Asking;
@@ -98,7 +98,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Pacer {
     /// Which one.
-    pub(crate) place: Place,
+    pub(crate) place: SliceDevice,
     /// Which thread of this process asks for GPU time.
     asking: Asking,
     /// When it was looked last whether the region is still there.
@@ -128,8 +128,8 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Whether the slice has less than all of the device's time now, or divides it with others.
     #[inline]
-    fn is_pacing(&self, slice: &Slice) -> bool {
-        slice.region().is_paced(self.place.device)
+    fn is_pacing(&self, process: &Process) -> bool {
+        process.region().is_paced(self.place.device)
     }
 
     /// Whether a launch of this cost may follow what is queued ahead.
@@ -249,8 +249,8 @@ fn shares_contexts() -> bool {
 }
 
 impl Compute {
-    pub(crate) fn new(places: &[Place]) -> Self {
-        let pacer = |place: &Place| Pacer {
+    pub(crate) fn new(places: &[SliceDevice]) -> Self {
+        let pacer = |place: &SliceDevice| Pacer {
             place: *place,
             asking: Asking::default(),
             looked: AtomicU64::new(0),
@@ -265,7 +265,7 @@ impl Compute {
             least_ahead: AtomicU64::new(queue_bound::LEAST),
             unknown: Mutex::default(),
         };
-        let config = lifecycle::settings().map(|settings| &settings.config);
+        let config = settings::settings().map(|settings| &settings.config);
         let by_events = config.is_none_or(|config| config.core_meter != CoreMeter::Nvml);
         Self {
             queue_ends: places.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -302,8 +302,8 @@ impl Compute {
 
     /// Whether the slice has less than all of any device's time, or divides it with others.
     #[inline]
-    pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
-        !slice.region().is_unlimited() && self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
+    pub(crate) fn is_pacing(&self, process: &Process) -> bool {
+        !process.region().is_unlimited() && self.pacers.iter().any(|pacer| pacer.is_pacing(process))
     }
 
     fn book(&self) -> &Mutex<Book> {
@@ -311,8 +311,8 @@ impl Compute {
     }
 
     /// The context whose events tell the time of another: of a green one the primary, which it runs in and which lives on.
-    fn home_of(&self, slice: &Slice, context: usize) -> usize {
-        if self.views_differ.load(Ordering::Acquire) { context } else { slice.owner_of(context) }
+    fn home_of(&self, process: &Process, context: usize) -> usize {
+        if self.views_differ.load(Ordering::Acquire) { context } else { process.owner_of(context) }
     }
 
     #[inline]
@@ -419,12 +419,12 @@ impl Compute {
     }
 
     /// A closed run is on its way.
-    fn sent_off(&self, slice: &Slice, flight: Flight) {
+    fn sent_off(&self, process: &Process, flight: Flight) {
         if let Some(pacer) = self.pacers.get(flight.device) {
             let prepaid = flight.run.prepaid();
             let before = pacer.queued.fetch_add(prepaid, Ordering::Relaxed);
             if before == 0 || pacer.queues_little() {
-                self.queue_grows(slice, pacer, flight.device, (before, prepaid));
+                self.queue_grows(process, pacer, flight.device, (before, prepaid));
             }
         }
         self.began();
@@ -442,10 +442,10 @@ impl Compute {
     /// There is something in a queue that was empty, or one that others leave little room for has become longer.
     #[cold]
     #[inline(never)]
-    fn queue_grows(&self, slice: &Slice, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
+    fn queue_grows(&self, process: &Process, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
         if before == 0 {
             // Who gives way to this slice is to see at once that it has work, not at the helper's next round.
-            slice.member().set_queued(pacer.place.device, prepaid);
+            process.member().set_queued(pacer.place.device, prepaid);
         }
         if pacer.queues_little() {
             let now = now();
@@ -497,17 +497,17 @@ impl Compute {
     }
 
     /// A run is not measured: what was prepaid for it stands.
-    fn unmeasured(&self, slice: &Slice, device: usize, run: &Run, is_unknown: bool) {
+    fn unmeasured(&self, process: &Process, device: usize, run: &Run, is_unknown: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         // When it ran nobody knows.
-        slice.member().settled(pacer.place.device, run.prepaid(), 0);
-        slice.member().count_launches(pacer.place.device, run.launches().into());
+        process.member().settled(pacer.place.device, run.prepaid(), 0);
+        process.member().count_launches(pacer.place.device, run.launches().into());
         let blind = self.blind(device);
         if let Some(blind) = blind {
             blind.prepaid(run);
         }
         if blind.is_none_or(|blind| !blind.is_told()) {
-            slice.member().count_used(pacer.place.device, run.prepaid());
+            process.member().count_used(pacer.place.device, run.prepaid());
         }
         if is_unknown {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
@@ -515,11 +515,11 @@ impl Compute {
     }
 
     /// A launch of which nothing is known has left.
-    fn unknown_left(&self, slice: &Slice, device: usize, key: &Key) {
+    fn unknown_left(&self, process: &Process, device: usize, key: &Key) {
         if let Some(pacer) = self.pacers.get(device) {
             let mut unknown = pacer.unknown.lock();
             unknown.add(key);
-            slice.member().set_unpredicted(pacer.place.device, true);
+            process.member().set_unpredicted(pacer.place.device, true);
         }
     }
 
@@ -550,14 +550,14 @@ impl Compute {
     }
 
     /// Gives back what threads have taken together and not spent for so long. Whether there is anything left.
-    fn empty_pots(&self, slice: &Slice, kept: u64) -> bool {
+    fn empty_pots(&self, process: &Process, kept: u64) -> bool {
         let mut left = false;
         for pacer in &self.pacers {
             // Who has it is about to spend it.
             let Some(mut pot) = pacer.asking.begin() else { continue };
             let unspent = pot.unspent(now(), kept);
             if unspent > 0 {
-                slice.member().give_back(pacer.place.device, unspent, now());
+                process.member().give_back(pacer.place.device, unspent, now());
             }
             left |= !pot.is_empty();
         }
@@ -565,40 +565,40 @@ impl Compute {
     }
 
     /// Tells the region what has been used until now, once a second.
-    fn note_second(&self, slice: &Slice, now: u64) {
-        self.pacers.iter().for_each(|pacer| slice.member().note_second(pacer.place.device, now));
+    fn note_second(&self, process: &Process, now: u64) {
+        self.pacers.iter().for_each(|pacer| process.member().note_second(pacer.place.device, now));
     }
 
     /// Tells the region how much is under way, and that events fail.
-    fn report(&self, slice: &Slice) {
+    fn report(&self, process: &Process) {
         let fails = self.by_events && !self.events_wanted();
         for pacer in &self.pacers {
             if fails {
-                sampler::overrule(slice, pacer.place.device, Source::Failing);
+                sampler::overrule(process, pacer.place.device, Source::Failing);
             }
             // What nobody here waits for any more may be what other devices wait for.
             let least = u64::from(pacer.runs.load(Ordering::Relaxed));
             let queued = pacer.queued.load(Ordering::Relaxed).max(least);
-            slice.member().set_queued(pacer.place.device, queued);
+            process.member().set_queued(pacer.place.device, queued);
         }
-        self.report_unknown(slice);
+        self.report_unknown(process);
     }
 
     /// Tells the region whether anything is under way, and whether nothing is known of some of it.
-    fn report_unknown(&self, slice: &Slice) {
+    fn report_unknown(&self, process: &Process) {
         for pacer in &self.pacers {
             let device = pacer.place.device;
             if !self.is_anything_under_way() {
-                slice.member().end_work(device);
+                process.member().end_work(device);
                 // A run may have been opened in between. It was counted before that was told.
                 core::sync::atomic::fence(Ordering::SeqCst);
                 if self.is_anything_under_way() {
-                    slice.member().begin_work(device);
+                    process.member().begin_work(device);
                 }
             }
             // Held, so that a launch that leaves meanwhile is not forgotten.
             let unknown = pacer.unknown.lock();
-            slice.member().set_unpredicted(device, unknown.any());
+            process.member().set_unpredicted(device, unknown.any());
         }
     }
 
@@ -609,10 +609,10 @@ impl Compute {
 
     /// The program has waited, and may end before the helper's next round: then a launch of which nothing is known would be
     /// charged as if it still ran.
-    fn look_at_unknown(&self, slice: &'static Slice) {
+    fn look_at_unknown(&self, process: &'static Process) {
         if self.pacers.iter().any(|pacer| pacer.unknown.lock().any()) {
-            self.helper.look_here(slice);
-            self.report(slice);
+            self.helper.look_here(process);
+            self.report(process);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::threads;
 use crate::driver_calls::contexts;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
+use crate::process::Process;
 use gpuslice_driver::types::{Status, status};
 
 /// What a call waits for.
@@ -23,25 +23,25 @@ pub(crate) enum Waits {
 }
 
 /// A call in which the program waits for the GPU.
-pub(crate) fn waits(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
-    if !slice.compute.is_pacing(slice) {
+pub(crate) fn waits(process: &'static Process, what: Waits, call: impl FnOnce() -> Status) -> Status {
+    if !process.compute.is_pacing(process) {
         return call();
     }
-    let code = if what == Waits::Other { call() } else { timed(slice, what, call) };
+    let code = if what == Waits::Other { call() } else { timed(process, what, call) };
     if code == status::SUCCESS {
-        quietly(|| slice.compute.look_at_unknown(slice), ());
+        quietly(|| process.compute.look_at_unknown(process), ());
     }
     code
 }
 
 /// The same for what says which streams are empty afterwards.
-fn timed(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
-    if let Some(mut seat) = threads::hold(slice) {
+fn timed(process: &'static Process, what: Waits, call: impl FnOnce() -> Status) -> Status {
+    if let Some(mut seat) = threads::hold(process) {
         seat.enters(clock::cycles());
     }
     let code = call();
     if code == status::SUCCESS
-        && let Some(mut seat) = threads::hold(slice)
+        && let Some(mut seat) = threads::hold(process)
     {
         let context = contexts::current_context();
         seat.waited(|lane: &Lane| match what {
