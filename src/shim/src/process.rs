@@ -13,7 +13,7 @@ use crate::memory::state::Memory;
 use crate::os::messages;
 use crate::os::reentrancy::shielded;
 use crate::slice::devices::{self, Found};
-use crate::slice::enforcement::{Stage, refuse, stage};
+use crate::slice::enforcement::{self, Stage, refuse, stage};
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use core::ops::Deref;
@@ -70,9 +70,11 @@ struct Own {
 /// Where this process stands, as far as it can be told without a call of the driver's. Cheap.
 #[inline]
 pub(crate) fn standing() -> Standing {
-    // Relaxed: the settings themselves are published by `SETTINGS`.
+    // First, and alone: a process without limits is to notice nothing of the library.
+    if enforcement::is_free() {
+        return Standing::Free;
+    }
     match stage() {
-        Stage::Free => Standing::Free,
         Stage::Limited => member().map_or_else(join, Standing::Member),
         Stage::Refused => Standing::Refused,
         _ => {

@@ -48,6 +48,12 @@ pub(crate) fn stage() -> Stage {
     }
 }
 
+/// Whether no limit was set, as far as the settings are read.
+#[inline]
+pub(crate) fn is_free() -> bool {
+    STAGE.load(Ordering::Relaxed) == Stage::Free as u8
+}
+
 /// Notes that no limit was set.
 pub(crate) fn set_free() {
     STAGE.store(Stage::Free as u8, Ordering::Relaxed);
