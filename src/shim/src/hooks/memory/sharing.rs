@@ -86,9 +86,10 @@ pub(crate) unsafe fn import(
     let key = || match kind {
         // A descriptor travels in the pointer itself.
         DESCRIPTOR => c_int::try_from(from.addr()).ok().and_then(share_keys::key_of_descriptor),
-        // SAFETY: the caller's own argument, which the driver reads as a fabric handle.
         FABRIC => {
-            unsafe { read_in(from.cast::<HandleBytes>()) }.map(|bytes| share_keys::key_of_bytes(&bytes))
+            // SAFETY: the caller's own argument, which the driver reads as a fabric handle.
+            let bytes = unsafe { read_in(from.cast::<HandleBytes>()) };
+            bytes.map(|bytes| share_keys::key_of_bytes(&bytes))
         }
         _ => None,
     };
