@@ -12,9 +12,10 @@
 //! 3. `slice`: membership in a slice: its handle, its devices and the settings.
 //! 4. `memory`: device memory that this process holds.
 //! 5. `bypass`: calls that could reach the driver past the entries.
-//! 6. `compute`, `process`: GPU time, and the state of this process. One folder until `compute` knows no process.
-//! 7. `hooks`: what happens around each function of the driver.
-//! 8. `entry`: how a program reaches the hooks.
+//! 6. `compute`: GPU time that this process uses.
+//! 7. `process`: the state of this process, and how it joins its slice.
+//! 8. `hooks`: what happens around each function of the driver.
+//! 9. `entry`: how a program reaches the hooks.
 //!
 //! Rules, all of them for the sake of the program that we are a guest in:
 //!

@@ -13,7 +13,7 @@ use crate::memory::state::Memory;
 use crate::os::messages;
 use crate::os::reentrancy::shielded;
 use crate::slice::devices::{self, Found};
-use crate::slice::enforcement::{self, Stage, refuse, stage};
+use crate::slice::enforcement::{Stage, refuse, stage};
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use core::ops::Deref;
@@ -28,15 +28,16 @@ use std::num::NonZeroUsize;
 /// The state of a process that is a member of a slice. Made once per process and never ended.
 #[derive(Debug)]
 pub(crate) struct Process {
-    memory: Memory,
+    memory: &'static Memory,
     /// GPU time.
     pub(crate) compute: Compute,
 }
 
 impl Process {
     fn new(member: Member, found: &[Found]) -> Self {
-        let slice = Slice::new(member, found);
-        Self { compute: Compute::new(slice.places()), memory: Memory::new(slice) }
+        let memory: &'static Memory = Box::leak(Box::new(Memory::new(Slice::new(member, found))));
+        let of_this_process = || joined().map(|process| &process.compute);
+        Self { memory, compute: Compute::new(memory, of_this_process) }
     }
 }
 
@@ -45,7 +46,7 @@ impl Deref for Process {
 
     #[inline]
     fn deref(&self) -> &Memory {
-        &self.memory
+        self.memory
     }
 }
 
@@ -70,13 +71,11 @@ struct Own {
 /// Where this process stands, as far as it can be told without a call of the driver's. Cheap.
 #[inline]
 pub(crate) fn standing() -> Standing {
-    // First, and alone: a process without limits is to notice nothing of the library.
-    if enforcement::is_free() {
-        return Standing::Free;
-    }
+    // Relaxed: the settings themselves are published by `SETTINGS`.
     match stage() {
-        Stage::Limited => member().map_or_else(join, Standing::Member),
-        Stage::Refused => Standing::Refused,
+        Stage::FREE => Standing::Free,
+        Stage::LIMITED => member().map_or_else(join, Standing::Member),
+        Stage::REFUSED => Standing::Refused,
         _ => {
             settings::read_settings();
             standing_now()
@@ -87,8 +86,8 @@ pub(crate) fn standing() -> Standing {
 #[cold]
 fn standing_now() -> Standing {
     match stage() {
-        Stage::Limited => member().map_or_else(join, Standing::Member),
-        Stage::Refused => Standing::Refused,
+        Stage::LIMITED => member().map_or_else(join, Standing::Member),
+        Stage::REFUSED => Standing::Refused,
         _ => Standing::Free,
     }
 }
@@ -104,7 +103,7 @@ fn member() -> Option<&'static Process> {
 
 /// The slice, if this process has joined it. Nothing is done to join.
 pub(crate) fn joined() -> Option<&'static Process> {
-    if stage() == Stage::Limited { member() } else { None }
+    if stage() == Stage::LIMITED { member() } else { None }
 }
 
 /// Takes the process into its slice, if the driver is initialised.
@@ -119,7 +118,7 @@ fn join_now() -> Standing {
     if let Some(process) = member() {
         return Standing::Member(process);
     }
-    if stage() == Stage::Refused {
+    if stage() == Stage::REFUSED {
         return Standing::Refused;
     }
     let mut found = match devices::find() {

@@ -12,7 +12,6 @@
 use super::neighbours::Neighbours;
 use super::{Compute, Pacer};
 use crate::os::{clock, messages};
-use crate::process::Process;
 use core::time::Duration;
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::arbiter::{self, Arbiter};
@@ -37,51 +36,49 @@ pub(crate) struct Steward {
 
 impl Pacer {
     /// Whether other slices have a part in what this one may use.
-    fn divides(&self, process: &Process) -> bool {
-        process.region().limits(self.place.device).sharing.divides()
+    fn divides(&self, compute: &Compute) -> bool {
+        compute.region().limits(self.place.device).sharing.divides()
     }
 
     /// Whether others give way to the slice.
-    fn goes_before(&self, process: &Process) -> bool {
-        let sharing = process.region().limits(self.place.device).sharing;
+    fn goes_before(&self, compute: &Compute) -> bool {
+        let sharing = compute.region().limits(self.place.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
     }
 
     /// What was told is heard, or forgotten where it is too old.
-    fn hear(&self, process: &Process, now: u64) {
-        let room = process.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
+    fn hear(&self, compute: &Compute, now: u64) {
+        let room = compute.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
         self.leave_room(room);
     }
 }
 
 impl Compute {
     /// Whether a thread of this process waits for a share that others have a part in: nobody else may be left to look.
-    pub(super) fn is_asking(&self, process: &Process) -> bool {
-        self.pacers
-            .iter()
-            .any(|pacer| process.member().is_waiting(pacer.place.device) && pacer.divides(process))
+    pub(super) fn is_asking(&self) -> bool {
+        self.pacers.iter().any(|pacer| self.member().is_waiting(pacer.place.device) && pacer.divides(self))
     }
 
     /// Sees to it that somebody looks while such a thread waits.
-    pub(super) fn look_while_asking(&self, process: &'static Process, pacer: &Pacer) {
-        if pacer.divides(process) {
-            self.helper.ensure(process);
+    pub(super) fn look_while_asking(&'static self, pacer: &Pacer) {
+        if pacer.divides(self) {
+            self.helper.ensure(self);
         }
     }
 
     /// How long the helper rests between two rounds.
-    pub(super) fn round(&self, process: &Process) -> Duration {
-        let is_beside_high = self.pacers.iter().any(|pacer| pacer.gives_way() || pacer.goes_before(process));
+    pub(super) fn round(&self) -> Duration {
+        let is_beside_high = self.pacers.iter().any(|pacer| pacer.gives_way() || pacer.goes_before(self));
         Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
     }
 
     /// A round: what was told is heard, and where this process holds a chair, all slices of the GPU are looked at.
-    pub(super) fn arbitrate(&self, process: &'static Process) {
+    pub(super) fn arbitrate(&'static self) {
         let now = clock::now();
-        self.pacers.iter().for_each(|pacer| pacer.hear(process, now));
+        self.pacers.iter().for_each(|pacer| pacer.hear(self, now));
         let Some(mut steward) = self.steward.try_lock() else { return };
-        if self.pacers.iter().any(|pacer| pacer.divides(process)) {
-            steward.round(process, &self.pacers, &self.neighbours, now);
+        if self.pacers.iter().any(|pacer| pacer.divides(self)) {
+            steward.round(self, &self.pacers, &self.neighbours, now);
         } else if steward.holds_any() {
             steward.leave(&self.pacers);
         }
@@ -109,16 +106,16 @@ impl Steward {
 
     fn round(
         &mut self,
-        process: &'static Process,
+        compute: &'static Compute,
         pacers: &[Pacer],
         neighbours: &Mutex<Neighbours>,
         now: u64,
     ) {
-        self.open(process, pacers, now);
+        self.open(compute, pacers, now);
         let Some(chairs) = &self.chairs else { return };
         self.arbiters.resize_with(pacers.len(), || None);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
-            let holds = pacer.divides(process) && chairs.renew(&Uuid(pacer.place.uuid), now);
+            let holds = pacer.divides(compute) && chairs.renew(&Uuid(pacer.place.uuid), now);
             // A new one begins with what it sees.
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
@@ -126,7 +123,7 @@ impl Steward {
             return;
         }
         let mut neighbours = neighbours.lock();
-        neighbours.look(process, now);
+        neighbours.look(compute, now);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
             if let Some(arbiter) = arbiter {
                 divide(arbiter, &mut neighbours, &Uuid(pacer.place.uuid));
@@ -135,7 +132,7 @@ impl Steward {
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
-    fn open(&mut self, process: &Process, pacers: &[Pacer], now: u64) {
+    fn open(&mut self, compute: &Compute, pacers: &[Pacer], now: u64) {
         if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
             return;
         }
@@ -144,7 +141,7 @@ impl Steward {
             return;
         }
         self.leave(pacers);
-        let Some(folder) = process.region().path().parent() else { return };
+        let Some(folder) = compute.region().path().parent() else { return };
         self.chairs = ArbiterLeases::open(folder)
             .inspect_err(|error| {
                 if !core::mem::replace(&mut self.said, true) {
@@ -163,10 +160,10 @@ fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid) {
     // Read here: what a slice owes is told by where its word stands to the clock, and looking around may have taken long.
     let now = clock::now();
     let seen = |(at, neighbour): (usize, &mut super::neighbours::Neighbour)| {
-        neighbour.seen(gpu, now).map(|(device, process)| (at, device, process))
+        neighbour.seen(gpu, now).map(|(device, slice)| (at, device, slice))
     };
     let seen: Vec<_> = neighbours.all().iter_mut().enumerate().filter_map(seen).collect();
-    let slices: Vec<arbiter::Slice> = seen.iter().map(|(_, _, process)| *process).collect();
+    let slices: Vec<arbiter::Slice> = seen.iter().map(|(_, _, slice)| *slice).collect();
     for ((at, device, _), given) in seen.iter().zip(arbiter.look(now, &slices)) {
         let Some(neighbour) = neighbours.all().get(*at) else { continue };
         let (region, told) = (neighbour.region(), grant_word::encode(&given, now));

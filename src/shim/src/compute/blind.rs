@@ -7,10 +7,10 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::Compute;
 use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
 use crate::os::clock::now as clock_now;
-use crate::process::Process;
 use crate::slice::device::SliceDevice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
@@ -111,13 +111,13 @@ impl Blind {
     }
 
     /// Asks NVML, where it is time to, and settles what it says.
-    pub(super) fn tick(&self, process: &Process, place: SliceDevice) {
+    pub(super) fn tick(&self, compute: &Compute, place: SliceDevice) {
         let (Some(mut asking), now) = (self.asking.try_lock(), clock_now()) else { return };
         if now < asking.next {
             return;
         }
         asking.next = now.saturating_add(INTERVAL);
-        let measured = match self.step(&mut asking, process, place) {
+        let measured = match self.step(&mut asking, compute, place) {
             Ok(()) => Measured::by(Source::Nvml),
             Err(why) => {
                 asking.open = None;
@@ -125,11 +125,11 @@ impl Blind {
             }
         };
         self.is_told.store(measured.why.is_none(), Ordering::Relaxed);
-        say(process, place, measured);
+        say(compute, place, measured);
         asking.next = asking.next.max(pause(now, measured.why));
     }
 
-    fn step(&self, asking: &mut Asking, process: &Process, place: SliceDevice) -> Result<(), Why> {
+    fn step(&self, asking: &mut Asking, compute: &Compute, place: SliceDevice) -> Result<(), Why> {
         let asker = match &mut asking.open {
             Some(asker) => asker,
             closed => closed.insert(Asker::open(place)?),
@@ -139,13 +139,13 @@ impl Blind {
             return Err(Why::Numbers);
         }
         let own = nvml_windows::of_process(&uses, window, std::process::id());
-        if window.is_cut { Ok(()) } else { self.learn(asking, process, place, &own) }
+        if window.is_cut { Ok(()) } else { self.learn(asking, compute, place, &own) }
     }
 
     fn learn(
         &self,
         asking: &mut Asking,
-        process: &Process,
+        compute: &Compute,
         place: SliceDevice,
         sample: &Sample,
     ) -> Result<(), Why> {
@@ -162,8 +162,8 @@ impl Blind {
         self.cost.store(asking.coarse.cost(), Ordering::Relaxed);
         if asking.is_listed {
             let (device, used) = (place.device, prepaid.time.saturating_add_signed(difference));
-            process.member().settle(device, difference, clock_now());
-            process.member().count_used(device, used);
+            compute.member().settle(device, difference, clock_now());
+            compute.member().count_used(device, used);
         }
         Ok(())
     }

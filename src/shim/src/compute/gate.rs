@@ -9,11 +9,11 @@ use super::pay::pay;
 use super::seat::Seat;
 use super::threads::{self, Held};
 use super::{Kind, Launch};
+use crate::compute::Compute;
 use crate::driver_calls::capture_mode;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::process::{self, Process, Standing};
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -34,136 +34,116 @@ impl Entry {
     const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// What stands before a call that submits work.
-enum Door {
-    /// Nothing: it goes to the driver as it is.
-    Open,
-    /// A limit that cannot be kept.
-    Shut,
-    /// A slice whose time is paced.
-    Paced(&'static Process),
-}
-
+/// Whether launches are paced now. Where they are not any more, open runs are closed.
 #[inline(always)]
-fn door() -> Door {
-    // The usual launch is one of a process that has joined.
-    match process::joined() {
-        Some(process) => door_of(process),
-        None => match process::standing() {
-            Standing::Free => Door::Open,
-            Standing::Refused => Door::Shut,
-            Standing::Member(process) => door_of(process),
-        },
+fn is_to_pace(compute: &'static Compute) -> bool {
+    if compute.is_pacing() {
+        return true;
     }
-}
-
-#[inline(always)]
-fn door_of(process: &'static Process) -> Door {
-    if process.compute.is_pacing(process) {
-        return Door::Paced(process);
+    if compute.is_anything_under_way() {
+        close_before_unpaced(compute);
     }
-    if process.compute.is_anything_under_way() {
-        close_before_unpaced(process);
-    }
-    Door::Open
+    false
 }
 
 /// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
 /// is asked for only where time is paced.
 #[inline]
-pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Status) -> Status {
-    let process = match door() {
-        Door::Open => return call(),
-        Door::Shut => return status::NOT_PERMITTED,
-        Door::Paced(process) => process,
-    };
-    let launch = launch();
-    if launch.kind == Kind::Copy && !process.compute.paces_copies {
-        return unpaced(process, &launch, call);
+pub(crate) fn gate(
+    compute: &'static Compute,
+    launch: impl FnOnce() -> Launch,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if !is_to_pace(compute) {
+        return call();
     }
-    let Some(mut held) = threads::hold(process) else { return call() };
+    let launch = launch();
+    if launch.kind == Kind::Copy && !compute.paces_copies {
+        return unpaced(compute, &launch, call);
+    }
+    let Some(mut held) = threads::hold(compute) else { return call() };
     let mut entry = Entry::NONE;
-    if enter(&mut held, process, &launch, &mut entry).is_none() {
+    if enter(&mut held, compute, &launch, &mut entry).is_none() {
         drop(held);
         return call();
     }
     // Dropped, and the seat given up, also when something unwinds out of the driver.
     let code = call();
-    leave(&mut held, process, &launch, &entry, code);
+    leave(&mut held, compute, &launch, &entry, code);
     code
 }
 
 /// A call that submits work to several streams at once: each is paid for, one after the other.
-pub(crate) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce() -> Status) -> Status {
-    let process = match door() {
-        Door::Open => return call(),
-        Door::Shut => return status::NOT_PERMITTED,
-        Door::Paced(process) => process,
-    };
+pub(crate) fn gate_all(
+    compute: &'static Compute,
+    launches: impl FnOnce() -> Vec<Launch>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if !is_to_pace(compute) {
+        return call();
+    }
     let launches = quietly(launches, Vec::new());
-    let Some(mut held) = threads::hold(process) else { return call() };
+    let Some(mut held) = threads::hold(compute) else { return call() };
     // All are paid for before any is bracketed: who waits closes its runs.
     let prepaid = launches.iter().filter_map(|launch| {
         let mut entry = Entry::NONE;
-        prepay(&mut held, process, launch, &mut entry).map(|_| (launch, entry))
+        prepay(&mut held, compute, launch, &mut entry).map(|_| (launch, entry))
     });
     let mut entries: Vec<_> = prepaid.collect();
     for (launch, entry) in &mut entries {
         // Lanes are forgotten where streams have ended meanwhile.
-        if let Some(lane) = lane_for(&mut held, process, launch.stream) {
+        if let Some(lane) = lane_for(&mut held, compute, launch.stream) {
             entry.lane = lane;
-            place(&mut held, process, launch, entry, clock::cycles());
+            place(&mut held, compute, launch, entry, clock::cycles());
         }
     }
     let code = call();
-    entries.iter().for_each(|(launch, entry)| leave(&mut held, process, launch, entry, code));
+    entries.iter().for_each(|(launch, entry)| leave(&mut held, compute, launch, entry, code));
     code
 }
 
 /// The lane of a call on a stream. None where the call is captured, and where nobody knows whose the stream is. Not to be
 /// called within a phase: what is rare is one of its own.
 #[inline(always)]
-pub(super) fn lane_for(held: &mut Held, process: &'static Process, stream: Stream) -> Option<usize> {
-    let compute = &process.compute;
+pub(super) fn lane_for(held: &mut Held, compute: &'static Compute, stream: Stream) -> Option<usize> {
     // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
     let is_rare = capture_mode::is_open() || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
-    if is_rare && !is_to_run(held, process, stream) {
+    if is_rare && !is_to_run(held, compute, stream) {
         return None;
     }
     match held.lane_of(compute, stream) {
         Some(lane) => Some(lane),
-        None => first_lane_for(held, process, stream),
+        None => first_lane_for(held, compute, stream),
     }
 }
 
 /// The thread launches on the stream for the first time.
 #[cold]
 #[inline(never)]
-fn first_lane_for(held: &mut Held, process: &'static Process, stream: Stream) -> Option<usize> {
-    quietly(|| held.add_lane(process, stream), None)
+fn first_lane_for(held: &mut Held, compute: &'static Compute, stream: Stream) -> Option<usize> {
+    quietly(|| held.add_lane(compute, stream), None)
 }
 
 /// None: the launch goes to the driver as it is.
 #[inline(always)]
-fn enter(held: &mut Held, process: &'static Process, launch: &Launch, entry: &mut Entry) -> Option<()> {
-    let now = prepay(held, process, launch, entry)?;
-    place(held, process, launch, entry, now);
+fn enter(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &mut Entry) -> Option<()> {
+    let now = prepay(held, compute, launch, entry)?;
+    place(held, compute, launch, entry, now);
     Some(())
 }
 
 /// Pays for a launch, and waits for that if need be. When that was done, in cycles; none: the launch goes to the driver as it
 /// is.
 #[inline(always)]
-fn prepay(held: &mut Held, process: &'static Process, launch: &Launch, entry: &mut Entry) -> Option<u64> {
-    let compute = &process.compute;
-    let lane = lane_for(held, process, launch.stream)?;
+fn prepay(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &mut Entry) -> Option<u64> {
+    let lane = lane_for(held, compute, launch.stream)?;
     let now = clock::cycles();
     let seat: &mut Seat = held;
     seat.enters(now);
     let device = seat.lanes.get(lane)?.device?;
     let pacer = compute.pacers.get(device)?;
     // Of a single device it is known.
-    let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(process);
+    let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(compute);
     if !is_paced && seat.lanes.get(lane).is_some_and(|lane| lane.open.is_none()) {
         return None;
     }
@@ -176,7 +156,7 @@ fn prepay(held: &mut Held, process: &'static Process, launch: &Launch, entry: &m
         return Some(now);
     }
     *entry = Entry { lane, device, ..Entry::NONE };
-    prepay_slowly(held, process, launch, entry, is_paced)
+    prepay_slowly(held, compute, launch, entry, is_paced)
 }
 
 /// The thread's credit does not suffice, or nothing is known of the launch.
@@ -184,17 +164,17 @@ fn prepay(held: &mut Held, process: &'static Process, launch: &Launch, entry: &m
 #[inline(never)]
 fn prepay_slowly(
     held: &mut Held,
-    process: &'static Process,
+    compute: &'static Compute,
     launch: &Launch,
     entry: &mut Entry,
     is_paced: bool,
 ) -> Option<u64> {
     if !is_paced {
-        quietly(|| held.close(process, entry.lane, clock::cycles()), ());
+        quietly(|| held.close(compute, entry.lane, clock::cycles()), ());
         return None;
     }
     (entry.estimate, entry.is_known) =
-        quietly(|| pay(held, process, (entry.lane, entry.device), launch), None)?;
+        quietly(|| pay(held, compute, (entry.lane, entry.device), launch), None)?;
     // Our own waiting was inside the driver's call.
     held.left = clock::cycles();
     Some(held.left)
@@ -202,33 +182,33 @@ fn prepay_slowly(
 
 /// Sees to it that there is a run that the launch goes into.
 #[inline(always)]
-fn place(held: &mut Held, process: &'static Process, launch: &Launch, entry: &Entry, now: u64) {
+fn place(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, now: u64) {
     let goes_on = entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind, now);
     if !goes_on {
-        bracket(held, process, launch, entry);
+        bracket(held, compute, launch, entry);
     }
 }
 
 /// A run has to be opened or closed before the launch.
 #[cold]
 #[inline(never)]
-fn bracket(held: &mut Held, process: &'static Process, launch: &Launch, entry: &Entry) {
+fn bracket(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry) {
     let known = entry.is_known.then_some(&entry.estimate);
-    quietly(|| held.reopen(process, entry.lane, known, launch.kind), ());
+    quietly(|| held.reopen(compute, entry.lane, known, launch.kind), ());
 }
 
 #[inline(always)]
-fn leave(held: &mut Held, process: &'static Process, launch: &Launch, entry: &Entry, code: Status) {
+fn leave(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, code: Status) {
     let is_usual = code == status::SUCCESS && entry.is_known;
-    if !(is_usual && held.launched(process, entry.lane, launch, &entry.estimate).is_some()) {
-        leave_slowly(held, process, launch, entry, code);
+    if !(is_usual && held.launched(compute, entry.lane, launch, &entry.estimate).is_some()) {
+        leave_slowly(held, compute, launch, entry, code);
     }
 }
 
 /// The launch failed, nothing was known of it, or its run was closed meanwhile.
 #[cold]
 #[inline(never)]
-fn leave_slowly(held: &mut Held, process: &'static Process, launch: &Launch, entry: &Entry, code: Status) {
+fn leave_slowly(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, code: Status) {
     let Entry { lane, device, estimate, is_known } = entry;
     if code != status::SUCCESS {
         // Nothing runs: the thread has its credit back.
@@ -239,31 +219,31 @@ fn leave_slowly(held: &mut Held, process: &'static Process, launch: &Launch, ent
         return;
     }
     if !is_known {
-        quietly(|| process.compute.unknown_left(process, *device, &launch.key), ());
+        quietly(|| compute.unknown_left(*device, &launch.key), ());
         held.is_unknown(*lane);
-        if held.launched(process, *lane, launch, estimate).is_some() {
+        if held.launched(compute, *lane, launch, estimate).is_some() {
             return;
         }
     }
-    not_measured(process, launch, entry);
+    not_measured(compute, launch, entry);
 }
 
 /// Its run was closed before it: what was prepaid stands.
 #[cold]
-fn not_measured(process: &'static Process, launch: &Launch, entry: &Entry) {
+fn not_measured(compute: &'static Compute, launch: &Launch, entry: &Entry) {
     let mut run = Run::open(Bracket::Alone, 0);
     run.add(&launch.key, &entry.estimate);
-    quietly(|| process.compute.unmeasured(process, entry.device, &run, !entry.is_known), ());
+    quietly(|| compute.unmeasured(entry.device, &run, !entry.is_known), ());
 }
 
 /// The share has become all of the GPU's time while runs were open: what is not paced, and queued without a bound, must not
 /// lie between their events.
 #[cold]
-fn close_before_unpaced(process: &'static Process) {
+fn close_before_unpaced(compute: &'static Compute) {
     let close = || {
-        if let Some(mut held) = threads::hold(process) {
-            held.give_up_missed(process);
-            held.close_all(process);
+        if let Some(mut held) = threads::hold(compute) {
+            held.give_up_missed(compute);
+            held.close_all(compute);
         }
     };
     quietly(close, ());
@@ -271,13 +251,12 @@ fn close_before_unpaced(process: &'static Process) {
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
 #[cold]
-fn is_to_run(held: &mut Held, process: &'static Process, stream: Stream) -> bool {
-    let compute = &process.compute;
+fn is_to_run(held: &mut Held, compute: &'static Compute, stream: Stream) -> bool {
     let look = || {
         let ends = compute.ends.load(Ordering::Acquire);
         if ends != held.ends_seen {
-            held.give_up_missed(process);
-            held.forget_ended(process, ends);
+            held.give_up_missed(compute);
+            held.forget_ended(compute, ends);
         }
         !(capture_mode::is_open() && stream.may_capture())
     };

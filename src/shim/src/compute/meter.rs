@@ -18,7 +18,6 @@ use super::account::{Account, Flight};
 use crate::driver_calls::contexts::within;
 use crate::driver_calls::events::{self, Event};
 use crate::os::clock;
-use crate::process::Process;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::{Status, status};
@@ -104,27 +103,27 @@ impl Meter {
     }
 
     /// Looks at what is under way. How many flights have ended, or lanes are waited for no more.
-    pub(crate) fn harvest(&self, process: &'static Process) -> usize {
-        self.harvested(self.works.lock(), process)
+    pub(crate) fn harvest(&self, compute: &'static Compute) -> usize {
+        self.harvested(self.works.lock(), compute)
     }
 
     /// The same, unless another thread does.
-    pub(crate) fn try_harvest(&self, process: &'static Process) -> usize {
-        self.works.try_lock().map_or(0, |works| self.harvested(works, process))
+    pub(crate) fn try_harvest(&self, compute: &'static Compute) -> usize {
+        self.works.try_lock().map_or(0, |works| self.harvested(works, compute))
     }
 
-    fn harvested(&self, mut works: MutexGuard<'_, Works>, process: &'static Process) -> usize {
-        works.receive(process, self);
-        works.round(process, self)
+    fn harvested(&self, mut works: MutexGuard<'_, Works>, compute: &'static Compute) -> usize {
+        works.receive(compute, self);
+        works.round(compute, self)
     }
 
     /// A context is about to end: what is under way in it is looked at once more, and then not until it is known whether
     /// it has.
-    pub(crate) fn rest(&self, process: &'static Process, pool: u64) {
-        let works = self.works_soon(process, ROUND_ENDS);
+    pub(crate) fn rest(&self, compute: &'static Compute, pool: u64) {
+        let works = self.works_soon(compute, ROUND_ENDS);
         let works = works.map(|mut works| {
-            works.receive(process, self);
-            works.round(process, self);
+            works.receive(compute, self);
+            works.round(compute, self);
             works
         });
         self.endings.lock().resting.push(pool);
@@ -133,7 +132,7 @@ impl Meter {
 
     /// What is under way in it is not measured any more, or looked at again. A round that is kept in the driver hears of it
     /// when it is back.
-    pub(crate) fn resume(&self, process: &'static Process, pool: u64, ended: bool) {
+    pub(crate) fn resume(&self, compute: &'static Compute, pool: u64, ended: bool) {
         {
             let mut endings = self.endings.lock();
             if let Some(at) = endings.resting.iter().position(|resting| *resting == pool) {
@@ -145,14 +144,14 @@ impl Meter {
             endings.ended.push(pool);
         }
         // At once where it can be: the process may end before the next round.
-        if let Some(mut works) = self.works_soon(process, NEWS_HEARD) {
-            works.receive(process, self);
+        if let Some(mut works) = self.works_soon(compute, NEWS_HEARD) {
+            works.receive(compute, self);
         }
     }
 
     /// Waits for a round to end: it may be kept in the driver for as long as code is loaded. Not once the process ends.
-    fn works_soon(&self, process: &Process, most: Duration) -> Option<MutexGuard<'_, Works>> {
-        let most = if process.compute.helper.is_ending() { Duration::ZERO } else { most };
+    fn works_soon(&self, compute: &Compute, most: Duration) -> Option<MutexGuard<'_, Works>> {
+        let most = if compute.helper.is_ending() { Duration::ZERO } else { most };
         self.works.try_lock_for(most)
     }
 
@@ -164,12 +163,12 @@ impl Meter {
 
 impl Works {
     /// Takes over what was sent off, and what is known of contexts.
-    fn receive(&mut self, process: &'static Process, meter: &Meter) {
+    fn receive(&mut self, compute: &'static Compute, meter: &Meter) {
         // First: what was sent off before a context ended is then among what is taken over.
         let ended = core::mem::take(&mut meter.endings.lock().ended);
-        while self.accounts.len() < process.compute.pacers.len() {
-            let device = process.compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
-            let place = device.map_or(0, |device| process.member().interval_head(device));
+        while self.accounts.len() < compute.pacers.len() {
+            let device = compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
+            let place = device.map_or(0, |device| compute.member().interval_head(device));
             self.accounts.push(Account::new(place));
         }
         for flight in core::mem::take(&mut *meter.incoming.lock()) {
@@ -181,14 +180,13 @@ impl Works {
             queue.flights.push_back(flight);
         }
         for pool in ended {
-            self.end_context(process, pool);
+            self.end_context(compute, pool);
         }
     }
 
     /// Looks at the events of all lanes, then charges what they say.
-    fn round(&mut self, process: &'static Process, meter: &Meter) -> usize {
-        let compute = &process.compute;
-        if !self.has_read_others(process) {
+    fn round(&mut self, compute: &'static Compute, meter: &Meter) -> usize {
+        if !self.has_read_others(compute) {
             return 0;
         }
         let Self { lanes, contexts, cost, .. } = self;
@@ -219,7 +217,7 @@ impl Works {
         let numbers: Vec<u64> = busy.map(|(number, _)| *number).collect();
         let (mut others, mut ended) = (numbers.len(), 0_usize);
         for number in numbers {
-            ended = ended.saturating_add(self.charge_lane(process, number, others == 1));
+            ended = ended.saturating_add(self.charge_lane(compute, number, others == 1));
             let is_done = self.lanes.get(&number).is_none_or(|queue| queue.flights.is_empty());
             others = others.saturating_sub(usize::from(is_done));
         }
@@ -242,16 +240,16 @@ impl Works {
     }
 
     /// Whether all that other processes of the slice have published is on our lines.
-    fn has_read_others(&mut self, process: &'static Process) -> bool {
+    fn has_read_others(&mut self, compute: &'static Compute) -> bool {
         let now = clock::now();
-        self.accounts.iter_mut().zip(&process.compute.pacers).all(|(account, pacer)| {
+        self.accounts.iter_mut().zip(&compute.pacers).all(|(account, pacer)| {
             let device = pacer.place.device;
-            account.read(process, device, process.member().interval_head(device), now)
+            account.read(compute, device, compute.member().interval_head(device), now)
         })
     }
 
     /// Charges a lane's flights that have ended, and what runs of the next. `is_only`: no other lane has any.
-    fn charge_lane(&mut self, process: &'static Process, number: u64, is_only: bool) -> usize {
+    fn charge_lane(&mut self, compute: &'static Compute, number: u64, is_only: bool) -> usize {
         let mut ended = 0_usize;
         let Some(queue) = self.lanes.get_mut(&number) else { return 0 };
         while let Some(mut flight) = queue.flights.pop_front() {
@@ -261,7 +259,7 @@ impl Works {
                 if let (Some(account), Some(began)) =
                     (account, flight.began.and_then(|began| offset.instant(began)))
                 {
-                    account.charge_running(process, &mut flight, began, is_only);
+                    account.charge_running(compute, &mut flight, began, is_only);
                 }
                 queue.flights.push_front(flight);
                 break;
@@ -270,7 +268,7 @@ impl Works {
                 (Some(account), Some(began)) if !flight.is_given_up() => {
                     let before = core::mem::replace(&mut queue.last_end, end);
                     if account.settle(
-                        process,
+                        compute,
                         &mut flight,
                         (before, began, end),
                         (offset, self.cost, is_only),
@@ -278,28 +276,28 @@ impl Works {
                         queue.last_end = 0;
                     }
                 }
-                _ => flight.unmeasured(process),
+                _ => flight.unmeasured(compute),
             }
             let at = offset.instant(end).unwrap_or_else(clock::now);
-            process.compute.landed(&flight, at);
-            process.compute.events.put(flight.pool, flight.start);
-            process.compute.events.put(flight.pool, flight.end);
-            flight.behind.iter().for_each(|event| process.compute.events.put(flight.pool, *event));
+            compute.landed(&flight, at);
+            compute.events.put(flight.pool, flight.start);
+            compute.events.put(flight.pool, flight.end);
+            flight.behind.iter().for_each(|event| compute.events.put(flight.pool, *event));
             ended = ended.saturating_add(1);
         }
-        let changed = queue.set_aside(&process.compute, ended > 0);
+        let changed = queue.set_aside(compute, ended > 0);
         ended.saturating_add(usize::from(changed))
     }
 
-    fn end_context(&mut self, process: &'static Process, pool: u64) {
+    fn end_context(&mut self, compute: &'static Compute, pool: u64) {
         self.contexts.remove(&pool);
         for queue in self.lanes.values_mut() {
             if queue.flights.front().is_none_or(|flight| flight.pool != pool) {
                 continue;
             }
             for flight in queue.flights.drain(..) {
-                flight.unmeasured(process);
-                process.compute.landed(&flight, clock::now());
+                flight.unmeasured(compute);
+                compute.landed(&flight, clock::now());
             }
             queue.last_end = 0;
         }

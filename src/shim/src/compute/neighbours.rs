@@ -5,7 +5,7 @@
 //! slice with the whole GPU and normal priority: it counts nothing, so there is nothing to be seen.
 
 use crate::os::{clock, messages};
-use crate::process::Process;
+use crate::slice::handle::Slice;
 use crate::slice::other_slices::{MOST, NAMES, Opened, open};
 use core::fmt;
 use gpuslice_policy::arbiter::demand::SliceFigures;
@@ -70,8 +70,8 @@ impl Neighbours {
     }
 
     /// A program of no slice in the folder uses the GPU. Warns once, where no other slice of the folder is on the GPU.
-    pub(super) fn warn_if_alone(&mut self, process: &Process, gpu: &Uuid) {
-        let own = process.region().path();
+    pub(super) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
+        let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
         if self.has_warned || self.known.iter().any(|one| on_gpu(one.region())) {
@@ -79,8 +79,8 @@ impl Neighbours {
         }
         self.has_warned = true;
         let text = format_args!(
-            "gpuslice: {gpu}: a program uses this GPU that is in no process of {}. The driver's turns for it count as this process's \
-             time, so that the process may get down to half of its share, and a policy does not divide the GPU with it. Give all \
+            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
+             time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
              containers one folder, and name a region in it with GPUSLICE_REGION.",
             folder.display()
         );
@@ -88,12 +88,12 @@ impl Neighbours {
     }
 
     /// Looks who has come and gone, where it is time to.
-    pub(super) fn look(&mut self, process: &Process, now: u64) {
+    pub(super) fn look(&mut self, slice: &Slice, now: u64) {
         self.asked = now;
         if !self.pace.looks(now) {
             return;
         }
-        let own = process.region().path();
+        let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         let changed = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
         if self.pace.reads(changed, now) {

@@ -17,22 +17,23 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::RegionError;
 
-/// What the settings came to.
+/// What the settings came to. A word, so that a call compares it as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Stage {
+pub(crate) struct Stage(u8);
+
+impl Stage {
     /// The settings are not read yet.
-    Unread,
+    pub(crate) const UNREAD: Self = Self(0);
     /// No limit was set.
-    Free,
+    pub(crate) const FREE: Self = Self(1);
     /// A limit was set, and is enforced.
-    Limited,
+    pub(crate) const LIMITED: Self = Self(2);
     /// A limit was set that cannot be enforced.
-    Refused,
+    pub(crate) const REFUSED: Self = Self(3);
 }
 
-/// The stage. A [`Stage`] as a number.
-static STAGE: AtomicU8 = AtomicU8::new(Stage::Unread as u8);
+/// The stage of this process.
+static STAGE: AtomicU8 = AtomicU8::new(Stage::UNREAD.0);
 /// Whether the settings give the slice a share of GPU time.
 static HAS_SHARE: AtomicBool = AtomicBool::new(false);
 
@@ -40,29 +41,18 @@ static HAS_SHARE: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub(crate) fn stage() -> Stage {
     // Relaxed: the settings themselves are published by the cell that holds them.
-    match STAGE.load(Ordering::Relaxed) {
-        0 => Stage::Unread,
-        1 => Stage::Free,
-        2 => Stage::Limited,
-        _ => Stage::Refused,
-    }
-}
-
-/// Whether no limit was set, as far as the settings are read.
-#[inline]
-pub(crate) fn is_free() -> bool {
-    STAGE.load(Ordering::Relaxed) == Stage::Free as u8
+    Stage(STAGE.load(Ordering::Relaxed))
 }
 
 /// Notes that no limit was set.
 pub(crate) fn set_free() {
-    STAGE.store(Stage::Free as u8, Ordering::Relaxed);
+    STAGE.store(Stage::FREE.0, Ordering::Relaxed);
 }
 
 /// Notes that a limit was set.
 pub(crate) fn limit() {
     // Another thread may have found out meanwhile that the limits cannot be enforced: that stays.
-    let (unread, limited) = (Stage::Unread as u8, Stage::Limited as u8);
+    let (unread, limited) = (Stage::UNREAD.0, Stage::LIMITED.0);
     let _kept = STAGE.compare_exchange(unread, limited, Ordering::Relaxed, Ordering::Relaxed);
 }
 
@@ -73,7 +63,7 @@ pub(crate) fn note_share(has_share: bool) {
 
 /// Refuses GPU work from now on without a message: the reason is not known.
 pub(crate) fn refuse_silently() {
-    STAGE.store(Stage::Refused as u8, Ordering::Relaxed);
+    STAGE.store(Stage::REFUSED.0, Ordering::Relaxed);
 }
 
 /// Refuses GPU work from now on, before any was done.
@@ -87,7 +77,7 @@ pub(crate) fn refuse(why: &dyn Display) {
 /// nobody could say any more how much the others use. What the process has it can use and give back. Said once, whoever
 /// notices it.
 pub(crate) fn lose(why: &RegionError) {
-    if STAGE.swap(Stage::Refused as u8, Ordering::Relaxed) == Stage::Refused as u8 {
+    if STAGE.swap(Stage::REFUSED.0, Ordering::Relaxed) == Stage::REFUSED.0 {
         return;
     }
     let has_share = HAS_SHARE.load(Ordering::Relaxed);
@@ -105,7 +95,7 @@ pub(crate) fn lose(why: &RegionError) {
 /// of an allocation.
 #[cold]
 pub(crate) fn run_out() {
-    let (limited, refused) = (Stage::Limited as u8, Stage::Refused as u8);
+    let (limited, refused) = (Stage::LIMITED.0, Stage::REFUSED.0);
     if STAGE.compare_exchange(limited, refused, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         messages::say_plainly(
             LogLevel::Error,

@@ -31,7 +31,7 @@ pub(crate) struct Settings {
 
 /// The settings, where there is a limit.
 pub(crate) fn settings() -> Option<&'static Settings> {
-    if stage() == Stage::Unread {
+    if stage() == Stage::UNREAD {
         read_settings();
     }
     SETTINGS.get()
@@ -44,16 +44,16 @@ pub(crate) fn known() -> Option<&'static Settings> {
 
 /// Reads the settings if that has not been done, and says whether they refuse GPU work.
 pub(crate) fn is_refused() -> bool {
-    if stage() == Stage::Unread {
+    if stage() == Stage::UNREAD {
         read_settings();
     }
-    stage() == Stage::Refused
+    stage() == Stage::REFUSED
 }
 
 /// Whether libraries may look in their own scope first: nothing is limited, or the settings allow it.
 pub(crate) fn leaves_deepbind() -> bool {
     let leaves = settings().is_some_and(|settings| settings.config.deepbind);
-    leaves || stage() == Stage::Free
+    leaves || stage() == Stage::FREE
 }
 
 /// Whether a device's size is reported as the driver says it, whatever the quota is.
@@ -82,7 +82,7 @@ fn read_settings_now() {
         Err(rejected) => {
             messages::set(rejected.log);
             rejected.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
-            if stage() == Stage::Unread {
+            if stage() == Stage::UNREAD {
                 rejected.malformed.iter().for_each(|malformed| refuse(malformed));
             }
         }

@@ -4,6 +4,7 @@ use super::library;
 use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver_calls::{code, contexts, devices};
+use crate::hooks::gpu_time;
 use crate::hooks::protocol::around;
 use crate::memory::context_measurement::Making;
 use crate::memory::leaving;
@@ -206,7 +207,7 @@ unsafe fn created(
         );
         return status::OUT_OF_MEMORY;
     }
-    compute::context_seen(context.addr());
+    gpu_time::context_seen(context.addr());
     code
 }
 
@@ -328,7 +329,7 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
 }
 
 fn take(process: &'static Process, context: usize) -> Taken {
-    let measured = compute::context_ends(process, context);
+    let measured = compute::context_ends(&process.compute, context);
     Taken {
         measured,
         lived: Some(process.begin_teardown(context)),
@@ -357,7 +358,7 @@ pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> Taken
 /// The driver is back: what lived in the context has ended with it, or lives on.
 pub(crate) fn end(process: &'static Process, taken: Taken, ended: bool) {
     if let Some(pool) = taken.measured {
-        compute::context_left(process, pool, ended);
+        compute::context_left(&process.compute, pool, ended);
     }
     if ended {
         process.pools.distrust();

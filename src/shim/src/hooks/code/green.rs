@@ -130,7 +130,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         let turn = process.primaries.turn(known.device);
         // Before the rest of what ends with the primary context.
         let own = process.take_held(Holder::Green(green.addr()));
-        let measured = compute::view_ends(process, known.view);
+        let measured = compute::view_ends(&process.compute, known.view);
         Some((turn, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
     // SAFETY: the caller's own argument.
@@ -138,7 +138,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
     around(take, call, |process, taken, code| {
         let Some((_turn, known, own, measured, primary)) = taken else { return };
         if let Some(pool) = measured {
-            compute::context_left(process, pool, code == status::SUCCESS);
+            compute::context_left(&process.compute, pool, code == status::SUCCESS);
         }
         if code == status::SUCCESS {
             own.into_iter().for_each(|holding| holding.end(process));
@@ -164,7 +164,7 @@ pub(crate) unsafe fn as_context(
         |process, (), code| {
             // SAFETY: the caller's output, which the driver accepted.
             if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                compute::context_seen_in(process, view.addr());
+                compute::context_seen(&process.compute, view.addr());
                 process.greens.note_view(green.addr(), view.addr());
             }
         },

@@ -6,9 +6,9 @@
 
 use super::copies::copied_together;
 use super::launch::{legacy, per_thread};
-use crate::compute::{gate, host_copy, is_paced};
 use crate::driver_calls::memory;
 use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, host_copy, is_paced};
 use crate::os::reentrancy::quietly;
 use core::ffi::c_ulonglong;
 use gpuslice_driver::arguments::read_in;

@@ -5,8 +5,8 @@
 //! where the driver's answer says that this call ended it. One that nobody ends (its thread has ended, its stream or context
 //! was destroyed, the process has forked) counts for good.
 
-use crate::compute;
 use crate::driver_calls::capture_mode;
+use crate::hooks::gpu_time;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphRecaptureCallback, CUstream, CUstreamCigCaptureParams,
@@ -76,7 +76,7 @@ pub(crate) unsafe fn end_to_graphics(real: real::cuStreamEndCaptureToCig, stream
 
 fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
     capture_mode::begins();
-    compute::capture_begins(stream);
+    gpu_time::capture_begins(stream);
     let code = call();
     if code != status::SUCCESS {
         capture_mode::ended();

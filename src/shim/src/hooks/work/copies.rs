@@ -5,8 +5,9 @@
 //! or end in memory of the host is none of these, nor is one whose direction only the driver knows (`host_copies`).
 
 use super::launch::{legacy, per_thread};
-use crate::compute::{Kind, Launch, gate, host_copy};
+use crate::compute::{Kind, Launch};
 use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, host_copy};
 use core::ptr;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::types::{

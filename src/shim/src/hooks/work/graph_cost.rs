@@ -3,7 +3,7 @@
 //! Those that give one of its nodes other work, that switch a node on or off, and those that give it the nodes of another
 //! graph or end it (`graph`). What an event or a host function in it is does not matter to the GPU's time.
 
-use crate::compute;
+use crate::hooks::gpu_time;
 use gpuslice_driver::types::{CUcontext, CUgraphExec, CUgraphNode, Status};
 use gpuslice_policy::compute::cost::estimate::Key;
 
@@ -36,5 +36,5 @@ pub(crate) unsafe fn changed_for<T>(
 
 /// An executable is another one now, as far as its cost goes. A call that failed may have changed a part.
 pub(crate) fn forget(executable: CUgraphExec) {
-    compute::forget(&Key::graph(executable.addr() as u64));
+    gpu_time::forget(&Key::graph(executable.addr() as u64));
 }

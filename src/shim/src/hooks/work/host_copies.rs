@@ -7,9 +7,9 @@
 
 use super::copies::{Count, copied};
 use super::launch::{legacy, per_thread};
-use crate::compute::{gate, host_copy, is_paced};
 use crate::driver_calls::memory;
 use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, host_copy, is_paced};
 use crate::os::reentrancy::quietly;
 use core::ptr;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};

@@ -4,8 +4,9 @@
 #![allow(clippy::too_many_arguments, reason = "the calls have as many")]
 
 use super::graph::launched;
-use crate::compute::{Kind, Launch, gate, gate_all};
+use crate::compute::{Kind, Launch};
 use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, gate_all};
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 use gpuslice_driver::arguments::read_in;

@@ -5,7 +5,7 @@
 //! would be taken for its kernels'.
 
 use super::launch::{legacy, per_thread};
-use crate::compute::ends_run;
+use crate::hooks::gpu_time::ends_run;
 use core::ptr;
 use gpuslice_driver::types::{CUstream, Status};
 

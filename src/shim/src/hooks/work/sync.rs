@@ -43,7 +43,7 @@ pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, str
 /// What a pool holds above its threshold goes back at such points.
 fn waiting(what: Waits, call: impl FnOnce() -> Status) -> Status {
     let Standing::Member(process) = process::standing() else { return call() };
-    let call = || waits(process, what, call);
+    let call = || waits(&process.compute, what, call);
     let code = if process.pools.any() { releasing(|process| process.pools.all(), call) } else { call() };
     if process.witness.is_unsettled() {
         quietly(|| measurement::settle_here(process, 0), false);
