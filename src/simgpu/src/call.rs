@@ -1,4 +1,4 @@
-//! What is around every call from outside?
+//! The frame of every call of the driver API: faults, locks, and access to the caller's memory.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,16 +11,16 @@ use crate::process::simulation::{self, Simulation};
 use crate::process::thread_state;
 use crate::status::{Outcome, statuses};
 
-/// A call from outside, in progress.
+/// A call of the driver API in progress.
 ///
-/// Whoever has one has the caller's promise that every pointer of the call is null or good for what the driver
-/// API does with it. That is what makes the methods that follow such pointers safe.
+/// It exists only if the caller promises that every pointer of the call is null or good for what the driver API does
+/// with it. So the methods that follow such pointers are safe.
 #[derive(Debug)]
 pub struct DriverCall {
     address: fn(Symbol) -> *mut c_void,
 }
 
-/// Runs an exported function: faults first, then the work, with no panic leaving.
+/// Runs an exported function: first the faults, then `work`. No panic leaves it.
 ///
 /// # Safety
 /// Every pointer that `work` has from the caller is null or good for what the driver API does with it.
@@ -54,7 +54,7 @@ impl DriverCall {
         let verdict = faults::before(symbol, simulation.map(|simulation| simulation.shared.faults()));
         let outcome = match verdict.status {
             Some(wanted) => Err(wanted),
-            // A host function may not use the driver: it runs where the driver would have to answer.
+            // A host function may not use the driver. The real driver would deadlock.
             None if thread_state::in_callback() && !works_uninitialised(symbol) => Err(status::NOT_PERMITTED),
             None if simulation.is_none() && !works_uninitialised(symbol) => Err(status::NOT_INITIALIZED),
             None => {
@@ -76,12 +76,12 @@ impl DriverCall {
         simulation::get().ok_or(status::NOT_INITIALIZED)
     }
 
-    /// Where the exported function of a symbol is.
+    /// The address of the exported function of a symbol.
     pub(crate) fn address_of(&self, symbol: Symbol) -> *mut c_void {
         (self.address)(symbol)
     }
 
-    /// Writes a result that the caller must want.
+    /// Writes a result. The pointer must not be null.
     pub(crate) fn write<T: Copy>(&self, to: *mut T, value: T) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
@@ -90,19 +90,19 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Writes a result if the caller wants it.
+    /// Writes a result, unless the pointer is null.
     pub(crate) fn offer<T: Copy>(&self, to: *mut T, value: T) {
         // SAFETY: null, or the caller's for writing: the invariant of `DriverCall`.
         unsafe { arguments::write_out(to, value) };
     }
 
-    /// Reads what the caller must give.
+    /// Reads an argument. The pointer must not be null.
     pub(crate) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
         // SAFETY: null, or the caller's for reading: the invariant of `DriverCall`.
         unsafe { arguments::read_in(from) }.ok_or(status::INVALID_VALUE)
     }
 
-    /// Reads an element of what the caller must give.
+    /// Reads an element of an array argument. The pointer must not be null.
     pub(crate) fn read_at<T: Copy>(&self, from: *const T, index: usize) -> Result<T, Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
@@ -110,7 +110,7 @@ impl DriverCall {
         self.read(from.wrapping_add(index))
     }
 
-    /// Writes an element of a result that the caller must want.
+    /// Writes an element of an array result. The pointer must not be null.
     pub(crate) fn write_at<T: Copy>(&self, to: *mut T, index: usize, value: T) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
@@ -118,7 +118,7 @@ impl DriverCall {
         self.write(to.wrapping_add(index), value)
     }
 
-    /// A text of the caller.
+    /// A text of the caller. The pointer must not be null.
     pub(crate) fn text(&self, from: *const c_char) -> Result<&CStr, Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
@@ -127,7 +127,7 @@ impl DriverCall {
         Ok(unsafe { CStr::from_ptr(from) })
     }
 
-    /// Bytes of the caller.
+    /// `length` bytes of the caller. The pointer must not be null.
     pub(crate) fn bytes(&self, from: *const c_void, length: usize) -> Result<&[u8], Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
@@ -136,7 +136,7 @@ impl DriverCall {
         Ok(unsafe { core::slice::from_raw_parts(from.cast(), length) })
     }
 
-    /// Writes a text, cut to `room` bytes with the zero at its end.
+    /// Writes a text of at most `room` bytes, its final zero included.
     pub(crate) fn write_text(&self, to: *mut c_char, room: usize, text: &str) -> Outcome {
         if to.is_null() || room == 0 {
             return Err(status::INVALID_VALUE);

@@ -1,7 +1,8 @@
-//! In which ways is this driver unlike those that anybody has seen?
+//! Functions that no header declares, and a private table.
 //!
-//! A real driver hands out exported functions only, and its private tables are known by name alone. A limiter that relies on
-//! that has to notice where it is not so, and these settings make it so.
+//! A real driver hands out only exported functions, and its private tables are known by name alone. A limiter that
+//! relies on that must notice a driver that differs. `SIMGPU_PRIVATE_ENTRIES`, `SIMGPU_NEWER_NAMES` and
+//! `SIMGPU_PRIVATE_TABLE` make such a driver.
 
 use core::ffi::c_void;
 use std::sync::OnceLock;
@@ -11,8 +12,8 @@ use gpuslice_driver::types::{Status, status};
 /// The base name of the exported function that no header declares.
 pub const UNHEARD_OF: &str = "cuLaunchUnheardOf";
 
-/// Stands for every private function. It has code of its own: the compiler makes functions of the same code one, and an
-/// exported one answers the same.
+/// Stands for every private function. Its code differs from that of [`unheard_of`]: the compiler merges functions
+/// with equal code.
 extern "C" fn private() -> Status {
     std::hint::black_box(&TABLE.size);
     status::NOT_SUPPORTED
@@ -24,12 +25,12 @@ pub extern "C" fn unheard_of() -> Status {
     status::NOT_SUPPORTED
 }
 
-/// Entries of the private table.
+/// Number of words of the private table.
 const WORDS: usize = 12;
 
 #[repr(C)]
 struct PrivateTable {
-    /// Bytes of the whole.
+    /// Bytes of the whole table.
     size: usize,
     functions: [extern "C" fn() -> Status; WORDS - 1],
 }
@@ -46,7 +47,7 @@ fn is_set(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-/// The address that `cuGetProcAddress` gives for a name, where it is no exported function of the table.
+/// The address that `cuGetProcAddress` gives for a name that is no exported function of the table.
 pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
     static PRIVATE: OnceLock<Vec<String>> = OnceLock::new();
     let is_private = |known: &String| {
@@ -62,7 +63,7 @@ pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
     (name == UNHEARD_OF.as_bytes() && offers()).then_some(unheard_of as *mut c_void)
 }
 
-/// The private table, where there is one.
+/// The private table, if there is one.
 pub(crate) fn private_table() -> Option<*const c_void> {
     is_set("SIMGPU_PRIVATE_TABLE").then_some((&raw const TABLE).cast())
 }

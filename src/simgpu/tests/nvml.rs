@@ -1,4 +1,4 @@
-//! Does the simulated NVML, as programs load it, tell the truth about other processes?
+//! Tests that the simulated NVML, as programs load it, reports the truth about other processes.
 //!
 //! Needs the staged libraries (`ci/stage.sh`) and a C compiler. Clients that are not at hand are skipped
 //! aloud.

@@ -1,4 +1,4 @@
-//! What do the functions do that deal with arrays and their views?
+//! Functions of arrays and their views.
 
 use gpuslice_driver::types::*;
 
@@ -9,7 +9,7 @@ use crate::model::arrays::{Shape, flag};
 use crate::model::objects::{handle, pointer};
 use crate::status::Outcome;
 
-/// `CUDA_ARRAY_DESCRIPTOR`, its format as a number.
+/// `CUDA_ARRAY_DESCRIPTOR`, with its format as a number.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Flat {
@@ -53,7 +53,7 @@ struct Requirements {
     reserved: [u32; 4],
 }
 
-/// What a sparse array's parts are multiples of.
+/// Unit of the parts of a sparse array, in bytes.
 const TILE: u64 = 64 << 10;
 
 const _: () = assert!(size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>() == size_of::<[u32; 12]>());
@@ -70,7 +70,7 @@ impl DriverCall {
         self.write(to, pointer(array))
     }
 
-    /// Ends an array after everything that was queued before is done.
+    /// Ends an array after all queued work.
     pub(super) fn destroy_array(&self, array: u64) -> Outcome {
         let simulation = self.simulation()?;
         let context = simulation.objects().arrays.get(array)?.context;
@@ -78,7 +78,7 @@ impl DriverCall {
         simulation.objects().end_array(simulation, array)
     }
 
-    /// Ends a mipmapped array in the same way.
+    /// Ends a mipmapped array after all queued work.
     pub(super) fn destroy_mipmap(&self, mipmap: u64) -> Outcome {
         let simulation = self.simulation()?;
         let context = simulation.objects().arrays.mipmap(mipmap)?.context;
@@ -96,7 +96,7 @@ impl DriverCall {
         objects.arrays.mipmap(handle(mipmap)).map(|mipmap| (mipmap.shape, mipmap.levels))
     }
 
-    /// As the driver has it: only arrays whose memory is mapped later can be asked.
+    /// Memory requirements. As with the real driver, only arrays with deferred mapping have them.
     fn requirements(&self, to: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, shape: Shape, levels: u32) -> Outcome {
         if shape.is_backed() {
             return Err(status::INVALID_VALUE);
@@ -106,7 +106,7 @@ impl DriverCall {
         self.write(to.cast(), Requirements { size, alignment: TILE as usize, reserved: [0; 4] })
     }
 
-    /// Tiles of 256 by 256 bytes, no levels that share one.
+    /// Properties of a sparse array: tiles of 256 by 256 bytes, and no levels that share a tile.
     fn sparse(&self, to: *mut CUDA_ARRAY_SPARSE_PROPERTIES, shape: Shape, levels: u32) -> Outcome {
         if shape.flags & flag::SPARSE == 0 {
             return Err(status::INVALID_VALUE);

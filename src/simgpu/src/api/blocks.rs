@@ -1,4 +1,4 @@
-//! How is ordinary memory taken, freed and told of?
+//! Allocates, frees and describes ordinary memory.
 
 use gpuslice_driver::types::*;
 
@@ -9,7 +9,7 @@ use crate::os::clock;
 use crate::process::memory::{PITCH, map_host};
 use crate::status::{Outcome, statuses};
 
-/// A place by the device's number, or the host's.
+/// The device number of a location, or the host's.
 pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {
     match place.kind {
         1 => Ok(place.id),
@@ -26,7 +26,7 @@ impl DriverCall {
         objects.allocate(simulation, size, origin)
     }
 
-    /// Frees what any allocation function made, after everything that was queued before is done.
+    /// Frees memory of any allocation function, after all queued work.
     pub(super) fn free(&self, address: u64) -> Outcome {
         if address == 0 {
             return Ok(());
@@ -125,7 +125,7 @@ impl DriverCall {
         simulation.objects().prefetch(simulation, address, to)
     }
 
-    /// Each range goes to the last place whose index is not behind it.
+    /// Prefetches ranges. Each range goes to the last location whose index is not behind it.
     pub(super) fn prefetch_all(
         &self,
         (addresses, sizes, count): (*mut CUdeviceptr, *mut usize, usize),
@@ -145,7 +145,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Hints about managed memory change nothing here, but must be about memory that is there.
+    /// Checks a hint about managed memory. Hints change nothing here, but their memory must exist.
     pub(super) fn hint(&self, address: CUdeviceptr, count: usize) -> Outcome {
         let objects = self.simulation()?.objects();
         objects.current()?;

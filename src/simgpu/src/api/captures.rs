@@ -1,4 +1,4 @@
-//! How are captures begun, asked about and ended?
+//! Begins, describes and ends captures.
 
 use core::cell::RefCell;
 
@@ -17,7 +17,7 @@ mod capturing {
 }
 
 thread_local! {
-    /// What the last question about a capture's dependencies was answered with: the caller reads it in place.
+    /// Dependencies of the last query about a capture. The caller reads them in place.
     static DEPENDENCIES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -49,7 +49,7 @@ impl DriverCall {
         ended.map(|_| ())
     }
 
-    /// Handles of nodes that the caller lists.
+    /// Handles of nodes in a list of the caller.
     pub(super) fn handles(&self, from: *const CUgraphNode, count: usize) -> Result<Vec<u64>, Status> {
         (0..count).map(|index| self.read_at(from, index).map(handle)).collect()
     }
@@ -69,7 +69,7 @@ impl DriverCall {
         self.write(to.cast::<u32>(), answer)
     }
 
-    /// Status and number of a capture; graph and dependencies if it is in order.
+    /// Status and number of a capture. A valid capture has a graph and dependencies, too.
     pub(super) fn capture_info(
         &self,
         on: StreamArgument,

@@ -1,4 +1,4 @@
-//! What do the functions do that make, choose and end contexts?
+//! Functions that make, select and end contexts.
 
 use gpuslice_driver::types::*;
 
@@ -11,7 +11,7 @@ use crate::process::thread_state;
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// Flags that `cuCtxCreate` understands.
+/// All flags of `cuCtxCreate`.
 const FLAGS: u32 = 0xff;
 
 impl DriverCall {
@@ -58,7 +58,7 @@ impl DriverCall {
         simulation.device(device)?;
         let mut objects = simulation.objects();
         let handle = objects.primary(device)?.handle;
-        // Who has retained it has to release it all the same.
+        // Callers that have retained the context must release it all the same.
         let _ = objects.end_context(simulation, handle);
         Ok(())
     }

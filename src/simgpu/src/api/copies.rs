@@ -1,4 +1,4 @@
-//! What do the functions do that copy?
+//! Functions that copy.
 
 use gpuslice_driver::types::*;
 

@@ -1,4 +1,4 @@
-//! What do the functions do that share memory with other processes and interfaces, and that checkpoint processes?
+//! Functions that share memory with other processes and interfaces, and that checkpoint processes.
 
 use gpuslice_driver::types::*;
 
@@ -15,7 +15,7 @@ use crate::status::Outcome;
 const _: () = assert!(size_of::<CUipcMemHandle>() == 64);
 const _: () = assert!(size_of::<CUipcEventHandle>() == 64);
 
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, of which only descriptors are known.
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`. Only descriptors are supported.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Handle {
@@ -29,7 +29,7 @@ struct Handle {
 
 const _: () = assert!(size_of::<Handle>() == size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
 
-/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`, its format as a number.
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`, with its format as a number.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Mipmap {
@@ -59,7 +59,7 @@ impl DriverCall {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        // Only its lower half was written: the other members of the union are wider.
+        // The program wrote only the lower half: other members of the union are wider.
         let imported =
             simulation.objects().import_external(simulation, wanted.descriptor as i32, wanted.size)?;
         self.write(to, pointer(imported))

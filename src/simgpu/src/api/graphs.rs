@@ -1,4 +1,4 @@
-//! What do the functions do that build, change and launch graphs?
+//! Functions that build, change and launch graphs.
 
 use gpuslice_driver::types::*;
 

@@ -1,4 +1,4 @@
-//! What do the functions do that divide multiprocessors and make green contexts of them?
+//! Functions that divide multiprocessors, and make green contexts of them.
 
 use gpuslice_driver::types::*;
 
@@ -13,7 +13,7 @@ const PROCESSORS_KIND: c_uint = 1;
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.
 const DEFAULT_STREAM: c_uint = 1;
 
-/// `CUdevResource` of multiprocessors, its enumeration as a number and its union as words.
+/// `CUdevResource` of multiprocessors, with its enumeration as a number and its union as words.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Resource {
@@ -152,7 +152,7 @@ impl DriverCall {
         self.write(to, green.number)
     }
 
-    /// A stream of a green context, whatever is current.
+    /// Makes a stream of a green context, whichever context is current.
     pub(super) fn green_stream(
         &self,
         to: *mut CUstream,

@@ -1,4 +1,4 @@
-//! How does code get from the program into modules and libraries?
+//! Takes code from the program into modules and libraries.
 
 use gpuslice_driver::types::*;
 
@@ -12,7 +12,7 @@ use crate::status::{Outcome, statuses};
 const ELF_HEADER: usize = 64;
 
 impl DriverCall {
-    /// What is known of the code behind a pointer.
+    /// The image behind a pointer.
     pub(super) fn image(&self, code: *const c_void) -> Result<Image, Status> {
         let start: [u8; 4] = self.read_start(code)?;
         if start == ELF {
@@ -37,7 +37,7 @@ impl DriverCall {
         Ok(fat_binary::image(self.bytes(code, length)?))
     }
 
-    /// The first bytes, not reading over the end of a short text.
+    /// The first bytes. It does not read beyond the end of a short text.
     fn read_start(&self, code: *const c_void) -> Result<[u8; 4], Status> {
         let mut start = [0; 4];
         for (index, byte) in start.iter_mut().enumerate() {
@@ -49,7 +49,7 @@ impl DriverCall {
         Ok(start)
     }
 
-    /// What is known of the code in a file.
+    /// The image in a file.
     pub(super) fn image_file(&self, name: *const c_char) -> Result<Image, Status> {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(self.text(name)?.to_bytes());
@@ -76,7 +76,7 @@ impl DriverCall {
         self.write(to, pointer(module))
     }
 
-    /// Takes a library in. Nothing is loaded yet, or all that there is room for in every context.
+    /// Adds a library. With lazy loading nothing is loaded yet. Otherwise it is loaded into every context.
     pub(super) fn load_library(&self, to: *mut CUlibrary, image: Image) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
@@ -126,7 +126,7 @@ impl DriverCall {
         self.write(to, pointer(objects.linkers.add(Vec::new())))
     }
 
-    /// What a linker makes is the first thing that was added to it: names are all that counts here.
+    /// Adds input to a linker. The linked image is the first input, because only names count here.
     pub(super) fn add_to_linker(&self, linker: CUlinkState, data: *mut c_void, size: usize) -> Outcome {
         let mut objects = self.simulation()?.objects();
         let made = objects.linkers.get_mut(handle(linker))?;

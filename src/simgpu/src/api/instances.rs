@@ -1,4 +1,4 @@
-//! How are graphs put together, and how do they run?
+//! Builds, instantiates and launches graphs.
 
 use gpuslice_driver::types::*;
 
@@ -13,9 +13,9 @@ use crate::model::user_objects::EndedObjects;
 use crate::process::host_queue::HostTask;
 use crate::status::Outcome;
 
-/// Flags of instantiation that are understood: free on launch, upload, on the device, by priority.
+/// All flags of instantiation: free on launch, upload, on the device, by priority.
 const FLAGS: u64 = 0xf;
-/// An executable's work is brought to the device at once.
+/// The executable's work is uploaded to the device at once.
 const UPLOAD: u64 = 2;
 /// The executable can be launched from the device.
 const DEVICE_LAUNCH: u64 = 4;
@@ -41,7 +41,7 @@ impl DriverCall {
         self.write(to, pointer(node))
     }
 
-    /// Adds a node that allocates.
+    /// Adds an allocation node.
     pub(super) fn add_alloc(
         &self,
         to: *mut CUgraphNode,
@@ -54,7 +54,7 @@ impl DriverCall {
         self.add_node(to, graph, dependencies, count, op)
     }
 
-    /// Adds a node of any kind.
+    /// Adds a node of any type.
     pub(super) fn add_any(
         &self,
         to: *mut CUgraphNode,
@@ -122,7 +122,7 @@ impl DriverCall {
         self.write(to, pointer(exec))
     }
 
-    /// As above, with a place for complaints that are never made.
+    /// Instantiates, and writes an empty log.
     pub(super) fn instantiate_logged(
         &self,
         to: *mut CUgraphExec,
@@ -143,7 +143,7 @@ impl DriverCall {
         params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
         per_thread: bool,
     ) -> Outcome {
-        // Flags, stream, node of an error, result: four words, of which the last is half used.
+        // Flags, stream, error node, result: four words. Half of the last one is used.
         const _: () = assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32);
         let mut words: [u64; 4] = self.read(params.cast())?;
         let [flags, stream, node, result] = &mut words;
@@ -158,7 +158,7 @@ impl DriverCall {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
         objects.back_exec(simulation, handle(exec), place)?;
-        objects.note_flight(handle(exec), None);
+        objects.note_launch(handle(exec), None);
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl DriverCall {
         let outcome = self.run_graph(exec, stream, place);
         if outcome.is_err() {
             let mut objects = simulation.objects();
-            objects.note_flight(exec, None);
+            objects.note_launch(exec, None);
             for one in objects.execs.get(exec)?.allocations() {
                 let _ = objects.free_graph_block(one.address);
             }
@@ -190,7 +190,7 @@ impl DriverCall {
         outcome
     }
 
-    /// Puts what an executable does into a stream, with its memory at hand.
+    /// Queues the work of an executable on a stream, after its memory is provided.
     fn run_graph(&self, exec: u64, stream: u64, place: StreamPlace) -> Outcome {
         let simulation = self.simulation()?;
         let objects = simulation.objects();
@@ -205,7 +205,7 @@ impl DriverCall {
         for event in &plan.waits {
             self.wait_event(StreamArgument(stream, false), pointer(*event))?;
         }
-        // Launches of one executable wait for each other, in whichever streams they are.
+        // Launches of one executable run one after the other, whatever their streams.
         let done = self.done(exec, context, place.device)?;
         simulation.enqueue(place, Work::Wait(done))?;
         let ticket = simulation.enqueue(place, plan.work())?;
@@ -217,11 +217,11 @@ impl DriverCall {
         }
         simulation.enqueue(place, Work::Record(done))?;
         let mut objects = simulation.objects();
-        objects.note_flight(exec, Some(ticket));
+        objects.note_launch(exec, Some(ticket));
         objects.give_graph_blocks(exec)
     }
 
-    /// The event that says that an executable's launches on a device are done.
+    /// The event for the end of an executable's launches on a device.
     fn done(&self, exec: u64, context: u64, device: usize) -> Result<EventId, Status> {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
@@ -236,7 +236,7 @@ impl DriverCall {
         Ok(made)
     }
 
-    /// Puts a graph's nodes in the place of an executable's, if they are of the same types in the same order.
+    /// Replaces an executable's nodes by those of a graph. The types and their order must be equal.
     pub(super) fn update(&self, exec: CUgraphExec, graph: CUgraph) -> Result<bool, Status> {
         let mut objects = self.simulation()?.objects();
         let new = objects.graphs.get(handle(graph))?.clone();
@@ -254,7 +254,7 @@ impl DriverCall {
         Ok(same)
     }
 
-    /// Writes handles as far as there is room; the count becomes how many there are, or were written.
+    /// Writes handles as far as there is room. Sets the count to the number of handles, or of written ones.
     pub(super) fn list(&self, nodes: &[u64], to: *mut CUgraphNode, count: *mut usize) -> Outcome {
         if to.is_null() {
             return self.write(count, nodes.len());
@@ -353,7 +353,7 @@ impl DriverCall {
         let mut objects = self.simulation()?.objects();
         let object = handle(object);
         let found = objects.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
-        // The caller may hand its own uses over.
+        // The caller may transfer its own uses.
         if flags & 1 == 0 {
             found.uses = found.uses.saturating_add(count);
         }

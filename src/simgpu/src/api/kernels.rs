@@ -1,4 +1,4 @@
-//! How are kernels submitted, and how many fit?
+//! Submits kernels, and computes how many blocks fit.
 
 use gpuslice_driver::types::*;
 
@@ -12,13 +12,13 @@ use crate::model::objects::handle;
 use crate::process::host_queue::HostTask;
 use crate::status::{Outcome, statuses};
 
-/// Shape of a launch: grid, block, shared memory.
+/// Grid, block and shared memory of a launch.
 pub(super) type Extent = ([u32; 3], [u32; 3], u32);
 
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
 const CLUSTER_DIMENSION: u32 = 4;
 
-/// `CUlaunchAttribute` with its number and its value as words: a number that is not known here stays one.
+/// `CUlaunchAttribute`, with its number and value as words. Unknown numbers stay valid.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Attribute {
@@ -27,7 +27,7 @@ struct Attribute {
     value: [u32; 16],
 }
 
-/// Which share of the device, in thousandths, a launch fills at the most.
+/// The largest part of the device that a launch fills, in thousandths.
 fn occupancy((grid, block, _): &Extent) -> u16 {
     let product =
         |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(u64::from(*size)));
@@ -45,7 +45,7 @@ fn check((grid, block, shared): &Extent) -> Outcome {
 }
 
 impl DriverCall {
-    /// A launch of a function or kernel, checked.
+    /// Checks a launch of a function or kernel.
     pub(super) fn launch(
         &self,
         function: CUfunction,
@@ -59,13 +59,13 @@ impl DriverCall {
         }
         let function = self.ready(handle(function))?;
         let objects = self.simulation()?.objects();
-        let &Function { ns, meets, settings, .. } = objects.code.functions.get(function)?;
+        let &Function { ns, is_collective, settings, .. } = objects.code.functions.get(function)?;
         settings.clusters.of_launch(None, extent.0)?;
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
-        Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
+        Ok(Launch { function, grid, block, shared, params, extra, ns, is_collective, occupancy })
     }
 
-    /// The function that a handle means, whose code is on the device then. No lock may be held.
+    /// The function of a handle, with its code loaded. No lock may be held.
     pub(super) fn ready(&self, function: u64) -> Result<u64, Status> {
         let simulation = self.simulation()?;
         simulation.make_way_for_code(|objects| objects.context_awaiting_code_of(function));
@@ -118,7 +118,7 @@ impl DriverCall {
         objects.code.functions.get(function).map(|function| function.settings.clusters)
     }
 
-    /// The cluster that a launch's attributes choose.
+    /// The cluster in the attributes of a launch.
     fn chosen_cluster(&self, config: &CUlaunchConfig) -> Result<Option<[u32; 3]>, Status> {
         for index in 0..config.numAttrs as usize {
             let attribute: Attribute = self.read_at(config.attrs.cast(), index)?;
@@ -130,7 +130,7 @@ impl DriverCall {
         Ok(None)
     }
 
-    /// How many blocks of a launch one multiprocessor holds at a time.
+    /// Number of blocks of a launch that one multiprocessor holds.
     fn resident_blocks(&self, function: CUfunction, config: &CUlaunchConfig) -> Result<u32, Status> {
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
         let threads = block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
@@ -138,7 +138,7 @@ impl DriverCall {
         self.resident(function, threads, config.sharedMemBytes as usize)
     }
 
-    /// Blocks of the largest cluster that a launch can choose; 0 where not even one of its blocks fits.
+    /// Largest cluster, in blocks, that a launch can choose; 0 if not even one of its blocks fits.
     pub(super) fn potential_cluster(
         &self,
         function: CUfunction,
@@ -149,7 +149,7 @@ impl DriverCall {
         Ok(if clusters::active(size, resident) > 0 { size } else { 0 })
     }
 
-    /// Clusters of a launch that run at a time.
+    /// Number of clusters of a launch that run at once.
     pub(super) fn active_clusters(
         &self,
         function: CUfunction,
@@ -179,7 +179,7 @@ impl DriverCall {
         self.launch_on(StreamArgument::legacy(stream), function, (grid, block, shared), none, none)
     }
 
-    /// A launch over several devices: one on each, with nothing to keep them in step.
+    /// A launch on several devices: one launch on each, without synchronisation.
     pub(super) fn launch_multi(&self, list: *mut CUDA_LAUNCH_PARAMS, count: c_uint) -> Outcome {
         for index in 0..count as usize {
             let one = self.read_at(list, index)?;
@@ -229,7 +229,7 @@ impl DriverCall {
         )
     }
 
-    /// How many blocks of a size one multiprocessor holds at a time.
+    /// Number of blocks of a size that one multiprocessor holds.
     pub(super) fn resident(&self, function: CUfunction, block: c_int, shared: usize) -> Result<u32, Status> {
         self.ready(handle(function))?;
         let block =
@@ -238,7 +238,7 @@ impl DriverCall {
         let warps = attributes::THREADS_PER_PROCESSOR / (block.next_multiple_of(32));
         let by_shared = match u32::try_from(shared).unwrap_or(u32::MAX) {
             0 => u32::MAX,
-            // Every block takes a kilobyte more than it asks for.
+            // Every block takes a kilobyte more than it requests.
             bytes => attributes::SHARED_PER_PROCESSOR / bytes.saturating_add(1024),
         };
         Ok(warps.min(by_shared).min(attributes::BLOCKS_PER_PROCESSOR))

@@ -1,4 +1,4 @@
-//! What do the functions do that submit kernels?
+//! Functions that submit kernels.
 
 use gpuslice_driver::types::*;
 

@@ -1,4 +1,4 @@
-//! How are the parameters of graph nodes read and told?
+//! Reads and writes the parameters of graph nodes.
 
 use gpuslice_driver::types::*;
 
@@ -9,7 +9,7 @@ use crate::model::movement::Movement;
 use crate::model::objects::{handle, pointer};
 use crate::status::{Outcome, statuses};
 
-/// What all versions of `CUDA_KERNEL_NODE_PARAMS` begin with.
+/// The common beginning of all versions of `CUDA_KERNEL_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParams {
@@ -21,7 +21,7 @@ struct KernelParams {
     extra: usize,
 }
 
-/// What the second version has besides.
+/// The additional fields of the second version.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParams2 {
@@ -30,7 +30,7 @@ struct KernelParams2 {
     context: usize,
 }
 
-/// What all versions of `CUDA_MEMSET_NODE_PARAMS` begin with.
+/// The common beginning of all versions of `CUDA_MEMSET_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct FillParams {
@@ -54,7 +54,7 @@ const _: () = assert!(size_of::<KernelParams>() == size_of::<CUDA_KERNEL_NODE_PA
 const _: () = assert!(size_of::<KernelParams2>() == size_of::<CUDA_KERNEL_NODE_PARAMS>());
 const _: () = assert!(size_of::<AnyParams>() == 16);
 
-/// Where in `CUDA_MEMCPY_NODE_PARAMS` the copy is.
+/// Offset of the copy in `CUDA_MEMCPY_NODE_PARAMS`.
 const COPY_AT: usize = 16;
 
 impl DriverCall {
@@ -96,8 +96,8 @@ impl DriverCall {
         Ok(Op::Host(given.fn_, given.userData.expose_provenance()))
     }
 
-    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS` and writes the address into it: one that the nodes before it have freed,
-    /// or a new one.
+    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS`, and writes the address into it. It is an address that earlier nodes have
+    /// freed, or a new one.
     pub(super) fn alloc_op(
         &self,
         params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
@@ -132,7 +132,7 @@ impl DriverCall {
         if objects.graphs.get(graph)?.owned { Err(status::INVALID_VALUE) } else { Ok(Op::Free(address)) }
     }
 
-    /// What parameters of any kind describe, for a new node of a graph.
+    /// The operation of parameters of any type, for a new node of a graph.
     pub(super) fn new_op(
         &self,
         params: *mut CUgraphNodeParams,
@@ -148,7 +148,7 @@ impl DriverCall {
         }
     }
 
-    /// What parameters of any kind describe.
+    /// The operation of parameters of any type.
     pub(super) fn any_op(&self, params: *mut CUgraphNodeParams) -> Result<Op, Status> {
         let head: AnyParams = self.read(params.cast())?;
         let body = params.cast::<AnyParams>().wrapping_add(1);
@@ -166,12 +166,13 @@ impl DriverCall {
                     _ => Op::Record(word),
                 })
             }
-            // The parameters of what takes or frees memory cannot be changed.
+            // The parameters of memory nodes cannot be changed.
             _ => Err(status::NOT_SUPPORTED),
         }
     }
 
-    /// A node that is a copy of a graph, or from CUDA 12.9 on the graph itself: only so it can have memory.
+    /// A child node. It has a copy of the graph, or from CUDA 12.9 on the graph itself. Only the latter may have
+    /// memory nodes.
     pub(super) fn child_op(&self, graph: u64, ownership: u32) -> Result<Op, Status> {
         const MOVED: u32 = 1;
         let mut objects = self.simulation()?.objects();
@@ -248,7 +249,7 @@ impl DriverCall {
         (given.dptr, given.bytesize) = (address, size as usize);
         (given.accessDescs, given.accessDescCount) = (core::ptr::null(), 0);
         self.write(to, given)?;
-        // What the parameters begin with.
+        // The parameters begin with these properties.
         self.write(to.cast(), properties)
     }
 
@@ -260,7 +261,7 @@ impl DriverCall {
         self.write(to, word)
     }
 
-    /// Replaces what a node does by something of the same type.
+    /// Replaces the operation of a node by another one of the same type.
     pub(super) fn change_node(&self, node: CUgraphNode, op: Op) -> Outcome {
         let mut objects = self.simulation()?.objects();
         let node = objects.node_mut(handle(node))?;
@@ -271,7 +272,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// The same in an executable, by the node of the graph it was made of.
+    /// Replaces an operation in an executable. The node is one of the graph that the executable was made from.
     pub(super) fn change_exec(&self, exec: CUgraphExec, node: CUgraphNode, op: Op) -> Outcome {
         let mut objects = self.simulation()?.objects();
         let mut children = std::collections::HashMap::new();

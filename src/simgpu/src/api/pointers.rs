@@ -1,4 +1,4 @@
-//! What is known of a pointer?
+//! Attributes of pointers.
 
 use gpuslice_driver::types::*;
 
@@ -33,7 +33,7 @@ mod attribute {
 const HOST: u64 = 1;
 const DEVICE: u64 = 2;
 
-/// What is asked about, whatever it is.
+/// The facts behind all attributes.
 struct Facts {
     base: u64,
     size: u64,
@@ -75,7 +75,7 @@ impl DriverCall {
         })
     }
 
-    /// The value of an attribute, as a word of which [`DriverCall::write_attribute`] writes what the attribute has.
+    /// The value of an attribute as a word. [`DriverCall::write_attribute`] writes the bytes that the attribute has.
     pub(super) fn pointer_attribute(&self, number: u32, address: u64) -> Result<u64, Status> {
         let facts = self.facts(address)?;
         Ok(match number {
@@ -98,12 +98,12 @@ impl DriverCall {
         })
     }
 
-    /// What an attribute of a pointer is that is nobody's.
+    /// The attribute of a pointer without memory.
     pub(super) fn nothing(number: u32) -> u64 {
         if number == attribute::DEVICE_ORDINAL { u64::from(u32::MAX - 1) } else { 0 }
     }
 
-    /// Writes as many bytes as the attribute has.
+    /// Writes an attribute, with its number of bytes.
     pub(super) fn write_attribute(&self, to: *mut c_void, number: u32, value: u64) -> Outcome {
         match number {
             attribute::MEMORY_TYPE | attribute::DEVICE_ORDINAL | attribute::ACCESS_FLAGS => {

@@ -1,4 +1,4 @@
-//! What do the functions do that allocate in stream order?
+//! Functions that allocate in stream order.
 
 use gpuslice_driver::types::*;
 
@@ -64,7 +64,7 @@ impl DriverCall {
         self.write(to, address)
     }
 
-    /// Frees in stream order what a pool, a graph or `cuMemAlloc` made.
+    /// Frees memory of a pool, of a graph or of `cuMemAlloc` in stream order.
     pub(super) fn free_async(&self, address: CUdeviceptr, stream: CUstream, per_thread: bool) -> Outcome {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
@@ -109,7 +109,7 @@ impl DriverCall {
         self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
     }
 
-    /// The pool of a location: only devices have one.
+    /// The pool of a location. Only devices have one.
     fn location_pool(&self, location: *mut CUmemLocation, is_default: bool) -> Result<u64, Status> {
         let simulation = self.simulation()?;
         let location = self.read(location)?;
@@ -123,7 +123,7 @@ impl DriverCall {
         })
     }
 
-    /// What another process needs to know of a pool, in a file whose descriptor goes to the program.
+    /// Exports a pool: a file with its label. The program receives the descriptor.
     fn export_pool(&self, to: *mut c_void, pool: CUmemoryPool, kind: c_uint, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
         let objects = simulation.objects();
@@ -138,7 +138,7 @@ impl DriverCall {
         self.write(to.cast::<c_int>(), tickets::hand_over(&file)?)
     }
 
-    /// A pool of another process: its memory is used by pointers that are imported.
+    /// Imports a pool of another process. Its memory is imported pointer by pointer.
     fn import_pool(&self, to: *mut CUmemoryPool, from: *mut c_void, kind: c_uint, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
         let descriptor = c_int::try_from(from.addr()).map_err(|_| status::INVALID_VALUE)?;
@@ -216,7 +216,7 @@ impl DriverCall {
                 }
             }
             attribute::THRESHOLD => pool.threshold = self.read(from.cast::<u64>())?,
-            // A high-water mark can be set to nothing but zero: it starts again from what is in use.
+            // A high-water mark can only be set to 0. It restarts from the present use.
             attribute::RESERVED_HIGH | attribute::USED_HIGH if self.read(from.cast::<u64>())? != 0 => {
                 return Err(status::INVALID_VALUE);
             }

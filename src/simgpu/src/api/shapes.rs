@@ -1,4 +1,4 @@
-//! How are the many ways to describe a copy brought into one form?
+//! Converts the many descriptions of a copy into one form.
 
 use gpuslice_driver::types::*;
 
@@ -50,19 +50,19 @@ impl DriverCall {
         Ok(End { side: found, x, y, z, pitch: side.pitch as u64, height: side.height as u64 })
     }
 
-    /// The movement that a two-dimensional copy describes.
+    /// The movement of a two-dimensional copy.
     pub(super) fn movement_2d(&self, copy: *const CUDA_MEMCPY2D) -> Result<Movement, Status> {
         let copy: PlaneCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_2d(&copy.from)?, self.end_2d(&copy.to)?);
         let width = copy.width as u64;
         for end in [&mut from, &mut to] {
-            // A pitch of zero stands for rows without a gap.
+            // A pitch of 0 means rows without gaps.
             end.pitch = if end.pitch == 0 { width } else { end.pitch };
         }
         Ok(Movement::Copy { to, from, width, height: copy.height as u64, depth: 1 })
     }
 
-    /// The movement that a three-dimensional copy describes.
+    /// The movement of a three-dimensional copy.
     pub(super) fn movement_3d(&self, copy: *const CUDA_MEMCPY3D) -> Result<Movement, Status> {
         let copy: VolumeCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_3d(&copy.from)?, self.end_3d(&copy.to)?);
@@ -76,7 +76,7 @@ impl DriverCall {
 
     fn move_bytes(&self, on: StreamArgument, movement: Movement, wait: Wait) -> Outcome {
         let context = self.simulation()?.objects().current().map(|_| ());
-        // A stream brings its context with it; only default streams need a current one.
+        // A stream has a context. Only default streams need a current one.
         if on.0 < 3 {
             context?;
         }
@@ -93,7 +93,7 @@ impl DriverCall {
         self.move_bytes(on, Movement::Copy { to, from, width, height: 1, depth: 1 }, wait)
     }
 
-    /// A copy between pointers that may be the host's or the device's.
+    /// A copy between pointers of the host or of the device.
     pub(super) fn copy_any(&self, on: StreamArgument, to: u64, from: u64, width: u64, wait: Wait) -> Outcome {
         let (to, from) = {
             let objects = self.simulation()?.objects();
@@ -117,7 +117,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Boxes between addresses. Not those of arrays, whose lengths are in elements.
+    /// Copies boxes between addresses. Arrays are not supported: their lengths are in elements.
     pub(super) fn copy_boxes(
         &self,
         on: StreamArgument,
@@ -159,7 +159,7 @@ impl DriverCall {
         self.move_bytes(on, self.movement_3d(copy.cast())?, wait)
     }
 
-    /// A fill of `extent` elements of a value of so many bytes.
+    /// A fill of `extent` elements with a value.
     pub(super) fn fill(
         &self,
         on: StreamArgument,

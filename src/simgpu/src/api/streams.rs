@@ -1,4 +1,4 @@
-//! What do the functions do that deal with streams and with waiting for them?
+//! Functions of streams and events, and of waits for them.
 
 use gpuslice_driver::types::*;
 
@@ -6,10 +6,9 @@ use super::Streams;
 use super::methods::methods;
 use super::submit::StreamArgument;
 use crate::call::DriverCall;
-use crate::engine::{Completion, ElapsedError, EventStatus, Target, Work};
+use crate::engine::{Completion, EventStatus, Target};
 use crate::model::objects::{handle, pointer};
 use crate::model::streams::{DISABLE_TIMING, INTERPROCESS, NON_BLOCKING};
-use crate::process::host_queue::HostTask;
 use crate::process::thread_state;
 use crate::status::{Outcome, statuses};
 
@@ -73,89 +72,6 @@ impl DriverCall {
         Ok(())
     }
 
-    fn destroy_event(&self, event: CUevent) -> Outcome {
-        let simulation = self.simulation()?;
-        let event = simulation.objects().streams.events.remove(handle(event))?;
-        let removed = simulation.shared.lock().engine(event.device).remove_event(event.id);
-        removed.map_err(|_| statuses::INVALID_HANDLE)
-    }
-
-    pub(super) fn record(&self, event: CUevent, on: StreamArgument) -> Outcome {
-        let simulation = self.simulation()?;
-        let mut objects = simulation.objects();
-        let event = handle(event);
-        let owner = objects.streams.events.get(event)?.context;
-        let stream = objects.stream(simulation, on.0, on.1)?;
-        objects.refuse_implicit(stream)?;
-        let found = objects.streams.streams.get(stream)?;
-        let (context, place) = (found.context, found.place);
-        if context != owner {
-            return Err(statuses::INVALID_HANDLE);
-        }
-        if objects.capture_record(stream, event)? {
-            return Ok(());
-        }
-        let id = objects.streams.events.get(event)?.id;
-        drop(objects);
-        simulation.enqueue(place, Work::Record(id)).map(|_| ())
-    }
-
-    pub(super) fn wait_event(&self, on: StreamArgument, event: CUevent) -> Outcome {
-        let simulation = self.simulation()?;
-        let mut objects = simulation.objects();
-        let event = handle(event);
-        let stream = objects.stream(simulation, on.0, on.1)?;
-        if objects.capture_wait(stream, event)? {
-            return Ok(());
-        }
-        let found = objects.streams.streams.get(stream)?;
-        let (context, place) = (found.context, found.place);
-        let (device, id) = objects.streams.events.get(event).map(|event| (event.device, event.id))?;
-        drop(objects);
-        if device == place.device {
-            return simulation.enqueue(place, Work::Wait(id)).map(|_| ());
-        }
-        self.queue_host_task(simulation, context, place, HostTask::Event(device, id))
-    }
-
-    /// Device and identity of an event that can be asked about.
-    fn event(&self, event: CUevent) -> Result<(usize, crate::engine::EventId), Status> {
-        let simulation = self.simulation()?;
-        let mut objects = simulation.objects();
-        let event = handle(event);
-        let found = objects.streams.events.get(event)?;
-        let (device, id) = (found.device, found.id);
-        if let Some(capture) = found.captured.as_ref().map(|membership| membership.capture) {
-            if let Some(capture) = objects.captures.get_mut(&capture) {
-                capture.invalid = true;
-            }
-            return Err(statuses::CAPTURED_EVENT);
-        }
-        objects.unsafe_call()?;
-        Ok((device, id))
-    }
-
-    #[allow(clippy::float_arithmetic, reason = "the interface tells time as a float of milliseconds")]
-    fn elapsed(&self, to: *mut f32, start: CUevent, end: CUevent) -> Outcome {
-        let simulation = self.simulation()?;
-        let events = [start, end].map(|event| {
-            let objects = simulation.objects();
-            let found = objects.streams.events.get(handle(event))?;
-            let timed = found.flags & DISABLE_TIMING == 0;
-            if timed { Ok((found.device, found.id)) } else { Err(statuses::INVALID_HANDLE) }
-        });
-        let [Ok((device, start)), Ok((other, end))] = events else { return Err(statuses::INVALID_HANDLE) };
-        if device != other {
-            return Err(statuses::INVALID_HANDLE);
-        }
-        let elapsed = simulation.shared.lock().engine(device).elapsed_ns(start, end, crate::os::clock::now());
-        match elapsed {
-            Ok(ns) => self.write(to, (ns as f64 / 1e6) as f32),
-            Err(ElapsedError::NotReady) => Err(statuses::NOT_READY),
-            Err(ElapsedError::NotRecorded | ElapsedError::NoEvent) => Err(statuses::INVALID_HANDLE),
-        }
-    }
-
     fn copy_stream_attributes(&self, to: CUstream, from: CUstream) -> Outcome {
         self.stream(StreamArgument::legacy(to))?;
         self.stream(StreamArgument::legacy(from)).map(|_| ())
@@ -166,7 +82,7 @@ impl DriverCall {
         let mut objects = self.simulation()?.objects();
         let (context, green) =
             objects.streams.streams.get(stream).map(|stream| (stream.context, stream.green))?;
-        // Of a stream of a green context the handle that stands for that, as long as it lives.
+        // A stream of a green context has the green context's handle, as long as the green context exists.
         let view = green.and_then(|green| objects.green_view(green).ok());
         self.write(to, pointer(view.unwrap_or(context)))
     }
@@ -194,7 +110,7 @@ impl DriverCall {
         self.write(to, number)
     }
 
-    /// No attribute of a stream makes a difference here; all read as zero.
+    /// Reads an attribute of a stream. No attribute makes a difference here, so all are 0.
     fn get_attribute(&self, on: StreamArgument, to: *mut CUstreamAttrValue) -> Outcome {
         self.stream(on)?;
         self.write(to.cast::<[u8; 64]>(), [0; 64])
@@ -211,7 +127,7 @@ impl DriverCall {
         let from = Side::Host(bytes_of.as_ptr().expose_provenance() as u64);
         let movement = Movement::run(Side::Device(address), from, bytes);
         self.stream(on)?;
-        // The value lives on this stack, so it is moved before this returns, in a capture too.
+        // The value is on this stack, so it must be moved before the function returns, even in a capture.
         let simulation = self.simulation()?;
         movement.prepare(&simulation.objects(), simulation)?.perform();
         self.submit(on, &Op::Empty, super::submit::Wait::No)
@@ -303,7 +219,7 @@ impl Streams for DriverCall {
             let (device, id) = self.event(h_event)?;
             let simulation = self.simulation()?;
             let (now, mut state) = (crate::os::clock::now(), simulation.shared.lock());
-            crate::process::meetings::look(&mut state, now);
+            crate::process::collectives::release_complete(&mut state, now);
             match state.engine(device).event_status(id, now) {
                 Ok(EventStatus::Pending) => Err(statuses::NOT_READY),
                 Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! How does what a program puts into a stream get there?
+//! Puts work into streams.
 
 use gpuslice_driver::types::{CUstream, Status};
 
@@ -7,20 +7,20 @@ use crate::engine::{Target, Work};
 use crate::model::graphs::Op;
 use crate::model::objects::handle;
 use crate::model::streams::StreamPlace;
+use crate::process::collectives;
 use crate::process::host_queue::HostTask;
 use crate::process::host_thread;
-use crate::process::meetings;
 use crate::process::simulation::Simulation;
 use crate::status::Outcome;
 
-/// Whether the caller waits for what it submits.
+/// Whether the caller waits for the end of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Yes,
     No,
 }
 
-/// A stream as an argument: the handle, and what a null handle means.
+/// A stream argument: its handle, and the meaning of a null handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamArgument(pub(crate) u64, pub(crate) bool);
 
@@ -30,7 +30,7 @@ impl StreamArgument {
         Self(handle(stream), false)
     }
 
-    /// The stream of a call whose null stream is the thread's own.
+    /// The stream of a call whose null stream is the thread's own default stream.
     pub(crate) fn per_thread(stream: CUstream) -> Self {
         Self(handle(stream), true)
     }
@@ -46,7 +46,7 @@ impl DriverCall {
         Ok((stream, place))
     }
 
-    /// Puts something into a stream, or into the graph that the stream captures.
+    /// Queues an operation on a stream, or adds it to the graph that the stream captures.
     pub(crate) fn submit(&self, on: StreamArgument, op: &Op, wait: Wait) -> Outcome {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();
@@ -65,7 +65,7 @@ impl DriverCall {
                 objects.touch(simulation, movement);
                 let prepared = movement.prepare(&objects, simulation)?;
                 drop(objects);
-                // What stays on devices is not waited for, whatever the call is called.
+                // A copy within devices never waits, whatever the function is called.
                 let wait = if prepared.stays_on_devices() { Wait::No } else { wait };
                 if wait == Wait::No {
                     prepared.perform();
@@ -78,7 +78,7 @@ impl DriverCall {
             }
             Op::Kernel(launch) => {
                 drop(objects);
-                let ticket = simulation.enqueue(place, meetings::kernel(simulation, launch))?;
+                let ticket = simulation.enqueue(place, collectives::work_of(simulation, launch))?;
                 if simulation.config.launches_block {
                     simulation.wait(place.device, Target::Ticket(ticket));
                 }
@@ -95,7 +95,7 @@ impl DriverCall {
         Ok(())
     }
 
-    /// Puts something for the host to do into a stream.
+    /// Queues a task of the host thread on a stream.
     pub(crate) fn queue_host_task(
         &self,
         simulation: &Simulation,

@@ -1,4 +1,4 @@
-//! What do the functions do that take memory and addresses apart from each other?
+//! Functions of physical memory and of addresses, separate from each other.
 
 use gpuslice_driver::types::*;
 
@@ -10,7 +10,7 @@ use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Propert
 use crate::process::virtual_memory::device_of;
 use crate::status::Outcome;
 
-/// `CUmemAccessDesc`, its enumerations as numbers.
+/// `CUmemAccessDesc`, with its enumerations as numbers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Access {
@@ -20,7 +20,7 @@ struct Access {
 
 const _: () = assert!(size_of::<Access>() == size_of::<CUmemAccessDesc>());
 
-/// `CUarrayMapInfo`, its enumerations as numbers.
+/// `CUarrayMapInfo`, with its enumerations as numbers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ArrayMap {
@@ -39,7 +39,7 @@ struct ArrayMap {
 
 const _: () = assert!(size_of::<ArrayMap>() == size_of::<CUarrayMapInfo>());
 
-/// `CUmemOperationType`: memory is given.
+/// `CUmemOperationType`: map memory.
 const MAP: u32 = 1;
 
 impl DriverCall {
@@ -70,8 +70,8 @@ impl DriverCall {
     }
 }
 
-/// Where in an object for several devices, and of which one where that was said.
-struct StreamPlace {
+/// An offset in a multicast object, and the device if the call names one.
+struct MulticastPlace {
     object: u64,
     offset: usize,
     device: Option<CUdevice>,
@@ -92,7 +92,7 @@ impl DriverCall {
         self.write(to, made)
     }
 
-    fn bind(&self, place: StreamPlace, part: Part, flags: u64) -> Outcome {
+    fn bind(&self, place: MulticastPlace, part: Part, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
         if flags != 0 {
             return Err(status::INVALID_VALUE);
@@ -101,7 +101,7 @@ impl DriverCall {
         simulation.objects().bind(simulation, place.object, place.offset as u64, part, on)
     }
 
-    fn bind_address(&self, place: StreamPlace, address: CUdeviceptr, size: usize, flags: u64) -> Outcome {
+    fn bind_address(&self, place: MulticastPlace, address: CUdeviceptr, size: usize, flags: u64) -> Outcome {
         let part = self.simulation()?.objects().part_at(address, size as u64)?;
         self.bind(place, part, flags)
     }
@@ -190,19 +190,19 @@ impl Vmm for DriverCall {
         cuMulticastBindMem(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize,
             mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) => {
             let part = Part { memory: mem_handle, offset: mem_offset as u64, size: size as u64 };
-            self.bind(StreamPlace { object: mc_handle, offset: mc_offset, device: None }, part, flags)
+            self.bind(MulticastPlace { object: mc_handle, offset: mc_offset, device: None }, part, flags)
         };
         cuMulticastBindMem_v2(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize,
             mem_handle: CUmemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong) => {
             let part = Part { memory: mem_handle, offset: mem_offset as u64, size: size as u64 };
-            self.bind(StreamPlace { object: mc_handle, offset: mc_offset, device: Some(dev) }, part, flags)
+            self.bind(MulticastPlace { object: mc_handle, offset: mc_offset, device: Some(dev) }, part, flags)
         };
         cuMulticastBindAddr(mc_handle: CUmemGenericAllocationHandle, mc_offset: usize, memptr: CUdeviceptr,
             size: usize, flags: c_ulonglong) =>
-            self.bind_address(StreamPlace { object: mc_handle, offset: mc_offset, device: None }, memptr, size, flags);
+            self.bind_address(MulticastPlace { object: mc_handle, offset: mc_offset, device: None }, memptr, size, flags);
         cuMulticastBindAddr_v2(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize,
             memptr: CUdeviceptr, size: usize, flags: c_ulonglong) =>
-            self.bind_address(StreamPlace { object: mc_handle, offset: mc_offset, device: Some(dev) }, memptr, size, flags);
+            self.bind_address(MulticastPlace { object: mc_handle, offset: mc_offset, device: Some(dev) }, memptr, size, flags);
         cuMulticastUnbind(mc_handle: CUmemGenericAllocationHandle, dev: CUdevice, mc_offset: usize, size: usize) => {
             let simulation = self.simulation()?;
             let device = simulation.device(dev)?;

@@ -1,4 +1,4 @@
-//! What do the functions answer that describe a device?
+//! Functions that describe a device.
 
 use gpuslice_driver::types::*;
 
@@ -14,7 +14,7 @@ fn attribute(number: u32, device: usize) -> u32 {
     attributes::device(number, device).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
 }
 
-/// Cores of a multiprocessor.
+/// Number of cores of a multiprocessor.
 const CORES: u32 = 128;
 /// `NVML_BRAND_NVIDIA`, `NVML_BUS_TYPE_PCIE`, and the architecture of compute capability 9.0.
 const BRAND: u32 = 14;

@@ -10,7 +10,8 @@ use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 impl ProcessObjects {
-    /// Takes memory and bytes for something of a shape.
+    /// Takes device memory, and bytes of the arena, for `levels` levels of a shape. Returns the start, the bytes, and
+    /// the charge. `is_own`: the array has memory of its own.
     fn back(
         &self,
         simulation: &Simulation,
@@ -20,7 +21,8 @@ impl ProcessObjects {
     ) -> Result<(u64, u64, u64), Status> {
         let device = self.current()?.1.device;
         let bytes = shape.size(levels).ok_or(status::OUT_OF_MEMORY)?;
-        // A driver tells no addresses of arrays: small ones take their slot here, and not a part of a block.
+        // A driver does not tell addresses of arrays. So here small arrays take a whole slot of their own, and no
+        // part of a block.
         let taken =
             || if simulation.settings.has_blocks() { allocation_sizes::whole(bytes) } else { Some(bytes) };
         let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
@@ -54,7 +56,7 @@ impl ProcessObjects {
         self.add_mipmap(simulation, shape, levels, true)
     }
 
-    /// The same over memory that is not this array's.
+    /// Makes a mipmapped array over memory that is not its own.
     pub(crate) fn view_mipmap(
         &mut self,
         simulation: &Simulation,
@@ -79,7 +81,7 @@ impl ProcessObjects {
         Ok(self.arrays.mipmaps.add(mipmap))
     }
 
-    /// The array that is a level of a mipmapped one.
+    /// The array of a level of a mipmapped array.
     pub(crate) fn mip_level(&mut self, handle: u64, level: u32) -> Result<u64, Status> {
         let mipmap = self.arrays.mipmaps.get(handle)?;
         if level >= mipmap.levels {
@@ -100,7 +102,7 @@ impl ProcessObjects {
         Ok(array)
     }
 
-    /// Ends an array. A level of a mipmapped array ends with that.
+    /// Ends an array. A level ends only with its mipmapped array.
     pub(crate) fn end_array(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         if self.arrays.arrays.get(handle)?.parent.is_some() {
             return Err(crate::status::statuses::INVALID_HANDLE);

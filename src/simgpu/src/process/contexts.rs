@@ -12,7 +12,7 @@ use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 impl ProcessObjects {
-    /// Makes a context on a device. The caller chooses what becomes current.
+    /// Makes a context on a device. The caller decides which context becomes current.
     pub(crate) fn make_context(
         &mut self,
         simulation: &Simulation,
@@ -50,7 +50,7 @@ impl ProcessObjects {
         })
     }
 
-    /// The primary context of a device, by this process's number. Its handle is the same for ever.
+    /// The primary context of a device, by this process's number. Its handle never changes.
     pub(crate) fn primary(&mut self, device: i32) -> Result<&mut Primary, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         let primary = self.primaries.get_mut(ordinal).ok_or(statuses::INVALID_DEVICE)?;
@@ -79,8 +79,10 @@ impl ProcessObjects {
         Ok((handle, self.contexts.get(handle).map_err(|_| status::INVALID_CONTEXT)?))
     }
 
-    /// Refuses a handle that cannot be made current. A primary context's handle always can: a thread may keep it
-    /// current over a reset, and then every call that needs the context answers 709 until it is retained again.
+    /// Refuses a handle that cannot be made current.
+    ///
+    /// A primary context's handle always can. A thread may keep it current over a reset. Then every call that needs
+    /// the context returns 709, until the context is retained again.
     pub(crate) fn can_be_current(&self, handle: u64) -> Outcome {
         if handle == 0 {
             return Err(status::INVALID_CONTEXT);
@@ -91,7 +93,7 @@ impl ProcessObjects {
         self.context(handle).map(|_| ())
     }
 
-    /// Ends a context and everything that lives in it.
+    /// Ends a context and everything in it.
     pub(crate) fn end_context(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let context = self.contexts.remove(handle).map_err(|_| status::INVALID_CONTEXT)?;
         self.unload_all_of(simulation, handle);

@@ -1,4 +1,4 @@
-//! What the host thread has to do when streams get there.
+//! Tasks of the host thread: host functions, callbacks, and waits for events of other devices.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::{ClientId, EventId, HostCall, Ticket};
 use crate::os::threads;
 
-/// What is to be done when a stream gets there.
+/// A task for the moment when a stream reaches it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HostTask {
     /// `cuLaunchHostFunc`.
     Function(CUhostFn, usize),
-    /// `cuStreamAddCallback`, with the stream as the program named it.
+    /// `cuStreamAddCallback`, with the handle of the stream as the program gave it.
     Callback(CUstreamCallback, u64, usize),
-    /// Wait for an event of another device.
+    /// A wait for an event of another device.
     Event(usize, EventId),
 }
 
-/// A task in a queue.
+/// A task in a stream's queue.
 #[derive(Debug)]
 pub(crate) struct QueuedTask {
     pub(crate) device: usize,
@@ -27,7 +27,7 @@ pub(crate) struct QueuedTask {
     pub(crate) ticket: Ticket,
 }
 
-/// What the thread has to do.
+/// All tasks of the host thread.
 #[derive(Debug, Default)]
 pub(crate) struct HostTasks {
     pub(crate) running: bool,
@@ -37,7 +37,7 @@ pub(crate) struct HostTasks {
     pub(crate) waiting: Vec<(usize, HostCall, usize, EventId)>,
 }
 
-/// The thread's desk.
+/// The queue of the host thread.
 #[derive(Debug, Default)]
 pub(crate) struct HostQueue {
     pub(crate) tasks: Mutex<HostTasks>,
@@ -45,7 +45,8 @@ pub(crate) struct HostQueue {
 }
 
 impl HostQueue {
-    /// Notes a task; its token goes into the queue. The first one starts the thread, which runs `body`.
+    /// Adds a task, and returns its token for the stream's queue. The first task starts the thread, which runs
+    /// `body`.
     pub(crate) fn note(&self, task: HostTask, body: fn()) -> Result<u64, Status> {
         let mut tasks = self.tasks.lock();
         if !tasks.running {
@@ -58,7 +59,7 @@ impl HostQueue {
         Ok(token)
     }
 
-    /// Tells where the task was queued.
+    /// Records the ticket of the task in its stream.
     pub(crate) fn queued(&self, device: usize, client: ClientId, ticket: Ticket) {
         self.tasks.lock().due.push(QueuedTask { device, client, ticket });
         self.changed.notify_one();

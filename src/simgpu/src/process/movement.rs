@@ -1,6 +1,7 @@
-//! How are bytes moved: between the host and the device, within it, and filled?
+//! Moves bytes: between host and device, within a device, and fills.
 //!
-//! Bytes of asynchronous copies move when the copy is queued; time passes as if they moved when it runs.
+//! The bytes of an asynchronous copy move when the copy is queued. The time passes as if they moved when the copy
+//! runs.
 
 use gpuslice_driver::types::{Status, status};
 
@@ -11,13 +12,13 @@ use crate::model::arrays::MipLevel;
 use crate::model::movement::{End, Movement, Side};
 use crate::status::statuses;
 
-/// Bytes of this process that a movement touches: an address that can be used, and a length.
+/// Bytes of this process that a movement touches: an accessible address, and a length.
 type Span = (u64, u64);
 
-/// What a movement comes to.
+/// A movement with its addresses resolved.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// For the device's time.
+    /// Its work for the engine.
     pub(crate) work: Work,
     spans: Vec<(Vec<Span>, Source)>,
 }
@@ -28,7 +29,7 @@ enum Source {
     Pattern(u32, u64),
 }
 
-/// Which memory an end lies in.
+/// Memory of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Memory {
     Host,
@@ -36,7 +37,7 @@ enum Memory {
 }
 
 impl Movement {
-    /// Checks that everything is there, and finds it.
+    /// Checks all addresses and resolves them.
     pub(crate) fn prepare(
         &self,
         objects: &ProcessObjects,
@@ -69,7 +70,7 @@ impl Movement {
     }
 }
 
-/// Who does a copy: a copy engine, the multiprocessors, or nobody.
+/// The work of a copy: of a copy engine, of the multiprocessors, or of neither.
 fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
     match (to, from) {
         (Memory::Device(_), Memory::Host) => Work::Copy { direction: Direction::HostToDevice, bytes },
@@ -81,7 +82,7 @@ fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
 }
 
 impl Prepared {
-    /// Whether no memory of the host takes part.
+    /// Whether it touches no host memory.
     pub(crate) fn stays_on_devices(&self) -> bool {
         matches!(self.work, Work::Fill { .. } | Work::Copy { direction: Direction::Peer, .. })
     }
@@ -128,7 +129,7 @@ fn fill((address, length): Span, value: u32, element: u64) {
 }
 
 impl ProcessObjects {
-    /// Which memory an end lies in.
+    /// The memory of an end.
     fn memory_of(&self, end: &End) -> Result<Memory, Status> {
         match end.side {
             Side::Host(_) => Ok(Memory::Host),
@@ -174,12 +175,12 @@ impl ProcessObjects {
         }
     }
 
-    /// A pointer that may be the device's or the host's.
+    /// The side of a pointer of the device or of the host.
     pub(crate) fn either(&self, address: u64) -> Side {
         if self.regions.around(address).is_some() { Side::Device(address) } else { Side::Host(address) }
     }
 
-    /// Refuses what would touch no memory at all but still names it wrongly.
+    /// Checks an array handle, for copies that touch no bytes.
     pub(crate) fn check_array(&self, array: u64) -> Result<(), Status> {
         self.arrays.level(array).map(|_| ()).map_err(|_| statuses::INVALID_HANDLE)
     }

@@ -1,4 +1,4 @@
-//! What does this process have: contexts, memory, streams, code?
+//! All objects of this process.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,24 +21,24 @@ use crate::model::streams::Streams;
 use crate::model::user_objects::UserObject;
 use crate::model::virtual_memory::Vmm;
 
-/// All objects of this process. Behind one lock, which is never held while anything waits.
+/// All objects of this process, behind one lock. No thread holds the lock while it waits.
 #[derive(Debug)]
 pub(crate) struct ProcessObjects {
-    /// Contexts that live.
+    /// Contexts.
     pub(crate) contexts: Objects<Context>,
-    /// Contexts that were ever made.
+    /// Number of contexts that were ever made.
     pub(crate) contexts_made: u64,
     /// The primary context of each device that this process sees.
     pub(crate) primaries: Vec<Primary>,
     /// Green contexts.
     pub(crate) greens: Greens,
-    /// Pairs of contexts of which the first may reach the second's memory.
+    /// Pairs of contexts: the first may access the memory of the second.
     pub(crate) peers: HashSet<(u64, u64)>,
-    /// What is behind each address.
+    /// Memory by device address.
     pub(crate) regions: Regions,
-    /// Blocks of the device that small memory shares.
+    /// Blocks that small allocations share.
     pub(crate) blocks: Blocks,
-    /// Managed memory, by where it begins.
+    /// Managed memory, by address.
     pub(crate) managed: HashMap<u64, Managed>,
     /// Streams and events.
     pub(crate) streams: Streams,
@@ -46,35 +46,35 @@ pub(crate) struct ProcessObjects {
     pub(crate) code: Code,
     /// Arrays.
     pub(crate) arrays: Arrays,
-    /// Memory and addresses apart from each other.
+    /// Physical memory with handles, and reserved addresses.
     pub(crate) vmm: Vmm,
-    /// Memory that others use, and theirs that this process uses.
+    /// Memory lent to other processes, and borrowed from them.
     pub(crate) borrowed: Borrowed,
-    /// Memory of other interfaces.
+    /// Imported memory of other interfaces.
     pub(crate) externals: Objects<External>,
-    /// Stream-ordered memory.
+    /// Memory pools.
     pub(crate) pools: Pools,
     /// Graphs.
     pub(crate) graphs: Objects<Graph>,
-    /// Nodes that were ever made.
+    /// Number of nodes that were ever made.
     pub(crate) nodes_made: u64,
-    /// Executables.
+    /// Executable graphs.
     pub(crate) execs: Objects<Exec>,
     /// The graph pool of each device.
     pub(crate) graph_pools: BTreeMap<usize, GraphPool>,
-    /// What executables, living or gone, hold of them: by executable and device.
+    /// Memory that executables hold of the graph pools, by executable and device. The executable may be destroyed.
     pub(crate) graph_holds: BTreeMap<(u64, usize), Hold>,
-    /// The executable that made each allocation of a graph that lives.
+    /// The executable of each living allocation of a graph, by address.
     pub(crate) graph_blocks: HashMap<u64, u64>,
-    /// Captures in progress.
+    /// Captures in progress, by number.
     pub(crate) captures: HashMap<u64, Capture>,
-    /// Captures that were ever begun.
+    /// Number of captures that were ever begun.
     pub(crate) captures_made: u64,
-    /// Objects of the program that graphs can hold.
+    /// Objects of the program that graphs can keep alive.
     pub(crate) user_objects: Objects<UserObject>,
-    /// Texture and surface objects, of which nothing is ever read.
+    /// Texture and surface objects. Nothing is ever read through them.
     pub(crate) textures: Objects<()>,
-    /// Linkers, with what was added to them.
+    /// Linkers, with their input.
     pub(crate) linkers: Objects<Vec<u8>>,
 }
 

@@ -6,7 +6,7 @@ use super::objects::ProcessObjects;
 use crate::model::user_objects::EndedObjects;
 
 impl ProcessObjects {
-    /// Takes uses of an object away.
+    /// Removes `count` uses of an object. Returns the object if that was its last use.
     pub(crate) fn drop_uses(&mut self, object: u64, count: u32) -> Result<EndedObjects, Status> {
         let found = self.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
         found.uses = found.uses.checked_sub(count).ok_or(status::INVALID_VALUE)?;

@@ -1,4 +1,4 @@
-//! How is the ground truth told?
+//! The ground truth as JSON.
 
 use super::device_time::ClientTotals;
 use super::file::Locked;
@@ -111,8 +111,8 @@ fn groups(state: &State) -> Vec<String> {
         .collect()
 }
 
-/// Everything that is known, as one JSON object. Dead processes hold nothing in it; what the devices do not have back of theirs
-/// is told beside.
+/// All figures as one JSON object. Dead processes hold nothing in it. Their memory that the devices do not have back
+/// is in `leaving`.
 #[must_use]
 pub fn report(state: &mut Locked<'_>) -> String {
     state.reap_dead(None);

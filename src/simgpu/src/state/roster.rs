@@ -1,7 +1,8 @@
-//! Which processes are there, and which of them are dead?
+//! The processes that take part, and which of them are dead.
 //!
-//! A process holds a mutex in its slot by a thread that does nothing else. When the process ends, in whatever
-//! way, the kernel lets go of it; so does an `exec`. A forked child has no such thread and is no process here.
+//! A thread of each process holds the life lock in the process's slot and does nothing else. When the process ends in
+//! whatever way, or calls `exec`, the kernel releases the lock. A forked child has no such thread, so it takes no
+//! part.
 
 use core::sync::atomic::Ordering;
 
@@ -10,7 +11,7 @@ use super::layout::{Usage, life, name_bytes, name_text};
 use super::sizes::{DEVICES, GROUPS, PROCESSES};
 use crate::os::robust_mutex::Taken;
 
-/// Why a process cannot join.
+/// The reason why a process cannot join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoom {
     /// All process slots are taken.
@@ -19,10 +20,10 @@ pub enum NoRoom {
     Groups,
 }
 
-/// Who joins.
+/// A process that joins.
 #[derive(Debug)]
 pub struct NewProcess<'a> {
-    /// Its number as it sees it itself.
+    /// Its own PID.
     pub pid: u32,
     /// The program's name.
     pub name: &'a [u8],
@@ -31,7 +32,7 @@ pub struct NewProcess<'a> {
 }
 
 impl Locked<'_> {
-    /// Takes back everything from processes that are dead. `own` is known to live.
+    /// Reclaims everything that dead processes hold. The process in slot `own` is known to live.
     pub fn reap_dead(&mut self, own: Option<usize>) {
         self.end_leaving();
         let marked = self.perhaps_live;
@@ -52,7 +53,7 @@ impl Locked<'_> {
         }
     }
 
-    /// The devices have back what has left for long enough.
+    /// Returns leaving memory to the devices when its time is over.
     fn end_leaving(&mut self) {
         let now = crate::os::clock::now();
         let mut is_any = false;
@@ -64,7 +65,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Notes what a dead process held, if its memory is back later only.
+    /// Records the memory of a dead process as leaving, if the device has it back only later.
     fn begin_leaving(&mut self, slot: usize) {
         let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
         let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
@@ -78,9 +79,9 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes back from dead processes if nobody has looked for a while: where being late does no harm.
+    /// Reclaims from dead processes if nobody has for a while. For callers that may be late.
     pub(crate) fn reap_if_due(&mut self, own: usize, now: u64) {
-        /// How long dead contexts may keep their turn on a device.
+        /// Time for which dead contexts may keep their turn on a device, in nanoseconds.
         const EVERY_NS: u64 = 1_000_000;
         if now.saturating_sub(self.looked_ns) > EVERY_NS {
             self.looked_ns = now;
@@ -88,8 +89,8 @@ impl Locked<'_> {
         }
     }
 
-    /// The process is dead: nothing of what it held is held any more. It counts as dead when all is done, so
-    /// that whoever comes after a death in the middle of this begins again.
+    /// Reclaims everything that a dead process holds. The process is marked as dead at the end. So if the reclaiming
+    /// process dies, the next one starts again.
     fn reap(&mut self, slot: usize) {
         self.leave_all(slot);
         self.begin_leaving(slot);
@@ -115,7 +116,7 @@ impl Locked<'_> {
         self.mark(slot, false);
     }
 
-    /// Notes whether there may be a living process in a slot.
+    /// Records whether a process may live in a slot.
     fn mark(&mut self, slot: usize, live: bool) {
         if let Some(word) = self.perhaps_live.get_mut(slot / 64) {
             let bit = 1 << (slot % 64);
@@ -123,7 +124,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Lets all peaks start again from what is held, and forgets dead processes.
+    /// Resets all peaks to the present values, and forgets dead processes.
     pub fn reset_peaks(&mut self) {
         self.reap_dead(None);
         let state: &mut super::layout::State = self;
@@ -146,7 +147,7 @@ impl Locked<'_> {
         self.processes.iter().any(|process| process.life == life::LIVE)
     }
 
-    /// A slot for a new process: one that was never used, or else the one whose process died first.
+    /// Takes a slot for a new process: an unused one, or else the one whose process died first.
     ///
     /// # Errors
     /// There is no slot, or no room for another group.
@@ -171,7 +172,7 @@ impl Locked<'_> {
         Ok(slot)
     }
 
-    /// The number of a group, which is made where it is new.
+    /// The index of a group. A new group is added.
     fn group(&mut self, name: &[u8]) -> Result<u32, NoRoom> {
         if name.is_empty() {
             return Ok(0);
@@ -189,14 +190,14 @@ impl Locked<'_> {
 }
 
 impl Usage {
-    /// Adds what contexts did that are gone.
+    /// Adds the figures of removed contexts.
     pub(crate) fn remember(&mut self, gone: &super::device_time::ClientTotals) {
         self.busy_ns = self.busy_ns.saturating_add(gone.busy_ns);
         self.kernel_ns = self.kernel_ns.saturating_add(gone.kernel_ns);
         self.launches = self.launches.saturating_add(gone.launches);
     }
 
-    /// Nothing held, nothing counted.
+    /// All zero.
     pub const NONE: Self = Self {
         held: [0; super::layout::KINDS],
         peak: 0,

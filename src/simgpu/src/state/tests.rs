@@ -1,4 +1,4 @@
-//! Are the sums in the file exact, whoever dies when?
+//! Tests that the sums in the file are exact, whichever process dies when.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::ledger::Full;
 use super::roster::NewProcess;
 use super::settings::Settings;
 
-/// Memory of the dead is back at once, so that sums can be told.
+/// Memory of dead processes is back at once, so the sums are known.
 const SETTINGS: Settings =
     Settings { devices: 2, memory: [1000; super::sizes::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
 
@@ -30,7 +30,7 @@ impl Drop for File {
     }
 }
 
-/// A process that lives for as long as nobody looks.
+/// A process without a life lock: it counts as alive until the next reaping.
 fn join(state: &mut Locked<'_>, group: &str) -> usize {
     let new_process = NewProcess { pid: 1, name: b"test", group: group.as_bytes() };
     let slot = state.claim(&new_process).unwrap();

@@ -1,4 +1,4 @@
-//! The claims of NVML's answers, on state files of their own.
+//! Tests of NVML's answers, on state files of their own.
 
 use core::ffi::{CStr, c_char};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ mod samples;
 const GIB: u64 = 1 << 30;
 const MS: u64 = 1_000_000;
 
-/// A machine whose state file goes with it.
+/// A machine with its state file. The file is removed with it.
 struct Machine {
     nvml: NvmlCall,
     library: &'static Library,
@@ -61,12 +61,12 @@ impl Machine {
         device
     }
 
-    /// A process that has memory on a device, and lives as long as the thread of the test.
+    /// A process with memory on a device. It lives as long as the thread of the test.
     fn process(&self, pid: u32, device: usize, bytes: u64) -> usize {
         self.process_of(pid, b"", device, bytes)
     }
 
-    /// The same, of a group.
+    /// A process of a group.
     fn process_of(&self, pid: u32, group: &[u8], device: usize, bytes: u64) -> usize {
         let mut state = self.library.shared.lock();
         let slot = state.claim(&NewProcess { pid, name: b"worker", group }).unwrap();
@@ -77,7 +77,7 @@ impl Machine {
         slot
     }
 
-    /// Lets a process keep a device busy for a time that begins in the past.
+    /// Keeps a device busy for a process, from an instant in the past on.
     fn work(&self, slot: usize, device: usize, start: u64, ns: u64) {
         let mut state = self.library.shared.lock();
         let number = process_number(state.processes[slot].serial);

@@ -1,4 +1,4 @@
-//! Use in windows, and which state it comes from.
+//! Tests of utilisation windows, and of the state that they come from.
 
 use super::*;
 
