@@ -1,4 +1,4 @@
-//! Does `gpuslice cdi` make what a container needs to be a slice?
+//! Checks that `gpuslice cdi` makes what a container needs to be a slice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::indexing_slicing, reason = "a test")]
 

@@ -210,7 +210,7 @@ impl<'a> Stage<'a> {
     /// Durations of the kernels of each program.
     fn work(&self) -> HashMap<usize, u64> {
         let mut work = HashMap::new();
-        for deeds in self.truth.lock().deeds(0) {
+        for deeds in self.truth.lock().process_totals(0) {
             if let Some(me) = self.who.get(&deeds.pid) {
                 *work.entry(*me).or_default() += deeds.kernel_ns;
             }
@@ -221,7 +221,7 @@ impl<'a> Stage<'a> {
     /// What the library has charged the first slice for, and what that has used, at one instant.
     fn spent(&self) -> Spent {
         let is_of_it = |pid| self.who.get(pid).is_some_and(|me| self.play.programs[*me].slice == 0);
-        let deeds = self.truth.lock().deeds(0);
+        let deeds = self.truth.lock().process_totals(0);
         let used = deeds.iter().filter(|deeds| is_of_it(&deeds.pid)).map(|deeds| deeds.busy_ns).sum();
         Spent { charged: self.charged(), used }
     }

@@ -1,4 +1,4 @@
-//! What does the agent cost? `ci/agent_cost.sh` prints it.
+//! Measures the cost of the agent; `ci/agent_cost.sh` prints it.
 
 use crate::node::Node;
 use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};

@@ -77,6 +77,12 @@ fn gpu_time_is_the_simulated_gpus() {
     let (before, told, after) = (busy(&node), seconds(&node), busy(&node));
     // What is under way was not charged yet.
     assert!(told > before * 0.9 - 0.1 && told < after * 1.1 + 0.1, "{before} {told} {after}");
+    let source = |source: &'static str| {
+        node.scrape().get("gpuslice_slice_time_source", &[("slot", "b"), ("source", source)])
+    };
+    let by_events = ["events", "events-and-slices", "events-and-others"].map(source);
+    assert_eq!(by_events.into_iter().flatten().sum::<f64>(), 1.0, "it is measured by events");
+    assert_eq!(source("none"), None);
     node.until("it is throttled", |node| {
         let metrics = node.scrape();
         let used = metrics.get("gpuslice_slice_core_used_ratio", &[("slot", "b")])?;

@@ -1,4 +1,4 @@
-//! Is a document what a schema says?
+//! Compares a document with a schema.
 //!
 //! The keywords that the schemas of the agent use, and no other: an unknown keyword fails, so that none is passed over.
 

@@ -10,7 +10,7 @@ GROWTH, PITCH_GUESS = 32 * MIB, 512
 
 ROWS = Fact(
     "no row of pitched memory is longer than its width rounded up to 512",
-    "PITCH_GUESS in src/shim/src/hooks/memory.rs",
+    "PITCH_GUESS in src/shim/src/hooks/memory/linear.rs",
     "an allocation near the quota is made and undone; the guess would be larger",
 )
 GROWS = Fact(
@@ -20,12 +20,12 @@ GROWS = Fact(
 )
 EMPTIES = Fact(
     "a pool with threshold 0 gives back everything at a wait",
-    "src/shim/src/hooks/pool.rs",
+    "src/shim/src/hooks/memory/pool.rs",
     "what it keeps would have to be trimmed before a refusal",
 )
 MOMENTS = Fact(
     "pools give memory back only at the waits that the library watches",
-    "src/shim/src/hooks/sync.rs, pool.rs, context.rs",
+    "src/shim/src/hooks/work/sync.rs, hooks/memory/pool.rs, hooks/code/context.rs",
     "what they gave back elsewhere stays charged until the next such call",
 )
 COUNTED = Fact(
@@ -35,22 +35,22 @@ COUNTED = Fact(
 )
 PHYSICAL = Fact(
     "physical memory costs its size, no multiple of the granule is refused, and a mapping keeps what was released",
-    "src/shim/src/hooks/vmm.rs",
+    "src/shim/src/hooks/memory/physical.rs",
     "charges of mapped memory would have to follow its mappings otherwise",
 )
 HANDLES = Fact(
     "a retained handle has the same value, and a value is not used again while its memory is mapped",
-    "Tables in src/shim/src/hooks/vmm.rs, which allow for both",
+    "Tables in src/shim/src/hooks/memory/physical.rs, which allow for both",
     "nothing: the tables would meet the other case",
 )
 ENDS = Fact(
     "a context that ends gives back what cuMemAlloc took and leaves mapped memory to cuMemUnmap",
-    "end in src/shim/src/hooks/context.rs",
+    "end in src/shim/src/hooks/code/context.rs",
     "ends of contexts would have to follow mappings too",
 )
 SAME_CONTEXT = Fact(
     "free memory falls at once when a context is made, by 64 MiB to 1 GiB",
-    "src/shim/src/measure.rs, driver_calls/nvml/memory.rs; 256 MiB where nothing can be measured",
+    "src/shim/src/memory/measurement.rs, driver_calls/nvml/memory.rs; 256 MiB where nothing can be measured",
     "what a context counts as where NVML is missing would be another figure",
 )
 

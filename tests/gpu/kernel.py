@@ -10,7 +10,7 @@ import tempfile
 from bench import Fact, main
 
 RESTS = (
-    "map_page in src/shim/src/lifecycle.rs, src/region/src/file/locks.rs, src/region/src/slots/identity.rs",
+    "map_page in src/shim/src/process.rs, src/region/src/file/locks.rs, src/region/src/slots/identity.rs",
     "with a limit GPU work is refused on this system",
 )
 WIPE_ON_FORK, DONT_FORK = 18, 10

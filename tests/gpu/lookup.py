@@ -12,7 +12,7 @@ VERSIONS = [3020, 7000, 10000, 11030, 12000, 12050, 12080, 13000, 13041, 99990]
 FLAGS = [0, 1, 2]
 IDENTICAL = Fact(
     "cuGetProcAddress gives exported functions only, at the addresses that dlsym gives",
-    "Directory in src/shim/src/hooks/lookup.rs",
+    "Directory in src/shim/src/driver_calls/directory.rs",
     "addresses that are nobody's export would need rows of their own, or calls through them go round the library",
 )
 KNOWN = Fact(

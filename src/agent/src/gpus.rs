@@ -27,7 +27,7 @@ pub(crate) struct Gpu {
     pub(crate) index: u32,
     /// The product's name.
     pub(crate) model: Option<String>,
-    /// Whether NVML answers for it.
+    /// True if NVML answers for it.
     pub(crate) healthy: bool,
     /// Bytes of memory that it has.
     pub(crate) memory_total: Option<u64>,

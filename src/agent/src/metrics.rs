@@ -207,6 +207,10 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         on_gpus(now)
             .map(|(slice, _, labels)| (labels, whole(slice.process_count.try_into().unwrap_or(u64::MAX)))),
     )?;
+    let sources = on_gpus(now).map(|(_, device, [namespace, pod, container, uuid, slot])| {
+        ([namespace, pod, container, uuid, slot, ("source", device.meter.name())], 1_i64)
+    });
+    gauges(encoder, &metric("gpuslice_slice_time_source", "The source of the slice's GPU time; 1"), sources)?;
     counters(
         encoder,
         &metric("gpuslice_slice_memory_denied", "Allocations that were refused because of the slice's limit"),
@@ -322,6 +326,7 @@ mod tests {
             &format!("gpuslice_slice_core_limit_ratio{{{a}}} 0.3"),
             &format!("gpuslice_slice_core_used_ratio{{{a}}} 0.298"),
             &format!("gpuslice_slice_processes{{{a}}} 2"),
+            &format!("gpuslice_slice_time_source{{{a},source=\"none\"}} 1"),
             &format!("gpuslice_slice_memory_denied_total{{{a}}} 3"),
             &format!("gpuslice_slice_gpu_time_seconds_total{{{a}}} 1.5"),
             &format!("gpuslice_slice_throttled_seconds_total{{{a}}} 0.0"),

@@ -4,6 +4,7 @@ use crate::gpus::Gpu;
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{DeviceFigures, Reader, RecentUsage, RegionError};
 use gpuslice_slices::overcommit::Committed;
+use gpuslice_slices::time::Meter;
 use serde::Serialize;
 
 /// A slice.
@@ -13,7 +14,7 @@ pub(crate) struct Slice {
     pub(crate) name: String,
     /// The container that its processes are in, as its engine numbers it; none: in none, in none that an engine made, or in several.
     pub(crate) container: Option<String>,
-    /// Whether this agent made it.
+    /// True if this agent made it.
     pub(crate) made: bool,
     /// The path of its region; of a slice that was found in a container, as that container sees it.
     pub(crate) region: String,
@@ -77,6 +78,8 @@ pub(crate) struct Device {
     pub(crate) throttled_ns: u64,
     /// The same over the last second, in thousandths: can be more than 1000.
     pub(crate) throttled_permille: u64,
+    /// The source of its GPU time.
+    pub(crate) meter: Meter,
     /// The limits as the region has them.
     #[serde(skip)]
     pub(crate) limits: Option<gpuslice_region::Limits>,
@@ -156,6 +159,7 @@ impl Device {
             used_permille_10s: permille(ten.used, &ten),
             throttled_ns: read.time.throttled,
             throttled_permille: permille(last.throttled, &last),
+            meter: Meter::of_word(read.measure_source),
             ..Self::limited(read.limits)
         })
     }

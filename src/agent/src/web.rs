@@ -69,7 +69,7 @@ impl Rate {
         Self { per_second, left: Mutex::new((u64::from(per_second).saturating_mul(2000), Instant::now())) }
     }
 
-    /// Whether one more is answered.
+    /// True if one more is answered.
     fn admits(&self, now: Instant) -> bool {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = u64::try_from(now.saturating_duration_since(left.1).as_millis()).unwrap_or(u64::MAX);

@@ -9,12 +9,11 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::driver_calls::code;
-use crate::driver_calls::devices;
-use crate::hooks::lookup;
-use crate::lifecycle;
-use crate::look_ups::Key;
+use crate::driver_calls::directory::symbol_at;
+use crate::driver_calls::{code, devices};
+use crate::memory::loaded_symbols::Key;
 use crate::os::messages;
+use crate::slice::settings;
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,7 +59,7 @@ pub(crate) fn hidden() -> Option<Hidden> {
         let is_exported =
             |form: &Symbol| slot::address(*form).is_some_and(|real| real.as_ptr().cast_const() == address);
         // The form of a newer or of a library between the driver and us.
-        let is_known = || lookup::entry_of(address).is_some_and(|entry| entry.is_some());
+        let is_known = || symbol_at(address).is_some_and(|symbol| symbol.is_some());
         (!forms.iter().any(is_exported) && !is_known() && is_drivers(address)).then_some(())
     };
     TRIED.iter().find_map(|(name, forms)| {
@@ -96,7 +95,7 @@ pub(crate) fn looked_up(name: &CStr) {
 /// Says once of a name that nothing limits what is done by it.
 fn warn(name: &CStr) {
     static SAID: [AtomicU64; NAMES] = [const { AtomicU64::new(0) }; NAMES];
-    if lifecycle::settings().is_none() {
+    if settings::settings().is_none() {
         return;
     }
     let key = Key::of_text(name).number();
@@ -117,7 +116,7 @@ fn warn(name: &CStr) {
 /// The driver handed out a private table: says once where a CUDA runtime has it of which nobody knows what it calls there.
 pub(crate) fn table_handed_out(id: [u8; 16]) {
     static LOOKED: AtomicBool = AtomicBool::new(false);
-    if id != LAUNCHING_TABLE || lifecycle::settings().is_none() || LOOKED.swap(true, Ordering::Relaxed) {
+    if id != LAUNCHING_TABLE || settings::settings().is_none() || LOOKED.swap(true, Ordering::Relaxed) {
         return;
     }
     let is_untried = |soname: &CStr| {

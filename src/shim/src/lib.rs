@@ -1,15 +1,21 @@
 //! The preload library: what happens between a CUDA program and the driver?
 //!
-//! A call comes in through [`exports`], one entry per row of the driver crate's table. Rows without a hook jump
+//! A call comes in through [`entry::exports`], one entry per row of the driver crate's table. Rows without a hook jump
 //! on to the real function. Hooked rows run a function in [`hooks`]: decide, call the driver, settle. Programs
-//! that look their entries up come through [`dlsym`] and `hooks::lookup`.
+//! that look their entries up come through [`entry::dlsym`] and [`entry::lookup`].
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
 //! `tests/dependencies.rs` checks that.
 //!
 //! 1. `os`: the process, its threads and the kernel.
 //! 2. `driver_calls`: calls of the library's own into the driver and NVML.
-//! 3. `arrays`, `bypass`, `compute`, `devices`, `dlopen`, `dlsym`, `endings`, `exports`, `graphs`, `holdings`, `hooks`, `leaving`, `ledger`, `libraries`, `lifecycle`, `linear`, `look_ups`, `making`, `measure`, `memory_call`, `physical`, `place`, `pools`, `primaries`, `reading`, `refusals`, `shared`, `slice`, `spill`, `tags`, `unmet`, `witness`: the rest.
+//! 3. `slice`: membership in a slice: its handle, its devices and the settings.
+//! 4. `memory`: device memory that this process holds.
+//! 5. `bypass`: calls that could reach the driver past the entries.
+//! 6. `compute`: GPU time that this process uses.
+//! 7. `process`: the state of this process, and how it joins its slice.
+//! 8. `hooks`: what happens around each function of the driver.
+//! 9. `entry`: how a program reaches the hooks.
 //!
 //! Rules, all of them for the sake of the program that we are a guest in:
 //!
@@ -29,40 +35,15 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the entries are written for Linux on x86-64");
 
-mod arrays;
 mod bypass;
 mod compute;
-mod devices;
-mod dlopen;
-mod dlsym;
 mod driver_calls;
-mod endings;
-mod exports;
-mod graphs;
-mod holdings;
+mod entry;
 mod hooks;
-mod leaving;
-mod ledger;
-mod libraries;
-mod lifecycle;
-mod linear;
-mod look_ups;
-mod making;
-mod measure;
-mod memory_call;
+mod memory;
 mod os;
-mod physical;
-mod place;
-mod pools;
-mod primaries;
-mod reading;
-mod refusals;
-mod shared;
+mod process;
 mod slice;
-mod spill;
-mod tags;
-mod unmet;
-mod witness;
 
 #[global_allocator]
 static ALLOCATOR: os::allocator::Guest = os::allocator::Guest;

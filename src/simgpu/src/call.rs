@@ -1,4 +1,4 @@
-//! What is around every call from outside?
+//! The frame of every call of the driver API: faults, locks, and access to the caller's memory.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,25 +11,25 @@ use crate::process::simulation::{self, Simulation};
 use crate::process::thread_state;
 use crate::status::{Outcome, statuses};
 
-/// A call from outside, in progress.
+/// A call of the driver API in progress.
 ///
-/// Whoever has one has the caller's promise that every pointer of the call is null or good for what the driver
-/// API does with it. That is what makes the methods that follow such pointers safe.
+/// It exists only if the caller promises that every pointer of the call is null or good for what the driver API does
+/// with it. So the methods that follow such pointers are safe.
 #[derive(Debug)]
-pub struct Driver {
+pub struct DriverCall {
     address: fn(Symbol) -> *mut c_void,
 }
 
-/// Runs an exported function: faults first, then the work, with no panic leaving.
+/// Runs an exported function: first the faults, then `work`. No panic leaves it.
 ///
 /// # Safety
 /// Every pointer that `work` has from the caller is null or good for what the driver API does with it.
 pub unsafe fn enter(
     symbol: Symbol,
     address: fn(Symbol) -> *mut c_void,
-    work: impl FnOnce(&Driver) -> Result<(), Status>,
+    work: impl FnOnce(&DriverCall) -> Result<(), Status>,
 ) -> Status {
-    let driver = Driver { address };
+    let driver = DriverCall { address };
     let done = catch_unwind(AssertUnwindSafe(|| driver.run(symbol, work)));
     done.unwrap_or(statuses::UNKNOWN)
 }
@@ -48,13 +48,13 @@ fn works_uninitialised(symbol: Symbol) -> bool {
     )
 }
 
-impl Driver {
+impl DriverCall {
     fn run(&self, symbol: Symbol, work: impl FnOnce(&Self) -> Outcome) -> Status {
         let simulation = simulation::get();
         let verdict = faults::before(symbol, simulation.map(|simulation| simulation.shared.faults()));
         let outcome = match verdict.status {
             Some(wanted) => Err(wanted),
-            // A host function may not use the driver: it runs where the driver would have to answer.
+            // A host function may not use the driver. The real driver would deadlock.
             None if thread_state::in_callback() && !works_uninitialised(symbol) => Err(status::NOT_PERMITTED),
             None if simulation.is_none() && !works_uninitialised(symbol) => Err(status::NOT_INITIALIZED),
             None => {
@@ -76,12 +76,12 @@ impl Driver {
         simulation::get().ok_or(status::NOT_INITIALIZED)
     }
 
-    /// Where the exported function of a symbol is.
+    /// The address of the exported function of a symbol.
     pub(crate) fn address_of(&self, symbol: Symbol) -> *mut c_void {
         (self.address)(symbol)
     }
 
-    /// Writes a result that the caller must want.
+    /// Writes a result. The pointer must not be null.
     pub(crate) fn write<T: Copy>(&self, to: *mut T, value: T) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
@@ -90,19 +90,19 @@ impl Driver {
         Ok(())
     }
 
-    /// Writes a result if the caller wants it.
+    /// Writes a result, unless the pointer is null.
     pub(crate) fn offer<T: Copy>(&self, to: *mut T, value: T) {
-        // SAFETY: null, or the caller's for writing: the invariant of `Driver`.
+        // SAFETY: null, or the caller's for writing: the invariant of `DriverCall`.
         unsafe { arguments::write_out(to, value) };
     }
 
-    /// Reads what the caller must give.
+    /// Reads an argument. The pointer must not be null.
     pub(crate) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
-        // SAFETY: null, or the caller's for reading: the invariant of `Driver`.
+        // SAFETY: null, or the caller's for reading: the invariant of `DriverCall`.
         unsafe { arguments::read_in(from) }.ok_or(status::INVALID_VALUE)
     }
 
-    /// Reads an element of what the caller must give.
+    /// Reads an element of an array argument. The pointer must not be null.
     pub(crate) fn read_at<T: Copy>(&self, from: *const T, index: usize) -> Result<T, Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
@@ -110,7 +110,7 @@ impl Driver {
         self.read(from.wrapping_add(index))
     }
 
-    /// Writes an element of a result that the caller must want.
+    /// Writes an element of an array result. The pointer must not be null.
     pub(crate) fn write_at<T: Copy>(&self, to: *mut T, index: usize, value: T) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
@@ -118,32 +118,32 @@ impl Driver {
         self.write(to.wrapping_add(index), value)
     }
 
-    /// A text of the caller.
+    /// A text of the caller. The pointer must not be null.
     pub(crate) fn text(&self, from: *const c_char) -> Result<&CStr, Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: not null, so a text that ends in zero: the invariant of `Driver`.
+        // SAFETY: not null, so a text that ends in zero: the invariant of `DriverCall`.
         Ok(unsafe { CStr::from_ptr(from) })
     }
 
-    /// Bytes of the caller.
+    /// `length` bytes of the caller. The pointer must not be null.
     pub(crate) fn bytes(&self, from: *const c_void, length: usize) -> Result<&[u8], Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: not null, so that many bytes of the caller: the invariant of `Driver`.
+        // SAFETY: not null, so that many bytes of the caller: the invariant of `DriverCall`.
         Ok(unsafe { core::slice::from_raw_parts(from.cast(), length) })
     }
 
-    /// Writes a text, cut to `room` bytes with the zero at its end.
+    /// Writes a text of at most `room` bytes, its final zero included.
     pub(crate) fn write_text(&self, to: *mut c_char, room: usize, text: &str) -> Outcome {
         if to.is_null() || room == 0 {
             return Err(status::INVALID_VALUE);
         }
         let text = text.as_bytes();
         let length = text.len().min(room - 1);
-        // SAFETY: the caller's `room` bytes, of which at most all are written: the invariant of `Driver`.
+        // SAFETY: the caller's `room` bytes, of which at most all are written: the invariant of `DriverCall`.
         unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), length) };
         self.write(to.wrapping_add(length), 0)
     }

@@ -1,15 +1,15 @@
-//! How does a row of the table become an exported function?
+//! Macros that make an exported function of each row of the table.
 
-/// Exports every declared function of the driver API, and defines `address`, which says where each is.
+/// Exports every declared function of the driver API. Defines `address`, which gives the address of each.
 ///
-/// For a library that nothing links. It needs the table's types, `Symbol` and the traits of `rows` in scope.
+/// It is for a library that nothing links. It needs the table's types, `Symbol` and the traits of `rows` in scope.
 #[macro_export]
 macro_rules! export_cuda {
     ($( $family:ident: $reason:literal { $( $treatment:ident $name:ident $(@ $since:literal)?
         ( $($arg:ident: $ty:ty),* ) $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?; )* } )*) => {
         $( $crate::export_rows! { $family $( $name ( $($arg: $ty),* ) )* } )*
 
-        /// Where the exported function of a symbol is; null where it is not exported.
+        /// The address of the exported function of a symbol; null if it is not exported.
         fn address(symbol: Symbol) -> *mut c_void {
             $( $crate::find_row! { $family symbol $( $name )* } )*
             core::ptr::null_mut()
@@ -17,7 +17,7 @@ macro_rules! export_cuda {
     };
 }
 
-/// The functions of one family. What no header declares has no signature, so it is not exported.
+/// Exports the functions of one family. A function that no header declares has no signature, so it is not exported.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_rows {
@@ -26,7 +26,7 @@ macro_rules! export_rows {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
             // SAFETY: the caller's pointers are passed on with the caller's own promise about them.
-            unsafe { $crate::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
+            unsafe { $crate::call::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
         }
     )* };
 }

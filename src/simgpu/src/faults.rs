@@ -1,9 +1,13 @@
-//! Which calls are to go wrong, and how?
+//! Faults: calls that go wrong on request.
 //!
-//! A fault is `function=what@when`; several are separated by semicolons. What: a status number, `delay:500ms`
-//! (also `us`, `s`), `kill` (the process dies by SIGKILL before the call does anything) or `kill-after` (it dies
-//! when the call has done its work). When: `3` on the third call, `3+` from the third on, nothing for always.
-//! Those of the environment (`SIMGPU_FAULTS`) count the calls of their process, those of the state file the
+//! A fault is `function=action@when`; semicolons separate several. Example: `cuMemAlloc_v2=2@3` fails the third
+//! allocation with status 2.
+//!
+//! - Actions: a status number, `delay:500ms` (also `us`, `s`), `kill`, or `kill-after`. With `kill` the process dies
+//!   by SIGKILL before the call does anything. With `kill-after` it dies when the call has done its work.
+//! - When: `3` is the third call, `3+` the third and all later ones. Without `@when` it is every call.
+//!
+//! Faults of the environment (`SIMGPU_FAULTS`) count the calls of their process. Faults of the state file count the
 //! calls of all processes.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,13 +18,13 @@ use gpuslice_driver::types::Status;
 
 use crate::os::{clock, messages};
 
-/// Faults at the most in the state file.
+/// Largest number of faults in the state file.
 pub const FAULTS: usize = 64;
 
-/// What goes wrong.
+/// The effect of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The call does nothing and returns this.
+    /// The call does nothing and returns this status.
     Fail(Status),
     /// The call takes this many nanoseconds longer.
     Delay(u64),
@@ -33,21 +37,21 @@ pub enum Action {
 /// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Which function.
+    /// The function that goes wrong.
     pub symbol: Symbol,
-    /// What.
+    /// The effect.
     pub action: Action,
-    /// On which call it begins, 1 being the first.
+    /// The first call that it affects, from 1.
     pub from: u64,
-    /// Whether it stays from then on.
+    /// Whether it affects all later calls, too.
     pub stays: bool,
 }
 
-/// A fault with the calls it has seen, as atomics: looked at without a lock.
+/// A fault and its number of calls, as atomics. Calls read it without a lock.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// Number of the symbol plus one; 0 where there is no fault. Written last.
+    /// Number of the symbol plus one; 0 for no fault. It is written last.
     symbol: AtomicU32,
     action: AtomicU32,
     value: AtomicU64,
@@ -61,11 +65,11 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct FaultTable {
     entries: [Entry; FAULTS],
-    /// How many entries may hold something.
+    /// Number of entries that may hold a fault.
     used: AtomicU64,
 }
 
-/// Why a text is no fault.
+/// A text that is not a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
@@ -78,7 +82,7 @@ impl core::fmt::Display for Malformed {
 /// Reads faults separated by semicolons.
 ///
 /// # Errors
-/// The first part that is none.
+/// The first part that is not a fault.
 pub fn parse(text: &str) -> Result<Vec<Fault>, Malformed> {
     let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| fault(part).ok_or_else(|| Malformed(part.to_owned()))).collect()
@@ -152,8 +156,8 @@ impl FaultTable {
         self.used.store(faults.len().min(FAULTS) as u64, Ordering::Release);
     }
 
-    /// Counts a call and gives what is to go wrong with it to `act`.
-    fn meet(&self, symbol: Symbol, mut act: impl FnMut(Action)) {
+    /// Counts a call, and passes the effects of its faults to `act`.
+    fn apply(&self, symbol: Symbol, mut act: impl FnMut(Action)) {
         let used = self.used.load(Ordering::Acquire);
         let number = u32::try_from(symbol.index()).unwrap_or(0) + 1;
         for entry in self.entries.iter().take(usize::try_from(used).unwrap_or(0)) {
@@ -172,7 +176,7 @@ impl FaultTable {
     }
 }
 
-/// Those of the environment.
+/// The faults of the environment.
 static OWN: OnceLock<Option<Box<FaultTable>>> = OnceLock::new();
 
 fn own() -> Option<&'static FaultTable> {
@@ -199,16 +203,16 @@ impl Default for FaultTable {
     }
 }
 
-/// What a call is to return instead of doing its work, and whether it is the process's last.
+/// The effect of all faults on a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Returned instead.
+    /// The status to return instead of doing the work.
     pub status: Option<Status>,
-    /// The process dies when the call is done.
+    /// Whether the process dies when the call is done.
     pub last: bool,
 }
 
-/// Lets happen what is to happen before a call.
+/// Applies the faults that act before a call. Returns the rest.
 #[must_use]
 pub fn before(symbol: Symbol, shared: Option<&FaultTable>) -> Verdict {
     let mut verdict = Verdict::default();
@@ -219,10 +223,10 @@ pub fn before(symbol: Symbol, shared: Option<&FaultTable>) -> Verdict {
 }
 
 impl Verdict {
-    /// Lets happen what one table wants to happen before a call.
+    /// Applies the faults of one table that act before a call.
     pub(crate) fn after(self, symbol: Symbol, table: &FaultTable) -> Self {
         let mut verdict = self;
-        table.meet(symbol, |action| match action {
+        table.apply(symbol, |action| match action {
             Action::Fail(status) => verdict.status = Some(status),
             Action::Delay(nanos) => clock::sleep_until(clock::now().saturating_add(nanos)),
             Action::Kill => die(),
@@ -232,7 +236,7 @@ impl Verdict {
     }
 }
 
-/// Ends the process at once, as the kernel would.
+/// Kills the process at once, as the kernel would.
 pub fn die() {
     // SAFETY: asks for a number; cannot fail.
     let own = unsafe { libc::getpid() };
@@ -244,9 +248,9 @@ pub fn die() {
 mod tests {
     use super::*;
 
-    fn met(table: &FaultTable, symbol: Symbol) -> Vec<Action> {
+    fn applied(table: &FaultTable, symbol: Symbol) -> Vec<Action> {
         let mut actions = Vec::new();
-        table.meet(symbol, |action| actions.push(action));
+        table.apply(symbol, |action| actions.push(action));
         actions
     }
 
@@ -254,17 +258,17 @@ mod tests {
     fn a_fault_on_the_third_call_happens_then_and_only_then() {
         let table = FaultTable::default();
         table.set(&parse("cuMemAlloc_v2=2@3; cuInit=delay:500ms").unwrap());
-        let seen: Vec<_> = (0..4).map(|_| met(&table, Symbol::cuMemAlloc_v2)).collect();
+        let seen: Vec<_> = (0..4).map(|_| applied(&table, Symbol::cuMemAlloc_v2)).collect();
         assert_eq!(seen, [vec![], vec![], vec![Action::Fail(2)], vec![]]);
-        assert_eq!(met(&table, Symbol::cuInit), [Action::Delay(500_000_000)]);
-        assert_eq!(met(&table, Symbol::cuMemFree_v2), []);
+        assert_eq!(applied(&table, Symbol::cuInit), [Action::Delay(500_000_000)]);
+        assert_eq!(applied(&table, Symbol::cuMemFree_v2), []);
     }
 
     #[test]
     fn a_fault_from_the_second_call_on_stays() {
         let table = FaultTable::default();
         table.set(&parse("cuInit=100@2+").unwrap());
-        let seen: Vec<_> = (0..3).map(|_| met(&table, Symbol::cuInit).len()).collect();
+        let seen: Vec<_> = (0..3).map(|_| applied(&table, Symbol::cuInit).len()).collect();
         assert_eq!(seen, [0, 1, 1]);
     }
 

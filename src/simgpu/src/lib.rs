@@ -1,19 +1,38 @@
-//! A simulated NVIDIA GPU: the model behind a `libcuda.so.1` and a `libnvidia-ml.so.1` for machines without one.
+//! A simulated NVIDIA GPU: the model behind a `libcuda.so.1` and a `libnvidia-ml.so.1` for machines without a GPU.
 //!
-//! Programs that use the CUDA driver API run on it unmodified. Memory is accounted for to the byte and really
-//! runs out; streams and kernels take simulated time; several processes see the same devices through one mapped
-//! file ([`state`]), and what really happened there can be read by anybody who wants to check a limiter.
+//! Programs that use the CUDA driver API run on it unmodified:
 //!
-//! The model knows nothing of the programs that use it, of no limiter, and has none of NVIDIA's private tables.
-//! Kernels compute nothing: they take time.
+//! - Memory is counted to the byte, and runs out.
+//! - Streams and kernels take simulated time. Kernels compute nothing.
+//! - Several processes see the same devices through one mapped file ([`state`]).
+//! - The file holds the ground truth: what each process used. A test reads it to check a limiter.
+//!
+//! The model knows no program that uses it, and no limiter. It has none of NVIDIA's private tables.
+//!
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
+//! `tests/dependencies.rs` checks that, and that no files import each other in a circle.
+//!
+//! 1. `status`: results of driver calls.
+//! 2. `os`: clock, threads, messages, and a lock between processes.
+//! 3. `hardware`: the simulated GPU model, with its attributes, names and allocation sizes.
+//! 4. `engine`: the time of one device, with streams, queues, time slices and samples.
+//! 5. `faults`: calls that go wrong on request.
+//! 6. `state`: the file that all processes share.
+//! 7. `config`: settings that each process reads from its environment.
+//! 8. `model`: the objects of the driver API as plain data.
+//! 9. `process`: the objects of this process, and the operations on them.
+//! 10. `call`: the frame of every call of the driver API.
+//! 11. `api`, `undocumented`: the functions of the driver API.
+//! 12. `nvml`: the functions of NVML.
+//! 13. `exports`, `bin`: macros that export the functions, and the program `simgpu-truth`.
 #![allow(
     clippy::disallowed_types,
-    reason = "the one door to atomics is the region's, of which this product knows nothing; its own shared words lie \
-              under a lock, but for the table of faults"
+    reason = "`region::sync` is not a part of this product; its shared words lie under a lock, except for the table of faults"
 )]
 
 mod api;
-mod call;
+#[doc(hidden)]
+pub mod call;
 mod config;
 mod engine;
 mod exports;
@@ -22,17 +41,14 @@ mod hardware;
 mod model;
 #[doc(hidden)]
 pub mod nvml;
-#[doc(hidden)]
-pub mod odd;
 mod os;
 mod process;
 pub mod state;
 mod status;
-
 #[doc(hidden)]
-pub use call::{Driver, enter};
+pub mod undocumented;
 
-/// What the exporting libraries need to expand the table.
+/// The traits that the exporting libraries need to expand the table of functions.
 #[doc(hidden)]
 pub mod rows {
     pub use crate::api::{

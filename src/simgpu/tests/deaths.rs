@@ -1,4 +1,4 @@
-//! Is everything of a dead process given back, and are sums over several processes exact?
+//! Tests that everything of a dead process is given back, and that sums over several processes are exact.
 
 #![allow(clippy::unwrap_used, reason = "a test: it fails")]
 

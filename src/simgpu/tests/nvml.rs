@@ -1,4 +1,4 @@
-//! Does the simulated NVML, as programs load it, tell the truth about other processes?
+//! Tests that the simulated NVML, as programs load it, reports the truth about other processes.
 //!
 //! Needs the staged libraries (`ci/stage.sh`) and a C compiler. Clients that are not at hand are skipped
 //! aloud.
@@ -217,7 +217,7 @@ fn processes_that_compete_are_told_apart_by_their_own_pids() {
 /// A program's first line while another process has the turn of the resource manager, and once none has.
 fn heard_around_a_turn(machine: &Machine, words: &[&str]) -> [Option<String>; 2] {
     let shared = Shared::open_existing(&machine.state).expect("there is a machine");
-    let turn = shared.turn();
+    let turn = shared.lock_manager();
     let mut command = machine.command(watch().expect("it was compiled"), words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program runs");
     let (said, heard) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! Does the simulated GPU do what a real one does? Small C programs ask it, each on a machine of its own.
+//! Tests that the simulated GPU behaves like a real one, with small C programs on machines of their own.
 
 mod support;
 

@@ -135,7 +135,7 @@ impl Container {
         Self { mounts, id: witnesses.iter().find_map(|pid| container_of(*pid)), witnesses }
     }
 
-    /// Whether any of its processes that were known still lives.
+    /// True if any of its processes that were known still lives.
     #[must_use]
     pub fn lives(&self) -> bool {
         self.witnesses.iter().any(|pid| namespace(*pid, "mnt") == Some(self.mounts))

@@ -9,7 +9,7 @@ const LOCAL: [&str; 15] = [
     "rootfs", "squashfs", "tmpfs", "xfs",
 ];
 
-/// Whether every mount on the way to an absolute path is of a local file system. A path with no mount on its way is not.
+/// True if every mount on the way to an absolute path is of a local file system. A path with no mount on its way is not.
 pub(crate) fn is_local(mountinfo: &str, path: &str) -> bool {
     let mut on_the_way = mountinfo.lines().filter_map(mount).filter(|(point, _)| leads_to(point, path));
     let mut is_any = false;

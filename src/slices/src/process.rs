@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Whether a process's number means it here as well.
+/// True if a process's number means it here as well.
 #[must_use]
 pub fn is_near(process: &ProcessView) -> bool {
     let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());

@@ -100,10 +100,11 @@ pub struct ProcessTime {
 }
 
 /// The source of GPU time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Meter {
     /// Nothing has been measured yet.
+    #[default]
     None,
     /// Timing events; no neighbour's time is taken off.
     Events,
@@ -118,6 +119,25 @@ pub enum Meter {
 }
 
 impl Meter {
+    /// The source that the word of a region says.
+    #[must_use]
+    pub fn of_word(word: u32) -> Self {
+        Self::of(Measured::of_word(word).source)
+    }
+
+    /// Its name, as JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Events => "events",
+            Self::EventsAndOthers => "events-and-others",
+            Self::EventsAndSlices => "events-and-slices",
+            Self::Nvml => "nvml",
+            Self::Estimates => "estimates",
+        }
+    }
+
     fn of(source: Source) -> Self {
         match source {
             Source::Unknown => Self::None,
@@ -276,5 +296,27 @@ impl ProcessTime {
             queued_ns: used.queued,
             launches: used.launches,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_has_one_name() {
+        let all = [
+            Meter::None,
+            Meter::Events,
+            Meter::EventsAndOthers,
+            Meter::EventsAndSlices,
+            Meter::Nvml,
+            Meter::Estimates,
+        ];
+        for meter in all {
+            assert_eq!(serde_json::to_value(meter).unwrap(), meter.name());
+        }
+        assert_eq!(Meter::of_word(Measured::by(Source::Failing).word()), Meter::Estimates);
+        assert_eq!(Meter::of_word(u32::MAX), Meter::None, "a tenant can write any word");
     }
 }

@@ -10,12 +10,12 @@ from watch import Watcher
 
 AGREE = Fact(
     "free memory and NVML's figure of the process move by the same, within 4 MiB, for contexts, code and heaps",
-    "src/shim/src/measure.rs, driver_calls/nvml/memory.rs",
+    "src/shim/src/memory/measurement.rs, driver_calls/nvml/memory.rs",
     "what is measured beside busy neighbours would be wrong by the difference",
 )
 CURRENT = Fact(
     "both are current when the call returns: 0.3 s later they are the same",
-    "src/shim/src/measure.rs, driver_calls/nvml/memory.rs",
+    "src/shim/src/memory/measurement.rs, driver_calls/nvml/memory.rs",
     "a measured call would have to wait before it measures",
 )
 SMALL = Fact(

@@ -12,17 +12,17 @@ from driver import Cuda
 
 STARTS = Fact(
     "the CUDA runtime's integrity check accepts a changed size, changed memory information and our entries",
-    "src/shim/src/hooks/report.rs, lookup.rs",
+    "src/shim/src/hooks/reports/report.rs, entry/lookup.rs",
     "what the runtime compares would have to be told unchanged to it",
 )
 SEES_QUOTA = Fact(
     "the runtime reports the quota and gets out-of-memory (2) beyond it",
-    "src/shim/src/hooks/report.rs, memory.rs",
+    "src/shim/src/hooks/reports/report.rs, hooks/memory/linear.rs",
     "the runtime reaches the driver by a way that is not hooked",
 )
 LATE_END = Fact(
     "entries may be called from exit handlers, after the runtime has ended",
-    "src/shim/src/exports.rs",
+    "src/shim/src/entry/exports.rs",
     "programs would crash at their end",
 )
 HIDDEN = Fact(

@@ -32,7 +32,7 @@ HOLE_FIRST = Fact(
 )
 DESTROYED = Fact(
     "a destroyed pool with live allocations keeps just their bytes, rounded up to 32 MiB, until they are freed",
-    "destroy and shrink in src/shim/src/hooks/pool.rs",
+    "destroy and shrink in src/shim/src/hooks/memory/pool.rs",
     "a slice would be charged too little for pools that have ended",
 )
 EARLY_ADDRESS = Fact(
@@ -47,17 +47,17 @@ GRAPH_UNIT = Fact(
 )
 SAME_HANDLE = Fact(
     "the handle of memory that is exported twice has the same bytes",
-    "src/region/src/memory/shared_memory.rs, src/shim/src/hooks/sharing.rs",
+    "src/region/src/memory/shared_memory.rs, src/shim/src/hooks/memory/sharing.rs",
     "memory shared between processes would be charged twice",
 )
 MARKED = Fact(
     "a descriptor of exported memory can carry a lock of its open file, which fdinfo shows",
-    "src/shim/src/tags.rs",
+    "src/shim/src/memory/share_keys.rs",
     "nobody inherits the charge of memory that is handed over by descriptor",
 )
 LIVES_ON = Fact(
     "memory of an exporter that was killed lives on in its importers",
-    "src/shim/src/hooks/sharing.rs, src/region/src/memory/shared_memory.rs",
+    "src/shim/src/hooks/memory/sharing.rs, src/region/src/memory/shared_memory.rs",
     "an heir would be charged for memory that is gone, until it closes it",
 )
 GRAPH_RESERVED, POSIX_DESCRIPTOR, F_OFD_SETLK = 2, 1, 37

@@ -26,12 +26,12 @@ UUIDS = Fact(
 )
 NO_CONTEXT = Fact(
     "cuInit, cuDeviceGet and NVML's memory information make no context",
-    "src/shim/src/slice.rs joins at cuInit",
+    "src/shim/src/process.rs joins at cuInit",
     "joining a slice would cost memory of the device",
 )
 FORKED = Fact(
     "after cuInit in a parent a forked child may not use CUDA, and the parent goes on",
-    "src/shim/src/lifecycle.rs",
+    "src/shim/src/process.rs",
     "a forked child would need a context's charge of its own",
 )
 # Flags of unshare(2).

@@ -34,7 +34,7 @@ pub(crate) struct Config {
     pub(crate) rate: u32,
     /// Connections at a time.
     pub(crate) connections: usize,
-    /// Whether the arguments of commands are shown.
+    /// True if the arguments of commands are shown.
     pub(crate) arguments: bool,
     /// The preload library that slices get; none: the one beside this program.
     pub(crate) library: Option<PathBuf>,
@@ -74,7 +74,7 @@ impl Config {
         Self::parse(&file, &text, &place.root)
     }
 
-    /// Whether another configuration has the same values of the keys that hold from the start to the end of an agent.
+    /// True if another configuration has the same values of the keys that hold from the start to the end of an agent.
     pub(crate) fn serves_as(&self, other: &Self) -> bool {
         let of = |config: &Self| {
             let Self { listen, rate, connections, arguments, places, run, group, log, .. } = config.clone();

@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
     pub(crate) policy: CorePolicy,
     /// Its weight beside others.
     pub(crate) weight: Weight,
-    /// Whether it goes first.
+    /// True if it goes first.
     pub(crate) priority: Priority,
     /// Its line of the file, for messages.
     pub(crate) line: usize,

@@ -27,7 +27,7 @@ pub(crate) struct Owned {
     /// Its entry of the configuration.
     pub(crate) wanted: Wanted,
     kept: Option<Kept>,
-    /// Whether the terms have changed and the region does not have them yet.
+    /// True if the terms have changed and the region does not have them yet.
     is_behind: bool,
     /// The reason why it was not made, or is not as it should be.
     pub(crate) problem: Option<String>,
@@ -147,7 +147,7 @@ impl Owned {
         Ok(generation)
     }
 
-    /// Whether its region grants more than it may use.
+    /// True if its region grants more than it may use.
     pub(crate) fn is_exceeded_by(&self, told: &Slice) -> bool {
         let Some(terms) = self.terms() else { return false };
         let on_it = told.devices.iter().filter(|device| device.uuid == terms.gpu);

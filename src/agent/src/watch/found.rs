@@ -46,7 +46,7 @@ pub(super) struct Found {
     complaints: BTreeMap<FileId, String>,
     /// The file with which the next search begins.
     next: FileId,
-    /// Whether the limit keeps slices out.
+    /// True if the limit keeps slices out.
     is_full: bool,
 }
 

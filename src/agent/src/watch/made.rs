@@ -35,7 +35,7 @@ impl Made {
         }
     }
 
-    /// Whether a container has the folder of a region.
+    /// True if a container has the folder of a region.
     pub(super) fn is_held(&self, folder: Option<FileId>) -> bool {
         folder.is_some_and(|folder| self.holders.contains_key(&folder))
     }

@@ -46,7 +46,7 @@ pub(crate) struct Watch {
     containers: Vec<Container>,
     found: Found,
     scanned: Option<Instant>,
-    /// Whether a container has ended since the last scan, as far as its processes tell.
+    /// True if a container has ended since the last scan, as far as its processes tell.
     has_one_ended: bool,
     /// The last ten minutes.
     pub(crate) history: History,
@@ -103,7 +103,7 @@ impl Watch {
         }
     }
 
-    /// Whether all slices of the configuration are made.
+    /// True if all slices of the configuration are made.
     pub(crate) fn is_ready(&self) -> Result<(), String> {
         let problem = |slice: &Owned| Some(format!("{}: {}", slice.name(), slice.problem.as_ref()?));
         let problems: Vec<String> = self.owned.iter().filter_map(problem).collect();
@@ -212,7 +212,7 @@ impl Watch {
     }
 }
 
-/// Whether a scan of this age is too old.
+/// True if a scan of this age is too old.
 fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: bool) -> bool {
     let Some(age) = age else { return true };
     age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)

@@ -13,7 +13,7 @@ const MOST_PROCESSES: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LookUp<'a> {
     pub(super) machine: &'a Machine,
-    /// Whether the arguments of commands are told.
+    /// True if the arguments of commands are told.
     pub(super) arguments: bool,
 }
 

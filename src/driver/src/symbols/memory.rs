@@ -5,20 +5,20 @@
 macro_rules! rows_memory {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     alloc_linear: "Device memory of a size the caller names; the first generation has 32-bit sizes and pointers" {
-        charge cuMemAlloc @2000(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) by memory::alloc_v1;
-        charge cuMemAllocPitch @2000(dptr: *mut CUdeviceptr_v1, p_pitch: *mut c_uint, width_in_bytes: c_uint, height: c_uint, element_size_bytes: c_uint) by memory::pitch_v1;
-        charge cuMemAllocPitch_v2 @3020(dptr: *mut CUdeviceptr, p_pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: c_uint) by memory::pitch;
-        charge cuMemAlloc_v2 @3020(dptr: *mut CUdeviceptr, bytesize: usize) by memory::alloc;
+        charge cuMemAlloc @2000(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) by linear::alloc_v1;
+        charge cuMemAllocPitch @2000(dptr: *mut CUdeviceptr_v1, p_pitch: *mut c_uint, width_in_bytes: c_uint, height: c_uint, element_size_bytes: c_uint) by linear::pitch_v1;
+        charge cuMemAllocPitch_v2 @3020(dptr: *mut CUdeviceptr, p_pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: c_uint) by linear::pitch;
+        charge cuMemAlloc_v2 @3020(dptr: *mut CUdeviceptr, bytesize: usize) by linear::alloc;
     }
     alloc_managed: "All its pages can live on the device at once, so the full size counts" {
-        charge cuMemAllocManaged @6000(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) by memory::managed;
+        charge cuMemAllocManaged @6000(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) by linear::managed;
     }
     free: "Returns what an allocation call took; an address nobody charged goes to the driver untouched" {
         release cuArrayDestroy @2000(h_array: CUarray) by array::destroy;
-        release cuMemFree @2000(dptr: CUdeviceptr_v1) by memory::free_v1;
+        release cuMemFree @2000(dptr: CUdeviceptr_v1) by linear::free_v1;
         release cuMemFreeAsync @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free;
         release cuMemFreeAsync_ptsz @11020(dptr: CUdeviceptr, h_stream: CUstream) by pool::free_ptsz;
-        release cuMemFree_v2 @3020(dptr: CUdeviceptr) by memory::free;
+        release cuMemFree_v2 @3020(dptr: CUdeviceptr) by linear::free;
         release cuMipmappedArrayDestroy @5000(h_mipmapped_array: CUmipmappedArray) by array::destroy_mipmapped;
     }
     memory_report: "Shows the quota as the size and what is left of it as free; the first generation writes 32-bit words" {

@@ -9,7 +9,7 @@
 //! - the hook that handles it (none: the call jumps to the driver).
 //!
 //! ```text
-//! charge cuMemAlloc_v2 @3020(dptr: *mut CUdeviceptr, bytesize: usize) by memory::alloc;
+//! charge cuMemAlloc_v2 @3020(dptr: *mut CUdeviceptr, bytesize: usize) by linear::alloc;
 //! ```
 //!
 //! Each function returns a status by value unless `-> (type)` says otherwise. Rows are grouped in families, and a

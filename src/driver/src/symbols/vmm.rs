@@ -5,17 +5,17 @@
 macro_rules! rows_vmm {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
     alloc_vmm: "Physical memory at a named location: charged where the location is a device" {
-        charge cuMemCreate @10020(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: c_ulonglong) by vmm::create;
+        charge cuMemCreate @10020(handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: c_ulonglong) by physical::create;
     }
     vmm_reference: "A mapping or a further handle keeps the memory alive" {
-        watch cuMemMap @10020(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) by vmm::map;
+        watch cuMemMap @10020(ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) by physical::map;
         watch cuMemMapArrayAsync @11010(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream) by array::map;
         watch cuMemMapArrayAsync_ptsz @11010(map_info_list: *mut CUarrayMapInfo, count: c_uint, h_stream: CUstream) by array::map;
-        watch cuMemRetainAllocationHandle @11000(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) by vmm::retain;
+        watch cuMemRetainAllocationHandle @11000(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) by physical::retain;
     }
     vmm_release: "The memory goes back with its last handle and its last mapping, whichever comes later" {
-        release cuMemRelease @10020(handle: CUmemGenericAllocationHandle) by vmm::release;
-        release cuMemUnmap @10020(ptr: CUdeviceptr, size: usize) by vmm::unmap;
+        release cuMemRelease @10020(handle: CUmemGenericAllocationHandle) by physical::release;
+        release cuMemUnmap @10020(ptr: CUdeviceptr, size: usize) by physical::unmap;
     }
     vmm_share: "Passes memory between processes: the exporter holds the charge" {
         watch cuMemExportToShareableHandle @10020(shareable_handle: *mut c_void, handle: CUmemGenericAllocationHandle, handle_type: c_uint, flags: c_ulonglong) by sharing::export;

@@ -20,6 +20,10 @@ pub const PREFIX: &str = "gpuslice-";
 pub const RUN: &str = "run-";
 /// The region of a container in which a node agent has mounted a folder for it.
 const MOUNTED: &str = "/run/gpuslice/region/region";
+/// The folder in which a node agent, or `gpuslice cdi`, makes a folder for each slice of the host.
+pub const SLOTS: &str = "/run/gpuslice/slots";
+/// The region's name in the folder of a slice.
+const REGION: &str = "region";
 /// The variable that names the region of this process's slice.
 const VARIABLE: &str = "GPUSLICE_REGION";
 
@@ -61,11 +65,28 @@ pub fn usual(user: u32, container: u64) -> PathBuf {
     folders::numbered(&path, |owner| owner == user || owner == 0)
 }
 
-/// The name of a slice: the part of its region's file name after user and `run`, or the whole file name.
+/// The name of a slice: that of its folder in [`SLOTS`], the part of its region's file name after user and `run`, or the
+/// whole file name.
 #[must_use]
 pub fn name_of(region: &Path) -> String {
+    if let Some(slot) = slot_of(region) {
+        return slot.to_owned();
+    }
     let file = || region.file_name().unwrap_or(region.as_os_str()).to_string_lossy().into_owned();
     parts(region).map_or_else(file, |(_, rest)| rest.strip_prefix(RUN).unwrap_or(rest).to_owned())
+}
+
+/// The name of the slice that has this region in its folder in [`SLOTS`].
+fn slot_of(region: &Path) -> Option<&str> {
+    let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(REGION)))?;
+    folder.file_name()?.to_str().filter(|_| folder.parent() == Some(Path::new(SLOTS)))
+}
+
+/// The regions in folders of slices below `slots`. A region is a file; a link there is none.
+fn regions_of_slots(slots: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(slots).into_iter().flatten().flatten();
+    let regions = folders.map(|folder| folder.path().join(REGION));
+    regions.filter(|path| path.symlink_metadata().is_ok_and(|found| found.is_file())).collect()
 }
 
 /// The shortest text that identifies a slice on the command line: its name, else its file name, else its path.
@@ -101,7 +122,8 @@ fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> V
     found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
 }
 
-/// Every path that may be a region: in the usual folders, and of the slice and the container that this process is in.
+/// Every path that may be a region: in the usual folders, in [`SLOTS`], and of the slice and the container that this process
+/// is in.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -115,6 +137,7 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
             }
         }
     }
+    regions.extend(regions_of_slots(Path::new(SLOTS)));
     regions.extend(around().filter(|path| path.exists()));
     regions.sort();
     regions.dedup();
@@ -179,9 +202,25 @@ mod tests {
             ("/tmp/gpuslice-1000-run-red", "red"),
             ("/srv/gpuslice-1000-run-red", "gpuslice-1000-run-red"),
             ("/srv/region", "region"),
+            ("/run/gpuslice/slots/red/region", "red"),
+            ("/run/gpuslice/slots/red/other", "other"),
+            ("/run/gpuslice/region/region", "region"),
         ] {
             assert_eq!(name_of(Path::new(path)), name);
         }
+    }
+
+    #[test]
+    fn a_folder_of_a_slice_has_one_region() {
+        let slots = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "empty"] {
+            fs::create_dir(slots.path().join(name)).unwrap();
+        }
+        fs::write(slots.path().join("a/region"), "").unwrap();
+        fs::write(slots.path().join("a/region.broken"), "").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", slots.path().join("b/region")).unwrap();
+        assert_eq!(regions_of_slots(slots.path()), [slots.path().join("a/region")]);
+        assert_eq!(regions_of_slots(&slots.path().join("missing")), Vec::<PathBuf>::new());
     }
 
     #[test]
@@ -195,6 +234,7 @@ mod tests {
             "/dev/shm/gpuslice-2000-run-planted",
             "/dev/shm/gpuslice-2000-run-red",
             "/run/gpuslice/region/region",
+            "/run/gpuslice/slots/green/region",
             "/srv/region",
         ]
         .map(PathBuf::from);
@@ -213,13 +253,14 @@ mod tests {
             ("/dev/shm/gpuslice-2000-run-planted", "/dev/shm/gpuslice-2000-run-planted"),
             ("/run/gpuslice/region/region", "/run/gpuslice/region/region"),
             ("/elsewhere/region", "/elsewhere/region"),
+            ("/run/gpuslice/slots/green/region", "green"),
         ] {
             assert_eq!(label_among(Path::new(path), &all, near), label);
             let found = meant(label, &all, near);
             assert!(label.contains('/') || found == [PathBuf::from(path)], "{label}: {found:?}");
         }
         assert_eq!(meant("blue", &all, near).len(), 2);
-        assert!(meant("green", &all, near).is_empty());
+        assert!(meant("yellow", &all, near).is_empty());
         assert!(meant("planted", &all, near).is_empty());
     }
 }

@@ -8,7 +8,6 @@ use super::sampler::overrule;
 use super::seat::Lane;
 use crate::driver_calls::events::Event;
 use crate::os::clock;
-use crate::slice::Slice;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
@@ -103,9 +102,9 @@ impl Flight {
     }
 
     /// It is not measured: what was prepaid for it stands.
-    pub(super) fn unmeasured(&self, slice: &Slice) {
+    pub(super) fn unmeasured(&self, compute: &Compute) {
         if !self.is_copy {
-            slice.compute.unmeasured(slice, self.device, &self.run, self.keeps_others());
+            compute.unmeasured(self.device, &self.run, self.keeps_others());
         }
     }
 
@@ -180,12 +179,12 @@ impl Account {
     /// event passed, because the host was held up.
     pub(super) fn settle(
         &mut self,
-        slice: &'static Slice,
+        compute: &'static Compute,
         flight: &mut Flight,
         (before, began, ended): (u64, u64, u64),
         (offset, cost, is_only): (Offset, EventCost, bool),
     ) -> bool {
-        let Some(device) = device_of(slice, flight) else { return false };
+        let Some(device) = device_of(compute, flight) else { return false };
         let was_idle = flight.known_idle || event_clock::was_idle(before, began, cost.get());
         let switched = !flight.is_unknown && self.others_until > self.own_until;
         let opening = match (was_idle, switched) {
@@ -195,38 +194,38 @@ impl Account {
         };
         let verdict = flight.run.judge(ended.saturating_sub(began), opening, cost.get());
         if flight.is_copy {
-            slice.member().count_copied(device, verdict.length);
-            slice.compute.learn(flight, (verdict.length, verdict.length), verdict);
+            compute.member().count_copied(device, verdict.length);
+            compute.learn(flight, (verdict.length, verdict.length), verdict);
             return verdict.held;
         }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
-        overrule(slice, device, Source::Events);
-        self.charge_rest(slice, flight, (verdict.length.saturating_add(verdict.events), until));
+        overrule(compute, device, Source::Events);
+        self.charge_rest(compute, flight, (verdict.length.saturating_add(verdict.events), until));
         let now = clock::now();
         // In this order: who is killed in between loses a refund, and nobody gets it twice.
         // What runs beside it, or has begun since, is not settled with it.
         let settled_until = if is_only { until.min(now) } else { 0 };
-        slice.member().settled(device, flight.bill.prepaid(), settled_until);
-        slice.member().settle(device, flight.bill.close(), now);
-        count(slice, device, flight);
-        slice.member().count_launches(device, flight.run.launches().into());
+        compute.member().settled(device, flight.bill.prepaid(), settled_until);
+        compute.member().settle(device, flight.bill.close(), now);
+        count(compute, device, flight);
+        compute.member().count_launches(device, flight.run.launches().into());
         let ran =
             MeasuredBatch { plain: flight.run.plain(), length: verdict.length, until, after: verdict.after };
         if flight.is_overdue {
-            slice.member().clear_overrun(device);
+            compute.member().clear_overrun(device);
         }
         // What it takes by itself is not known of one that is measured for the first time.
-        let has_waited = !flight.is_unknown && self.has_waited(slice, device, &ran, now);
+        let has_waited = !flight.is_unknown && self.has_waited(compute, device, &ran, now);
         let believed = if has_waited { ran.believed() } else { verdict.length };
-        learn(slice, device, flight, verdict, believed);
+        learn(compute, device, flight, verdict, believed);
         verdict.held
     }
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
-    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
-        let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
+    fn has_waited(&mut self, compute: &Compute, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
+        let ended_by = ran.beyond().and_then(|_| compute.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.meetings.add(ran, *kept)) {
-            slice.member().couple([device, other], now);
+            compute.member().couple([device, other], now);
         }
         ended_by.is_some()
     }
@@ -235,7 +234,7 @@ impl Account {
     /// `is_only` says that no other lane has work under way.
     pub(super) fn charge_running(
         &mut self,
-        slice: &'static Slice,
+        compute: &'static Compute,
         flight: &mut Flight,
         began: u64,
         is_only: bool,
@@ -250,18 +249,19 @@ impl Account {
                 until,
                 after: 0,
             };
-            if let Some(device) = device_of(slice, flight).filter(|_| !flight.is_unknown && ran.may_wait()) {
-                slice.member().note_overrun(device, now);
+            if let Some(device) = device_of(compute, flight).filter(|_| !flight.is_unknown && ran.may_wait())
+            {
+                compute.member().note_overrun(device, now);
                 flight.is_overdue = true;
             }
-            self.charge(slice, flight, (start, until), true);
+            self.charge(compute, flight, (start, until), true);
             flight.charged_to = until;
             flight.progress = flight.progress.saturating_add(until.saturating_sub(start));
-            if let Some(device) = device_of(slice, flight) {
-                count(slice, device, flight);
+            if let Some(device) = device_of(compute, flight) {
+                count(compute, device, flight);
                 if flight.is_unknown && is_only {
                     // Next to nothing was prepaid: should the process die, only what runs from here on is to be charged.
-                    slice.member().settled(device, 0, until);
+                    compute.member().settled(device, 0, until);
                 }
             }
         }
@@ -269,28 +269,29 @@ impl Account {
 
     /// It has ended: the rest is charged, or what was charged too much is given back. By lengths, not by instants, since
     /// those depend on how well two clocks are laid on each other.
-    fn charge_rest(&mut self, slice: &'static Slice, flight: &mut Flight, (length, until): (u64, u64)) {
-        let Some(device) = device_of(slice, flight) else { return };
+    fn charge_rest(&mut self, compute: &'static Compute, flight: &mut Flight, (length, until): (u64, u64)) {
+        let Some(device) = device_of(compute, flight) else { return };
         let rest = length.saturating_sub(flight.progress);
         let start = until.saturating_sub(rest).max(flight.charged_to);
-        self.charge(slice, flight, (start, start.saturating_add(rest)), false);
-        let is_replayed = Measured::of_word(slice.region().measure_source(device)).source == Source::Replayed;
-        let factor = slice.member().correction(device);
+        self.charge(compute, flight, (start, start.saturating_add(rest)), false);
+        let is_replayed =
+            Measured::of_word(compute.region().measure_source(device)).source == Source::Replayed;
+        let factor = compute.member().correction(device);
         let beyond =
             settlement::beyond(flight.bill.charged(), (length, flight.progress), factor, is_replayed);
-        slice.member().settle(device, flight.bill.refund(beyond), clock::now());
+        compute.member().settle(device, flight.bill.refund(beyond), clock::now());
     }
 
     /// Charges what an interval newly covers, and publishes it. `goes_on`: the work has not ended.
     fn charge(
         &mut self,
-        slice: &'static Slice,
+        compute: &'static Compute,
         flight: &mut Flight,
         (start, end): (u64, u64),
         goes_on: bool,
     ) {
-        let Some(device) = device_of(slice, flight).filter(|_| start < end) else { return };
-        let (member, length) = (slice.member(), end.saturating_sub(start));
+        let Some(device) = device_of(compute, flight).filter(|_| start < end) else { return };
+        let (member, length) = (compute.member(), end.saturating_sub(start));
         // Processes that start together run their first kernels side by side. What follows does not overlap as these do.
         let add_overlap = |covered| {
             if !flight.is_unknown {
@@ -306,7 +307,7 @@ impl Account {
         let place = member.publish(device, Interval { start, end, context, goes_on });
         self.own_until = self.own_until.max(end);
         // Who does not wait for those that came before and are still writing charges what they charge as well.
-        while !self.read(slice, device, place, clock::now()) {
+        while !self.read(compute, device, place, clock::now()) {
             std::thread::yield_now();
         }
         let covered = self.union.cover(start, end);
@@ -316,11 +317,11 @@ impl Account {
     }
 
     /// Lays what others have published below a place on the line. False: one of them is still writing.
-    pub(super) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
+    pub(super) fn read(&mut self, compute: &Compute, device: Device, to: u64, now: u64) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
-        let me = slice.member().slot();
+        let me = compute.member().slot();
         let entry = |slot: u64| {
-            let entry = slice.member().interval_at(device, slot);
+            let entry = compute.member().interval_at(device, slot);
             let end = entry.interval.end;
             // What ends later than anything of ours is not ours.
             *others = (*others).max(if end > own { end } else { 0 });
@@ -331,25 +332,25 @@ impl Account {
     }
 }
 
-fn device_of(slice: &Slice, flight: &Flight) -> Option<Device> {
-    slice.compute.pacers.get(flight.device).map(|pacer| pacer.place.device)
+fn device_of(compute: &Compute, flight: &Flight) -> Option<Device> {
+    compute.pacers.get(flight.device).map(|pacer| pacer.place.device)
 }
 
 /// Counts what was charged as used. What is given back in the end, a millisecond at most, is not taken out again.
-fn count(slice: &Slice, device: Device, flight: &mut Flight) {
+fn count(compute: &Compute, device: Device, flight: &mut Flight) {
     let charged = flight.bill.charged();
-    slice.member().count_used(device, charged.saturating_sub(flight.counted));
+    compute.member().count_used(device, charged.saturating_sub(flight.counted));
     flight.counted = flight.counted.max(charged);
 }
 
 /// What a flight was charged counts for its process's turn; of what it took so much is learned.
-fn learn(slice: &'static Slice, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
-    let member = slice.member();
+fn learn(compute: &'static Compute, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
+    let member = compute.member();
     let own = |length| member.overlap_part(device, length);
     let charged = |length| correction::apply(own(length), member.correction(device));
     // The first run of a kernel may contain first runs of other processes: its length says little, its charge is exact.
     let all = verdict.length.saturating_add(verdict.events);
     let served = if flight.is_unknown { flight.bill.charged() } else { charged(all) };
     member.adjust_service(device, served, flight.bill.prepaid());
-    slice.compute.learn(flight, (charged(believed), own(believed)), Verdict { length: believed, ..verdict });
+    compute.learn(flight, (charged(believed), own(believed)), Verdict { length: believed, ..verdict });
 }

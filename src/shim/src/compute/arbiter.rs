@@ -11,9 +11,7 @@
 
 use super::neighbours::Neighbours;
 use super::{Compute, Pacer};
-use crate::os::clock;
-use crate::os::messages;
-use crate::slice::Slice;
+use crate::os::{clock, messages};
 use core::time::Duration;
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::arbiter::{self, Arbiter};
@@ -38,49 +36,49 @@ pub(crate) struct Steward {
 
 impl Pacer {
     /// Whether other slices have a part in what this one may use.
-    fn divides(&self, slice: &Slice) -> bool {
-        slice.region().limits(self.place.device).sharing.divides()
+    fn divides(&self, compute: &Compute) -> bool {
+        compute.region().limits(self.place.device).sharing.divides()
     }
 
     /// Whether others give way to the slice.
-    fn goes_before(&self, slice: &Slice) -> bool {
-        let sharing = slice.region().limits(self.place.device).sharing;
+    fn goes_before(&self, compute: &Compute) -> bool {
+        let sharing = compute.region().limits(self.place.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
     }
 
     /// What was told is heard, or forgotten where it is too old.
-    fn hear(&self, slice: &Slice, now: u64) {
-        let room = slice.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
+    fn hear(&self, compute: &Compute, now: u64) {
+        let room = compute.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
         self.leave_room(room);
     }
 }
 
 impl Compute {
     /// Whether a thread of this process waits for a share that others have a part in: nobody else may be left to look.
-    pub(super) fn is_asking(&self, slice: &Slice) -> bool {
-        self.pacers.iter().any(|pacer| slice.member().is_waiting(pacer.place.device) && pacer.divides(slice))
+    pub(super) fn is_asking(&self) -> bool {
+        self.pacers.iter().any(|pacer| self.member().is_waiting(pacer.place.device) && pacer.divides(self))
     }
 
     /// Sees to it that somebody looks while such a thread waits.
-    pub(super) fn look_while_asking(&self, slice: &'static Slice, pacer: &Pacer) {
-        if pacer.divides(slice) {
-            self.helper.ensure(slice);
+    pub(super) fn look_while_asking(&'static self, pacer: &Pacer) {
+        if pacer.divides(self) {
+            self.helper.ensure(self);
         }
     }
 
     /// How long the helper rests between two rounds.
-    pub(super) fn round(&self, slice: &Slice) -> Duration {
-        let is_beside_high = self.pacers.iter().any(|pacer| pacer.gives_way() || pacer.goes_before(slice));
+    pub(super) fn round(&self) -> Duration {
+        let is_beside_high = self.pacers.iter().any(|pacer| pacer.gives_way() || pacer.goes_before(self));
         Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
     }
 
     /// A round: what was told is heard, and where this process holds a chair, all slices of the GPU are looked at.
-    pub(super) fn arbitrate(&self, slice: &'static Slice) {
+    pub(super) fn arbitrate(&'static self) {
         let now = clock::now();
-        self.pacers.iter().for_each(|pacer| pacer.hear(slice, now));
+        self.pacers.iter().for_each(|pacer| pacer.hear(self, now));
         let Some(mut steward) = self.steward.try_lock() else { return };
-        if self.pacers.iter().any(|pacer| pacer.divides(slice)) {
-            steward.round(slice, &self.pacers, &self.neighbours, now);
+        if self.pacers.iter().any(|pacer| pacer.divides(self)) {
+            steward.round(self, &self.pacers, &self.neighbours, now);
         } else if steward.holds_any() {
             steward.leave(&self.pacers);
         }
@@ -106,12 +104,18 @@ impl Steward {
         self.arbiters.clear();
     }
 
-    fn round(&mut self, slice: &'static Slice, pacers: &[Pacer], neighbours: &Mutex<Neighbours>, now: u64) {
-        self.open(slice, pacers, now);
+    fn round(
+        &mut self,
+        compute: &'static Compute,
+        pacers: &[Pacer],
+        neighbours: &Mutex<Neighbours>,
+        now: u64,
+    ) {
+        self.open(compute, pacers, now);
         let Some(chairs) = &self.chairs else { return };
         self.arbiters.resize_with(pacers.len(), || None);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
-            let holds = pacer.divides(slice) && chairs.renew(&Uuid(pacer.place.uuid), now);
+            let holds = pacer.divides(compute) && chairs.renew(&Uuid(pacer.place.uuid), now);
             // A new one begins with what it sees.
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
@@ -119,7 +123,7 @@ impl Steward {
             return;
         }
         let mut neighbours = neighbours.lock();
-        neighbours.look(slice, now);
+        neighbours.look(compute, now);
         for (pacer, arbiter) in pacers.iter().zip(&mut self.arbiters) {
             if let Some(arbiter) = arbiter {
                 divide(arbiter, &mut neighbours, &Uuid(pacer.place.uuid));
@@ -128,7 +132,7 @@ impl Steward {
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
-    fn open(&mut self, slice: &Slice, pacers: &[Pacer], now: u64) {
+    fn open(&mut self, compute: &Compute, pacers: &[Pacer], now: u64) {
         if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
             return;
         }
@@ -137,7 +141,7 @@ impl Steward {
             return;
         }
         self.leave(pacers);
-        let Some(folder) = slice.region().path().parent() else { return };
+        let Some(folder) = compute.region().path().parent() else { return };
         self.chairs = ArbiterLeases::open(folder)
             .inspect_err(|error| {
                 if !core::mem::replace(&mut self.said, true) {

@@ -7,11 +7,11 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::Compute;
 use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
 use crate::os::clock::now as clock_now;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::slice::device::SliceDevice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
@@ -111,13 +111,13 @@ impl Blind {
     }
 
     /// Asks NVML, where it is time to, and settles what it says.
-    pub(super) fn tick(&self, slice: &Slice, place: Place) {
+    pub(super) fn tick(&self, compute: &Compute, place: SliceDevice) {
         let (Some(mut asking), now) = (self.asking.try_lock(), clock_now()) else { return };
         if now < asking.next {
             return;
         }
         asking.next = now.saturating_add(INTERVAL);
-        let measured = match self.step(&mut asking, slice, place) {
+        let measured = match self.step(&mut asking, compute, place) {
             Ok(()) => Measured::by(Source::Nvml),
             Err(why) => {
                 asking.open = None;
@@ -125,11 +125,11 @@ impl Blind {
             }
         };
         self.is_told.store(measured.why.is_none(), Ordering::Relaxed);
-        say(slice, place, measured);
+        say(compute, place, measured);
         asking.next = asking.next.max(pause(now, measured.why));
     }
 
-    fn step(&self, asking: &mut Asking, slice: &Slice, place: Place) -> Result<(), Why> {
+    fn step(&self, asking: &mut Asking, compute: &Compute, place: SliceDevice) -> Result<(), Why> {
         let asker = match &mut asking.open {
             Some(asker) => asker,
             closed => closed.insert(Asker::open(place)?),
@@ -139,10 +139,16 @@ impl Blind {
             return Err(Why::Numbers);
         }
         let own = nvml_windows::of_process(&uses, window, std::process::id());
-        if window.is_cut { Ok(()) } else { self.learn(asking, slice, place, &own) }
+        if window.is_cut { Ok(()) } else { self.learn(asking, compute, place, &own) }
     }
 
-    fn learn(&self, asking: &mut Asking, slice: &Slice, place: Place, sample: &Sample) -> Result<(), Why> {
+    fn learn(
+        &self,
+        asking: &mut Asking,
+        compute: &Compute,
+        place: SliceDevice,
+        sample: &Sample,
+    ) -> Result<(), Why> {
         let prepaid = self.course.lock().within(sample.from, sample.to);
         asking.is_listed |= sample.processes > 0;
         if prepaid.launches > 0 && !asking.is_listed {
@@ -156,8 +162,8 @@ impl Blind {
         self.cost.store(asking.coarse.cost(), Ordering::Relaxed);
         if asking.is_listed {
             let (device, used) = (place.device, prepaid.time.saturating_add_signed(difference));
-            slice.member().settle(device, difference, clock_now());
-            slice.member().count_used(device, used);
+            compute.member().settle(device, difference, clock_now());
+            compute.member().count_used(device, used);
         }
         Ok(())
     }

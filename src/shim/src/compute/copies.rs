@@ -8,11 +8,10 @@ use super::gate::lane_for;
 use super::seat::Lane;
 use super::waits::{Waits, waits};
 use super::{Launch, threads};
+use crate::compute::Compute;
 use crate::driver_calls::streams::Stream;
-use crate::lifecycle::{self, Standing};
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
@@ -23,21 +22,21 @@ const MEASURED: u32 = 16;
 const LARGE: u64 = 64 << 10;
 
 /// A copy on the device or a fill.
-pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
-    let Some(mut held) = threads::hold(slice) else { return call() };
-    let lane = lane_for(&mut held, slice, launch.stream);
+pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
+    let Some(mut held) = threads::hold(compute) else { return call() };
+    let lane = lane_for(&mut held, compute, launch.stream);
     let before = || {
         let lane = lane?;
         let Lane { device, joins_legacy, .. } = *held.lanes.get(lane)?;
         let device = device?;
         if joins_legacy {
-            held.leave_legacy(slice);
+            held.leave_legacy(compute);
         }
         held.copies = held.copies.wrapping_add(1);
-        let known = slice.compute.look_up(&mut held, &launch.key).filter(|known| known.is_certain());
+        let known = compute.look_up(&mut held, &launch.key).filter(|known| known.is_certain());
         let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
         if taken_for.is_none() {
-            held.begin_copy(slice, lane, &launch.key, known.unwrap_or(Estimate::NONE));
+            held.begin_copy(compute, lane, &launch.key, known.unwrap_or(Estimate::NONE));
         }
         Some((lane, device, taken_for))
     };
@@ -48,11 +47,11 @@ pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce(
     let code = call();
     let after = || {
         if taken_for.is_none() {
-            return held.end_copy(slice, lane, code == status::SUCCESS);
+            return held.end_copy(compute, lane, code == status::SUCCESS);
         }
         let (Some(estimate), true) = (taken_for, code == status::SUCCESS) else { return };
-        if let Some(pacer) = slice.compute.pacers.get(device) {
-            slice.member().count_copied(pacer.place.device, estimate.plain);
+        if let Some(pacer) = compute.pacers.get(device) {
+            compute.member().count_copied(pacer.place.device, estimate.plain);
         }
         if let Some(open) = held.lanes.get_mut(lane).and_then(|lane| lane.open.as_mut()) {
             open.run.idle(estimate.plain);
@@ -62,42 +61,37 @@ pub(super) fn unpaced(slice: &'static Slice, launch: &Launch, call: impl FnOnce(
     code
 }
 
-/// Whether this process's launches are paced now.
-pub(crate) fn is_paced() -> bool {
-    matches!(lifecycle::standing(), Standing::Member(slice) if slice.compute.is_pacing(slice))
-}
-
 /// A copy from or to the host. `is_sync`: the program waits for it, and so for what the stream did before.
-pub(crate) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(slice) = lifecycle::standing() else { return call() };
-    if !slice.compute.is_pacing(slice) {
+pub(crate) fn host_copy(
+    compute: &'static Compute,
+    (stream, bytes, is_sync): (Stream, u64, bool),
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if !compute.is_pacing() {
         return call();
     }
     if bytes >= LARGE {
-        end_run(slice, stream);
+        end_run(compute, stream);
     }
-    if is_sync { waits(slice, Waits::Stream(stream), call) } else { call() }
+    if is_sync { waits(compute, Waits::Stream(stream), call) } else { call() }
 }
 
 /// What a stream is to do next is no work of the GPU's, and takes nobody knows how long.
-pub(crate) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status {
-    if let Standing::Member(slice) = lifecycle::standing()
-        && slice.compute.is_pacing(slice)
-    {
-        end_run(slice, stream);
+pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
+    if compute.is_pacing() {
+        end_run(compute, stream);
     }
-    call()
 }
 
 /// What the calling thread has launched on a stream, and on those that wait for it, is measured up to here.
-fn end_run(slice: &'static Slice, stream: Stream) {
+fn end_run(compute: &'static Compute, stream: Stream) {
     let close = || {
-        if let Some(mut held) = threads::hold(slice) {
+        if let Some(mut held) = threads::hold(compute) {
             held.enters(clock::cycles());
             if !stream.is_legacy() {
-                held.leave_legacy(slice);
+                held.leave_legacy(compute);
             }
-            held.close_where(slice, |lane| {
+            held.close_where(compute, |lane| {
                 lane.stream == stream || (stream.is_legacy() && lane.joins_legacy)
             });
         }

@@ -9,12 +9,11 @@ use super::pay::pay;
 use super::seat::Seat;
 use super::threads::{self, Held};
 use super::{Kind, Launch};
+use crate::compute::Compute;
 use crate::driver_calls::capture_mode;
 use crate::driver_calls::streams::Stream;
-use crate::lifecycle::{self, Standing};
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -35,136 +34,116 @@ impl Entry {
     const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// What stands before a call that submits work.
-enum Door {
-    /// Nothing: it goes to the driver as it is.
-    Open,
-    /// A limit that cannot be kept.
-    Shut,
-    /// A slice whose time is paced.
-    Paced(&'static Slice),
-}
-
+/// Whether launches are paced now. Where they are not any more, open runs are closed.
 #[inline(always)]
-fn door() -> Door {
-    // The usual launch is one of a process that has joined.
-    match lifecycle::joined() {
-        Some(slice) => door_of(slice),
-        None => match lifecycle::standing() {
-            Standing::Free => Door::Open,
-            Standing::Refused => Door::Shut,
-            Standing::Member(slice) => door_of(slice),
-        },
+fn is_to_pace(compute: &'static Compute) -> bool {
+    if compute.is_pacing() {
+        return true;
     }
-}
-
-#[inline(always)]
-fn door_of(slice: &'static Slice) -> Door {
-    if slice.compute.is_pacing(slice) {
-        return Door::Paced(slice);
+    if compute.is_anything_under_way() {
+        close_before_unpaced(compute);
     }
-    if slice.compute.is_anything_under_way() {
-        close_before_unpaced(slice);
-    }
-    Door::Open
+    false
 }
 
 /// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
 /// is asked for only where time is paced.
 #[inline]
-pub(crate) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Status) -> Status {
-    let slice = match door() {
-        Door::Open => return call(),
-        Door::Shut => return status::NOT_PERMITTED,
-        Door::Paced(slice) => slice,
-    };
-    let launch = launch();
-    if launch.kind == Kind::Copy && !slice.compute.paces_copies {
-        return unpaced(slice, &launch, call);
+pub(crate) fn gate(
+    compute: &'static Compute,
+    launch: impl FnOnce() -> Launch,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if !is_to_pace(compute) {
+        return call();
     }
-    let Some(mut held) = threads::hold(slice) else { return call() };
+    let launch = launch();
+    if launch.kind == Kind::Copy && !compute.paces_copies {
+        return unpaced(compute, &launch, call);
+    }
+    let Some(mut held) = threads::hold(compute) else { return call() };
     let mut entry = Entry::NONE;
-    if enter(&mut held, slice, &launch, &mut entry).is_none() {
+    if enter(&mut held, compute, &launch, &mut entry).is_none() {
         drop(held);
         return call();
     }
     // Dropped, and the seat given up, also when something unwinds out of the driver.
     let code = call();
-    leave(&mut held, slice, &launch, &entry, code);
+    leave(&mut held, compute, &launch, &entry, code);
     code
 }
 
 /// A call that submits work to several streams at once: each is paid for, one after the other.
-pub(crate) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce() -> Status) -> Status {
-    let slice = match door() {
-        Door::Open => return call(),
-        Door::Shut => return status::NOT_PERMITTED,
-        Door::Paced(slice) => slice,
-    };
+pub(crate) fn gate_all(
+    compute: &'static Compute,
+    launches: impl FnOnce() -> Vec<Launch>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if !is_to_pace(compute) {
+        return call();
+    }
     let launches = quietly(launches, Vec::new());
-    let Some(mut held) = threads::hold(slice) else { return call() };
+    let Some(mut held) = threads::hold(compute) else { return call() };
     // All are paid for before any is bracketed: who waits closes its runs.
     let prepaid = launches.iter().filter_map(|launch| {
         let mut entry = Entry::NONE;
-        prepay(&mut held, slice, launch, &mut entry).map(|_| (launch, entry))
+        prepay(&mut held, compute, launch, &mut entry).map(|_| (launch, entry))
     });
     let mut entries: Vec<_> = prepaid.collect();
     for (launch, entry) in &mut entries {
         // Lanes are forgotten where streams have ended meanwhile.
-        if let Some(lane) = lane_for(&mut held, slice, launch.stream) {
+        if let Some(lane) = lane_for(&mut held, compute, launch.stream) {
             entry.lane = lane;
-            place(&mut held, slice, launch, entry, clock::cycles());
+            place(&mut held, compute, launch, entry, clock::cycles());
         }
     }
     let code = call();
-    entries.iter().for_each(|(launch, entry)| leave(&mut held, slice, launch, entry, code));
+    entries.iter().for_each(|(launch, entry)| leave(&mut held, compute, launch, entry, code));
     code
 }
 
 /// The lane of a call on a stream. None where the call is captured, and where nobody knows whose the stream is. Not to be
 /// called within a phase: what is rare is one of its own.
 #[inline(always)]
-pub(super) fn lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
-    let compute = &slice.compute;
+pub(super) fn lane_for(held: &mut Held, compute: &'static Compute, stream: Stream) -> Option<usize> {
     // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
     let is_rare = capture_mode::is_open() || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
-    if is_rare && !is_to_run(held, slice, stream) {
+    if is_rare && !is_to_run(held, compute, stream) {
         return None;
     }
     match held.lane_of(compute, stream) {
         Some(lane) => Some(lane),
-        None => first_lane_for(held, slice, stream),
+        None => first_lane_for(held, compute, stream),
     }
 }
 
 /// The thread launches on the stream for the first time.
 #[cold]
 #[inline(never)]
-fn first_lane_for(held: &mut Held, slice: &'static Slice, stream: Stream) -> Option<usize> {
-    quietly(|| held.add_lane(slice, stream), None)
+fn first_lane_for(held: &mut Held, compute: &'static Compute, stream: Stream) -> Option<usize> {
+    quietly(|| held.add_lane(compute, stream), None)
 }
 
 /// None: the launch goes to the driver as it is.
 #[inline(always)]
-fn enter(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<()> {
-    let now = prepay(held, slice, launch, entry)?;
-    place(held, slice, launch, entry, now);
+fn enter(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &mut Entry) -> Option<()> {
+    let now = prepay(held, compute, launch, entry)?;
+    place(held, compute, launch, entry, now);
     Some(())
 }
 
 /// Pays for a launch, and waits for that if need be. When that was done, in cycles; none: the launch goes to the driver as it
 /// is.
 #[inline(always)]
-fn prepay(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut Entry) -> Option<u64> {
-    let compute = &slice.compute;
-    let lane = lane_for(held, slice, launch.stream)?;
+fn prepay(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &mut Entry) -> Option<u64> {
+    let lane = lane_for(held, compute, launch.stream)?;
     let now = clock::cycles();
     let seat: &mut Seat = held;
     seat.enters(now);
     let device = seat.lanes.get(lane)?.device?;
     let pacer = compute.pacers.get(device)?;
     // Of a single device it is known.
-    let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(slice);
+    let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(compute);
     if !is_paced && seat.lanes.get(lane).is_some_and(|lane| lane.open.is_none()) {
         return None;
     }
@@ -177,7 +156,7 @@ fn prepay(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut E
         return Some(now);
     }
     *entry = Entry { lane, device, ..Entry::NONE };
-    prepay_slowly(held, slice, launch, entry, is_paced)
+    prepay_slowly(held, compute, launch, entry, is_paced)
 }
 
 /// The thread's credit does not suffice, or nothing is known of the launch.
@@ -185,17 +164,17 @@ fn prepay(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &mut E
 #[inline(never)]
 fn prepay_slowly(
     held: &mut Held,
-    slice: &'static Slice,
+    compute: &'static Compute,
     launch: &Launch,
     entry: &mut Entry,
     is_paced: bool,
 ) -> Option<u64> {
     if !is_paced {
-        quietly(|| held.close(slice, entry.lane, clock::cycles()), ());
+        quietly(|| held.close(compute, entry.lane, clock::cycles()), ());
         return None;
     }
     (entry.estimate, entry.is_known) =
-        quietly(|| pay(held, slice, (entry.lane, entry.device), launch), None)?;
+        quietly(|| pay(held, compute, (entry.lane, entry.device), launch), None)?;
     // Our own waiting was inside the driver's call.
     held.left = clock::cycles();
     Some(held.left)
@@ -203,33 +182,33 @@ fn prepay_slowly(
 
 /// Sees to it that there is a run that the launch goes into.
 #[inline(always)]
-fn place(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, now: u64) {
+fn place(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, now: u64) {
     let goes_on = entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind, now);
     if !goes_on {
-        bracket(held, slice, launch, entry);
+        bracket(held, compute, launch, entry);
     }
 }
 
 /// A run has to be opened or closed before the launch.
 #[cold]
 #[inline(never)]
-fn bracket(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry) {
+fn bracket(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry) {
     let known = entry.is_known.then_some(&entry.estimate);
-    quietly(|| held.reopen(slice, entry.lane, known, launch.kind), ());
+    quietly(|| held.reopen(compute, entry.lane, known, launch.kind), ());
 }
 
 #[inline(always)]
-fn leave(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
+fn leave(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, code: Status) {
     let is_usual = code == status::SUCCESS && entry.is_known;
-    if !(is_usual && held.launched(slice, entry.lane, launch, &entry.estimate).is_some()) {
-        leave_slowly(held, slice, launch, entry, code);
+    if !(is_usual && held.launched(compute, entry.lane, launch, &entry.estimate).is_some()) {
+        leave_slowly(held, compute, launch, entry, code);
     }
 }
 
 /// The launch failed, nothing was known of it, or its run was closed meanwhile.
 #[cold]
 #[inline(never)]
-fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: &Entry, code: Status) {
+fn leave_slowly(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, code: Status) {
     let Entry { lane, device, estimate, is_known } = entry;
     if code != status::SUCCESS {
         // Nothing runs: the thread has its credit back.
@@ -240,31 +219,31 @@ fn leave_slowly(held: &mut Held, slice: &'static Slice, launch: &Launch, entry: 
         return;
     }
     if !is_known {
-        quietly(|| slice.compute.unknown_left(slice, *device, &launch.key), ());
+        quietly(|| compute.unknown_left(*device, &launch.key), ());
         held.is_unknown(*lane);
-        if held.launched(slice, *lane, launch, estimate).is_some() {
+        if held.launched(compute, *lane, launch, estimate).is_some() {
             return;
         }
     }
-    not_measured(slice, launch, entry);
+    not_measured(compute, launch, entry);
 }
 
 /// Its run was closed before it: what was prepaid stands.
 #[cold]
-fn not_measured(slice: &'static Slice, launch: &Launch, entry: &Entry) {
+fn not_measured(compute: &'static Compute, launch: &Launch, entry: &Entry) {
     let mut run = Run::open(Bracket::Alone, 0);
     run.add(&launch.key, &entry.estimate);
-    quietly(|| slice.compute.unmeasured(slice, entry.device, &run, !entry.is_known), ());
+    quietly(|| compute.unmeasured(entry.device, &run, !entry.is_known), ());
 }
 
 /// The share has become all of the GPU's time while runs were open: what is not paced, and queued without a bound, must not
 /// lie between their events.
 #[cold]
-fn close_before_unpaced(slice: &'static Slice) {
+fn close_before_unpaced(compute: &'static Compute) {
     let close = || {
-        if let Some(mut held) = threads::hold(slice) {
-            held.give_up_missed(slice);
-            held.close_all(slice);
+        if let Some(mut held) = threads::hold(compute) {
+            held.give_up_missed(compute);
+            held.close_all(compute);
         }
     };
     quietly(close, ());
@@ -272,13 +251,12 @@ fn close_before_unpaced(slice: &'static Slice) {
 
 /// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
 #[cold]
-fn is_to_run(held: &mut Held, slice: &'static Slice, stream: Stream) -> bool {
-    let compute = &slice.compute;
+fn is_to_run(held: &mut Held, compute: &'static Compute, stream: Stream) -> bool {
     let look = || {
         let ends = compute.ends.load(Ordering::Acquire);
         if ends != held.ends_seen {
-            held.give_up_missed(slice);
-            held.forget_ended(slice, ends);
+            held.give_up_missed(compute);
+            held.forget_ended(compute, ends);
         }
         !(capture_mode::is_open() && stream.may_capture())
     };

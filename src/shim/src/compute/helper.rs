@@ -11,17 +11,12 @@
 use super::life::Life;
 use super::sampler::LINGER;
 use super::threads::Visited;
-use crate::driver_calls::capture_mode;
-use crate::driver_calls::capture_mode::apart;
-use crate::lifecycle;
-use crate::os::asymmetric_fence;
+use crate::compute::Compute;
+use crate::driver_calls::capture_mode::{self, apart};
 use crate::os::clock::{self, Both};
-use crate::os::futex;
-use crate::os::messages;
 use crate::os::reentrancy::shielded;
 use crate::os::signals::{without_signals, without_signals_but};
-use crate::os::thread;
-use crate::slice::Slice;
+use crate::os::{asymmetric_fence, futex, messages, thread};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -68,9 +63,9 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts the thread if it does not run, and wakes it if it sleeps.
     #[inline]
-    pub(crate) fn ensure(&self, slice: &'static Slice) {
+    pub(crate) fn ensure(&self, compute: &'static Compute) {
         if self.life.is_to_begin() {
-            self.start(slice);
+            self.start(compute);
         }
         self.wake();
     }
@@ -96,11 +91,11 @@ impl Helper {
     }
 
     /// Waits until something has ended since the news were read, or for so long.
-    pub(crate) fn wait_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
+    pub(crate) fn wait_for_news(&self, compute: &'static Compute, before: u32, most: Duration) {
         if !self.life.is_on() {
             // Nobody looks but those who wait.
             gpuslice_region::pause(ROUND.min(most));
-            let _is_busy = in_peace(|| look(slice));
+            let _is_busy = in_peace(|| look(compute));
             return;
         }
         self.wake();
@@ -113,23 +108,23 @@ impl Helper {
         futex::wait(&self.news, before, LATE);
         self.watched.store(0, Ordering::Relaxed);
         let is_late = self.rounds.load(Ordering::Relaxed) == rounds && self.news() == before;
-        if is_late && !self.is_ending() && harvest_here(slice) > 0 {
+        if is_late && !self.is_ending() && harvest_here(compute) > 0 {
             self.tell();
         }
     }
 
     /// The same for what may end at any moment, and while the GPU has nothing else to do: looks itself, at first after next
     /// to no time.
-    pub(crate) fn look_for_news(&self, slice: &'static Slice, before: u32, most: Duration) {
+    pub(crate) fn look_for_news(&self, compute: &'static Compute, before: u32, most: Duration) {
         if !self.life.is_on() || !self.begins_watch() {
-            return self.wait_for_news(slice, before, most);
+            return self.wait_for_news(compute, before, most);
         }
         let (mut waited, mut pause) = (Duration::ZERO, AT_ONCE);
         while waited < LATE.min(most) && self.news() == before && !self.is_ending() {
             futex::wait(&self.news, before, pause);
             waited = waited.saturating_add(pause);
             pause = pause.saturating_mul(2);
-            if self.news() == before && !self.is_ending() && harvest_here(slice) > 0 {
+            if self.news() == before && !self.is_ending() && harvest_here(compute) > 0 {
                 self.tell();
             }
         }
@@ -137,8 +132,8 @@ impl Helper {
     }
 
     /// Looks once on a thread of the program's, unless another does.
-    pub(crate) fn look_here(&self, slice: &'static Slice) {
-        if !self.is_ending() && harvest_here(slice) > 0 {
+    pub(crate) fn look_here(&self, compute: &'static Compute) {
+        if !self.is_ending() && harvest_here(compute) > 0 {
             self.tell();
         }
     }
@@ -159,12 +154,12 @@ impl Helper {
     }
 
     #[cold]
-    fn start(&self, slice: &'static Slice) {
+    fn start(&self, compute: &'static Compute) {
         clock::compare_first();
         if !self.life.begins() {
             return;
         }
-        let started = without_signals(|| thread::spawn(slice, 256 << 10, main));
+        let started = without_signals(|| thread::spawn(compute, 256 << 10, main));
         if let Err(error) = started {
             self.life.cannot_begin();
             let text = format_args!(
@@ -172,13 +167,13 @@ impl Helper {
             );
             messages::say(LogLevel::Warn, &text);
         }
-        end_with_process();
+        end_with_process(compute);
     }
 }
 
 /// Looks at the events on a thread of the program's, unless another does. How many flights have ended.
-fn harvest_here(slice: &'static Slice) -> usize {
-    in_peace(|| slice.compute.meter.try_harvest(slice))
+fn harvest_here(compute: &'static Compute) -> usize {
+    in_peace(|| compute.meter.try_harvest(compute))
 }
 
 /// Looks on a thread of the program's: a handler that leaves by a jump would keep the meter's lock for good, and what the
@@ -194,8 +189,8 @@ fn in_peace<T>(look: impl FnOnce() -> T) -> T {
 extern "C" fn main(argument: *mut c_void) -> *mut c_void {
     thread::set_name(c"gpuslice");
     // SAFETY: started by `spawn` with the slice.
-    if let Some(slice) = unsafe { thread::argument_of::<Slice>(argument) } {
-        slice.compute.helper.life.live(|| live(slice));
+    if let Some(compute) = unsafe { thread::argument_of::<Compute>(argument) } {
+        compute.helper.life.live(|| live(compute));
     }
     ptr::null_mut()
 }
@@ -207,12 +202,12 @@ extern "C" fn once(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-fn live(slice: &'static Slice) {
-    let helper = &slice.compute.helper;
+fn live(compute: &'static Compute) {
+    let helper = &compute.helper;
     capture_mode::exchange_capture_mode(capture_mode::RELAXED);
     // It takes tens of milliseconds, in which the first launches wait to be measured: so a thread that ends with it. Where
     // there is none, all keep their fences.
-    let _done = thread::spawn(slice, 64 << 10, once);
+    let _done = thread::spawn(compute, 64 << 10, once);
     // After that thread was made, which needs no signal.
     sigbus_forwarding::register_thread();
     let begun = Both::read();
@@ -221,21 +216,21 @@ fn live(slice: &'static Slice) {
         sigbus_forwarding::unblock();
         let is_busy = {
             let _round = helper.round.lock();
-            !helper.ends.load(Ordering::Relaxed) && look(slice)
+            !helper.ends.load(Ordering::Relaxed) && look(compute)
         };
         helper.rounds.fetch_add(1, Ordering::Relaxed);
         idle = if is_busy { 0 } else { idle.saturating_add(1) };
         if idle < IDLE_ROUNDS {
-            gpuslice_region::pause(slice.compute.round(slice));
+            gpuslice_region::pause(compute.round());
             continue;
         }
         clock::compare(begun);
-        slice.compute.leave_chairs();
-        let is_open = slice.compute.close_samplers();
+        compute.leave_chairs();
+        let is_open = compute.close_samplers();
         let mut bed = helper.bed.lock();
         helper.sleeps.store(true, Ordering::Relaxed);
         core::sync::atomic::fence(Ordering::SeqCst);
-        let is_needed = slice.compute.is_anything_under_way() || slice.compute.is_asking(slice);
+        let is_needed = compute.is_anything_under_way() || compute.is_asking();
         if !is_needed && !helper.ends.load(Ordering::Relaxed) {
             match is_open {
                 true => drop(helper.alarm.wait_for(&mut bed, LINGER)),
@@ -245,32 +240,30 @@ fn live(slice: &'static Slice) {
         helper.sleeps.store(false, Ordering::Relaxed);
         idle = 0;
     }
-    slice.compute.leave_chairs();
+    compute.leave_chairs();
 }
 
 /// One round. Whether there is anything left to look at.
-fn look(slice: &'static Slice) -> bool {
-    let compute = &slice.compute;
+fn look(compute: &'static Compute) -> bool {
     // Before anything of this second is counted.
-    compute.note_second(slice, clock::now());
-    let kept = tidy(slice);
-    if compute.meter.harvest(slice) > 0 {
+    compute.note_second(clock::now());
+    let kept = tidy(compute);
+    if compute.meter.harvest(compute) > 0 {
         compute.helper.tell();
     }
     let is_busy = kept || compute.is_anything_under_way() || compute.is_blind_waiting();
     if is_busy {
-        compute.sample(slice);
+        compute.sample();
     }
-    compute.report(slice);
-    compute.arbitrate(slice);
-    is_busy || compute.is_asking(slice)
+    compute.report();
+    compute.arbitrate();
+    is_busy || compute.is_asking()
 }
 
 /// Closes runs that their threads have left open, and takes credit back from threads that do not spend it. Whether
 /// there is anything left to do.
-fn tidy(slice: &'static Slice) -> bool {
-    let compute = &slice.compute;
-    let mut left = compute.empty_pots(slice, KEPT);
+fn tidy(compute: &'static Compute) -> bool {
+    let mut left = compute.empty_pots(KEPT);
     let mut holders = 0_usize;
     for shared in compute.seats.all().into_iter().filter(|shared| !shared.is_free()) {
         let mut seat = match shared.look_after() {
@@ -282,18 +275,18 @@ fn tidy(slice: &'static Slice) -> bool {
             }
         };
         let (now, ended) = (clock::cycles(), shared.has_ended());
-        seat.give_up_missed(slice);
-        seat.close_where(slice, |lane| {
+        seat.give_up_missed(compute);
+        seat.close_where(compute, |lane| {
             let age = lane.open.as_ref().map_or(0, |open| clock::between(now, open.since));
             lane.is_shared() && (age >= OLD || ended)
         });
         if ended {
             // Nobody can close these any more.
-            seat.abandon(slice);
+            seat.abandon(compute);
         }
         let is_quiet = clock::between(now, seat.left) >= KEPT;
         if ended || is_quiet {
-            seat.end_leases(slice);
+            seat.end_leases(compute);
         }
         let is_left =
             seat.has_credit() || seat.lanes.iter().any(|lane| lane.open.is_some() && lane.is_shared());
@@ -314,7 +307,7 @@ fn tidy(slice: &'static Slice) -> bool {
 
 /// Has the thread end before the driver is torn down: what is registered last is called first, and the driver was
 /// initialised before.
-fn end_with_process() {
+fn end_with_process(compute: &'static Compute) {
     unsafe extern "C" {
         fn __cxa_atexit(
             function: unsafe extern "C" fn(*mut c_void),
@@ -322,13 +315,16 @@ fn end_with_process() {
             library: *mut c_void,
         ) -> libc::c_int;
     }
-    unsafe extern "C" fn end(_: *mut c_void) {
+    unsafe extern "C" fn end(argument: *mut c_void) {
         let _ended = shielded(|| {
+            // SAFETY: registered below with it.
+            let registered = unsafe { thread::argument_of::<Compute>(argument) };
             // A forked child may not have joined, and will not now. Registered once more by each process of a chain of
             // forks; once is enough.
-            let is_first = |slice: &&Slice| !slice.compute.helper.ends.swap(true, Ordering::Relaxed);
-            if let Some(slice) = lifecycle::joined().filter(is_first) {
-                let helper = &slice.compute.helper;
+            let is_first = |compute: &&Compute| !compute.helper.ends.swap(true, Ordering::Relaxed);
+            if let Some(compute) = registered.and_then(|compute| (compute.of_this_process)()).filter(is_first)
+            {
+                let helper = &compute.helper;
                 helper.wake();
                 // Kept for good: no round begins any more.
                 core::mem::forget(helper.round.try_lock_for(AT_EXIT));
@@ -336,5 +332,5 @@ fn end_with_process() {
         });
     }
     // SAFETY: the function stays: the library is never unloaded. A failure leaves everything as it is.
-    unsafe { __cxa_atexit(end, ptr::null_mut(), ptr::null_mut()) };
+    unsafe { __cxa_atexit(end, ptr::from_ref(compute).cast_mut().cast(), ptr::null_mut()) };
 }

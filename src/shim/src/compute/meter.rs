@@ -16,10 +16,8 @@
 use super::Compute;
 use super::account::{Account, Flight};
 use crate::driver_calls::contexts::within;
-use crate::driver_calls::events;
-use crate::driver_calls::events::Event;
+use crate::driver_calls::events::{self, Event};
 use crate::os::clock;
-use crate::slice::Slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::{Status, status};
@@ -105,27 +103,27 @@ impl Meter {
     }
 
     /// Looks at what is under way. How many flights have ended, or lanes are waited for no more.
-    pub(crate) fn harvest(&self, slice: &'static Slice) -> usize {
-        self.harvested(self.works.lock(), slice)
+    pub(crate) fn harvest(&self, compute: &'static Compute) -> usize {
+        self.harvested(self.works.lock(), compute)
     }
 
     /// The same, unless another thread does.
-    pub(crate) fn try_harvest(&self, slice: &'static Slice) -> usize {
-        self.works.try_lock().map_or(0, |works| self.harvested(works, slice))
+    pub(crate) fn try_harvest(&self, compute: &'static Compute) -> usize {
+        self.works.try_lock().map_or(0, |works| self.harvested(works, compute))
     }
 
-    fn harvested(&self, mut works: MutexGuard<'_, Works>, slice: &'static Slice) -> usize {
-        works.receive(slice, self);
-        works.round(slice, self)
+    fn harvested(&self, mut works: MutexGuard<'_, Works>, compute: &'static Compute) -> usize {
+        works.receive(compute, self);
+        works.round(compute, self)
     }
 
     /// A context is about to end: what is under way in it is looked at once more, and then not until it is known whether
     /// it has.
-    pub(crate) fn rest(&self, slice: &'static Slice, pool: u64) {
-        let works = self.works_soon(slice, ROUND_ENDS);
+    pub(crate) fn rest(&self, compute: &'static Compute, pool: u64) {
+        let works = self.works_soon(compute, ROUND_ENDS);
         let works = works.map(|mut works| {
-            works.receive(slice, self);
-            works.round(slice, self);
+            works.receive(compute, self);
+            works.round(compute, self);
             works
         });
         self.endings.lock().resting.push(pool);
@@ -134,7 +132,7 @@ impl Meter {
 
     /// What is under way in it is not measured any more, or looked at again. A round that is kept in the driver hears of it
     /// when it is back.
-    pub(crate) fn resume(&self, slice: &'static Slice, pool: u64, ended: bool) {
+    pub(crate) fn resume(&self, compute: &'static Compute, pool: u64, ended: bool) {
         {
             let mut endings = self.endings.lock();
             if let Some(at) = endings.resting.iter().position(|resting| *resting == pool) {
@@ -146,14 +144,14 @@ impl Meter {
             endings.ended.push(pool);
         }
         // At once where it can be: the process may end before the next round.
-        if let Some(mut works) = self.works_soon(slice, NEWS_HEARD) {
-            works.receive(slice, self);
+        if let Some(mut works) = self.works_soon(compute, NEWS_HEARD) {
+            works.receive(compute, self);
         }
     }
 
     /// Waits for a round to end: it may be kept in the driver for as long as code is loaded. Not once the process ends.
-    fn works_soon(&self, slice: &Slice, most: Duration) -> Option<MutexGuard<'_, Works>> {
-        let most = if slice.compute.helper.is_ending() { Duration::ZERO } else { most };
+    fn works_soon(&self, compute: &Compute, most: Duration) -> Option<MutexGuard<'_, Works>> {
+        let most = if compute.helper.is_ending() { Duration::ZERO } else { most };
         self.works.try_lock_for(most)
     }
 
@@ -165,12 +163,12 @@ impl Meter {
 
 impl Works {
     /// Takes over what was sent off, and what is known of contexts.
-    fn receive(&mut self, slice: &'static Slice, meter: &Meter) {
+    fn receive(&mut self, compute: &'static Compute, meter: &Meter) {
         // First: what was sent off before a context ended is then among what is taken over.
         let ended = core::mem::take(&mut meter.endings.lock().ended);
-        while self.accounts.len() < slice.compute.pacers.len() {
-            let device = slice.compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
-            let place = device.map_or(0, |device| slice.member().interval_head(device));
+        while self.accounts.len() < compute.pacers.len() {
+            let device = compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
+            let place = device.map_or(0, |device| compute.member().interval_head(device));
             self.accounts.push(Account::new(place));
         }
         for flight in core::mem::take(&mut *meter.incoming.lock()) {
@@ -182,14 +180,13 @@ impl Works {
             queue.flights.push_back(flight);
         }
         for pool in ended {
-            self.end_context(slice, pool);
+            self.end_context(compute, pool);
         }
     }
 
     /// Looks at the events of all lanes, then charges what they say.
-    fn round(&mut self, slice: &'static Slice, meter: &Meter) -> usize {
-        let compute = &slice.compute;
-        if !self.has_read_others(slice) {
+    fn round(&mut self, compute: &'static Compute, meter: &Meter) -> usize {
+        if !self.has_read_others(compute) {
             return 0;
         }
         let Self { lanes, contexts, cost, .. } = self;
@@ -220,7 +217,7 @@ impl Works {
         let numbers: Vec<u64> = busy.map(|(number, _)| *number).collect();
         let (mut others, mut ended) = (numbers.len(), 0_usize);
         for number in numbers {
-            ended = ended.saturating_add(self.charge_lane(slice, number, others == 1));
+            ended = ended.saturating_add(self.charge_lane(compute, number, others == 1));
             let is_done = self.lanes.get(&number).is_none_or(|queue| queue.flights.is_empty());
             others = others.saturating_sub(usize::from(is_done));
         }
@@ -243,16 +240,16 @@ impl Works {
     }
 
     /// Whether all that other processes of the slice have published is on our lines.
-    fn has_read_others(&mut self, slice: &'static Slice) -> bool {
+    fn has_read_others(&mut self, compute: &'static Compute) -> bool {
         let now = clock::now();
-        self.accounts.iter_mut().zip(&slice.compute.pacers).all(|(account, pacer)| {
+        self.accounts.iter_mut().zip(&compute.pacers).all(|(account, pacer)| {
             let device = pacer.place.device;
-            account.read(slice, device, slice.member().interval_head(device), now)
+            account.read(compute, device, compute.member().interval_head(device), now)
         })
     }
 
     /// Charges a lane's flights that have ended, and what runs of the next. `is_only`: no other lane has any.
-    fn charge_lane(&mut self, slice: &'static Slice, number: u64, is_only: bool) -> usize {
+    fn charge_lane(&mut self, compute: &'static Compute, number: u64, is_only: bool) -> usize {
         let mut ended = 0_usize;
         let Some(queue) = self.lanes.get_mut(&number) else { return 0 };
         while let Some(mut flight) = queue.flights.pop_front() {
@@ -262,7 +259,7 @@ impl Works {
                 if let (Some(account), Some(began)) =
                     (account, flight.began.and_then(|began| offset.instant(began)))
                 {
-                    account.charge_running(slice, &mut flight, began, is_only);
+                    account.charge_running(compute, &mut flight, began, is_only);
                 }
                 queue.flights.push_front(flight);
                 break;
@@ -270,33 +267,37 @@ impl Works {
             match (account, flight.began) {
                 (Some(account), Some(began)) if !flight.is_given_up() => {
                     let before = core::mem::replace(&mut queue.last_end, end);
-                    if account.settle(slice, &mut flight, (before, began, end), (offset, self.cost, is_only))
-                    {
+                    if account.settle(
+                        compute,
+                        &mut flight,
+                        (before, began, end),
+                        (offset, self.cost, is_only),
+                    ) {
                         queue.last_end = 0;
                     }
                 }
-                _ => flight.unmeasured(slice),
+                _ => flight.unmeasured(compute),
             }
             let at = offset.instant(end).unwrap_or_else(clock::now);
-            slice.compute.landed(&flight, at);
-            slice.compute.events.put(flight.pool, flight.start);
-            slice.compute.events.put(flight.pool, flight.end);
-            flight.behind.iter().for_each(|event| slice.compute.events.put(flight.pool, *event));
+            compute.landed(&flight, at);
+            compute.events.put(flight.pool, flight.start);
+            compute.events.put(flight.pool, flight.end);
+            flight.behind.iter().for_each(|event| compute.events.put(flight.pool, *event));
             ended = ended.saturating_add(1);
         }
-        let changed = queue.set_aside(&slice.compute, ended > 0);
+        let changed = queue.set_aside(compute, ended > 0);
         ended.saturating_add(usize::from(changed))
     }
 
-    fn end_context(&mut self, slice: &'static Slice, pool: u64) {
+    fn end_context(&mut self, compute: &'static Compute, pool: u64) {
         self.contexts.remove(&pool);
         for queue in self.lanes.values_mut() {
             if queue.flights.front().is_none_or(|flight| flight.pool != pool) {
                 continue;
             }
             for flight in queue.flights.drain(..) {
-                flight.unmeasured(slice);
-                slice.compute.landed(&flight, clock::now());
+                flight.unmeasured(compute);
+                compute.landed(&flight, clock::now());
             }
             queue.last_end = 0;
         }

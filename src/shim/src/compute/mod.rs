@@ -28,24 +28,25 @@ mod threads;
 mod told;
 mod waits;
 
-pub(crate) use copies::{ends_run, host_copy, is_paced};
+pub(crate) use copies::{ends_run, host_copy};
 pub(crate) use gate::{gate, gate_all};
 pub(crate) use told::{
-    capture_begins, context_ends, context_left, context_seen, context_seen_in, forget, stream_ends, view_ends,
+    capture_begins, context_ends, context_left, context_seen, forget, stream_ends, view_ends,
 };
 pub(crate) use waits::{Waits, waits};
 
 use crate::driver_calls::events::Events;
 use crate::driver_calls::streams::Stream;
-use crate::lifecycle;
 use crate::os::clock::now;
 use crate::os::messages;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use crate::slice::settings;
 use account::Flight;
 use arbiter::Steward;
 use asking::Asking;
 use blind::Blind;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::attribution::source::Source;
@@ -98,7 +99,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Pacer {
     /// Which one.
-    pub(crate) place: Place,
+    pub(crate) place: SliceDevice,
     /// Which thread of this process asks for GPU time.
     asking: Asking,
     /// When it was looked last whether the region is still there.
@@ -128,8 +129,8 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Whether the slice has less than all of the device's time now, or divides it with others.
     #[inline]
-    fn is_pacing(&self, slice: &Slice) -> bool {
-        slice.region().is_paced(self.place.device)
+    fn is_pacing(&self, compute: &Compute) -> bool {
+        compute.region().is_paced(self.place.device)
     }
 
     /// Whether a launch of this cost may follow what is queued ahead.
@@ -178,6 +179,10 @@ impl Pacer {
 /// What a process knows of the GPU time that it uses.
 #[derive(Debug)]
 pub(crate) struct Compute {
+    /// The slice whose time it is.
+    slice: &'static Slice,
+    /// The state of the process that asks, which is a forked child perhaps; none where it is a member of no slice.
+    of_this_process: fn() -> Option<&'static Self>,
     pacers: Vec<Pacer>,
     seats: Seats,
     /// Made by the first launch that is paced: it is the largest thing of all.
@@ -248,9 +253,20 @@ fn shares_contexts() -> bool {
     named.unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps")).join("control").exists()
 }
 
+impl Deref for Compute {
+    type Target = Slice;
+
+    #[inline]
+    fn deref(&self) -> &Slice {
+        self.slice
+    }
+}
+
 impl Compute {
-    pub(crate) fn new(places: &[Place]) -> Self {
-        let pacer = |place: &Place| Pacer {
+    /// `of_this_process`: finds the state of the process that asks, also in a forked child.
+    pub(crate) fn new(slice: &'static Slice, of_this_process: fn() -> Option<&'static Self>) -> Self {
+        let places = slice.places();
+        let pacer = |place: &SliceDevice| Pacer {
             place: *place,
             asking: Asking::default(),
             looked: AtomicU64::new(0),
@@ -265,9 +281,11 @@ impl Compute {
             least_ahead: AtomicU64::new(queue_bound::LEAST),
             unknown: Mutex::default(),
         };
-        let config = lifecycle::settings().map(|settings| &settings.config);
+        let config = settings::settings().map(|settings| &settings.config);
         let by_events = config.is_none_or(|config| config.core_meter != CoreMeter::Nvml);
         Self {
+            slice,
+            of_this_process,
             queue_ends: places.iter().map(|_| AtomicU64::new(0)).collect(),
             blind: places.iter().map(|_| Blind::default()).collect(),
             pacers: places.iter().map(pacer).collect(),
@@ -302,8 +320,8 @@ impl Compute {
 
     /// Whether the slice has less than all of any device's time, or divides it with others.
     #[inline]
-    pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
-        !slice.region().is_unlimited() && self.pacers.iter().any(|pacer| pacer.is_pacing(slice))
+    pub(crate) fn is_pacing(&self) -> bool {
+        !self.region().is_unlimited() && self.pacers.iter().any(|pacer| pacer.is_pacing(self))
     }
 
     fn book(&self) -> &Mutex<Book> {
@@ -311,8 +329,8 @@ impl Compute {
     }
 
     /// The context whose events tell the time of another: of a green one the primary, which it runs in and which lives on.
-    fn home_of(&self, slice: &Slice, context: usize) -> usize {
-        if self.views_differ.load(Ordering::Acquire) { context } else { slice.owner_of(context) }
+    fn home_of(&self, context: usize) -> usize {
+        if self.views_differ.load(Ordering::Acquire) { context } else { self.owner_of(context) }
     }
 
     #[inline]
@@ -419,12 +437,12 @@ impl Compute {
     }
 
     /// A closed run is on its way.
-    fn sent_off(&self, slice: &Slice, flight: Flight) {
+    fn sent_off(&self, flight: Flight) {
         if let Some(pacer) = self.pacers.get(flight.device) {
             let prepaid = flight.run.prepaid();
             let before = pacer.queued.fetch_add(prepaid, Ordering::Relaxed);
             if before == 0 || pacer.queues_little() {
-                self.queue_grows(slice, pacer, flight.device, (before, prepaid));
+                self.queue_grows(pacer, flight.device, (before, prepaid));
             }
         }
         self.began();
@@ -442,10 +460,10 @@ impl Compute {
     /// There is something in a queue that was empty, or one that others leave little room for has become longer.
     #[cold]
     #[inline(never)]
-    fn queue_grows(&self, slice: &Slice, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
+    fn queue_grows(&self, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
         if before == 0 {
             // Who gives way to this slice is to see at once that it has work, not at the helper's next round.
-            slice.member().set_queued(pacer.place.device, prepaid);
+            self.member().set_queued(pacer.place.device, prepaid);
         }
         if pacer.queues_little() {
             let now = now();
@@ -497,17 +515,17 @@ impl Compute {
     }
 
     /// A run is not measured: what was prepaid for it stands.
-    fn unmeasured(&self, slice: &Slice, device: usize, run: &Run, is_unknown: bool) {
+    fn unmeasured(&self, device: usize, run: &Run, is_unknown: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         // When it ran nobody knows.
-        slice.member().settled(pacer.place.device, run.prepaid(), 0);
-        slice.member().count_launches(pacer.place.device, run.launches().into());
+        self.member().settled(pacer.place.device, run.prepaid(), 0);
+        self.member().count_launches(pacer.place.device, run.launches().into());
         let blind = self.blind(device);
         if let Some(blind) = blind {
             blind.prepaid(run);
         }
         if blind.is_none_or(|blind| !blind.is_told()) {
-            slice.member().count_used(pacer.place.device, run.prepaid());
+            self.member().count_used(pacer.place.device, run.prepaid());
         }
         if is_unknown {
             run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
@@ -515,11 +533,11 @@ impl Compute {
     }
 
     /// A launch of which nothing is known has left.
-    fn unknown_left(&self, slice: &Slice, device: usize, key: &Key) {
+    fn unknown_left(&self, device: usize, key: &Key) {
         if let Some(pacer) = self.pacers.get(device) {
             let mut unknown = pacer.unknown.lock();
             unknown.add(key);
-            slice.member().set_unpredicted(pacer.place.device, true);
+            self.member().set_unpredicted(pacer.place.device, true);
         }
     }
 
@@ -550,14 +568,14 @@ impl Compute {
     }
 
     /// Gives back what threads have taken together and not spent for so long. Whether there is anything left.
-    fn empty_pots(&self, slice: &Slice, kept: u64) -> bool {
+    fn empty_pots(&self, kept: u64) -> bool {
         let mut left = false;
         for pacer in &self.pacers {
             // Who has it is about to spend it.
             let Some(mut pot) = pacer.asking.begin() else { continue };
             let unspent = pot.unspent(now(), kept);
             if unspent > 0 {
-                slice.member().give_back(pacer.place.device, unspent, now());
+                self.member().give_back(pacer.place.device, unspent, now());
             }
             left |= !pot.is_empty();
         }
@@ -565,40 +583,40 @@ impl Compute {
     }
 
     /// Tells the region what has been used until now, once a second.
-    fn note_second(&self, slice: &Slice, now: u64) {
-        self.pacers.iter().for_each(|pacer| slice.member().note_second(pacer.place.device, now));
+    fn note_second(&self, now: u64) {
+        self.pacers.iter().for_each(|pacer| self.member().note_second(pacer.place.device, now));
     }
 
     /// Tells the region how much is under way, and that events fail.
-    fn report(&self, slice: &Slice) {
+    fn report(&self) {
         let fails = self.by_events && !self.events_wanted();
         for pacer in &self.pacers {
             if fails {
-                sampler::overrule(slice, pacer.place.device, Source::Failing);
+                sampler::overrule(self, pacer.place.device, Source::Failing);
             }
             // What nobody here waits for any more may be what other devices wait for.
             let least = u64::from(pacer.runs.load(Ordering::Relaxed));
             let queued = pacer.queued.load(Ordering::Relaxed).max(least);
-            slice.member().set_queued(pacer.place.device, queued);
+            self.member().set_queued(pacer.place.device, queued);
         }
-        self.report_unknown(slice);
+        self.report_unknown();
     }
 
     /// Tells the region whether anything is under way, and whether nothing is known of some of it.
-    fn report_unknown(&self, slice: &Slice) {
+    fn report_unknown(&self) {
         for pacer in &self.pacers {
             let device = pacer.place.device;
             if !self.is_anything_under_way() {
-                slice.member().end_work(device);
+                self.member().end_work(device);
                 // A run may have been opened in between. It was counted before that was told.
                 core::sync::atomic::fence(Ordering::SeqCst);
                 if self.is_anything_under_way() {
-                    slice.member().begin_work(device);
+                    self.member().begin_work(device);
                 }
             }
             // Held, so that a launch that leaves meanwhile is not forgotten.
             let unknown = pacer.unknown.lock();
-            slice.member().set_unpredicted(device, unknown.any());
+            self.member().set_unpredicted(device, unknown.any());
         }
     }
 
@@ -609,10 +627,10 @@ impl Compute {
 
     /// The program has waited, and may end before the helper's next round: then a launch of which nothing is known would be
     /// charged as if it still ran.
-    fn look_at_unknown(&self, slice: &'static Slice) {
+    fn look_at_unknown(&'static self) {
         if self.pacers.iter().any(|pacer| pacer.unknown.lock().any()) {
-            self.helper.look_here(slice);
-            self.report(slice);
+            self.helper.look_here(self);
+            self.report();
         }
     }
 }

@@ -4,28 +4,22 @@
 //! part: the GPU time that its slice uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed`
 //! slice with the whole GPU and normal priority: it counts nothing, so there is nothing to be seen.
 
-use crate::lifecycle;
-use crate::os::clock;
-use crate::os::messages;
-use crate::slice::Slice;
+use crate::os::{clock, messages};
+use crate::slice::handle::Slice;
+use crate::slice::other_slices::{MOST, NAMES, Opened, open};
 use core::fmt;
 use gpuslice_policy::arbiter::demand::SliceFigures;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
 use gpuslice_policy::arbiter::{self, SliceSettings};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_policy::units::{Nanos, Permille};
-use gpuslice_region::layout::SIZE;
-use gpuslice_region::{Device, Limits, Monitor, Region, RegionError, Trust, Uuid};
+use gpuslice_region::{Device, Limits, Monitor, Region, Uuid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Regions that are looked at.
-const MOST: usize = arbiter::MOST_SLICES;
-/// Names that are read at the most.
-const NAMES: usize = 20_000;
 /// How often it is looked who of a slice has died, in nanoseconds: their work does not count any more.
 const BURY: u64 = 250_000_000;
 /// A process whose use has not moved for so long stands still, in nanoseconds: its work does not wait for the GPU.
@@ -148,22 +142,6 @@ impl Neighbours {
     }
 }
 
-/// The regions of other slices in the folder of this one's. None: there are more than are looked at, or the folder cannot be
-/// read.
-pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
-    let names = fs::read_dir(own.parent()?).ok()?.take(NAMES).flatten().map(|entry| entry.path());
-    let mut regions = Vec::new();
-    for path in names.filter(|path| path != own) {
-        if let Opened::Region(monitor) = open(&path, own) {
-            if regions.len() >= MOST {
-                return None;
-            }
-            regions.push(monitor);
-        }
-    }
-    Some(regions)
-}
-
 /// Says that a slice has no part in what is divided.
 struct LeftOut<'a>(&'a Path);
 
@@ -175,31 +153,6 @@ impl fmt::Display for LeftOut<'_> {
              limit and is lent nothing. Put some regions elsewhere with GPUSLICE_REGION.",
             self.0.display()
         )
-    }
-}
-
-/// What a file of the directory is.
-enum Opened {
-    Region(Monitor),
-    /// A region that nobody has finished making, or that could not be opened this time.
-    NotYet,
-    Other,
-}
-
-/// Others' regions must be this user's or root's; whose this slice's own may be, its path says.
-fn open(path: &PathBuf, own: &Path) -> Opened {
-    let trust = lifecycle::settings().map_or(Trust::OwnerOnly, |settings| settings.trust);
-    let trust = if path == own { trust } else { Trust::OwnerOnly };
-    // What is no region is not even opened: that may do something, to a pipe for example.
-    let size = u64::try_from(SIZE).unwrap_or(0);
-    if !path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == size) {
-        return Opened::Other;
-    }
-    match Monitor::open(path, trust) {
-        Ok(Some(monitor)) => Opened::Region(monitor),
-        Ok(None) => Opened::NotYet,
-        Err(RegionError::System { .. }) => Opened::NotYet,
-        Err(_) => Opened::Other,
     }
 }
 

@@ -10,9 +10,9 @@ use super::helper::Helper;
 use super::seat::Lane;
 use super::threads::Held;
 use super::{Launch, Pacer};
-use crate::lifecycle;
+use crate::compute::Compute;
 use crate::os::clock;
-use crate::slice::Slice;
+use crate::slice::settings;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -40,16 +40,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 #[cold]
 pub(super) fn pay(
     held: &mut Held,
-    slice: &'static Slice,
+    compute: &'static Compute,
     (lane, device): (usize, usize),
     launch: &Launch,
 ) -> Option<(Estimate, bool)> {
-    let pacer = slice.compute.pacers.get(device)?;
+    let pacer = compute.pacers.get(device)?;
     let began = clock::now();
     // What begins after a pause waits, and is counted, later.
-    slice.member().note_second(pacer.place.device, began);
+    compute.member().note_second(pacer.place.device, began);
     let mut payer = Payer {
-        slice,
+        compute,
         pacer,
         lane,
         device,
@@ -63,13 +63,13 @@ pub(super) fn pay(
     let paid = payer.pay(held, launch);
     payer.stop_asking();
     if payer.throttled > 0 {
-        slice.member().count_throttled(pacer.place.device, payer.throttled);
+        compute.member().count_throttled(pacer.place.device, payer.throttled);
     }
     paid
 }
 
 struct Payer {
-    slice: &'static Slice,
+    compute: &'static Compute,
     pacer: &'static Pacer,
     lane: usize,
     device: usize,
@@ -88,12 +88,11 @@ struct Payer {
 
 impl Payer {
     fn pay(&mut self, held: &mut Held, launch: &Launch) -> Option<(Estimate, bool)> {
-        let slice = self.slice;
-        let compute = &slice.compute;
+        let compute = self.compute;
         loop {
             // What is launched at the end is not measured, and nobody would see it end. Without its region nobody can say what
             // the slice may.
-            if compute.helper.is_ending() || lifecycle::is_refused() {
+            if compute.helper.is_ending() || settings::is_refused() {
                 return None;
             }
             let news = compute.helper.news();
@@ -103,14 +102,14 @@ impl Payer {
                 // A round of the helper's lasts longer than eight small kernels do.
                 let waited = clock::now().saturating_sub(self.began);
                 let most = Duration::from_nanos(UNKNOWN_WAIT.saturating_sub(waited));
-                self.wait(held, |helper, slice| helper.look_for_news(slice, news, most));
+                self.wait(held, |helper, compute| helper.look_for_news(compute, news, most));
                 continue;
             }
             let estimate = known.unwrap_or_else(|| compute.prior(&launch.key));
             if !self.pacer.admits(estimate.charged)
                 && let Some(most) = self.queue_is_full(estimate.charged)
             {
-                self.wait(held, |helper, slice| helper.wait_for_news(slice, news, most));
+                self.wait(held, |helper, compute| helper.wait_for_news(compute, news, most));
                 continue;
             }
             let credit = held.leases.get_mut(self.device)?;
@@ -128,23 +127,23 @@ impl Payer {
     /// Lets others of this process ask.
     fn stop_asking(&mut self) {
         if self.asking.is_some() && self.throttled > 0 {
-            self.slice.member().withdraw_request(self.pacer.place.device);
+            self.compute.member().withdraw_request(self.pacer.place.device);
         }
         self.asking = None;
     }
 
     /// Waits until something has ended or was measured. Others of this process and of the slice may ask meanwhile.
-    fn wait(&mut self, held: &mut Held, until: impl FnOnce(&Helper, &'static Slice)) {
+    fn wait(&mut self, held: &mut Held, until: impl FnOnce(&Helper, &'static Compute)) {
         self.stop_asking();
         self.close(held);
-        let slice = self.slice;
-        held.meanwhile(|| until(&slice.compute.helper, slice));
+        let compute = self.compute;
+        held.meanwhile(|| until(&compute.helper, compute));
     }
 
     /// Whether a launch of which nothing is known may be under way beside those that are.
     fn may_go_unknown(&self, launch: &Launch) -> bool {
         let is_late = clock::now().saturating_sub(self.began) >= UNKNOWN_WAIT;
-        is_late || !self.slice.compute.events_wanted() || self.pacer.unknown.lock().admits(&launch.key)
+        is_late || !self.compute.events_wanted() || self.pacer.unknown.lock().admits(&launch.key)
     }
 
     /// Lets a launch go that ends beside what is under way, and so takes no time of its own, although its thread has
@@ -166,7 +165,7 @@ impl Payer {
         if self.pacer.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return false;
         }
-        self.slice.member().overdraw(self.pacer.place.device, lacks, now);
+        self.compute.member().overdraw(self.pacer.place.device, lacks, now);
         credit.fill(lacks);
         true
     }
@@ -180,7 +179,7 @@ impl Payer {
             return Some(LOOK_AGAIN);
         }
         let queued = self.pacer.queued.load(Ordering::Relaxed);
-        let left = self.slice.compute.queue_lasts(self.device, clock::now());
+        let left = self.compute.queue_lasts(self.device, clock::now());
         let most = Duration::from_nanos(left.saturating_sub(queue_bound::AT_END));
         let is_at_end = Ahead::of(queued).admits_at_end(cost, left);
         (!is_at_end).then(|| if most.is_zero() { LOOK_AGAIN } else { most.min(LOOK_AGAIN) })
@@ -188,7 +187,7 @@ impl Payer {
 
     /// Takes what lacks of the slice's time, or waits and looks again.
     fn take(&mut self, held: &mut Held, estimate: &Estimate, is_known: bool) -> bool {
-        let (member, device) = (self.slice.member(), self.pacer.place.device);
+        let (member, device) = (self.compute.member(), self.pacer.place.device);
         if self.asking.is_none() {
             self.asking = self.pacer.asking.begin();
         }
@@ -197,7 +196,7 @@ impl Payer {
         let least = member.least_lease(device, now);
         self.pacer.set_alone(least.is_alone);
         let room = self.pacer.room.load(Ordering::Relaxed);
-        let size = lease::beside(self.slice.compute.part_of(least.time), room);
+        let size = lease::beside(self.compute.part_of(least.time), room);
         let lacks = credit.lacks(estimate.charged, size).max(1);
         // By itself, without what it would leave for others.
         let needs = estimate.charged.saturating_sub(credit.left()).max(1);
@@ -239,13 +238,13 @@ impl Payer {
 
     /// Asks for so much of the slice's time, of which the launch itself `needs` so much, or waits. What was paid.
     fn ask(&mut self, held: &mut Held, (amount, needs): (u64, u64)) -> Option<u64> {
-        let (member, device) = (self.slice.member(), self.pacer.place.device);
+        let (member, device) = (self.compute.member(), self.pacer.place.device);
         // Read before it is asked, so that no ring is lost in between.
         let bell = member.wake_sequence(device);
         // Not one by one where they are small: what waits for them is charged.
         let least = needs.max(amount.min(AHEAD));
         let now = clock::now();
-        if !self.slice.compute.is_anything_under_way() {
+        if !self.compute.is_anything_under_way() {
             member.idle_until_now(device, now);
         }
         self.look_after_region(now);
@@ -268,14 +267,14 @@ impl Payer {
             }
             Err(until) => {
                 self.close(held);
-                self.slice.compute.look_while_asking(self.slice, self.pacer);
+                self.compute.look_while_asking(self.pacer);
                 // What the dead ask for, or have paid for, is not waited for longer than it takes to notice.
                 // Nor what was waited for on another device, whose bell is another one, or what is to go for its sake.
                 let looks_soon = member.is_coupled(device, now) || member.has_peer_overrun(device, now);
                 let most = if looks_soon { IN_STEP } else { NOTICED };
                 let until = until.min(now.saturating_add(most));
                 self.timed(|| held.meanwhile(|| member.sleep(device, bell, until)));
-                let _noticed = self.slice.region().reap_if_due(clock::now());
+                let _noticed = self.compute.region().reap_if_due(clock::now());
                 None
             }
         }
@@ -283,7 +282,7 @@ impl Payer {
 
     /// Whether it may wait for what waits for it. Then it goes, and what it costs is owed.
     fn is_stuck(&mut self, now: u64) -> bool {
-        let compute = &self.slice.compute;
+        let compute = self.compute;
         let landings = self.pacer.landings.load(Ordering::Relaxed);
         // Without events nothing is charged as it runs.
         let is_alone =
@@ -299,7 +298,7 @@ impl Payer {
         let last = self.pacer.looked.load(Ordering::Relaxed);
         if now.saturating_sub(last) >= LOOK_EVERY {
             self.pacer.looked.store(now, Ordering::Relaxed);
-            self.slice.look();
+            self.compute.look();
         }
     }
 
@@ -312,6 +311,6 @@ impl Payer {
 
     /// Closes the thread's runs before it waits.
     fn close(&self, held: &mut Held) {
-        held.close_all(self.slice);
+        held.close_all(self.compute);
     }
 }

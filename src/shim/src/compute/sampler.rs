@@ -10,11 +10,10 @@
 use super::Compute;
 use super::blind::Blind;
 use super::samples::Asker;
-use crate::lifecycle;
 use crate::os::clock::now as clock_now;
 use crate::os::messages;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::slice::device::SliceDevice;
+use crate::slice::settings;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
@@ -61,7 +60,7 @@ impl Sampler {
     }
 
     /// Does what is due.
-    fn tick(&mut self, slice: &Slice, place: Place, now: u64) {
+    fn tick(&mut self, compute: &Compute, place: SliceDevice, now: u64) {
         let begins = core::mem::replace(&mut self.asked, now) == 0;
         if begins {
             // Programs that end sooner do not pay for opening NVML, for which all others on the machine wait.
@@ -73,21 +72,21 @@ impl Sampler {
         self.next = now.saturating_add(INTERVAL);
         if !is_wanted() {
             self.next = now.saturating_add(AGAIN);
-            say(slice, place, Measured::by(Source::Events));
+            say(compute, place, Measured::by(Source::Events));
             return;
         }
-        if !slice.member().renew_sampler_lease(place.device, now, PATIENCE) {
+        if !compute.member().renew_sampler_lease(place.device, now, PATIENCE) {
             self.close();
             return;
         }
-        let looked = self.look(slice, place, now);
+        let looked = self.look(compute, place, now);
         let source = if self.strangers.are_there() { Source::Whole } else { Source::Events };
-        say(slice, place, Measured { source, why: looked.err() });
+        say(compute, place, Measured { source, why: looked.err() });
         self.next = self.next.max(pause(now, looked.err()));
     }
 
     /// Asks NVML which processes were busy since it was asked last.
-    fn look(&mut self, slice: &Slice, place: Place, now: u64) -> Result<(), Why> {
+    fn look(&mut self, compute: &Compute, place: SliceDevice, now: u64) -> Result<(), Why> {
         let asker = match &mut self.open {
             Some(asker) => asker,
             closed => closed.insert(Asker::open(place)?),
@@ -97,7 +96,7 @@ impl Sampler {
             self.close();
         }
         if let Some((_, uses)) = window? {
-            let members = slice.region().processes();
+            let members = compute.region().processes();
             let members = members.iter().map(|member| (member.pid_namespace, member.pid));
             self.strangers.look(&uses, members, now);
         }
@@ -107,26 +106,26 @@ impl Sampler {
 
 impl Compute {
     /// Looks who else uses the GPUs, where it is time to.
-    pub(super) fn sample(&self, slice: &'static Slice) {
+    pub(super) fn sample(&'static self) {
         if self.events_wanted() {
             self.blind.iter().for_each(Blind::stop);
         } else {
             let blind = self.pacers.iter().zip(&self.blind).filter(|(_, blind)| blind.is_waiting());
-            blind.for_each(|(pacer, blind)| blind.tick(slice, pacer.place));
+            blind.for_each(|(pacer, blind)| blind.tick(self, pacer.place));
         }
         if !self.by_events {
             return;
         }
         let Some(mut samplers) = self.samplers.try_lock() else { return };
         for (at, (pacer, sampler)) in self.pacers.iter().zip(samplers.iter_mut()).enumerate() {
-            if self.sees_turns(slice, at) {
+            if self.sees_turns(at) {
                 sampler.close();
-            } else if pacer.is_pacing(slice) {
-                sampler.tick(slice, pacer.place, clock_now());
+            } else if pacer.is_pacing(self) {
+                sampler.tick(self, pacer.place, clock_now());
                 if sampler.strangers.are_there()
                     && let Some(mut neighbours) = self.neighbours.try_lock()
                 {
-                    neighbours.warn_if_alone(slice, &Uuid(pacer.place.uuid));
+                    neighbours.warn_if_alone(self, &Uuid(pacer.place.uuid));
                 }
             }
         }
@@ -161,31 +160,31 @@ pub(super) fn pause(now: u64, why: Option<Why>) -> u64 {
 
 /// Whether NVML may be asked at all.
 fn is_wanted() -> bool {
-    lifecycle::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
+    settings::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
 }
 
 /// Says how time is measured, unless somebody says that events fail. Each way once in the log.
-pub(super) fn say(slice: &Slice, place: Place, measured: Measured) {
-    let word = slice.region().measure_source(place.device);
+pub(super) fn say(compute: &Compute, place: SliceDevice, measured: Measured) {
+    let word = compute.region().measure_source(place.device);
     if word == measured.word() || Measured::of_word(word).source == Source::Failing {
         return;
     }
-    slice.member().set_measure_source(place.device, measured.word());
+    compute.member().set_measure_source(place.device, measured.word());
     let way = 1_u64.wrapping_shl(measured.word());
-    if slice.compute.said_ways.fetch_or(way, Ordering::Relaxed) & way == 0 {
+    if compute.said_ways.fetch_or(way, Ordering::Relaxed) & way == 0 {
         let gpu = Uuid(place.uuid);
         messages::say(LogLevel::Info, &format_args!("gpuslice: {gpu}: GPU time is measured by {measured}."));
     }
 }
 
 /// Says that events measure, or that they fail, whatever was said before of the other.
-pub(super) fn overrule(slice: &Slice, device: Device, source: Source) {
-    let said = Measured::of_word(slice.region().measure_source(device)).source;
+pub(super) fn overrule(compute: &Compute, device: Device, source: Source) {
+    let said = Measured::of_word(compute.region().measure_source(device)).source;
     let is_news = match source {
         Source::Failing => said != Source::Failing,
         _ => matches!(said, Source::Unknown | Source::Failing),
     };
     if is_news {
-        slice.member().set_measure_source(device, Measured::by(source).word());
+        compute.member().set_measure_source(device, Measured::by(source).word());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::driver_calls::nvml::memory::Session;
 use crate::driver_calls::nvml::utilization::{Form, Used, knows_our_numbers, used};
-use crate::place::Place;
+use crate::slice::device::SliceDevice;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, status};
 use gpuslice_driver::{Symbol, slot};
@@ -25,7 +25,7 @@ unsafe impl Send for Asker {}
 
 impl Asker {
     /// Opens NVML and finds a device by its UUID.
-    pub(super) fn open(place: Place) -> Result<Self, Why> {
+    pub(super) fn open(place: SliceDevice) -> Result<Self, Why> {
         let session = Session::open().ok_or(Why::NoNvml)?;
         let device = session.device(&place.uuid).ok_or(Why::NoDevice)?;
         let names_us = knows_our_numbers();

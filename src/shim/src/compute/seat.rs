@@ -4,16 +4,11 @@
 
 use super::account::Flight;
 use super::{Compute, Kind, Launch};
-use crate::driver_calls::capture_mode;
-use crate::driver_calls::capture_mode::apart;
-use crate::driver_calls::contexts;
-use crate::driver_calls::contexts::within;
-use crate::driver_calls::events;
-use crate::driver_calls::events::Event;
-use crate::driver_calls::streams;
-use crate::driver_calls::streams::Stream;
+use crate::driver_calls::capture_mode::{self, apart};
+use crate::driver_calls::contexts::{self, within};
+use crate::driver_calls::events::{self, Event};
+use crate::driver_calls::streams::{self, Stream};
 use crate::os::clock;
-use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
@@ -141,9 +136,9 @@ pub(crate) struct Open {
 }
 
 impl Seat {
-    pub(crate) fn new(slice: &'static Slice) -> Self {
+    pub(crate) fn new(compute: &'static Compute) -> Self {
         Self {
-            leases: vec![Lease::NONE; slice.compute.pacers.len()],
+            leases: vec![Lease::NONE; compute.pacers.len()],
             recent: Recent::NONE,
             sampler: Sampler::default(),
             gaps_told: 0,
@@ -189,10 +184,9 @@ impl Seat {
 
     /// Makes a lane for a stream. None where the driver does not say whose it is.
     #[cold]
-    pub(crate) fn add_lane(&mut self, slice: &'static Slice, stream: Stream) -> Option<usize> {
-        let compute = &slice.compute;
+    pub(crate) fn add_lane(&mut self, compute: &'static Compute, stream: Stream) -> Option<usize> {
         let context = streams::stream_context(stream.handle)?;
-        let home = compute.home_of(slice, context);
+        let home = compute.home_of(context);
         let handle = contexts::context_device(home)?;
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
         let pool = compute.events.number_of(home);
@@ -220,12 +214,12 @@ impl Seat {
     }
 
     /// Streams have ended: lanes that lead to none are forgotten. What is open in a context that has ended nobody measures.
-    pub(crate) fn forget_ended(&mut self, slice: &'static Slice, ends: u64) {
+    pub(crate) fn forget_ended(&mut self, compute: &'static Compute, ends: u64) {
         for lane in &mut self.lanes {
-            if slice.compute.events.context_of(lane.pool).is_none()
+            if compute.events.context_of(lane.pool).is_none()
                 && let Some(open) = lane.open.take()
             {
-                lane.send_off(slice, open, None);
+                lane.send_off(compute, open, None);
             }
         }
         self.lanes.retain(|lane| lane.open.is_some());
@@ -268,15 +262,21 @@ impl Seat {
     }
 
     /// Before a launch on a lane: runs are closed and opened as its bracket asks.
-    pub(crate) fn reopen(&mut self, slice: &'static Slice, at: usize, known: Option<&Estimate>, kind: Kind) {
+    pub(crate) fn reopen(
+        &mut self,
+        compute: &'static Compute,
+        at: usize,
+        known: Option<&Estimate>,
+        kind: Kind,
+    ) {
         let now = clock::cycles();
-        let cost = slice.compute.event_cost.load(Ordering::Relaxed);
+        let cost = compute.event_cost.load(Ordering::Relaxed);
         self.long = [false, true].map(|is_graph| when_alone::long(is_graph, cost));
         let long = self.long(kind);
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let gap = self.outside.saturating_sub(lane.launched);
         let mut bracket = Bracket::of(known, long, clock::between(gap, 0));
-        if slice.compute.launches_block {
+        if compute.launches_block {
             bracket = Bracket::Alone;
         }
         if bracket == Bracket::Together
@@ -286,33 +286,33 @@ impl Seat {
         {
             bracket = Bracket::Alone;
         }
-        let gaps = slice.compute.gaps.load(Ordering::Relaxed);
+        let gaps = compute.gaps.load(Ordering::Relaxed);
         (self.gaps_told..gaps).take(MOST_TOLD).for_each(|_| self.sampler.gaps());
         self.gaps_told = gaps;
         if lane.joins_legacy {
-            self.leave_legacy(slice);
+            self.leave_legacy(compute);
         }
         // What these were given since says nothing of how long they took, and they may not be used again for long.
         for other in (0..self.lanes.len()).filter(|other| *other != at) {
             if self.lanes.get(other).is_some_and(|other| other.is_left(now)) {
-                self.close(slice, other, now);
+                self.close(compute, other, now);
             }
         }
         if core::mem::take(&mut self.idle_runs) {
             // Runs of streams that take turns would overlap, though their kernels do not.
             for other in (0..self.lanes.len()).filter(|other| *other != at) {
                 if self.lanes.get(other).is_some_and(|lane| lane.empty.is_some()) {
-                    self.close(slice, other, now);
+                    self.close(compute, other, now);
                 }
             }
         }
         let Some(lane) = self.lanes.get(at) else { return };
         let is_old = lane.open.as_ref().is_some_and(|open| clock::between(now, open.since) >= OLD);
         if bracket == Bracket::Alone || is_old {
-            self.close(slice, at, now);
+            self.close(compute, at, now);
         }
         // Behind a pause of the host, too, another may follow that begins before this one has ended.
-        if kind == Kind::Chained && !slice.compute.launches_block {
+        if kind == Kind::Chained && !compute.launches_block {
             bracket = Bracket::of(known, long, 0);
         }
         let Some(lane) = self.lanes.get_mut(at) else { return };
@@ -320,32 +320,32 @@ impl Seat {
             Some(open) if lane.empty.is_none() => open.gaps = open.gaps.wrapping_add(gap),
             Some(_) => {}
             None => {
-                lane.open = Some(lane.opened(&slice.compute, bracket));
+                lane.open = Some(lane.opened(compute, bracket));
                 // After it was counted: see `Compute::report_unknown`.
                 lane.device
-                    .and_then(|device| slice.compute.place(device))
+                    .and_then(|device| compute.place(device))
                     .into_iter()
-                    .for_each(|device| slice.member().begin_work(device));
+                    .for_each(|device| compute.member().begin_work(device));
                 self.legacy_runs |= lane.stream.is_legacy();
             }
         }
-        slice.compute.helper.ensure(slice);
+        compute.helper.ensure(compute);
     }
 
     /// Before anything goes into a stream that the legacy default stream waits for. A mark in that one waits for all that was
     /// put into such streams before it and keeps all that follows: so it is made where the program itself goes from one to
     /// the other.
-    pub(crate) fn leave_legacy(&mut self, slice: &'static Slice) {
+    pub(crate) fn leave_legacy(&mut self, compute: &'static Compute) {
         if core::mem::take(&mut self.legacy_runs) {
-            self.close_where(slice, |lane| lane.stream.is_legacy());
+            self.close_where(compute, |lane| lane.stream.is_legacy());
         }
     }
 
     /// Before a copy that is measured and not paid for.
-    pub(crate) fn begin_copy(&mut self, slice: &'static Slice, at: usize, key: &Key, known: Estimate) {
-        self.close(slice, at, clock::cycles());
+    pub(crate) fn begin_copy(&mut self, compute: &'static Compute, at: usize, key: &Key, known: Estimate) {
+        self.close(compute, at, clock::cycles());
         let Some(lane) = self.lanes.get_mut(at) else { return };
-        let mut open = lane.opened(&slice.compute, Bracket::Alone);
+        let mut open = lane.opened(compute, Bracket::Alone);
         let mut unpaid = known;
         unpaid.charged = 0;
         open.run.add(key, &unpaid);
@@ -354,22 +354,22 @@ impl Seat {
     }
 
     /// After it.
-    pub(crate) fn end_copy(&mut self, slice: &'static Slice, at: usize, is_made: bool) {
+    pub(crate) fn end_copy(&mut self, compute: &'static Compute, at: usize, is_made: bool) {
         let now = clock::cycles();
         if let Some(lane) = self.lanes.get_mut(at)
             && let Some(open) = &mut lane.open
         {
             open.lead(now);
             if let Some(start) = open.start.take_if(|_| !is_made) {
-                slice.compute.events.put(lane.pool, start);
+                compute.events.put(lane.pool, start);
             }
         }
-        self.close(slice, at, now);
-        slice.compute.helper.ensure(slice);
+        self.close(compute, at, now);
+        compute.helper.ensure(compute);
     }
 
     /// Closes a lane's run: what it measures is on its way.
-    pub(crate) fn close(&mut self, slice: &'static Slice, at: usize, now: u64) {
+    pub(crate) fn close(&mut self, compute: &'static Compute, at: usize, now: u64) {
         let Some(lane) = self.lanes.get_mut(at).filter(|lane| lane.open.is_some()) else { return };
         if lane.empty.is_none() {
             self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
@@ -386,35 +386,35 @@ impl Seat {
                 since.spell.close(&mut open.run, since.inside(lane.last, lane.launched));
             }
             open.run.close(idle);
-            lane.send_off(slice, open, Some(now));
+            lane.send_off(compute, open, Some(now));
         }
     }
 
     /// Streams have ended and nobody could close the runs that were open on them: no mark may be made there any more, and
     /// what was prepaid stands.
-    pub(crate) fn give_up(&mut self, slice: &'static Slice) {
+    pub(crate) fn give_up(&mut self, compute: &'static Compute) {
         for lane in &mut self.lanes {
             if let Some(open) = lane.open.take() {
-                lane.send_off(slice, open, None);
+                lane.send_off(compute, open, None);
             }
         }
     }
 
     /// Closes all runs, before a wait.
     #[cold]
-    pub(crate) fn close_all(&mut self, slice: &'static Slice) {
+    pub(crate) fn close_all(&mut self, compute: &'static Compute) {
         let now = clock::cycles();
-        (0..self.lanes.len()).for_each(|at| self.close(slice, at, now));
+        (0..self.lanes.len()).for_each(|at| self.close(compute, at, now));
         // The wait would count as time inside the driver.
         self.lanes.iter_mut().for_each(|lane| lane.spell = None);
     }
 
     /// Closes the runs of a stream, or of all streams of a context.
-    pub(crate) fn close_where(&mut self, slice: &'static Slice, is_meant: impl Fn(&Lane) -> bool) {
+    pub(crate) fn close_where(&mut self, compute: &'static Compute, is_meant: impl Fn(&Lane) -> bool) {
         let now = clock::cycles();
         for at in 0..self.lanes.len() {
             if self.lanes.get(at).is_some_and(&is_meant) {
-                self.close(slice, at, now);
+                self.close(compute, at, now);
             }
         }
     }
@@ -430,7 +430,7 @@ impl Seat {
     #[inline(always)]
     pub(crate) fn launched(
         &mut self,
-        slice: &'static Slice,
+        compute: &'static Compute,
         at: usize,
         launch: &Launch,
         estimate: &Estimate,
@@ -440,24 +440,24 @@ impl Seat {
         let lane = self.lanes.get_mut(at)?;
         (lane.launched, lane.last) = (self.outside, now);
         if lane.is_at_first() {
-            lane.began(now, slice.compute.launches_block);
+            lane.began(now, compute.launches_block);
         }
         let open = lane.open.as_mut()?;
         if open.run.add(&launch.key, estimate) {
-            self.is_full(slice, at, launch.kind, now);
+            self.is_full(compute, at, launch.kind, now);
         }
         Some(())
     }
 
     #[cold]
     #[inline(never)]
-    fn is_full(&mut self, slice: &'static Slice, at: usize, kind: Kind, now: u64) {
+    fn is_full(&mut self, compute: &'static Compute, at: usize, kind: Kind, now: u64) {
         // Another chained one is likely to follow.
         let open = self.lanes.get(at).and_then(|lane| lane.open.as_ref());
         if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
             return;
         }
-        crate::os::reentrancy::quietly(|| self.close(slice, at, now), ());
+        crate::os::reentrancy::quietly(|| self.close(compute, at, now), ());
         self.left = clock::cycles();
     }
 
@@ -480,21 +480,21 @@ impl Seat {
     }
 
     /// Gives all credit back to the slice.
-    pub(crate) fn end_leases(&mut self, slice: &Slice) {
-        for (lease, pacer) in self.leases.iter_mut().zip(&slice.compute.pacers) {
+    pub(crate) fn end_leases(&mut self, compute: &Compute) {
+        for (lease, pacer) in self.leases.iter_mut().zip(&compute.pacers) {
             let credit = lease.end();
             if credit > 0 {
-                slice.member().give_back(pacer.place.device, credit, clock::now());
+                compute.member().give_back(pacer.place.device, credit, clock::now());
             }
         }
     }
 
     /// The thread has ended: what only it could close is not measured.
-    pub(crate) fn abandon(&mut self, slice: &'static Slice) {
+    pub(crate) fn abandon(&mut self, compute: &'static Compute) {
         for lane in self.lanes.drain(..) {
             if let (Some(open), Some(device)) = (lane.open, lane.device) {
-                open.start.into_iter().for_each(|start| slice.compute.events.put(lane.pool, start));
-                slice.compute.unmeasured(slice, device, &open.run, open.is_unknown);
+                open.start.into_iter().for_each(|start| compute.events.put(lane.pool, start));
+                compute.unmeasured(device, &open.run, open.is_unknown);
             }
         }
     }
@@ -636,8 +636,7 @@ impl Lane {
 
     /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
     /// mark may be made.
-    fn send_off(&mut self, slice: &'static Slice, open: Open, closed: Option<u64>) {
-        let compute = &slice.compute;
+    fn send_off(&mut self, compute: &'static Compute, open: Open, closed: Option<u64>) {
         self.until = overdraft::done(self.until, open.opened, open.run.plain());
         let Open { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
@@ -656,12 +655,12 @@ impl Lane {
                 let calibrates = core::mem::take(&mut self.calibrates);
                 let behind = if calibrates { self.calibrate(compute) } else { Vec::new() };
                 let flight = Flight::new(self, device, run, (start, end), told).followed_by(behind);
-                compute.sent_off(slice, if is_copy { flight.of_copy() } else { flight });
+                compute.sent_off(if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {
                 start.into_iter().for_each(|start| compute.events.put(self.pool, start));
                 if !is_copy {
-                    compute.unmeasured(slice, device, &run, is_unknown);
+                    compute.unmeasured(device, &run, is_unknown);
                 }
             }
         }

@@ -9,8 +9,7 @@ use super::Compute;
 use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
 use crate::os::clock;
-use crate::place::Place;
-use crate::slice::Slice;
+use crate::slice::device::SliceDevice;
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
@@ -49,54 +48,54 @@ struct Known {
 
 impl Compute {
     /// Looks at the slices beside this one, where it is time to. Whether they say what is to be known of a device.
-    pub(super) fn sees_turns(&self, slice: &'static Slice, device: usize) -> bool {
+    pub(super) fn sees_turns(&'static self, device: usize) -> bool {
         let (Some(mut sights), Some(pacer)) = (self.sights.try_lock(), self.pacers.get(device)) else {
             return false;
         };
-        let Some(sight) = sights.get_mut(device).filter(|_| !self.shares_contexts && pacer.is_pacing(slice))
+        let Some(sight) = sights.get_mut(device).filter(|_| !self.shares_contexts && pacer.is_pacing(self))
         else {
             return false;
         };
-        sight.tick(slice, pacer.place, &self.neighbours, clock::now());
+        sight.tick(self, pacer.place, &self.neighbours, clock::now());
         sight.sees
     }
 }
 
 impl Sight {
-    fn tick(&mut self, slice: &Slice, place: Place, neighbours: &Mutex<Neighbours>, now: u64) {
+    fn tick(&mut self, compute: &Compute, place: SliceDevice, neighbours: &Mutex<Neighbours>, now: u64) {
         if now < self.next {
             return;
         }
         self.next = now.saturating_add(STEP);
-        if !slice.member().renew_sampler_lease(place.device, now, PATIENCE) {
+        if !compute.member().renew_sampler_lease(place.device, now, PATIENCE) {
             *self = Self { next: self.next, ..Self::default() };
             return;
         }
-        let known = self.known.get_or_insert_with(|| Known::new(slice, place, now));
-        known.read(slice, place, &mut neighbours.lock(), now);
+        let known = self.known.get_or_insert_with(|| Known::new(compute, place, now));
+        known.read(compute, place, &mut neighbours.lock(), now);
         let sees = now.saturating_sub(known.heard) < LATELY;
         if sees {
-            known.settle(slice, place, now);
-            say(slice, place, Measured::by(Source::Replayed));
+            known.settle(compute, place, now);
+            say(compute, place, Measured::by(Source::Replayed));
         } else {
             known.slicing.skip(now.saturating_sub(BEHIND));
         }
         if self.sees && !sees {
             // Until NVML says something else.
-            slice.member().set_correction(place.device, ONE);
+            compute.member().set_correction(place.device, ONE);
         }
         if sees != self.sees {
-            known.split = Split::from(slice.region().correction(place.device));
+            known.split = Split::from(compute.region().correction(place.device));
         }
         self.sees = sees;
     }
 }
 
 impl Known {
-    fn new(slice: &Slice, place: Place, now: u64) -> Self {
+    fn new(compute: &Compute, place: SliceDevice, now: u64) -> Self {
         Self {
             slicing: Slicing::new(now),
-            split: Split::from(slice.region().correction(place.device)),
+            split: Split::from(compute.region().correction(place.device)),
             read: BTreeMap::new(),
             heard: 0,
             overcounted: 0,
@@ -104,9 +103,9 @@ impl Known {
     }
 
     /// Reads what all slices have published since it was looked last.
-    fn read(&mut self, slice: &Slice, place: Place, neighbours: &mut Neighbours, now: u64) {
-        let own = slice.region().path();
-        neighbours.look(slice, now);
+    fn read(&mut self, compute: &Compute, place: SliceDevice, neighbours: &mut Neighbours, now: u64) {
+        let own = compute.region().path();
+        neighbours.look(compute, now);
         for neighbour in neighbours.all() {
             let (id, region) = (neighbour.id(), neighbour.region());
             let is_own = region.path() == own;
@@ -127,8 +126,8 @@ impl Known {
     }
 
     /// Replays what has come, and settles the difference to what was charged.
-    fn settle(&mut self, slice: &Slice, place: Place, now: u64) {
-        let (member, device) = (slice.member(), place.device);
+    fn settle(&mut self, compute: &Compute, place: SliceDevice, now: u64) {
+        let (member, device) = (compute.member(), place.device);
         let to = now.saturating_sub(BEHIND);
         let part = self.slicing.advance(to);
         let (factor, difference) = self.split.learn(&part, to, now);

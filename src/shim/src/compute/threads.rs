@@ -16,9 +16,8 @@
 )]
 
 use super::seat::Seat;
-use crate::lifecycle;
+use crate::compute::Compute;
 use crate::os::asymmetric_fence;
-use crate::slice::Slice;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::ptr;
@@ -53,7 +52,7 @@ pub(crate) struct Shared {
     ended: AtomicBool,
     /// Whether it was cleared since, and nobody has it.
     free: AtomicBool,
-    slice: &'static Slice,
+    compute: &'static Compute,
     seat: UnsafeCell<Seat>,
 }
 
@@ -96,9 +95,9 @@ macro_rules! leads_to_the_seat {
         impl $holder {
             /// Gives up the runs that somebody wanted to close and could not, because the seat was taken: their streams
             /// may have ended since.
-            pub(crate) fn give_up_missed(&mut self, slice: &'static Slice) {
+            pub(crate) fn give_up_missed(&mut self, compute: &'static Compute) {
                 if self.shared.missed.swap(false, Ordering::Acquire) {
-                    self.give_up(slice);
+                    self.give_up(compute);
                 }
             }
         }
@@ -237,11 +236,11 @@ std::thread_local! {
 
 /// Takes this thread's seat. None within a launch that is under way already, and where none can be had.
 #[inline]
-pub(crate) fn hold(slice: &'static Slice) -> Option<Held> {
+pub(crate) fn hold(compute: &'static Compute) -> Option<Held> {
     let frame = frame();
     let shared = match SEAT.get() {
-        Some(shared) if ptr::eq(shared.slice, slice) => shared,
-        _ => sit_down(slice)?,
+        Some(shared) if ptr::eq(shared.compute, compute) => shared,
+        _ => sit_down(compute)?,
     };
     if (shared.inside.load(Ordering::Relaxed) || !shared.try_enter()) && !shared.wait_or_nested(frame) {
         return None;
@@ -331,9 +330,9 @@ impl Seats {
 }
 
 #[cold]
-fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
+fn sit_down(compute: &'static Compute) -> Option<&'static Shared> {
     let mine = || {
-        let seats = &slice.compute.seats;
+        let seats = &compute.seats;
         let free = {
             let mut free = seats.free.lock();
             // Under the lock: `cleared` must not take it for one that nobody has, and give it to another thread as well.
@@ -356,8 +355,8 @@ fn sit_down(slice: &'static Slice) -> Option<&'static Shared> {
                 clean: AtomicU64::new(u64::MAX),
                 ended: AtomicBool::new(false),
                 free: AtomicBool::new(false),
-                slice,
-                seat: UnsafeCell::new(Seat::new(slice)),
+                compute,
+                seat: UnsafeCell::new(Seat::new(compute)),
             }));
             seats.all.lock().push(shared);
             shared
@@ -393,7 +392,7 @@ unsafe extern "C" fn ended(seat: *mut libc::c_void) {
     // Release: the meter reads what the thread wrote.
     shared.ended.store(true, Ordering::Release);
     // In a forked child that has not launched, the locks behind it may be held by threads that are not there.
-    if lifecycle::joined().is_some_and(|slice| ptr::eq(slice, shared.slice)) {
-        shared.slice.compute.helper.wake();
+    if (shared.compute.of_this_process)().is_some_and(|compute| ptr::eq(compute, shared.compute)) {
+        shared.compute.helper.wake();
     }
 }

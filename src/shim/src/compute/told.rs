@@ -1,10 +1,8 @@
 //! What do hooks tell of captures, graphs, streams and contexts?
 
 use super::seat;
+use crate::compute::Compute;
 use crate::driver_calls::capture_mode::apart;
-use crate::lifecycle::{self, Standing};
-use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;
 use gpuslice_policy::compute::cost::estimate::Key;
@@ -19,31 +17,23 @@ pub(super) enum Contexts {
 }
 
 /// A stream begins to record its calls instead of running them: told before the driver.
-pub(crate) fn capture_begins(stream: CUstream) {
-    with_compute(|slice| close_everywhere(slice, |lane| lane.stream.is_named(stream)));
+pub(crate) fn capture_begins(compute: &'static Compute, stream: CUstream) {
+    close_everywhere(compute, |lane| lane.stream.is_named(stream));
 }
 
 /// What a key stands for has changed: its cost has to be learned anew.
-pub(crate) fn forget(key: &Key) {
-    with_compute(|slice| slice.compute.doubt(key));
+pub(crate) fn forget(compute: &Compute, key: &Key) {
+    compute.doubt(key);
 }
 
 /// A stream is about to be destroyed.
-pub(crate) fn stream_ends(stream: CUstream) {
-    with_compute(|slice| {
-        close_everywhere(slice, |lane| lane.stream.is_named(stream));
-        slice.compute.ends.fetch_add(1, Ordering::AcqRel);
-    });
+pub(crate) fn stream_ends(compute: &'static Compute, stream: CUstream) {
+    close_everywhere(compute, |lane| lane.stream.is_named(stream));
+    compute.ends.fetch_add(1, Ordering::AcqRel);
 }
 
 /// The program has this context: launches on a default stream ask for the current one only where there are several.
-pub(crate) fn context_seen(context: usize) {
-    with_compute(|slice| context_seen_in(slice, context));
-}
-
-/// The same where the slice is at hand.
-pub(crate) fn context_seen_in(slice: &Slice, context: usize) {
-    let compute = &slice.compute;
+pub(crate) fn context_seen(compute: &Compute, context: usize) {
     let mut seen = compute.contexts.lock();
     *seen = match *seen {
         Contexts::None => Contexts::One(context),
@@ -55,49 +45,41 @@ pub(crate) fn context_seen_in(slice: &Slice, context: usize) {
 
 /// A context is about to be destroyed, or one use of it: nobody looks at its events meanwhile. Our number for it; none
 /// where nothing was launched in it.
-pub(crate) fn context_ends(slice: &'static Slice, context: usize) -> Option<u64> {
-    let compute = &slice.compute;
+pub(crate) fn context_ends(compute: &'static Compute, context: usize) -> Option<u64> {
     let pool = compute.events.known(context)?;
-    close_everywhere(slice, |lane| lane.pool == pool);
-    apart(|| compute.meter.rest(slice, pool));
+    close_everywhere(compute, |lane| lane.pool == pool);
+    apart(|| compute.meter.rest(compute, pool));
     Some(pool)
 }
 
 /// A green context is about to be destroyed, by the handle that it has as a context: runs on its default streams are closed.
 /// What is under way goes on in the primary context, and so do the events that tell of it.
-pub(crate) fn view_ends(slice: &'static Slice, view: usize) -> Option<u64> {
-    close_everywhere(slice, |lane| lane.context == view);
-    slice.compute.ends.fetch_add(1, Ordering::AcqRel);
-    context_ends(slice, view)
+pub(crate) fn view_ends(compute: &'static Compute, view: usize) -> Option<u64> {
+    close_everywhere(compute, |lane| lane.context == view);
+    compute.ends.fetch_add(1, Ordering::AcqRel);
+    context_ends(compute, view)
 }
 
 /// It has ended, and its events with it, or it lives on: others use it as well.
-pub(crate) fn context_left(slice: &'static Slice, pool: u64, ended: bool) {
-    let compute = &slice.compute;
+pub(crate) fn context_left(compute: &'static Compute, pool: u64, ended: bool) {
     if ended {
         // First: from then on nobody asks for an event of it.
         compute.events.end(pool);
         compute.ends.fetch_add(1, Ordering::AcqRel);
     }
-    compute.meter.resume(slice, pool, ended);
+    compute.meter.resume(compute, pool, ended);
 }
 
 /// Closes runs of all threads, but for those that only their own threads can close. A launch under way is waited for: its
 /// thread may have an open run on the stream as well, and would mark its end in one that is gone.
-fn close_everywhere(slice: &'static Slice, is_meant: impl Fn(&seat::Lane) -> bool) {
-    for shared in slice.compute.seats.all() {
+fn close_everywhere(compute: &'static Compute, is_meant: impl Fn(&seat::Lane) -> bool) {
+    for shared in compute.seats.all() {
         let is_mine = shared.is_mine();
         if !is_mine && shared.is_clean() {
             continue;
         }
         if let Some(mut seat) = shared.wait_and_hold() {
-            seat.close_where(slice, |lane| is_meant(lane) && (is_mine || lane.is_shared()));
+            seat.close_where(compute, |lane| is_meant(lane) && (is_mine || lane.is_shared()));
         }
-    }
-}
-
-fn with_compute(change: impl FnOnce(&'static Slice)) {
-    if let Standing::Member(slice) = lifecycle::standing() {
-        quietly(|| change(slice), ());
     }
 }

@@ -5,10 +5,10 @@
 
 use super::seat::Lane;
 use super::threads;
+use crate::compute::Compute;
 use crate::driver_calls::contexts;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
-use crate::slice::Slice;
 use gpuslice_driver::types::{Status, status};
 
 /// What a call waits for.
@@ -23,25 +23,25 @@ pub(crate) enum Waits {
 }
 
 /// A call in which the program waits for the GPU.
-pub(crate) fn waits(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
-    if !slice.compute.is_pacing(slice) {
+pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
+    if !compute.is_pacing() {
         return call();
     }
-    let code = if what == Waits::Other { call() } else { timed(slice, what, call) };
+    let code = if what == Waits::Other { call() } else { timed(compute, what, call) };
     if code == status::SUCCESS {
-        quietly(|| slice.compute.look_at_unknown(slice), ());
+        quietly(|| compute.look_at_unknown(), ());
     }
     code
 }
 
 /// The same for what says which streams are empty afterwards.
-fn timed(slice: &'static Slice, what: Waits, call: impl FnOnce() -> Status) -> Status {
-    if let Some(mut seat) = threads::hold(slice) {
+fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
+    if let Some(mut seat) = threads::hold(compute) {
         seat.enters(clock::cycles());
     }
     let code = call();
     if code == status::SUCCESS
-        && let Some(mut seat) = threads::hold(slice)
+        && let Some(mut seat) = threads::hold(compute)
     {
         let context = contexts::current_context();
         seat.waited(|lane: &Lane| match what {

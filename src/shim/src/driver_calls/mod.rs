@@ -17,6 +17,7 @@ pub(crate) mod capture_mode;
 pub(crate) mod code;
 pub(crate) mod contexts;
 pub(crate) mod devices;
+pub(crate) mod directory;
 pub(crate) mod events;
 pub(crate) mod graphs;
 pub(crate) mod locations;

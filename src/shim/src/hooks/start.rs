@@ -1,8 +1,9 @@
 //! The first calls of a program: are its limits such that they can be enforced?
 
 use crate::driver_calls::nvml::initialization;
-use crate::lifecycle::{self, Standing};
 use crate::os::reentrancy;
+use crate::process::{self, Standing};
+use crate::slice::settings;
 use core::ffi::c_uint;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{Status, status};
@@ -11,7 +12,7 @@ use gpuslice_region::Monitor;
 
 /// `cuInit`.
 pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
-    if lifecycle::is_refused() {
+    if settings::is_refused() {
         return status::NOT_PERMITTED;
     }
     // SAFETY: the caller's own argument.
@@ -19,7 +20,7 @@ pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
     if code != status::SUCCESS {
         return code;
     }
-    match lifecycle::standing() {
+    match process::standing() {
         Standing::Refused => status::NOT_PERMITTED,
         Standing::Free | Standing::Member(_) => code,
     }
@@ -56,10 +57,10 @@ pub(crate) unsafe fn nvml_shutdown(real: real::nvmlShutdown) -> Status {
 /// Whether the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches
 /// takes no place in the slice, but a region that cannot be read is told now.
 fn is_unenforceable() -> bool {
-    if lifecycle::is_refused() {
+    if settings::is_refused() {
         return true;
     }
-    let Some(settings) = lifecycle::settings() else { return false };
+    let Some(settings) = settings::settings() else { return false };
     match Monitor::open(&settings.region, settings.trust) {
         Ok(_) => false,
         Err(error) => {

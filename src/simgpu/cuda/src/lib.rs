@@ -12,8 +12,8 @@ use simgpu::rows::*;
 
 gpuslice_driver::for_each_cuda! { [simgpu::export_cuda] }
 
-/// A function that no header declares, as a newer driver has some.
+/// A function that no header declares. A newer driver has such functions.
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchUnheardOf() -> Status {
-    simgpu::odd::unheard_of()
+    simgpu::undocumented::unheard_of()
 }

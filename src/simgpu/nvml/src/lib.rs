@@ -11,7 +11,7 @@ use simgpu::nvml::*;
 
 gpuslice_driver::for_each_nvml! { [simgpu::export_nvml] }
 
-/// What a status means. Returns no status itself, and works before any init.
+/// The text of a status. The function returns no status itself, and works before any initialisation.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlErrorString(result: Status) -> *const c_char {
     error_text(result).as_ptr()

@@ -1,15 +1,15 @@
-//! What do the functions do that deal with arrays and their views?
+//! Functions of arrays and their views.
 
 use gpuslice_driver::types::*;
 
 use super::Arrays;
 use super::methods::methods;
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::arrays::{Shape, flag};
 use crate::model::objects::{handle, pointer};
 use crate::status::Outcome;
 
-/// `CUDA_ARRAY_DESCRIPTOR`, its format as a number.
+/// `CUDA_ARRAY_DESCRIPTOR`, with its format as a number.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Flat {
@@ -53,50 +53,50 @@ struct Requirements {
     reserved: [u32; 4],
 }
 
-/// What a sparse array's parts are multiples of.
+/// Unit of the parts of a sparse array, in bytes.
 const TILE: u64 = 64 << 10;
 
 const _: () = assert!(size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>() == size_of::<[u32; 12]>());
 
-impl Driver {
+impl DriverCall {
     fn create_array(&self, to: *mut CUarray, shape: Shape) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        local.unsafe_call()?;
-        let array = local.make_array(simulation, shape)?;
+        let mut objects = simulation.objects();
+        objects.unsafe_call()?;
+        let array = objects.make_array(simulation, shape)?;
         self.write(to, pointer(array))
     }
 
-    /// Ends an array after everything that was queued before is done.
+    /// Ends an array after all queued work.
     pub(super) fn destroy_array(&self, array: u64) -> Outcome {
         let simulation = self.simulation()?;
-        let context = simulation.local().arrays.get(array)?.context;
+        let context = simulation.objects().arrays.get(array)?.context;
         simulation.wait_for_context(context)?;
-        simulation.local().end_array(simulation, array)
+        simulation.objects().end_array(simulation, array)
     }
 
-    /// Ends a mipmapped array in the same way.
+    /// Ends a mipmapped array after all queued work.
     pub(super) fn destroy_mipmap(&self, mipmap: u64) -> Outcome {
         let simulation = self.simulation()?;
-        let context = simulation.local().arrays.mipmap(mipmap)?.context;
+        let context = simulation.objects().arrays.mipmap(mipmap)?.context;
         simulation.wait_for_context(context)?;
-        simulation.local().end_mipmap(simulation, mipmap)
+        simulation.objects().end_mipmap(simulation, mipmap)
     }
 
     fn array_shape(&self, array: CUarray) -> Result<Shape, Status> {
-        let local = self.simulation()?.local();
-        Ok(local.arrays.get(handle(array))?.shape)
+        let objects = self.simulation()?.objects();
+        Ok(objects.arrays.get(handle(array))?.shape)
     }
 
     fn mipmap_shape(&self, mipmap: CUmipmappedArray) -> Result<(Shape, u32), Status> {
-        let local = self.simulation()?.local();
-        local.arrays.mipmap(handle(mipmap)).map(|mipmap| (mipmap.shape, mipmap.levels))
+        let objects = self.simulation()?.objects();
+        objects.arrays.mipmap(handle(mipmap)).map(|mipmap| (mipmap.shape, mipmap.levels))
     }
 
-    /// As the driver has it: only arrays whose memory is mapped later can be asked.
+    /// Memory requirements. As with the real driver, only arrays with deferred mapping have them.
     fn requirements(&self, to: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, shape: Shape, levels: u32) -> Outcome {
         if shape.is_backed() {
             return Err(status::INVALID_VALUE);
@@ -106,7 +106,7 @@ impl Driver {
         self.write(to.cast(), Requirements { size, alignment: TILE as usize, reserved: [0; 4] })
     }
 
-    /// Tiles of 256 by 256 bytes, no levels that share one.
+    /// Properties of a sparse array: tiles of 256 by 256 bytes, and no levels that share a tile.
     fn sparse(&self, to: *mut CUDA_ARRAY_SPARSE_PROPERTIES, shape: Shape, levels: u32) -> Outcome {
         if shape.flags & flag::SPARSE == 0 {
             return Err(status::INVALID_VALUE);
@@ -115,9 +115,9 @@ impl Driver {
     }
 
     fn create_view(&self, to: *mut u64) -> Outcome {
-        let mut local = self.simulation()?.local();
-        local.current()?;
-        let view = local.textures.add(());
+        let mut objects = self.simulation()?.objects();
+        objects.current()?;
+        let view = objects.textures.add(());
         self.write(to, view)
     }
 }
@@ -128,7 +128,7 @@ fn first_flat(shape: Shape) -> Result<FirstFlat, Status> {
     Ok(FirstFlat { width, height, format: shape.format, channels: shape.channels })
 }
 
-impl Arrays for Driver {
+impl Arrays for DriverCall {
     methods! { self;
         cuArrayCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR) => {
             let flat: Flat = self.read(p_allocate_array.cast())?;
@@ -156,11 +156,11 @@ impl Arrays for Driver {
             }
             let shape: Shape = self.read(p_mipmapped_array_desc.cast())?;
             let simulation = self.simulation()?;
-            let mipmap = simulation.local().make_mipmap(simulation, shape, num_mipmap_levels)?;
+            let mipmap = simulation.objects().make_mipmap(simulation, shape, num_mipmap_levels)?;
             self.write(p_handle, pointer(mipmap))
         };
         cuMipmappedArrayGetLevel(p_level_array: *mut CUarray, h_mipmapped_array: CUmipmappedArray, level: c_uint) => {
-            let array = self.simulation()?.local().mip_level(handle(h_mipmapped_array), level)?;
+            let array = self.simulation()?.objects().mip_level(handle(h_mipmapped_array), level)?;
             self.write(p_level_array, pointer(array))
         };
         cuArray3DGetDescriptor_v2(p_array_descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR, h_array: CUarray) =>
@@ -195,10 +195,10 @@ impl Arrays for Driver {
         cuTexObjectCreate(p_tex_object: *mut CUtexObject, _p_res_desc: *const CUDA_RESOURCE_DESC,
             _p_tex_desc: *const CUDA_TEXTURE_DESC, _p_res_view_desc: *const CUDA_RESOURCE_VIEW_DESC) =>
             self.create_view(p_tex_object);
-        cuTexObjectDestroy(tex_object: CUtexObject) => self.simulation()?.local().textures.remove(tex_object);
+        cuTexObjectDestroy(tex_object: CUtexObject) => self.simulation()?.objects().textures.remove(tex_object);
         cuSurfObjectCreate(p_surf_object: *mut CUsurfObject, _p_res_desc: *const CUDA_RESOURCE_DESC) =>
             self.create_view(p_surf_object);
-        cuSurfObjectDestroy(surf_object: CUsurfObject) => self.simulation()?.local().textures.remove(surf_object);
+        cuSurfObjectDestroy(surf_object: CUsurfObject) => self.simulation()?.objects().textures.remove(surf_object);
         cuTensorMapEncodeTiled(tensor_map: *mut CUtensorMap, _tensor_data_type: c_uint, tensor_rank: c_uint,
             _global_address: *mut c_void, _global_dim: *const u64, _global_strides: *const u64,
             _box_dim: *const c_uint, _element_strides: *const c_uint, _interleave: c_uint, _swizzle: c_uint,

@@ -1,15 +1,15 @@
-//! How is ordinary memory taken, freed and told of?
+//! Allocates, frees and describes ordinary memory.
 
 use gpuslice_driver::types::*;
 
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::managed::HOST;
 use crate::model::regions::{HostBlock, Origin};
 use crate::os::clock;
 use crate::process::memory::{PITCH, map_host};
 use crate::status::{Outcome, statuses};
 
-/// A place by the device's number, or the host's.
+/// The device number of a location, or the host's.
 pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {
     match place.kind {
         1 => Ok(place.id),
@@ -18,33 +18,33 @@ pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {
     }
 }
 
-impl Driver {
+impl DriverCall {
     pub(super) fn allocate(&self, size: u64, origin: Origin) -> Result<u64, Status> {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        local.unsafe_call()?;
-        local.allocate(simulation, size, origin)
+        let mut objects = simulation.objects();
+        objects.unsafe_call()?;
+        objects.allocate(simulation, size, origin)
     }
 
-    /// Frees what any allocation function made, after everything that was queued before is done.
+    /// Frees memory of any allocation function, after all queued work.
     pub(super) fn free(&self, address: u64) -> Outcome {
         if address == 0 {
             return Ok(());
         }
         let simulation = self.simulation()?;
         let context = {
-            let mut local = simulation.local();
-            local.current()?;
-            local.unsafe_call()?;
-            local.regions.at(address).ok_or(status::INVALID_VALUE)?.context
+            let mut objects = simulation.objects();
+            objects.current()?;
+            objects.unsafe_call()?;
+            objects.regions.at(address).ok_or(status::INVALID_VALUE)?.context
         };
         simulation.wait_for_context(context)?;
-        let mut local = simulation.local();
-        match local.regions.at(address).ok_or(status::INVALID_VALUE)?.origin {
-            Origin::Pool(_) => local.free_block_now(simulation, address),
-            Origin::Graph => local.free_graph_block(address),
-            Origin::ImportedBlock | Origin::External => local.close_borrowed(simulation, address),
-            _ => local.free(simulation, address),
+        let mut objects = simulation.objects();
+        match objects.regions.at(address).ok_or(status::INVALID_VALUE)?.origin {
+            Origin::Pool(_) => objects.free_block_now(simulation, address),
+            Origin::Graph => objects.free_graph_block(address),
+            Origin::ImportedBlock | Origin::External => objects.close_borrowed(simulation, address),
+            _ => objects.free(simulation, address),
         }
     }
 
@@ -63,7 +63,7 @@ impl Driver {
 
     pub(super) fn info(&self) -> Result<(u64, u64), Status> {
         let simulation = self.simulation()?;
-        let device = simulation.local().current()?.1.device;
+        let device = simulation.objects().current()?.1.device;
         let free = simulation.truth().reported_free(device, clock::now());
         Ok((free, simulation.settings.capacity(device)))
     }
@@ -73,59 +73,59 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let context = local.current()?.0;
-        local.unsafe_call()?;
+        let mut objects = simulation.objects();
+        let context = objects.current()?.0;
+        objects.unsafe_call()?;
         let address = map_host(size as u64)?;
         let block = HostBlock { size: size as u64, flags: flags | 2, registered: false, context };
-        local.regions.add_host(address, block);
+        objects.regions.add_host(address, block);
         self.write(to, core::ptr::with_exposed_provenance_mut(address as usize))
     }
 
     pub(super) fn host_register(&self, address: *mut c_void, size: usize, flags: u32) -> Outcome {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let context = local.current()?.0;
+        let mut objects = simulation.objects();
+        let context = objects.current()?.0;
         if address.is_null() || size == 0 || flags & !15 != 0 {
             return Err(status::INVALID_VALUE);
         }
-        if local.regions.host_around(address.addr() as u64).is_some() {
+        if objects.regions.host_around(address.addr() as u64).is_some() {
             return Err(statuses::HOST_MEMORY_ALREADY_REGISTERED);
         }
         let block = HostBlock { size: size as u64, flags: flags | 2, registered: true, context };
-        local.regions.add_host(address.expose_provenance() as u64, block);
+        objects.regions.add_host(address.expose_provenance() as u64, block);
         Ok(())
     }
 
     pub(super) fn host_block(&self, address: *mut c_void) -> Result<(u64, HostBlock), Status> {
-        let local = self.simulation()?.local();
-        local.current()?;
-        local.regions.host_around(address.addr() as u64).ok_or(status::INVALID_VALUE)
+        let objects = self.simulation()?.objects();
+        objects.current()?;
+        objects.regions.host_around(address.addr() as u64).ok_or(status::INVALID_VALUE)
     }
 
     pub(super) fn range(&self, address: u64) -> Result<(u64, u64), Status> {
-        let local = self.simulation()?.local();
-        local.current()?;
-        if let Some((base, region)) = local.regions.around(address) {
+        let objects = self.simulation()?.objects();
+        objects.current()?;
+        if let Some((base, region)) = objects.regions.around(address) {
             return Ok((base, region.size));
         }
-        let host = local.regions.host_around(address).map(|(base, block)| (base, block.size));
+        let host = objects.regions.host_around(address).map(|(base, block)| (base, block.size));
         host.ok_or(statuses::NOT_FOUND)
     }
 
     pub(super) fn advise(&self, address: CUdeviceptr, count: usize, advice: u32, to: i32) -> Outcome {
         self.hint(address, count)?;
         let simulation = self.simulation()?;
-        simulation.local().advise(simulation, address, advice, to)
+        simulation.objects().advise(simulation, address, advice, to)
     }
 
     pub(super) fn prefetch(&self, address: CUdeviceptr, count: usize, to: i32) -> Outcome {
         self.hint(address, count)?;
         let simulation = self.simulation()?;
-        simulation.local().prefetch(simulation, address, to)
+        simulation.objects().prefetch(simulation, address, to)
     }
 
-    /// Each range goes to the last place whose index is not behind it.
+    /// Prefetches ranges. Each range goes to the last location whose index is not behind it.
     pub(super) fn prefetch_all(
         &self,
         (addresses, sizes, count): (*mut CUdeviceptr, *mut usize, usize),
@@ -145,11 +145,11 @@ impl Driver {
         Ok(())
     }
 
-    /// Hints about managed memory change nothing here, but must be about memory that is there.
+    /// Checks a hint about managed memory. Hints change nothing here, but their memory must exist.
     pub(super) fn hint(&self, address: CUdeviceptr, count: usize) -> Outcome {
-        let local = self.simulation()?.local();
-        local.current()?;
-        let there = local.regions.parts(address, count as u64).is_some();
+        let objects = self.simulation()?.objects();
+        objects.current()?;
+        let there = objects.regions.parts(address, count as u64).is_some();
         if count > 0 && there { Ok(()) } else { Err(status::INVALID_VALUE) }
     }
 

@@ -1,11 +1,11 @@
-//! How are captures begun, asked about and ended?
+//! Begins, describes and ends captures.
 
 use core::cell::RefCell;
 
 use gpuslice_driver::types::*;
 
-use super::submit::On;
-use crate::call::Driver;
+use super::submit::StreamArgument;
+use crate::call::DriverCall;
 use crate::model::objects::{handle, pointer};
 use crate::status::{Outcome, statuses};
 
@@ -17,19 +17,19 @@ mod capturing {
 }
 
 thread_local! {
-    /// What the last question about a capture's dependencies was answered with: the caller reads it in place.
+    /// Dependencies of the last query about a capture. The caller reads them in place.
     static DEPENDENCIES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Driver {
-    pub(super) fn begin(&self, on: On, mode: u32) -> Outcome {
+impl DriverCall {
+    pub(super) fn begin(&self, on: StreamArgument, mode: u32) -> Outcome {
         let (stream, _) = self.stream(on)?;
-        self.simulation()?.local().begin_capture(stream, mode, None)
+        self.simulation()?.objects().begin_capture(stream, mode, None)
     }
 
     pub(super) fn begin_into(
         &self,
-        on: On,
+        on: StreamArgument,
         mode: u32,
         graph: CUgraph,
         dependencies: *const CUgraphNode,
@@ -37,31 +37,31 @@ impl Driver {
     ) -> Outcome {
         let (stream, _) = self.stream(on)?;
         let after = self.handles(dependencies, count)?;
-        let mut local = self.simulation()?.local();
-        local.graphs.get(handle(graph))?;
-        local.begin_capture(stream, mode, Some((handle(graph), after)))
+        let mut objects = self.simulation()?.objects();
+        objects.graphs.get(handle(graph))?;
+        objects.begin_capture(stream, mode, Some((handle(graph), after)))
     }
 
-    pub(super) fn end(&self, on: On, to: *mut CUgraph) -> Outcome {
+    pub(super) fn end(&self, on: StreamArgument, to: *mut CUgraph) -> Outcome {
         let (stream, _) = self.stream(on)?;
-        let ended = self.simulation()?.local().end_capture(stream);
+        let ended = self.simulation()?.objects().end_capture(stream);
         self.offer(to, pointer(ended.unwrap_or(0)));
         ended.map(|_| ())
     }
 
-    /// Handles of nodes that the caller lists.
+    /// Handles of nodes in a list of the caller.
     pub(super) fn handles(&self, from: *const CUgraphNode, count: usize) -> Result<Vec<u64>, Status> {
         (0..count).map(|index| self.read_at(from, index).map(handle)).collect()
     }
 
-    pub(super) fn capturing(&self, on: On, to: *mut CUstreamCaptureStatus) -> Outcome {
+    pub(super) fn capturing(&self, on: StreamArgument, to: *mut CUstreamCaptureStatus) -> Outcome {
         let simulation = self.simulation()?;
         let (stream, _) = self.stream(on)?;
-        let local = simulation.local();
-        if !local.implicit_captures(stream)?.is_empty() {
+        let objects = simulation.objects();
+        if !objects.implicit_captures(stream)?.is_empty() {
             return Err(statuses::STREAM_CAPTURE_IMPLICIT);
         }
-        let answer = match local.capture_of(stream)? {
+        let answer = match objects.capture_of(stream)? {
             None => capturing::NONE,
             Some((_, capture)) if capture.invalid => capturing::INVALIDATED,
             Some(_) => capturing::ACTIVE,
@@ -69,26 +69,26 @@ impl Driver {
         self.write(to.cast::<u32>(), answer)
     }
 
-    /// Status and number of a capture; graph and dependencies if it is in order.
+    /// Status and number of a capture. A valid capture has a graph and dependencies, too.
     pub(super) fn capture_info(
         &self,
-        on: On,
+        on: StreamArgument,
         to: *mut CUstreamCaptureStatus,
         id: *mut u64,
     ) -> Result<Option<(u64, Vec<u64>)>, Status> {
         self.capturing(on, to)?;
         let (stream, _) = self.stream(on)?;
-        let local = self.simulation()?.local();
-        let Some((number, capture)) = local.capture_of(stream)? else { return Ok(None) };
+        let objects = self.simulation()?.objects();
+        let Some((number, capture)) = objects.capture_of(stream)? else { return Ok(None) };
         self.offer(id, number);
-        let membership = local.streams.streams.get(stream)?.capture.as_ref();
+        let membership = objects.streams.streams.get(stream)?.capture.as_ref();
         let after = membership.map(|own| own.after.clone()).unwrap_or_default();
         Ok((!capture.invalid).then_some((capture.graph, after)))
     }
 
     pub(super) fn capture_details(
         &self,
-        on: On,
+        on: StreamArgument,
         to: *mut CUstreamCaptureStatus,
         id: *mut u64,
         graph: *mut CUgraph,
@@ -109,15 +109,15 @@ impl Driver {
 
     pub(super) fn update_dependencies(
         &self,
-        on: On,
+        on: StreamArgument,
         dependencies: *mut CUgraphNode,
         count: usize,
         flags: u32,
     ) -> Outcome {
         let (stream, _) = self.stream(on)?;
         let nodes = self.handles(dependencies, count)?;
-        let mut local = self.simulation()?.local();
-        let found = local.streams.streams.get_mut(stream)?;
+        let mut objects = self.simulation()?.objects();
+        let found = objects.streams.streams.get_mut(stream)?;
         let own = found.capture.as_mut().ok_or(statuses::ILLEGAL_STATE)?;
         match flags {
             0 => own.after.extend(nodes),

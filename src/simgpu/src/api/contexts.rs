@@ -1,32 +1,32 @@
-//! What do the functions do that make, choose and end contexts?
+//! Functions that make, select and end contexts.
 
 use gpuslice_driver::types::*;
 
 use super::Contexts;
 use super::methods::methods;
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::contexts::{LIMITS, limits_cost};
 use crate::model::objects::{handle, pointer};
 use crate::process::thread_state;
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// Flags that `cuCtxCreate` understands.
+/// All flags of `cuCtxCreate`.
 const FLAGS: u32 = 0xff;
 
-impl Driver {
+impl DriverCall {
     fn create(&self, to: *mut CUcontext, flags: u32, device: CUdevice, version: u32) -> Outcome {
         if to.is_null() || flags & !FLAGS != 0 {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
         let device = simulation.device(device)?;
-        let mut local = simulation.local();
-        let mut context = local.make_context(simulation, device, flags, false)?;
+        let mut objects = simulation.objects();
+        let mut context = objects.make_context(simulation, device, flags, false)?;
         context.version = version;
-        let made = local.contexts.add(context);
-        if let Err(why) = local.load_libraries(simulation, made) {
-            local.end_context(simulation, made)?;
+        let made = objects.contexts.add(context);
+        if let Err(why) = objects.load_libraries(simulation, made) {
+            objects.end_context(simulation, made)?;
             return Err(why);
         }
         thread_state::push(made);
@@ -35,12 +35,12 @@ impl Driver {
 
     fn destroy(&self, context: CUcontext) -> Outcome {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
+        let mut objects = simulation.objects();
         let context = handle(context);
-        if local.contexts.get(context).map_err(|_| status::INVALID_CONTEXT)?.primary {
+        if objects.contexts.get(context).map_err(|_| status::INVALID_CONTEXT)?.primary {
             return Err(status::INVALID_CONTEXT);
         }
-        local.end_context(simulation, context)?;
+        objects.end_context(simulation, context)?;
         if thread_state::current() == context {
             thread_state::pop();
         }
@@ -50,16 +50,16 @@ impl Driver {
     fn primary_release(&self, device: CUdevice) -> Outcome {
         let simulation = self.simulation()?;
         simulation.device(device)?;
-        simulation.local().release_primary(simulation, device)
+        simulation.objects().release_primary(simulation, device)
     }
 
     fn primary_reset(&self, device: CUdevice) -> Outcome {
         let simulation = self.simulation()?;
         simulation.device(device)?;
-        let mut local = simulation.local();
-        let handle = local.primary(device)?.handle;
-        // Who has retained it has to release it all the same.
-        let _ = local.end_context(simulation, handle);
+        let mut objects = simulation.objects();
+        let handle = objects.primary(device)?.handle;
+        // Callers that have retained the context must release it all the same.
+        let _ = objects.end_context(simulation, handle);
         Ok(())
     }
 
@@ -69,10 +69,10 @@ impl Driver {
         if flags & !FLAGS != 0 {
             return Err(status::INVALID_VALUE);
         }
-        let mut local = simulation.local();
-        local.primary(device)?.flags = flags;
-        let handle = local.primary(device)?.handle;
-        if let Ok(context) = local.contexts.get_mut(handle) {
+        let mut objects = simulation.objects();
+        objects.primary(device)?.flags = flags;
+        let handle = objects.primary(device)?.handle;
+        if let Ok(context) = objects.contexts.get_mut(handle) {
             context.flags = flags;
         }
         Ok(())
@@ -87,12 +87,12 @@ impl Driver {
     }
 
     fn push(&self, context: CUcontext) -> Outcome {
-        self.simulation()?.local().can_be_current(handle(context))?;
+        self.simulation()?.objects().can_be_current(handle(context))?;
         if thread_state::push(handle(context)) { Ok(()) } else { Err(status::INVALID_VALUE) }
     }
 }
 
-impl Contexts for Driver {
+impl Contexts for DriverCall {
     methods! { self;
         cuGLCtxCreate(p_ctx: *mut CUcontext, flags: c_uint, device: CUdevice) =>
             self.create(p_ctx, flags, device, 3010);
@@ -163,7 +163,7 @@ impl Contexts for Driver {
         if pctx.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        let made = simulation.local().retain_primary(simulation, dev)?;
+        let made = simulation.objects().retain_primary(simulation, dev)?;
         self.write(pctx, pointer(made))
     }
 
@@ -186,21 +186,21 @@ impl Contexts for Driver {
     fn cuDevicePrimaryCtxGetState(&self, dev: CUdevice, flags: *mut c_uint, active: *mut c_int) -> Outcome {
         let simulation = self.simulation()?;
         simulation.device(dev)?;
-        let mut local = simulation.local();
-        let (made, set) = local.primary(dev).map(|primary| (primary.handle, primary.flags))?;
+        let mut objects = simulation.objects();
+        let (made, set) = objects.primary(dev).map(|primary| (primary.handle, primary.flags))?;
         self.write(flags, set)?;
-        self.write(active, c_int::from(local.contexts.get(made).is_ok()))
+        self.write(active, c_int::from(objects.contexts.get(made).is_ok()))
     }
 
     fn cuDevicePrimaryCtxSetFlags(&self, dev: CUdevice, flags: c_uint) -> Outcome {
         let simulation = self.simulation()?;
         simulation.device(dev)?;
-        let mut local = simulation.local();
-        let made = local.primary(dev)?.handle;
-        if local.contexts.get(made).is_ok() {
+        let mut objects = simulation.objects();
+        let made = objects.primary(dev)?.handle;
+        if objects.contexts.get(made).is_ok() {
             return Err(statuses::PRIMARY_CONTEXT_ACTIVE);
         }
-        drop(local);
+        drop(objects);
         self.primary_flags(dev, flags)
     }
 
@@ -220,19 +220,19 @@ impl Contexts for Driver {
         if flags != 0 {
             return Err(status::INVALID_VALUE);
         }
-        let mut local = self.simulation()?.local();
-        let current = local.current()?.0;
-        let context = local.contexts.get_mut(current)?;
+        let mut objects = self.simulation()?.objects();
+        let current = objects.current()?.0;
+        let context = objects.contexts.get_mut(current)?;
         context.attached = context.attached.saturating_add(1);
         self.write(pctx, pointer(current))
     }
 
     fn cuCtxDetach(&self, ctx: CUcontext) -> Outcome {
-        let mut local = self.simulation()?.local();
-        let context = local.contexts.get_mut(handle(ctx)).map_err(|_| status::INVALID_CONTEXT)?;
+        let mut objects = self.simulation()?.objects();
+        let context = objects.contexts.get_mut(handle(ctx)).map_err(|_| status::INVALID_CONTEXT)?;
         context.attached = context.attached.saturating_sub(1);
         let last = context.attached == 0;
-        drop(local);
+        drop(objects);
         if last { self.destroy(ctx) } else { Ok(()) }
     }
 
@@ -255,7 +255,7 @@ impl Contexts for Driver {
     fn cuCtxSetCurrent(&self, ctx: CUcontext) -> Outcome {
         let simulation = self.simulation()?;
         if !ctx.is_null() {
-            simulation.local().can_be_current(handle(ctx))?;
+            simulation.objects().can_be_current(handle(ctx))?;
         }
         thread_state::replace(handle(ctx));
         Ok(())
@@ -271,43 +271,43 @@ impl Contexts for Driver {
 
     fn cuCtxGetDevice_v2(&self, device: *mut CUdevice, ctx: CUcontext) -> Outcome {
         let simulation = self.simulation()?;
-        let local = simulation.local();
-        self.write(device, simulation.ordinal(local.context(handle(ctx))?.1.device))
+        let objects = simulation.objects();
+        self.write(device, simulation.ordinal(objects.context(handle(ctx))?.1.device))
     }
 
     fn cuCtxGetApiVersion(&self, ctx: CUcontext, version: *mut c_uint) -> Outcome {
-        let local = self.simulation()?.local();
-        self.write(version, local.context(handle(ctx))?.1.version)
+        let objects = self.simulation()?.objects();
+        self.write(version, objects.context(handle(ctx))?.1.version)
     }
 
     fn cuCtxGetId(&self, ctx: CUcontext, ctx_id: *mut c_ulonglong) -> Outcome {
-        let local = self.simulation()?.local();
-        self.write(ctx_id, local.context(handle(ctx))?.1.number)
+        let objects = self.simulation()?.objects();
+        self.write(ctx_id, objects.context(handle(ctx))?.1.number)
     }
 
     fn cuCtxGetFlags(&self, flags: *mut c_uint) -> Outcome {
-        let local = self.simulation()?.local();
-        self.write(flags, local.current()?.1.flags)
+        let objects = self.simulation()?.objects();
+        self.write(flags, objects.current()?.1.flags)
     }
 
     fn cuCtxSetFlags(&self, flags: c_uint) -> Outcome {
-        let mut local = self.simulation()?.local();
-        let current = local.current()?.0;
-        local.contexts.get_mut(current)?.flags = flags;
+        let mut objects = self.simulation()?.objects();
+        let current = objects.current()?.0;
+        objects.contexts.get_mut(current)?.flags = flags;
         Ok(())
     }
 
     fn cuCtxGetLimit(&self, pvalue: *mut usize, limit: c_uint) -> Outcome {
-        let local = self.simulation()?.local();
-        let limits = local.current()?.1.limits;
+        let objects = self.simulation()?.objects();
+        let limits = objects.current()?.1.limits;
         let value = limits.get(limit as usize).copied().ok_or(status::INVALID_VALUE)?;
         self.write(pvalue, value as usize)
     }
 
     fn cuCtxSetLimit(&self, limit: c_uint, value: usize) -> Outcome {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let (current, context) = local.current()?;
+        let mut objects = simulation.objects();
+        let (current, context) = objects.current()?;
         let device = context.device;
         let (mut limits, charged) = (context.limits, context.charged);
         if limit as usize >= LIMITS {
@@ -318,11 +318,11 @@ impl Contexts for Driver {
         }
         let wanted = simulation.settings.context_bytes.saturating_add(limits_cost(&limits));
         if wanted > charged {
-            simulation.grow(device, Kind::Context, wanted - charged)?;
+            simulation.grow(device, MemoryKind::Context, wanted - charged)?;
         } else {
-            simulation.shrink(device, Kind::Context, charged - wanted);
+            simulation.shrink(device, MemoryKind::Context, charged - wanted);
         }
-        let context = local.contexts.get_mut(current)?;
+        let context = objects.contexts.get_mut(current)?;
         (context.limits, context.charged) = (limits, wanted);
         Ok(())
     }
@@ -332,38 +332,38 @@ impl Contexts for Driver {
         least_priority: *mut c_int,
         greatest_priority: *mut c_int,
     ) -> Outcome {
-        self.simulation()?.local().current()?;
+        self.simulation()?.objects().current()?;
         self.offer(least_priority, 0);
         self.offer(greatest_priority, -5);
         Ok(())
     }
 
     fn cuCtxGetCacheConfig(&self, pconfig: *mut CUfunc_cache) -> Outcome {
-        let local = self.simulation()?.local();
-        self.write(pconfig.cast::<c_uint>(), local.current()?.1.cache)
+        let objects = self.simulation()?.objects();
+        self.write(pconfig.cast::<c_uint>(), objects.current()?.1.cache)
     }
 
     fn cuCtxSetCacheConfig(&self, config: c_uint) -> Outcome {
-        let mut local = self.simulation()?.local();
-        let current = local.current()?.0;
-        local.contexts.get_mut(current)?.cache = config;
+        let mut objects = self.simulation()?.objects();
+        let current = objects.current()?.0;
+        objects.contexts.get_mut(current)?.cache = config;
         Ok(())
     }
 
     fn cuCtxGetSharedMemConfig(&self, p_config: *mut CUsharedconfig) -> Outcome {
-        let local = self.simulation()?.local();
-        self.write(p_config.cast::<c_uint>(), local.current()?.1.banks)
+        let objects = self.simulation()?.objects();
+        self.write(p_config.cast::<c_uint>(), objects.current()?.1.banks)
     }
 
     fn cuCtxSetSharedMemConfig(&self, config: c_uint) -> Outcome {
-        let mut local = self.simulation()?.local();
-        let current = local.current()?.0;
-        local.contexts.get_mut(current)?.banks = config;
+        let mut objects = self.simulation()?.objects();
+        let current = objects.current()?.0;
+        objects.contexts.get_mut(current)?.banks = config;
         Ok(())
     }
 
     fn cuCtxResetPersistingL2Cache(&self) -> Outcome {
-        self.simulation()?.local().current()?;
+        self.simulation()?.objects().current()?;
         Ok(())
     }
 
@@ -371,14 +371,14 @@ impl Contexts for Driver {
         if flags != 0 {
             return Err(status::INVALID_VALUE);
         }
-        let mut local = self.simulation()?.local();
-        let pair = (local.current()?.0, local.context(handle(peer_context))?.0);
-        if local.peers.insert(pair) { Ok(()) } else { Err(statuses::PEER_ACCESS_ALREADY_ENABLED) }
+        let mut objects = self.simulation()?.objects();
+        let pair = (objects.current()?.0, objects.context(handle(peer_context))?.0);
+        if objects.peers.insert(pair) { Ok(()) } else { Err(statuses::PEER_ACCESS_ALREADY_ENABLED) }
     }
 
     fn cuCtxDisablePeerAccess(&self, peer_context: CUcontext) -> Outcome {
-        let mut local = self.simulation()?.local();
-        let pair = (local.current()?.0, handle(peer_context));
-        if local.peers.remove(&pair) { Ok(()) } else { Err(statuses::PEER_ACCESS_NOT_ENABLED) }
+        let mut objects = self.simulation()?.objects();
+        let pair = (objects.current()?.0, handle(peer_context));
+        if objects.peers.remove(&pair) { Ok(()) } else { Err(statuses::PEER_ACCESS_NOT_ENABLED) }
     }
 }

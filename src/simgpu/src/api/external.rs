@@ -1,21 +1,21 @@
-//! What do the functions do that share memory with other processes and interfaces, and that checkpoint processes?
+//! Functions that share memory with other processes and interfaces, and that checkpoint processes.
 
 use gpuslice_driver::types::*;
 
 use super::External;
 use super::methods::methods;
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::arrays::Shape;
 use crate::model::external::DESCRIPTOR;
 use crate::model::objects::{handle, pointer};
 use crate::model::tickets::Purpose;
-use crate::process::checkpoint::{park, phase, unpark};
+use crate::process::checkpoint::{evict, phase, restore};
 use crate::status::Outcome;
 
 const _: () = assert!(size_of::<CUipcMemHandle>() == 64);
 const _: () = assert!(size_of::<CUipcEventHandle>() == 64);
 
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, of which only descriptors are known.
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`. Only descriptors are supported.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Handle {
@@ -29,7 +29,7 @@ struct Handle {
 
 const _: () = assert!(size_of::<Handle>() == size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
 
-/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`, its format as a number.
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`, with its format as a number.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Mipmap {
@@ -41,11 +41,11 @@ struct Mipmap {
 
 const _: () = assert!(size_of::<Mipmap>() == size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>());
 
-impl Driver {
+impl DriverCall {
     fn open_memory(&self, to: *mut CUdeviceptr, handle: &CUipcMemHandle) -> Outcome {
         let simulation = self.simulation()?;
         let bytes: [u8; 64] = self.read((&raw const *handle).cast())?;
-        let address = simulation.local().open_ticket(simulation, &bytes, Purpose::Ipc)?;
+        let address = simulation.objects().open_ticket(simulation, &bytes, Purpose::Ipc)?;
         self.write(to, address)
     }
 
@@ -59,9 +59,9 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        // Only its lower half was written: the other members of the union are wider.
+        // The program wrote only the lower half: other members of the union are wider.
         let imported =
-            simulation.local().import_external(simulation, wanted.descriptor as i32, wanted.size)?;
+            simulation.objects().import_external(simulation, wanted.descriptor as i32, wanted.size)?;
         self.write(to, pointer(imported))
     }
 
@@ -76,8 +76,8 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let address = local.map_external(simulation, handle(memory), wanted.offset, wanted.size)?;
+        let mut objects = simulation.objects();
+        let address = objects.map_external(simulation, handle(memory), wanted.offset, wanted.size)?;
         self.write(to, address)
     }
 
@@ -94,19 +94,19 @@ impl Driver {
         let simulation = self.simulation()?;
         let what = (wanted.shape, wanted.levels);
         let mipmap =
-            simulation.local().map_external_mipmap(simulation, handle(memory), wanted.offset, what)?;
+            simulation.objects().map_external_mipmap(simulation, handle(memory), wanted.offset, what)?;
         self.write(to, pointer(mipmap))
     }
 }
 
-impl External for Driver {
+impl External for DriverCall {
     methods! { self;
         cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) => {
             let simulation = self.simulation()?;
             if p_handle.is_null() {
                 return Err(status::INVALID_VALUE);
             }
-            let ticket = simulation.local().ticket(simulation, dptr, Purpose::Ipc)?;
+            let ticket = simulation.objects().ticket(simulation, dptr, Purpose::Ipc)?;
             self.write(p_handle.cast::<[u8; 64]>(), ticket)
         };
         cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, _flags: c_uint) =>
@@ -115,7 +115,7 @@ impl External for Driver {
             self.open_memory(pdptr, &handle);
         cuIpcCloseMemHandle(dptr: CUdeviceptr) => {
             let simulation = self.simulation()?;
-            simulation.local().close_ipc(simulation, dptr)
+            simulation.objects().close_ipc(simulation, dptr)
         };
 
         cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) => {
@@ -123,7 +123,7 @@ impl External for Driver {
                 return Err(status::INVALID_VALUE);
             }
             let simulation = self.simulation()?;
-            let ticket = simulation.local().event_ticket(simulation, handle(event))?;
+            let ticket = simulation.objects().event_ticket(simulation, handle(event))?;
             self.write(p_handle.cast::<[u8; 64]>(), ticket)
         };
         cuIpcOpenEventHandle(ph_event: *mut CUevent, handle: CUipcEventHandle) => {
@@ -132,7 +132,7 @@ impl External for Driver {
             }
             let simulation = self.simulation()?;
             let ticket: [u8; 64] = self.read((&raw const handle).cast())?;
-            let event = simulation.local().open_event(simulation, &ticket)?;
+            let event = simulation.objects().open_event(simulation, &ticket)?;
             self.write(ph_event, pointer(event))
         };
 
@@ -147,15 +147,15 @@ impl External for Driver {
             self.map_external_mipmap(mipmap, ext_mem, mipmap_desc);
         cuDestroyExternalMemory(ext_mem: CUexternalMemory) => {
             let simulation = self.simulation()?;
-            simulation.local().end_external(simulation, handle(ext_mem))
+            simulation.objects().end_external(simulation, handle(ext_mem))
         };
 
         cuCheckpointProcessLock(pid: c_int, _args: *mut CUcheckpointLockArgs) =>
             self.simulation()?.turn_phase(pid, (phase::RUNNING, phase::LOCKED), |_, _| Ok(()));
         cuCheckpointProcessCheckpoint(pid: c_int, _args: *mut CUcheckpointCheckpointArgs) =>
-            self.simulation()?.turn_phase(pid, (phase::LOCKED, phase::CHECKPOINTED), park);
+            self.simulation()?.turn_phase(pid, (phase::LOCKED, phase::CHECKPOINTED), evict);
         cuCheckpointProcessRestore(pid: c_int, _args: *mut CUcheckpointRestoreArgs) =>
-            self.simulation()?.turn_phase(pid, (phase::CHECKPOINTED, phase::LOCKED), unpark);
+            self.simulation()?.turn_phase(pid, (phase::CHECKPOINTED, phase::LOCKED), restore);
         cuCheckpointProcessUnlock(pid: c_int, _args: *mut CUcheckpointUnlockArgs) =>
             self.simulation()?.turn_phase(pid, (phase::LOCKED, phase::RUNNING), |_, _| Ok(()));
         cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) => {

@@ -1,23 +1,23 @@
-//! What do the functions do that build, change and launch graphs?
+//! Functions that build, change and launch graphs.
 
 use gpuslice_driver::types::*;
 
 use super::Graphs;
 use super::methods::methods;
-use super::submit::On;
-use crate::call::Driver;
+use super::submit::StreamArgument;
+use crate::call::DriverCall;
 use crate::model::graphs::{Graph, Op, node_type};
 use crate::model::objects::{handle, pointer};
 use crate::model::user_objects::UserObject;
 use crate::status::statuses;
 
-impl Graphs for Driver {
+impl Graphs for DriverCall {
     methods! { self;
         cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) => {
             if flags != 0 {
                 return Err(status::INVALID_VALUE);
             }
-            self.write(ph_graph, pointer(self.simulation()?.local().graphs.add(Graph::default())))
+            self.write(ph_graph, pointer(self.simulation()?.objects().graphs.add(Graph::default())))
         };
         cuGraphDestroy(h_graph: CUgraph) => {
             self.end_graph(handle(h_graph))?.call();
@@ -69,9 +69,9 @@ impl Graphs for Driver {
             _dependency_data: *const CUgraphEdgeData, num_dependencies: usize, node_params: *mut CUgraphNodeParams) =>
             self.add_any(ph_graph_node, h_graph, dependencies, num_dependencies, node_params);
         cuGraphDestroyNode(h_node: CUgraphNode) => {
-            let mut local = self.simulation()?.local();
-            let graph = local.graph_of(handle(h_node))?;
-            let graph = local.graphs.get_mut(graph)?;
+            let mut objects = self.simulation()?.objects();
+            let graph = objects.graph_of(handle(h_node))?;
+            let graph = objects.graphs.get_mut(graph)?;
             if graph.has_memory() {
                 return Err(status::NOT_SUPPORTED);
             }
@@ -87,7 +87,7 @@ impl Graphs for Driver {
             log_buffer: *mut c_char, buffer_size: usize) =>
             self.instantiate_logged(ph_graph_exec, h_graph, ph_error_node, log_buffer, buffer_size);
         cuGraphInstantiateWithFlags(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph, flags: c_ulonglong) =>
-            self.instantiate(ph_graph_exec, h_graph, flags, On(0, false));
+            self.instantiate(ph_graph_exec, h_graph, flags, StreamArgument(0, false));
         cuGraphInstantiateWithParams(ph_graph_exec: *mut CUgraphExec, h_graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) =>
             self.instantiate_with(ph_graph_exec, h_graph, instantiate_params, false);
@@ -96,16 +96,16 @@ impl Graphs for Driver {
             self.instantiate_with(ph_graph_exec, h_graph, instantiate_params, true);
         cuGraphExecDestroy(h_graph_exec: CUgraphExec) => {
             let simulation = self.simulation()?;
-            simulation.local().end_exec(simulation, handle(h_graph_exec))
+            simulation.objects().end_exec(simulation, handle(h_graph_exec))
         };
-        cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) => self.upload(h_graph, On::legacy(h_stream));
+        cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) => self.upload(h_graph, StreamArgument::legacy(h_stream));
         cuGraphUpload_ptsz(h_graph_exec: CUgraphExec, h_stream: CUstream) =>
-            self.upload(h_graph_exec, On::per_thread(h_stream));
-        cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) => self.launch_graph(h_graph, On::legacy(h_stream));
+            self.upload(h_graph_exec, StreamArgument::per_thread(h_stream));
+        cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) => self.launch_graph(h_graph, StreamArgument::legacy(h_stream));
         cuGraphLaunch_ptsz(h_graph_exec: CUgraphExec, h_stream: CUstream) =>
-            self.launch_graph(h_graph_exec, On::per_thread(h_stream));
+            self.launch_graph(h_graph_exec, StreamArgument::per_thread(h_stream));
         cuGraphExecGetFlags(h_graph_exec: CUgraphExec, flags: *mut u64) =>
-            self.write(flags, self.simulation()?.local().execs.get(handle(h_graph_exec))?.flags);
+            self.write(flags, self.simulation()?.objects().execs.get(handle(h_graph_exec))?.flags);
         cuGraphExecUpdate(h_graph_exec: CUgraphExec, h_graph: CUgraph, h_error_node_out: *mut CUgraphNode,
             update_result_out: *mut CUgraphExecUpdateResult) => {
             let same = self.update(h_graph_exec, h_graph)?;
@@ -120,8 +120,8 @@ impl Graphs for Driver {
             if same { Ok(()) } else { Err(statuses::GRAPH_EXEC_UPDATE_FAILURE) }
         };
         cuGraphNodeSetEnabled(h_graph_exec: CUgraphExec, h_node: CUgraphNode, is_enabled: c_uint) => {
-            let mut local = self.simulation()?.local();
-            let exec = local.execs.get_mut(handle(h_graph_exec))?;
+            let mut objects = self.simulation()?.objects();
+            let exec = objects.execs.get_mut(handle(h_graph_exec))?;
             if !exec.graph.nodes.contains_key(&handle(h_node)) {
                 return Err(statuses::INVALID_HANDLE);
             }
@@ -133,8 +133,8 @@ impl Graphs for Driver {
             Ok(())
         };
         cuGraphNodeGetEnabled(h_graph_exec: CUgraphExec, h_node: CUgraphNode, is_enabled: *mut c_uint) => {
-            let local = self.simulation()?.local();
-            let disabled = local.execs.get(handle(h_graph_exec))?.disabled.contains(&handle(h_node));
+            let objects = self.simulation()?.objects();
+            let disabled = objects.execs.get(handle(h_graph_exec))?.disabled.contains(&handle(h_node));
             self.write(is_enabled, c_uint::from(!disabled))
         };
 
@@ -228,61 +228,61 @@ impl Graphs for Driver {
             _edge_data: *const CUgraphEdgeData, num_dependencies: usize) =>
             self.change_edges(h_graph, from, to, num_dependencies, false);
         cuGraphNodeGetType(h_node: CUgraphNode, kind: *mut CUgraphNodeType) =>
-            self.write(kind.cast::<u32>(), node_type(&self.simulation()?.local().node(handle(h_node))?.op));
+            self.write(kind.cast::<u32>(), node_type(&self.simulation()?.objects().node(handle(h_node))?.op));
         cuGraphNodeGetContainingGraph(h_node: CUgraphNode, ph_graph: *mut CUgraph) =>
-            self.write(ph_graph, pointer(self.simulation()?.local().graph_of(handle(h_node))?));
+            self.write(ph_graph, pointer(self.simulation()?.objects().graph_of(handle(h_node))?));
         cuGraphNodeFindInClone(ph_node: *mut CUgraphNode, h_original_node: CUgraphNode, h_cloned_graph: CUgraph) => {
-            let local = self.simulation()?.local();
-            let mut pairs = local.graphs.get(handle(h_cloned_graph))?.originals.iter();
+            let objects = self.simulation()?.objects();
+            let mut pairs = objects.graphs.get(handle(h_cloned_graph))?.originals.iter();
             let found = pairs.find(|(_, original)| **original == handle(h_original_node));
             self.write(ph_node, pointer(*found.ok_or(status::INVALID_VALUE)?.0))
         };
         cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) => {
-            let local = self.simulation()?.local();
-            local.node(handle(dst))?;
-            local.node(handle(src)).map(|_| ())
+            let objects = self.simulation()?.objects();
+            objects.node(handle(dst))?;
+            objects.node(handle(src)).map(|_| ())
         };
         cuGraphKernelNodeSetAttribute(h_node: CUgraphNode, _attr: c_uint, _value: *const CUkernelNodeAttrValue) =>
-            self.simulation()?.local().node(handle(h_node)).map(|_| ());
+            self.simulation()?.objects().node(handle(h_node)).map(|_| ());
         cuGraphKernelNodeGetAttribute(h_node: CUgraphNode, _attr: c_uint, value_out: *mut CUkernelNodeAttrValue) => {
-            self.simulation()?.local().node(handle(h_node))?;
+            self.simulation()?.objects().node(handle(h_node))?;
             self.write(value_out.cast::<[u8; 64]>(), [0; 64])
         };
 
         cuDeviceGetGraphMemAttribute(device: CUdevice, attr: c_uint, value: *mut c_void) => {
             let simulation = self.simulation()?;
             let device = simulation.device(device)?;
-            let answer = simulation.local().graph_attribute(device, attr)?;
+            let answer = simulation.objects().graph_attribute(device, attr)?;
             self.write(value.cast::<u64>(), answer)
         };
         cuDeviceSetGraphMemAttribute(device: CUdevice, attr: c_uint, value: *mut c_void) => {
             let simulation = self.simulation()?;
             let device = simulation.device(device)?;
             let value = self.read(value.cast::<u64>())?;
-            simulation.local().reset_graph_attribute(device, attr, value)
+            simulation.objects().reset_graph_attribute(device, attr, value)
         };
         cuDeviceGraphMemTrim(device: CUdevice) => {
             let simulation = self.simulation()?;
             let device = simulation.device(device)?;
-            let mut local = simulation.local();
-            local.unsafe_call()?;
-            local.trim_graph_pool(simulation, device);
+            let mut objects = simulation.objects();
+            objects.unsafe_call()?;
+            objects.trim_graph_pool(simulation, device);
             Ok(())
         };
 
         cuUserObjectCreate(object_out: *mut CUuserObject, ptr: *mut c_void, destroy: CUhostFn,
             initial_refcount: c_uint, _flags: c_uint) => {
             let object = UserObject { data: ptr.expose_provenance(), end: destroy, uses: initial_refcount };
-            self.write(object_out, pointer(self.simulation()?.local().user_objects.add(object)))
+            self.write(object_out, pointer(self.simulation()?.objects().user_objects.add(object)))
         };
         cuUserObjectRetain(object: CUuserObject, count: c_uint) => {
-            let mut local = self.simulation()?.local();
-            let found = local.user_objects.get_mut(handle(object)).map_err(|_| status::INVALID_VALUE)?;
+            let mut objects = self.simulation()?.objects();
+            let found = objects.user_objects.get_mut(handle(object)).map_err(|_| status::INVALID_VALUE)?;
             found.uses = found.uses.saturating_add(count);
             Ok(())
         };
         cuUserObjectRelease(object: CUuserObject, count: c_uint) => {
-            let ended = self.simulation()?.local().drop_uses(handle(object), count)?;
+            let ended = self.simulation()?.objects().drop_uses(handle(object), count)?;
             ended.call();
             Ok(())
         };

@@ -1,8 +1,8 @@
-//! How does code get from the program into modules and libraries?
+//! Takes code from the program into modules and libraries.
 
 use gpuslice_driver::types::*;
 
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::fat_binary;
 use crate::model::image::{ELF, FAT, Image, WRAPPER, elf_length};
 use crate::model::objects::{handle, pointer};
@@ -11,8 +11,8 @@ use crate::status::{Outcome, statuses};
 /// Bytes of the header of an ELF image.
 const ELF_HEADER: usize = 64;
 
-impl Driver {
-    /// What is known of the code behind a pointer.
+impl DriverCall {
+    /// The image behind a pointer.
     pub(super) fn image(&self, code: *const c_void) -> Result<Image, Status> {
         let start: [u8; 4] = self.read_start(code)?;
         if start == ELF {
@@ -37,7 +37,7 @@ impl Driver {
         Ok(fat_binary::image(self.bytes(code, length)?))
     }
 
-    /// The first bytes, not reading over the end of a short text.
+    /// The first bytes. It does not read beyond the end of a short text.
     fn read_start(&self, code: *const c_void) -> Result<[u8; 4], Status> {
         let mut start = [0; 4];
         for (index, byte) in start.iter_mut().enumerate() {
@@ -49,7 +49,7 @@ impl Driver {
         Ok(start)
     }
 
-    /// What is known of the code in a file.
+    /// The image in a file.
     pub(super) fn image_file(&self, name: *const c_char) -> Result<Image, Status> {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(self.text(name)?.to_bytes());
@@ -69,23 +69,23 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let context = local.current()?.0;
-        local.unsafe_call()?;
-        let module = local.load(simulation, context, image, 0)?;
+        let mut objects = simulation.objects();
+        let context = objects.current()?.0;
+        objects.unsafe_call()?;
+        let module = objects.load(simulation, context, image, 0)?;
         self.write(to, pointer(module))
     }
 
-    /// Takes a library in. Nothing is loaded yet, or all that there is room for in every context.
+    /// Adds a library. With lazy loading nothing is loaded yet. Otherwise it is loaded into every context.
     pub(super) fn load_library(&self, to: *mut CUlibrary, image: Image) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let library = local.add_library(image);
-        if let Err(why) = local.load_everywhere(simulation, library) {
-            local.end_library(simulation, library)?;
+        let mut objects = simulation.objects();
+        let library = objects.add_library(image);
+        if let Err(why) = objects.load_everywhere(simulation, library) {
+            objects.end_library(simulation, library)?;
             return Err(why);
         }
         self.write(to, pointer(library))
@@ -101,7 +101,7 @@ impl Driver {
         let name = self.text(name)?.to_string_lossy();
         let (found, size) = {
             let simulation = self.simulation()?;
-            simulation.local().variable(simulation, module, &name)?
+            simulation.objects().variable(simulation, module, &name)?
         };
         self.offer(address, found);
         self.offer(bytes, size as usize);
@@ -116,20 +116,20 @@ impl Driver {
         name: *const c_char,
     ) -> Outcome {
         let simulation = self.simulation()?;
-        let module = simulation.local().library_module(simulation, handle(library))?;
+        let module = simulation.objects().library_module(simulation, handle(library))?;
         self.module_variable(address, bytes, module, name)
     }
 
     pub(super) fn create_linker(&self, to: *mut CUlinkState) -> Outcome {
-        let mut local = self.simulation()?.local();
-        local.current()?;
-        self.write(to, pointer(local.linkers.add(Vec::new())))
+        let mut objects = self.simulation()?.objects();
+        objects.current()?;
+        self.write(to, pointer(objects.linkers.add(Vec::new())))
     }
 
-    /// What a linker makes is the first thing that was added to it: names are all that counts here.
+    /// Adds input to a linker. The linked image is the first input, because only names count here.
     pub(super) fn add_to_linker(&self, linker: CUlinkState, data: *mut c_void, size: usize) -> Outcome {
-        let mut local = self.simulation()?.local();
-        let made = local.linkers.get_mut(handle(linker))?;
+        let mut objects = self.simulation()?.objects();
+        let made = objects.linkers.get_mut(handle(linker))?;
         if made.is_empty() {
             made.extend_from_slice(self.bytes(data, size)?);
             made.push(0);

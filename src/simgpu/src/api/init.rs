@@ -1,4 +1,4 @@
-//! What do the functions do that start the driver, look entries up or tell what a device is?
+//! Functions that start the driver, look up entries, and describe devices.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,28 +6,28 @@ use gpuslice_driver::types::*;
 
 use super::Init;
 use super::symbol_lookup::{self, Found};
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::config;
 use crate::hardware::attributes;
 use crate::hardware::texts;
-use crate::odd;
 use crate::os::messages;
 use crate::process::simulation;
 use crate::status::{Outcome, statuses};
+use crate::undocumented;
 
-/// What `cuGetProcAddress_v2` tells besides its status.
+/// Results of `cuGetProcAddress_v2` beside its status.
 mod found {
     pub(super) const YES: u32 = 0;
     pub(super) const UNKNOWN: u32 = 1;
     pub(super) const TOO_OLD: u32 = 2;
 }
 
-/// The name of the table without which the CUDA runtime does not start.
+/// The name of the table that the CUDA runtime needs to start.
 const RUNTIME_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.to_be_bytes();
-/// Set once this process was told why the CUDA runtime stops: it asks again at each call.
+/// Set once the process has printed why the CUDA runtime stops. The runtime asks again at each call.
 static RUNTIME_IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-impl Driver {
+impl DriverCall {
     fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<Found, Status> {
         let own = u32::try_from(config::version()).unwrap_or(0);
         match symbol_lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
@@ -41,7 +41,7 @@ impl Driver {
     }
 }
 
-impl Init for Driver {
+impl Init for DriverCall {
     fn cuInit(&self, flags: c_uint) -> Outcome {
         if flags != 0 {
             return Err(status::INVALID_VALUE);
@@ -60,7 +60,7 @@ impl Init for Driver {
     ) -> Outcome {
         let wanted = self.read(p_export_table_id.cast::<[u8; 16]>())?;
         if wanted == RUNTIME_TABLE
-            && let Some(table) = odd::private_table()
+            && let Some(table) = undocumented::private_table()
         {
             return self.write(pp_export_table, table);
         }
@@ -82,7 +82,7 @@ impl Init for Driver {
         flags: u64,
     ) -> Outcome {
         let found = self.find(symbol, cuda_version, flags)?;
-        if let Some(address) = odd::address(self.text(symbol)?.to_bytes(), flags) {
+        if let Some(address) = undocumented::address(self.text(symbol)?.to_bytes(), flags) {
             return self.write(pfn, address);
         }
         match found {
@@ -100,7 +100,7 @@ impl Init for Driver {
         symbol_status: *mut CUdriverProcAddressQueryResult,
     ) -> Outcome {
         let wanted = self.find(symbol, cuda_version, flags)?;
-        let (address, found) = match (odd::address(self.text(symbol)?.to_bytes(), flags), wanted) {
+        let (address, found) = match (undocumented::address(self.text(symbol)?.to_bytes(), flags), wanted) {
             (Some(address), _) => (address, found::YES),
             (None, Found::Symbol(symbol)) => (self.address_of(symbol), found::YES),
             (None, Found::TooOld) => (core::ptr::null_mut(), found::TOO_OLD),
@@ -204,7 +204,7 @@ impl Init for Driver {
         if simulation.device(src_device)? == simulation.device(dst_device)? {
             return Err(statuses::INVALID_DEVICE);
         }
-        // Rank 0; access, native atomics and arrays in each other's memory are possible.
+        // Rank 0. Access, native atomics, and access to arrays are possible.
         let answer = match attrib {
             1 => 0,
             2..=5 => 1,
@@ -238,10 +238,10 @@ impl Init for Driver {
     }
 
     fn cuProfilerStart(&self) -> Outcome {
-        self.simulation()?.local().current().map(|_| ())
+        self.simulation()?.objects().current().map(|_| ())
     }
 
     fn cuProfilerStop(&self) -> Outcome {
-        self.simulation()?.local().current().map(|_| ())
+        self.simulation()?.objects().current().map(|_| ())
     }
 }

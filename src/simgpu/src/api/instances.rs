@@ -1,26 +1,26 @@
-//! How are graphs put together, and how do they run?
+//! Builds, instantiates and launches graphs.
 
 use gpuslice_driver::types::*;
 
-use super::submit::On;
-use crate::call::Driver;
+use super::submit::StreamArgument;
+use crate::call::DriverCall;
 use crate::engine::{Config, EventId, Work};
 use crate::model::executables::{AUTO_FREE, Exec};
 use crate::model::graphs::{Graph, Node, Op, node_type};
 use crate::model::objects::{handle, pointer};
-use crate::model::streams::Place;
-use crate::model::user_objects::Ended;
-use crate::process::host_queue::Duty;
+use crate::model::streams::StreamPlace;
+use crate::model::user_objects::EndedObjects;
+use crate::process::host_queue::HostTask;
 use crate::status::Outcome;
 
-/// Flags of instantiation that are understood: free on launch, upload, on the device, by priority.
+/// All flags of instantiation: free on launch, upload, on the device, by priority.
 const FLAGS: u64 = 0xf;
-/// An executable's work is brought to the device at once.
+/// The executable's work is uploaded to the device at once.
 const UPLOAD: u64 = 2;
 /// The executable can be launched from the device.
 const DEVICE_LAUNCH: u64 = 4;
 
-impl Driver {
+impl DriverCall {
     pub(super) fn add_node(
         &self,
         to: *mut CUgraphNode,
@@ -30,18 +30,18 @@ impl Driver {
         op: Op,
     ) -> Outcome {
         let after = self.handles(dependencies, count)?;
-        let mut local = self.simulation()?.local();
-        let mut made = local.nodes_made;
-        let found = local.graphs.get_mut(handle(graph))?;
+        let mut objects = self.simulation()?.objects();
+        let mut made = objects.nodes_made;
+        let found = objects.graphs.get_mut(handle(graph))?;
         if to.is_null() || after.iter().any(|node| !found.nodes.contains_key(node)) {
             return Err(status::INVALID_VALUE);
         }
         let node = found.add(&mut made, op, after);
-        local.nodes_made = made;
+        objects.nodes_made = made;
         self.write(to, pointer(node))
     }
 
-    /// Adds a node that allocates.
+    /// Adds an allocation node.
     pub(super) fn add_alloc(
         &self,
         to: *mut CUgraphNode,
@@ -54,7 +54,7 @@ impl Driver {
         self.add_node(to, graph, dependencies, count, op)
     }
 
-    /// Adds a node of any kind.
+    /// Adds a node of any type.
     pub(super) fn add_any(
         &self,
         to: *mut CUgraphNode,
@@ -67,18 +67,18 @@ impl Driver {
         self.add_node(to, graph, dependencies, count, op)
     }
 
-    pub(super) fn end_graph(&self, graph: u64) -> Result<Ended, Status> {
-        let mut local = self.simulation()?.local();
-        if local.graphs.get(graph)?.owned {
+    pub(super) fn end_graph(&self, graph: u64) -> Result<EndedObjects, Status> {
+        let mut objects = self.simulation()?.objects();
+        if objects.graphs.get(graph)?.owned {
             return Err(status::INVALID_VALUE);
         }
-        let gone = local.graphs.remove(graph)?;
-        for child in local.children_of(&gone).into_keys() {
-            let _ = local.graphs.remove(child);
+        let gone = objects.graphs.remove(graph)?;
+        for child in objects.children_of(&gone).into_keys() {
+            let _ = objects.graphs.remove(child);
         }
-        let mut ended = Ended::default();
+        let mut ended = EndedObjects::default();
         for (object, count) in gone.objects {
-            ended = ended.and(local.drop_uses(object, count)?);
+            ended = ended.and(objects.drop_uses(object, count)?);
         }
         Ok(ended)
     }
@@ -88,7 +88,7 @@ impl Driver {
         to: *mut CUgraphExec,
         graph: CUgraph,
         flags: u64,
-        upload: On,
+        upload: StreamArgument,
     ) -> Outcome {
         if to.is_null()
             || flags & !FLAGS != 0
@@ -97,13 +97,13 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let (context, _) = local.current()?;
+        let mut objects = simulation.objects();
+        let (context, _) = objects.current()?;
         let source = handle(graph);
-        local.check_single(source)?;
-        let graph = local.graphs.get(source)?.clone();
+        objects.check_single(source)?;
+        let graph = objects.graphs.get(source)?.clone();
         graph.ordered().ok_or(status::INVALID_VALUE)?;
-        let children = local.children_of(&graph);
+        let children = objects.children_of(&graph);
         let exec = Exec { graph, children, source, context, flags, disabled: Default::default(), done: None };
         if exec.graph.owned {
             return Err(status::INVALID_VALUE);
@@ -111,18 +111,18 @@ impl Driver {
         if flags & DEVICE_LAUNCH != 0 && exec.has_memory() {
             return Err(status::NOT_SUPPORTED);
         }
-        let exec = local.execs.add(exec);
-        drop(local);
+        let exec = objects.execs.add(exec);
+        drop(objects);
         if flags & UPLOAD != 0
             && let Err(why) = self.upload(pointer(exec), upload)
         {
-            let _ = simulation.local().end_exec(simulation, exec);
+            let _ = simulation.objects().end_exec(simulation, exec);
             return Err(why);
         }
         self.write(to, pointer(exec))
     }
 
-    /// As above, with a place for complaints that are never made.
+    /// Instantiates, and writes an empty log.
     pub(super) fn instantiate_logged(
         &self,
         to: *mut CUgraphExec,
@@ -131,7 +131,7 @@ impl Driver {
         log: *mut c_char,
         size: usize,
     ) -> Outcome {
-        self.instantiate(to, graph, 0, On(0, false))?;
+        self.instantiate(to, graph, 0, StreamArgument(0, false))?;
         self.offer(node, core::ptr::null_mut());
         if size > 0 { self.write_text(log, size, "") } else { Ok(()) }
     }
@@ -143,90 +143,90 @@ impl Driver {
         params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
         per_thread: bool,
     ) -> Outcome {
-        // Flags, stream, node of an error, result: four words, of which the last is half used.
+        // Flags, stream, error node, result: four words. Half of the last one is used.
         const _: () = assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32);
         let mut words: [u64; 4] = self.read(params.cast())?;
         let [flags, stream, node, result] = &mut words;
-        let outcome = self.instantiate(to, graph, *flags, On(*stream, per_thread));
+        let outcome = self.instantiate(to, graph, *flags, StreamArgument(*stream, per_thread));
         (*node, *result) = (0, u64::from(outcome.is_err()));
         self.write(params.cast(), words)?;
         outcome
     }
 
-    pub(super) fn upload(&self, exec: CUgraphExec, on: On) -> Outcome {
+    pub(super) fn upload(&self, exec: CUgraphExec, on: StreamArgument) -> Outcome {
         let (_, place) = self.stream(on)?;
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        local.back_exec(simulation, handle(exec), place)?;
-        local.note_flight(handle(exec), None);
+        let mut objects = simulation.objects();
+        objects.back_exec(simulation, handle(exec), place)?;
+        objects.note_launch(handle(exec), None);
         Ok(())
     }
 
-    pub(super) fn launch_graph(&self, exec: CUgraphExec, on: On) -> Outcome {
+    pub(super) fn launch_graph(&self, exec: CUgraphExec, on: StreamArgument) -> Outcome {
         let simulation = self.simulation()?;
         let (stream, place) = self.stream(on)?;
         let exec = handle(exec);
-        let mut local = simulation.local();
-        local.refuse_implicit(stream)?;
-        if local.capture_of(stream)?.is_some() {
-            let found = local.execs.get(exec)?;
+        let mut objects = simulation.objects();
+        objects.refuse_implicit(stream)?;
+        if objects.capture_of(stream)?.is_some() {
+            let found = objects.execs.get(exec)?;
             if found.has_memory() {
                 return Err(status::NOT_SUPPORTED);
             }
             let copy = found.graph.clone();
-            let child = local.graphs.add(Graph { owned: true, ..copy });
-            return local.capture(stream, &Op::Child(child)).map(|_| ());
+            let child = objects.graphs.add(Graph { owned: true, ..copy });
+            return objects.capture(stream, &Op::Child(child)).map(|_| ());
         }
-        local.take_graph_blocks(simulation, exec, place)?;
-        drop(local);
+        objects.take_graph_blocks(simulation, exec, place)?;
+        drop(objects);
         let outcome = self.run_graph(exec, stream, place);
         if outcome.is_err() {
-            let mut local = simulation.local();
-            local.note_flight(exec, None);
-            for one in local.execs.get(exec)?.allocations() {
-                let _ = local.free_graph_block(one.address);
+            let mut objects = simulation.objects();
+            objects.note_launch(exec, None);
+            for one in objects.execs.get(exec)?.allocations() {
+                let _ = objects.free_graph_block(one.address);
             }
         }
         outcome
     }
 
-    /// Puts what an executable does into a stream, with its memory at hand.
-    fn run_graph(&self, exec: u64, stream: u64, place: Place) -> Outcome {
+    /// Queues the work of an executable on a stream, after its memory is provided.
+    fn run_graph(&self, exec: u64, stream: u64, place: StreamPlace) -> Outcome {
         let simulation = self.simulation()?;
-        let local = simulation.local();
-        let found = local.execs.get(exec)?;
-        let context = local.streams.streams.get(stream)?.context;
+        let objects = simulation.objects();
+        let found = objects.execs.get(exec)?;
+        let context = objects.streams.streams.get(stream)?.context;
         let config: Config = *simulation.shared.lock().engine(place.device).config();
-        let plan = local.plan(simulation, (&found.graph, &found.children), &found.disabled, &config)?;
-        let moves: Vec<_> = plan.moves.iter().map(|one| one.prepare(&local, simulation)).collect();
+        let plan = objects.plan(simulation, (&found.graph, &found.children), &found.disabled, &config)?;
+        let moves: Vec<_> = plan.moves.iter().map(|one| one.prepare(&objects, simulation)).collect();
         let moves = moves.into_iter().collect::<Result<Vec<_>, _>>()?;
-        drop(local);
+        drop(objects);
         moves.iter().for_each(crate::process::movement::Prepared::perform);
         for event in &plan.waits {
-            self.wait_event(On(stream, false), pointer(*event))?;
+            self.wait_event(StreamArgument(stream, false), pointer(*event))?;
         }
-        // Launches of one executable wait for each other, in whichever streams they are.
+        // Launches of one executable run one after the other, whatever their streams.
         let done = self.done(exec, context, place.device)?;
         simulation.enqueue(place, Work::Wait(done))?;
         let ticket = simulation.enqueue(place, plan.work())?;
         for (function, data) in &plan.hosts {
-            self.put_duty(simulation, context, place, Duty::Function(*function, *data))?;
+            self.queue_host_task(simulation, context, place, HostTask::Function(*function, *data))?;
         }
         for event in &plan.records {
-            self.record(pointer(*event), On(stream, false))?;
+            self.record(pointer(*event), StreamArgument(stream, false))?;
         }
         simulation.enqueue(place, Work::Record(done))?;
-        let mut local = simulation.local();
-        local.note_flight(exec, Some(ticket));
-        local.give_graph_blocks(exec)
+        let mut objects = simulation.objects();
+        objects.note_launch(exec, Some(ticket));
+        objects.give_graph_blocks(exec)
     }
 
-    /// The event that says that an executable's launches on a device are done.
+    /// The event for the end of an executable's launches on a device.
     fn done(&self, exec: u64, context: u64, device: usize) -> Result<EventId, Status> {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let client = local.contexts.get(context)?.client;
-        let exec = local.execs.get_mut(exec)?;
+        let mut objects = simulation.objects();
+        let client = objects.contexts.get(context)?.client;
+        let exec = objects.execs.get_mut(exec)?;
         if let Some((_, _, event)) = exec.done.filter(|(_, its, _)| *its == client) {
             return Ok(event);
         }
@@ -236,15 +236,15 @@ impl Driver {
         Ok(made)
     }
 
-    /// Puts a graph's nodes in the place of an executable's, if they are of the same types in the same order.
+    /// Replaces an executable's nodes by those of a graph. The types and their order must be equal.
     pub(super) fn update(&self, exec: CUgraphExec, graph: CUgraph) -> Result<bool, Status> {
-        let mut local = self.simulation()?.local();
-        let new = local.graphs.get(handle(graph))?.clone();
-        let (children, has_memory) = (local.children_of(&new), local.has_memory(&new));
+        let mut objects = self.simulation()?.objects();
+        let new = objects.graphs.get(handle(graph))?.clone();
+        let (children, has_memory) = (objects.children_of(&new), objects.has_memory(&new));
         if new.owned {
             return Err(status::INVALID_VALUE);
         }
-        let exec = local.execs.get_mut(handle(exec))?;
+        let exec = objects.execs.get_mut(handle(exec))?;
         let types =
             |graph: &Graph| -> Vec<u32> { graph.nodes.values().map(|node| node_type(&node.op)).collect() };
         let same = types(&new) == types(&exec.graph) && !has_memory;
@@ -254,7 +254,7 @@ impl Driver {
         Ok(same)
     }
 
-    /// Writes handles as far as there is room; the count becomes how many there are, or were written.
+    /// Writes handles as far as there is room. Sets the count to the number of handles, or of written ones.
     pub(super) fn list(&self, nodes: &[u64], to: *mut CUgraphNode, count: *mut usize) -> Outcome {
         if to.is_null() {
             return self.write(count, nodes.len());
@@ -268,8 +268,8 @@ impl Driver {
     }
 
     pub(super) fn nodes_of(&self, graph: CUgraph, fits: impl Fn(&Node) -> bool) -> Result<Vec<u64>, Status> {
-        let local = self.simulation()?.local();
-        let nodes = local.graphs.get(handle(graph))?.nodes.iter();
+        let objects = self.simulation()?.objects();
+        let nodes = objects.graphs.get(handle(graph))?.nodes.iter();
         Ok(nodes.filter(|(_, node)| fits(node)).map(|(handle, _)| *handle).collect())
     }
 
@@ -281,7 +281,7 @@ impl Driver {
         count: *mut usize,
     ) -> Outcome {
         let mut pairs = Vec::new();
-        for (node, found) in &self.simulation()?.local().graphs.get(handle(graph))?.nodes {
+        for (node, found) in &self.simulation()?.objects().graphs.get(handle(graph))?.nodes {
             pairs.extend(found.after.iter().map(|before| (*before, *node)));
         }
         let (before, after): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
@@ -298,13 +298,13 @@ impl Driver {
 
     pub(super) fn dependents(&self, node: CUgraphNode, to: *mut CUgraphNode, count: *mut usize) -> Outcome {
         let node = handle(node);
-        let graph = self.simulation()?.local().graph_of(node)?;
+        let graph = self.simulation()?.objects().graph_of(node)?;
         let nodes = self.nodes_of(pointer(graph), |other| other.after.contains(&node))?;
         self.list(&nodes, to, count)
     }
 
     pub(super) fn dependencies(&self, node: CUgraphNode, to: *mut CUgraphNode, count: *mut usize) -> Outcome {
-        let after = self.simulation()?.local().node(handle(node))?.after.clone();
+        let after = self.simulation()?.objects().node(handle(node))?.after.clone();
         self.list(&after, to, count)
     }
 
@@ -317,8 +317,8 @@ impl Driver {
         add: bool,
     ) -> Outcome {
         let pairs: Vec<_> = self.handles(from, count)?.into_iter().zip(self.handles(to, count)?).collect();
-        let mut local = self.simulation()?.local();
-        let graph = local.graphs.get_mut(handle(graph))?;
+        let mut objects = self.simulation()?.objects();
+        let graph = objects.graphs.get_mut(handle(graph))?;
         if !add && graph.has_memory() {
             return Err(status::NOT_SUPPORTED);
         }
@@ -335,12 +335,12 @@ impl Driver {
     }
 
     pub(super) fn clone_graph(&self, to: *mut CUgraph, graph: CUgraph) -> Outcome {
-        let mut local = self.simulation()?.local();
-        if local.has_memory(local.graphs.get(handle(graph))?) {
+        let mut objects = self.simulation()?.objects();
+        if objects.has_memory(objects.graphs.get(handle(graph))?) {
             return Err(status::NOT_SUPPORTED);
         }
-        let copy = local.copy_graph(handle(graph))?;
-        self.write(to, pointer(local.graphs.add(copy)))
+        let copy = objects.copy_graph(handle(graph))?;
+        self.write(to, pointer(objects.graphs.add(copy)))
     }
 
     pub(super) fn retain_object(
@@ -350,25 +350,25 @@ impl Driver {
         count: c_uint,
         flags: c_uint,
     ) -> Outcome {
-        let mut local = self.simulation()?.local();
+        let mut objects = self.simulation()?.objects();
         let object = handle(object);
-        let found = local.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
-        // The caller may hand its own uses over.
+        let found = objects.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
+        // The caller may transfer its own uses.
         if flags & 1 == 0 {
             found.uses = found.uses.saturating_add(count);
         }
-        local.graphs.get_mut(handle(graph))?.objects.push((object, count));
+        objects.graphs.get_mut(handle(graph))?.objects.push((object, count));
         Ok(())
     }
 
     pub(super) fn release_object(&self, graph: CUgraph, object: CUuserObject, count: c_uint) -> Outcome {
-        let mut local = self.simulation()?.local();
+        let mut objects = self.simulation()?.objects();
         let object = handle(object);
-        let held = &mut local.graphs.get_mut(handle(graph))?.objects;
+        let held = &mut objects.graphs.get_mut(handle(graph))?.objects;
         let held = held.iter_mut().find(|(other, uses)| *other == object && *uses >= count);
         held.ok_or(status::INVALID_VALUE)?.1 -= count;
-        let ended = local.drop_uses(object, count)?;
-        drop(local);
+        let ended = objects.drop_uses(object, count)?;
+        drop(objects);
         ended.call();
         Ok(())
     }

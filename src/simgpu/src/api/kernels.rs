@@ -1,24 +1,24 @@
-//! How are kernels submitted, and how many fit?
+//! Submits kernels, and computes how many blocks fit.
 
 use gpuslice_driver::types::*;
 
-use super::submit::{On, Wait};
-use crate::call::Driver;
+use super::submit::{StreamArgument, Wait};
+use crate::call::DriverCall;
 use crate::hardware::attributes;
 use crate::model::clusters::{self, Clusters};
 use crate::model::code::Function;
 use crate::model::graphs::{Launch, Op};
 use crate::model::objects::handle;
-use crate::process::host_queue::Duty;
+use crate::process::host_queue::HostTask;
 use crate::status::{Outcome, statuses};
 
-/// Shape of a launch: grid, block, shared memory.
+/// Grid, block and shared memory of a launch.
 pub(super) type Extent = ([u32; 3], [u32; 3], u32);
 
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
 const CLUSTER_DIMENSION: u32 = 4;
 
-/// `CUlaunchAttribute` with its number and its value as words: a number that is not known here stays one.
+/// `CUlaunchAttribute`, with its number and value as words. Unknown numbers stay valid.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Attribute {
@@ -27,7 +27,7 @@ struct Attribute {
     value: [u32; 16],
 }
 
-/// Which share of the device, in thousandths, a launch fills at the most.
+/// The largest part of the device that a launch fills, in thousandths.
 fn occupancy((grid, block, _): &Extent) -> u16 {
     let product =
         |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(u64::from(*size)));
@@ -44,8 +44,8 @@ fn check((grid, block, shared): &Extent) -> Outcome {
     if zero || large || *shared > attributes::SHARED_OPT_IN { Err(status::INVALID_VALUE) } else { Ok(()) }
 }
 
-impl Driver {
-    /// A launch of a function or kernel, checked.
+impl DriverCall {
+    /// Checks a launch of a function or kernel.
     pub(super) fn launch(
         &self,
         function: CUfunction,
@@ -58,24 +58,24 @@ impl Driver {
             return Err(status::INVALID_VALUE);
         }
         let function = self.ready(handle(function))?;
-        let local = self.simulation()?.local();
-        let &Function { ns, meets, settings, .. } = local.code.functions.get(function)?;
+        let objects = self.simulation()?.objects();
+        let &Function { ns, is_collective, settings, .. } = objects.code.functions.get(function)?;
         settings.clusters.of_launch(None, extent.0)?;
         let (occupancy, (grid, block, shared)) = (occupancy(&extent), extent);
-        Ok(Launch { function, grid, block, shared, params, extra, ns, meets, occupancy })
+        Ok(Launch { function, grid, block, shared, params, extra, ns, is_collective, occupancy })
     }
 
-    /// The function that a handle means, whose code is on the device then. No lock may be held.
+    /// The function of a handle, with its code loaded. No lock may be held.
     pub(super) fn ready(&self, function: u64) -> Result<u64, Status> {
         let simulation = self.simulation()?;
-        simulation.make_way_for_code(|local| local.context_awaiting_code_of(function));
-        simulation.local().launchable(simulation, function)
+        simulation.make_way_for_code(|objects| objects.context_awaiting_code_of(function));
+        simulation.objects().launchable(simulation, function)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the interface's own")]
     pub(super) fn launch_on(
         &self,
-        on: On,
+        on: StreamArgument,
         function: CUfunction,
         extent: Extent,
         params: *mut *mut c_void,
@@ -85,9 +85,9 @@ impl Driver {
         let simulation = self.simulation()?;
         let (stream, _) = self.stream(on)?;
         {
-            let local = simulation.local();
-            let context = local.streams.streams.get(stream)?.context;
-            if local.code.functions.get(launch.function)?.context != context {
+            let objects = simulation.objects();
+            let context = objects.streams.streams.get(stream)?.context;
+            if objects.code.functions.get(launch.function)?.context != context {
                 return Err(statuses::INVALID_HANDLE);
             }
         }
@@ -107,18 +107,18 @@ impl Driver {
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
         let chosen = self.chosen_cluster(&config)?;
         self.clusters(function)?.of_launch(chosen, grid)?;
-        let on = On(handle(config.hStream), per_thread);
+        let on = StreamArgument(handle(config.hStream), per_thread);
         self.launch_on(on, function, (grid, block, config.sharedMemBytes), params, extra)
     }
 
     /// A function's cluster attributes.
     fn clusters(&self, function: CUfunction) -> Result<Clusters, Status> {
         let function = self.ready(handle(function))?;
-        let local = self.simulation()?.local();
-        local.code.functions.get(function).map(|function| function.settings.clusters)
+        let objects = self.simulation()?.objects();
+        objects.code.functions.get(function).map(|function| function.settings.clusters)
     }
 
-    /// The cluster that a launch's attributes choose.
+    /// The cluster in the attributes of a launch.
     fn chosen_cluster(&self, config: &CUlaunchConfig) -> Result<Option<[u32; 3]>, Status> {
         for index in 0..config.numAttrs as usize {
             let attribute: Attribute = self.read_at(config.attrs.cast(), index)?;
@@ -130,7 +130,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// How many blocks of a launch one multiprocessor holds at a time.
+    /// Number of blocks of a launch that one multiprocessor holds.
     fn resident_blocks(&self, function: CUfunction, config: &CUlaunchConfig) -> Result<u32, Status> {
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
         let threads = block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
@@ -138,7 +138,7 @@ impl Driver {
         self.resident(function, threads, config.sharedMemBytes as usize)
     }
 
-    /// Blocks of the largest cluster that a launch can choose; 0 where not even one of its blocks fits.
+    /// Largest cluster, in blocks, that a launch can choose; 0 if not even one of its blocks fits.
     pub(super) fn potential_cluster(
         &self,
         function: CUfunction,
@@ -149,7 +149,7 @@ impl Driver {
         Ok(if clusters::active(size, resident) > 0 { size } else { 0 })
     }
 
-    /// Clusters of a launch that run at a time.
+    /// Number of clusters of a launch that run at once.
     pub(super) fn active_clusters(
         &self,
         function: CUfunction,
@@ -170,16 +170,16 @@ impl Driver {
         stream: CUstream,
     ) -> Outcome {
         let (block, shared) = {
-            let local = self.simulation()?.local();
-            local.code.functions.get(handle(function)).map(|function| (function.block, function.shared))?
+            let objects = self.simulation()?.objects();
+            objects.code.functions.get(handle(function)).map(|function| (function.block, function.shared))?
         };
         let size = |value: c_int| u32::try_from(value).map_err(|_| status::INVALID_VALUE);
         let grid = [size(width)?, size(height)?, 1];
         let none = core::ptr::null_mut();
-        self.launch_on(On::legacy(stream), function, (grid, block, shared), none, none)
+        self.launch_on(StreamArgument::legacy(stream), function, (grid, block, shared), none, none)
     }
 
-    /// A launch over several devices: one on each, with nothing to keep them in step.
+    /// A launch on several devices: one launch on each, without synchronisation.
     pub(super) fn launch_multi(&self, list: *mut CUDA_LAUNCH_PARAMS, count: c_uint) -> Outcome {
         for index in 0..count as usize {
             let one = self.read_at(list, index)?;
@@ -187,7 +187,7 @@ impl Driver {
             let block = [one.blockDimX, one.blockDimY, one.blockDimZ];
             let extent = (grid, block, one.sharedMemBytes);
             self.launch_on(
-                On::legacy(one.hStream),
+                StreamArgument::legacy(one.hStream),
                 one.function,
                 extent,
                 one.kernelParams,
@@ -197,7 +197,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn host_function(&self, on: On, function: CUhostFn, data: *mut c_void) -> Outcome {
+    pub(super) fn host_function(&self, on: StreamArgument, function: CUhostFn, data: *mut c_void) -> Outcome {
         if function.is_none() {
             return Err(status::INVALID_VALUE);
         }
@@ -206,7 +206,7 @@ impl Driver {
 
     pub(super) fn callback(
         &self,
-        on: On,
+        on: StreamArgument,
         callback: CUstreamCallback,
         data: *mut c_void,
         flags: c_uint,
@@ -217,14 +217,19 @@ impl Driver {
         let simulation = self.simulation()?;
         let (stream, place) = self.stream(on)?;
         let context = {
-            let mut local = simulation.local();
-            local.refuse_capturing(stream)?;
-            local.streams.streams.get(stream)?.context
+            let mut objects = simulation.objects();
+            objects.refuse_capturing(stream)?;
+            objects.streams.streams.get(stream)?.context
         };
-        self.put_duty(simulation, context, place, Duty::Callback(callback, on.0, data.expose_provenance()))
+        self.queue_host_task(
+            simulation,
+            context,
+            place,
+            HostTask::Callback(callback, on.0, data.expose_provenance()),
+        )
     }
 
-    /// How many blocks of a size one multiprocessor holds at a time.
+    /// Number of blocks of a size that one multiprocessor holds.
     pub(super) fn resident(&self, function: CUfunction, block: c_int, shared: usize) -> Result<u32, Status> {
         self.ready(handle(function))?;
         let block =
@@ -233,7 +238,7 @@ impl Driver {
         let warps = attributes::THREADS_PER_PROCESSOR / (block.next_multiple_of(32));
         let by_shared = match u32::try_from(shared).unwrap_or(u32::MAX) {
             0 => u32::MAX,
-            // Every block takes a kilobyte more than it asks for.
+            // Every block takes a kilobyte more than it requests.
             bytes => attributes::SHARED_PER_PROCESSOR / bytes.saturating_add(1024),
         };
         Ok(warps.min(by_shared).min(attributes::BLOCKS_PER_PROCESSOR))
@@ -254,6 +259,6 @@ impl Driver {
     }
 
     pub(super) fn set_parameter(&self, function: CUfunction) -> Outcome {
-        self.simulation()?.local().code.functions.get(handle(function)).map(|_| ())
+        self.simulation()?.objects().code.functions.get(handle(function)).map(|_| ())
     }
 }

@@ -1,35 +1,35 @@
-//! What do the functions do that submit kernels?
+//! Functions that submit kernels.
 
 use gpuslice_driver::types::*;
 
 use super::Launches;
 use super::methods::methods;
-use super::submit::On;
-use crate::call::Driver;
+use super::submit::StreamArgument;
+use crate::call::DriverCall;
 use crate::hardware::attributes;
 use crate::model::objects::{handle, pointer};
 
-impl Launches for Driver {
+impl Launches for DriverCall {
     methods! { self;
         cuLaunchKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint,
             block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint,
             h_stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) =>
-            self.launch_on(On::legacy(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
+            self.launch_on(StreamArgument::legacy(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
                 [block_dim_x, block_dim_y, block_dim_z], shared_mem_bytes), kernel_params, extra);
         cuLaunchKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint,
             block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint,
             h_stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) =>
-            self.launch_on(On::per_thread(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
+            self.launch_on(StreamArgument::per_thread(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
                 [block_dim_x, block_dim_y, block_dim_z], shared_mem_bytes), kernel_params, extra);
         cuLaunchCooperativeKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint,
             block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint,
             h_stream: CUstream, kernel_params: *mut *mut c_void) =>
-            self.launch_on(On::legacy(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
+            self.launch_on(StreamArgument::legacy(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
                 [block_dim_x, block_dim_y, block_dim_z], shared_mem_bytes), kernel_params, core::ptr::null_mut());
         cuLaunchCooperativeKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint,
             block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint,
             h_stream: CUstream, kernel_params: *mut *mut c_void) =>
-            self.launch_on(On::per_thread(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
+            self.launch_on(StreamArgument::per_thread(h_stream), f, ([grid_dim_x, grid_dim_y, grid_dim_z],
                 [block_dim_x, block_dim_y, block_dim_z], shared_mem_bytes), kernel_params, core::ptr::null_mut());
         cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void) => self.launch_config(config, f, kernel_params, extra, false);
@@ -44,13 +44,13 @@ impl Launches for Driver {
             self.launch_classic(f, grid_width, grid_height, h_stream);
 
         cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) => {
-            let mut local = self.simulation()?.local();
+            let mut objects = self.simulation()?.objects();
             let size = |value: c_int| u32::try_from(value).map_err(|_| status::INVALID_VALUE);
-            local.code.functions.get_mut(handle(hfunc))?.block = [size(x)?, size(y)?, size(z)?];
+            objects.code.functions.get_mut(handle(hfunc))?.block = [size(x)?, size(y)?, size(z)?];
             Ok(())
         };
         cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) => {
-            self.simulation()?.local().code.functions.get_mut(handle(hfunc))?.shared = bytes;
+            self.simulation()?.objects().code.functions.get_mut(handle(hfunc))?.shared = bytes;
             Ok(())
         };
         cuParamSetSize(hfunc: CUfunction, _numbytes: c_uint) => self.set_parameter(hfunc);
@@ -60,17 +60,17 @@ impl Launches for Driver {
             self.set_parameter(hfunc);
 
         cuLaunchHostFunc(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void) =>
-            self.host_function(On::legacy(h_stream), function, user_data);
+            self.host_function(StreamArgument::legacy(h_stream), function, user_data);
         cuLaunchHostFunc_ptsz(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void) =>
-            self.host_function(On::per_thread(h_stream), function, user_data);
+            self.host_function(StreamArgument::per_thread(h_stream), function, user_data);
         cuLaunchHostFunc_v2(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void, _sync_mode: c_uint) =>
-            self.host_function(On::legacy(h_stream), function, user_data);
+            self.host_function(StreamArgument::legacy(h_stream), function, user_data);
         cuLaunchHostFunc_v2_ptsz(h_stream: CUstream, function: CUhostFn, user_data: *mut c_void, _sync_mode: c_uint) =>
-            self.host_function(On::per_thread(h_stream), function, user_data);
+            self.host_function(StreamArgument::per_thread(h_stream), function, user_data);
         cuStreamAddCallback(h_stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint) =>
-            self.callback(On::legacy(h_stream), callback, user_data, flags);
+            self.callback(StreamArgument::legacy(h_stream), callback, user_data, flags);
         cuStreamAddCallback_ptsz(h_stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void,
-            flags: c_uint) => self.callback(On::per_thread(h_stream), callback, user_data, flags);
+            flags: c_uint) => self.callback(StreamArgument::per_thread(h_stream), callback, user_data, flags);
 
         cuOccupancyMaxActiveBlocksPerMultiprocessor(num_blocks: *mut c_int, func: CUfunction, block_size: c_int,
             dynamic_s_mem_size: usize) =>
@@ -118,15 +118,15 @@ impl Launches for Driver {
         };
         cuModuleUnload(hmod: CUmodule) => {
             let simulation = self.simulation()?;
-            let mut local = simulation.local();
-            local.current()?;
-            local.unload(simulation, handle(hmod))
+            let mut objects = simulation.objects();
+            objects.current()?;
+            objects.unload(simulation, handle(hmod))
         };
         cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) => {
             let simulation = self.simulation()?;
             let name = self.text(name)?.to_string_lossy();
-            simulation.make_way_for_code(|local| local.context_awaiting(handle(hmod)));
-            let function = simulation.local().function(simulation, handle(hmod), &name)?;
+            simulation.make_way_for_code(|objects| objects.context_awaiting(handle(hmod)));
+            let function = simulation.objects().function(simulation, handle(hmod), &name)?;
             self.write(hfunc, pointer(function))
         };
         cuModuleGetGlobal(dptr: *mut CUdeviceptr_v1, bytes: *mut c_uint, hmod: CUmodule, name: *const c_char) => {
@@ -136,12 +136,12 @@ impl Launches for Driver {
         cuModuleGetGlobal_v2(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char) =>
             self.module_variable(dptr, bytes, handle(hmod), name);
         cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) =>
-            self.write(count, self.simulation()?.local().function_names(handle(module))?.len() as c_uint);
+            self.write(count, self.simulation()?.objects().function_names(handle(module))?.len() as c_uint);
         cuModuleEnumerateFunctions(functions: *mut CUfunction, num_functions: c_uint, module: CUmodule) => {
             let simulation = self.simulation()?;
-            let names = simulation.local().function_names(handle(module))?;
+            let names = simulation.objects().function_names(handle(module))?;
             for (index, name) in names.iter().take(num_functions as usize).enumerate() {
-                let function = simulation.local().partial(simulation, handle(module), name)?;
+                let function = simulation.objects().partial(simulation, handle(module), name)?;
                 self.write_at(functions, index, pointer(function))?;
             }
             Ok(())
@@ -165,25 +165,25 @@ impl Launches for Driver {
         };
         cuLibraryUnload(library: CUlibrary) => {
             let simulation = self.simulation()?;
-            simulation.local().end_library(simulation, handle(library))
+            simulation.objects().end_library(simulation, handle(library))
         };
         cuLibraryGetModule(p_mod: *mut CUmodule, library: CUlibrary) => {
             let simulation = self.simulation()?;
-            let module = simulation.local().library_module(simulation, handle(library))?;
+            let module = simulation.objects().library_module(simulation, handle(library))?;
             self.write(p_mod, pointer(module))
         };
         cuLibraryGetKernel(p_kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) => {
             let name = self.text(name)?.to_string_lossy();
-            let kernel = self.simulation()?.local().kernel(handle(library), &name)?;
+            let kernel = self.simulation()?.objects().kernel(handle(library), &name)?;
             self.write(p_kernel, pointer(kernel))
         };
         cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) =>
-            self.write(count, self.simulation()?.local().kernel_names(handle(lib))?.len() as c_uint);
+            self.write(count, self.simulation()?.objects().kernel_names(handle(lib))?.len() as c_uint);
         cuLibraryEnumerateKernels(kernels: *mut CUkernel, num_kernels: c_uint, lib: CUlibrary) => {
-            let mut local = self.simulation()?.local();
-            let names = local.kernel_names(handle(lib))?;
+            let mut objects = self.simulation()?.objects();
+            let names = objects.kernel_names(handle(lib))?;
             for (index, name) in names.iter().take(num_kernels as usize).enumerate() {
-                let kernel = local.kernel(handle(lib), name)?;
+                let kernel = objects.kernel(handle(lib), name)?;
                 self.write_at(kernels, index, pointer(kernel))?;
             }
             Ok(())
@@ -197,42 +197,42 @@ impl Launches for Driver {
             self.write(p_func, pointer(function))
         };
         cuKernelGetLibrary(p_lib: *mut CUlibrary, kernel: CUkernel) =>
-            self.write(p_lib, pointer(self.simulation()?.local().code.kernels.get(handle(kernel))?.library));
+            self.write(p_lib, pointer(self.simulation()?.objects().code.kernels.get(handle(kernel))?.library));
         cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) => {
-            let local = self.simulation()?.local();
-            self.write(name, local.code.kernels.get(handle(hfunc))?.name.as_ptr())
+            let objects = self.simulation()?.objects();
+            self.write(name, objects.code.kernels.get(handle(hfunc))?.name.as_ptr())
         };
         cuKernelGetAttribute(pi: *mut c_int, attrib: c_uint, kernel: CUkernel, _dev: CUdevice) => {
-            let settings = self.simulation()?.local().code.kernels.get(handle(kernel))?.settings;
+            let settings = self.simulation()?.objects().code.kernels.get(handle(kernel))?.settings;
             self.write(pi, settings.get(attrib)?)
         };
         cuKernelSetAttribute(attrib: c_uint, val: c_int, kernel: CUkernel, _dev: CUdevice) => {
-            let mut local = self.simulation()?.local();
-            local.code.kernels.get_mut(handle(kernel))?.settings.set(attrib, val)
+            let mut objects = self.simulation()?.objects();
+            objects.code.kernels.get_mut(handle(kernel))?.settings.set(attrib, val)
         };
         cuKernelSetCacheConfig(kernel: CUkernel, _config: c_uint, _dev: CUdevice) =>
-            self.simulation()?.local().code.kernels.get(handle(kernel)).map(|_| ());
+            self.simulation()?.objects().code.kernels.get(handle(kernel)).map(|_| ());
 
         cuFuncGetAttribute(pi: *mut c_int, attrib: c_uint, hfunc: CUfunction) => {
             let function = self.ready(handle(hfunc))?;
-            let local = self.simulation()?.local();
-            self.write(pi, local.code.functions.get(function)?.settings.get(attrib)?)
+            let objects = self.simulation()?.objects();
+            self.write(pi, objects.code.functions.get(function)?.settings.get(attrib)?)
         };
         cuFuncSetAttribute(hfunc: CUfunction, attrib: c_uint, value: c_int) => {
             let function = self.ready(handle(hfunc))?;
-            let mut local = self.simulation()?.local();
-            local.code.functions.get_mut(function)?.settings.set(attrib, value)
+            let mut objects = self.simulation()?.objects();
+            objects.code.functions.get_mut(function)?.settings.set(attrib, value)
         };
         cuFuncSetCacheConfig(hfunc: CUfunction, _config: c_uint) => self.set_parameter(hfunc);
         cuFuncSetSharedMemConfig(hfunc: CUfunction, _config: c_uint) => self.set_parameter(hfunc);
         cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) =>
-            self.write(hmod, pointer(self.simulation()?.local().code.functions.get(handle(hfunc))?.module));
+            self.write(hmod, pointer(self.simulation()?.objects().code.functions.get(handle(hfunc))?.module));
         cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) => {
-            let local = self.simulation()?.local();
-            self.write(name, local.code.functions.get(handle(hfunc))?.name.as_ptr())
+            let objects = self.simulation()?.objects();
+            self.write(name, objects.code.functions.get(handle(hfunc))?.name.as_ptr())
         };
         cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) => {
-            let is_loaded = self.simulation()?.local().is_loaded(handle(function))?;
+            let is_loaded = self.simulation()?.objects().is_loaded(handle(function))?;
             self.write(state.cast::<c_uint>(), c_uint::from(is_loaded))
         };
         cuFuncLoad(function: CUfunction) => self.ready(handle(function)).map(drop);
@@ -248,12 +248,12 @@ impl Launches for Driver {
             _num_options: c_uint, _options: *mut CUjit_option, _option_values: *mut *mut c_void) =>
             self.add_to_linker(state, data, size);
         cuLinkComplete(state: CUlinkState, cubin_out: *mut *mut c_void, size_out: *mut usize) => {
-            let local = self.simulation()?.local();
-            let made = local.linkers.get(handle(state))?;
+            let objects = self.simulation()?.objects();
+            let made = objects.linkers.get(handle(state))?;
             self.write(cubin_out, made.as_ptr().cast_mut().cast())?;
             self.offer(size_out, made.len());
             Ok(())
         };
-        cuLinkDestroy(state: CUlinkState) => self.simulation()?.local().linkers.remove(handle(state)).map(|_| ());
+        cuLinkDestroy(state: CUlinkState) => self.simulation()?.objects().linkers.remove(handle(state)).map(|_| ());
     }
 }

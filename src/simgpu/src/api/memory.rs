@@ -1,16 +1,16 @@
-//! What do the functions do that take, free and report ordinary memory?
+//! Functions that allocate, free and report ordinary memory.
 
 use gpuslice_driver::types::*;
 
 use super::Memory;
 use super::blocks::ordinal_of;
 use super::methods::methods;
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::objects::handle;
 use crate::model::regions::Origin;
 use crate::status::{Outcome, statuses};
 
-impl Memory for Driver {
+impl Memory for DriverCall {
     fn cuMemAlloc(&self, dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> Outcome {
         if dptr.is_null() {
             return Err(status::INVALID_VALUE);
@@ -162,7 +162,7 @@ impl Memory for Driver {
         if data_size != size_of::<c_int>() {
             return Err(status::INVALID_VALUE);
         }
-        let answer = self.simulation()?.local().range_attribute(dev_ptr, attribute)?;
+        let answer = self.simulation()?.objects().range_attribute(dev_ptr, attribute)?;
         self.write(data.cast::<c_int>(), answer)
     }
 
@@ -180,11 +180,11 @@ impl Memory for Driver {
 
     fn cuMemFreeHost(&self, p: *mut c_void) -> Outcome {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
+        let mut objects = simulation.objects();
         let address = p.addr() as u64;
-        match local.regions.host_around(address) {
+        match objects.regions.host_around(address) {
             Some((base, block)) if base == address && !block.registered => {
-                local.free_host(address);
+                objects.free_host(address);
                 Ok(())
             }
             _ => Err(status::INVALID_VALUE),
@@ -200,11 +200,11 @@ impl Memory for Driver {
     }
 
     fn cuMemHostUnregister(&self, p: *mut c_void) -> Outcome {
-        let mut local = self.simulation()?.local();
+        let mut objects = self.simulation()?.objects();
         let address = p.addr() as u64;
-        match local.regions.host_around(address) {
+        match objects.regions.host_around(address) {
             Some((base, block)) if base == address && block.registered => {
-                local.free_host(address);
+                objects.free_host(address);
                 Ok(())
             }
             _ => Err(statuses::HOST_MEMORY_NOT_REGISTERED),
@@ -274,7 +274,7 @@ impl Memory for Driver {
         data: *mut *mut c_void,
         ptr: CUdeviceptr,
     ) -> Outcome {
-        // An address that is nobody's has zero for everything.
+        // An address without memory has 0 for every attribute.
         for index in 0..num_attributes as usize {
             let attribute = self.read_at(attributes.cast::<c_uint>(), index)?;
             let value = self.pointer_attribute(attribute, ptr).unwrap_or_else(|_| Self::nothing(attribute));

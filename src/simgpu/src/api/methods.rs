@@ -1,4 +1,4 @@
-//! How are many functions written that differ only in their names and arguments?
+//! A macro for functions that differ only in names and arguments.
 
 /// Methods of one line each: `name(argument: type) => expression;`.
 macro_rules! methods {

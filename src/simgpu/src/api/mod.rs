@@ -1,7 +1,8 @@
-//! What does each function of the driver API do?
+//! The functions of the driver API.
 //!
-//! One trait per file of rows, made from the rows themselves: a method per function that answers "not supported"
-//! unless the module beside implements it. Signatures are the table's, and the compiler holds us to them.
+//! One trait for each file of rows is made from the rows. It has a method for each function, which answers "not
+//! supported" unless a module here implements it. The signatures are those of the table, and the compiler checks
+//! them.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -18,9 +19,10 @@ mod blocks;
 mod captures;
 mod contexts;
 mod copies;
+mod events;
 mod external;
 mod graphs;
-mod greens;
+mod green_contexts;
 mod images;
 mod init;
 mod instances;
@@ -35,7 +37,7 @@ mod shapes;
 mod streams;
 mod submit;
 mod symbol_lookup;
-mod vmm;
+mod virtual_memory;
 
 use gpuslice_driver::types::*;
 

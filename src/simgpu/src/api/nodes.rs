@@ -1,15 +1,15 @@
-//! How are the parameters of graph nodes read and told?
+//! Reads and writes the parameters of graph nodes.
 
 use gpuslice_driver::types::*;
 
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::config::version;
 use crate::model::graphs::{Launch, Op};
 use crate::model::movement::Movement;
 use crate::model::objects::{handle, pointer};
 use crate::status::{Outcome, statuses};
 
-/// What all versions of `CUDA_KERNEL_NODE_PARAMS` begin with.
+/// The common beginning of all versions of `CUDA_KERNEL_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParams {
@@ -21,7 +21,7 @@ struct KernelParams {
     extra: usize,
 }
 
-/// What the second version has besides.
+/// The additional fields of the second version.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelParams2 {
@@ -30,7 +30,7 @@ struct KernelParams2 {
     context: usize,
 }
 
-/// What all versions of `CUDA_MEMSET_NODE_PARAMS` begin with.
+/// The common beginning of all versions of `CUDA_MEMSET_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct FillParams {
@@ -54,10 +54,10 @@ const _: () = assert!(size_of::<KernelParams>() == size_of::<CUDA_KERNEL_NODE_PA
 const _: () = assert!(size_of::<KernelParams2>() == size_of::<CUDA_KERNEL_NODE_PARAMS>());
 const _: () = assert!(size_of::<AnyParams>() == 16);
 
-/// Where in `CUDA_MEMCPY_NODE_PARAMS` the copy is.
+/// Offset of the copy in `CUDA_MEMCPY_NODE_PARAMS`.
 const COPY_AT: usize = 16;
 
-impl Driver {
+impl DriverCall {
     fn launch_of(&self, given: &KernelParams, kernel: usize) -> Result<Op, Status> {
         let function = if given.function == 0 { kernel } else { given.function };
         let function = pointer(function as u64);
@@ -96,8 +96,8 @@ impl Driver {
         Ok(Op::Host(given.fn_, given.userData.expose_provenance()))
     }
 
-    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS` and writes the address into it: one that the nodes before it have freed,
-    /// or a new one.
+    /// Reads `CUDA_MEM_ALLOC_NODE_PARAMS`, and writes the address into it. It is an address that earlier nodes have
+    /// freed, or a new one.
     pub(super) fn alloc_op(
         &self,
         params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
@@ -112,14 +112,14 @@ impl Driver {
         }
         let device = simulation.device(properties.location.id)?;
         let size = given.bytesize as u64;
-        let local = simulation.local();
-        let graph = local.graphs.get(graph)?;
+        let objects = simulation.objects();
+        let graph = objects.graphs.get(graph)?;
         if graph.owned {
             return Err(status::INVALID_VALUE);
         }
         let reused = graph.free_address(after, size, device).filter(|_| size > 0);
-        let address = reused.map_or_else(|| local.graph_address(simulation, size), Ok)?;
-        drop(local);
+        let address = reused.map_or_else(|| objects.graph_address(simulation, size), Ok)?;
+        drop(objects);
         given.dptr = address;
         self.write(params, given)?;
         Ok(Op::Alloc { address, size, device })
@@ -127,12 +127,12 @@ impl Driver {
 
     /// A node that frees what a graph has allocated.
     pub(super) fn free_op(&self, address: u64, graph: u64) -> Result<Op, Status> {
-        let local = self.simulation()?.local();
-        local.check_free(graph, address)?;
-        if local.graphs.get(graph)?.owned { Err(status::INVALID_VALUE) } else { Ok(Op::Free(address)) }
+        let objects = self.simulation()?.objects();
+        objects.check_free(graph, address)?;
+        if objects.graphs.get(graph)?.owned { Err(status::INVALID_VALUE) } else { Ok(Op::Free(address)) }
     }
 
-    /// What parameters of any kind describe, for a new node of a graph.
+    /// The operation of parameters of any type, for a new node of a graph.
     pub(super) fn new_op(
         &self,
         params: *mut CUgraphNodeParams,
@@ -148,7 +148,7 @@ impl Driver {
         }
     }
 
-    /// What parameters of any kind describe.
+    /// The operation of parameters of any type.
     pub(super) fn any_op(&self, params: *mut CUgraphNodeParams) -> Result<Op, Status> {
         let head: AnyParams = self.read(params.cast())?;
         let body = params.cast::<AnyParams>().wrapping_add(1);
@@ -166,33 +166,34 @@ impl Driver {
                     _ => Op::Record(word),
                 })
             }
-            // The parameters of what takes or frees memory cannot be changed.
+            // The parameters of memory nodes cannot be changed.
             _ => Err(status::NOT_SUPPORTED),
         }
     }
 
-    /// A node that is a copy of a graph, or from CUDA 12.9 on the graph itself: only so it can have memory.
+    /// A child node. It has a copy of the graph, or from CUDA 12.9 on the graph itself. Only the latter may have
+    /// memory nodes.
     pub(super) fn child_op(&self, graph: u64, ownership: u32) -> Result<Op, Status> {
         const MOVED: u32 = 1;
-        let mut local = self.simulation()?.local();
-        let found = local.graphs.get(graph)?;
+        let mut objects = self.simulation()?.objects();
+        let found = objects.graphs.get(graph)?;
         if ownership == MOVED && version() >= 12_090 {
             if found.owned {
                 return Err(status::INVALID_VALUE);
             }
-            local.graphs.get_mut(graph)?.owned = true;
+            objects.graphs.get_mut(graph)?.owned = true;
             return Ok(Op::Child(graph));
         }
-        if local.has_memory(found) {
+        if objects.has_memory(found) {
             return Err(status::NOT_SUPPORTED);
         }
-        let mut copy = local.copy_graph(graph)?;
+        let mut copy = objects.copy_graph(graph)?;
         copy.owned = true;
-        Ok(Op::Child(local.graphs.add(copy)))
+        Ok(Op::Child(objects.graphs.add(copy)))
     }
 
     fn launch_at(&self, node: CUgraphNode) -> Result<Launch, Status> {
-        match self.simulation()?.local().node(handle(node))?.op {
+        match self.simulation()?.objects().node(handle(node))?.op {
             Op::Kernel(launch) => Ok(launch),
             _ => Err(status::INVALID_VALUE),
         }
@@ -215,12 +216,12 @@ impl Driver {
 
     pub(super) fn tell_kernel(&self, node: CUgraphNode, to: *mut CUDA_KERNEL_NODE_PARAMS) -> Outcome {
         let launch = self.launch_at(node)?;
-        let context = self.simulation()?.local().code.functions.get(launch.function)?.context as usize;
+        let context = self.simulation()?.objects().code.functions.get(launch.function)?.context as usize;
         self.write(to.cast(), KernelParams2 { first: Self::told(&launch), kernel: 0, context })
     }
 
     pub(super) fn tell_fill(&self, node: CUgraphNode, to: *mut CUDA_MEMSET_NODE_PARAMS) -> Outcome {
-        let found = self.simulation()?.local().node(handle(node))?.op.clone();
+        let found = self.simulation()?.objects().node(handle(node))?.op.clone();
         let Op::Move(Movement::Fill { to: address, pitch, value, element, width, height }) = found else {
             return Err(status::INVALID_VALUE);
         };
@@ -230,7 +231,7 @@ impl Driver {
     }
 
     pub(super) fn tell_host(&self, node: CUgraphNode, to: *mut CUDA_HOST_NODE_PARAMS) -> Outcome {
-        let found = self.simulation()?.local().node(handle(node))?.op.clone();
+        let found = self.simulation()?.objects().node(handle(node))?.op.clone();
         let Op::Host(function, data) = found else { return Err(status::INVALID_VALUE) };
         let user_data = core::ptr::with_exposed_provenance_mut(data);
         self.write(to, CUDA_HOST_NODE_PARAMS { fn_: function, userData: user_data })
@@ -238,7 +239,7 @@ impl Driver {
 
     pub(super) fn tell_alloc(&self, node: CUgraphNode, to: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Outcome {
         let simulation = self.simulation()?;
-        let found = simulation.local().node(handle(node))?.op.clone();
+        let found = simulation.objects().node(handle(node))?.op.clone();
         let Op::Alloc { address, size, device } = found else { return Err(status::INVALID_VALUE) };
         let location = CUmemLocation { kind: 1, id: simulation.ordinal(device) };
         let security = core::ptr::null_mut();
@@ -248,22 +249,22 @@ impl Driver {
         (given.dptr, given.bytesize) = (address, size as usize);
         (given.accessDescs, given.accessDescCount) = (core::ptr::null(), 0);
         self.write(to, given)?;
-        // What the parameters begin with.
+        // The parameters begin with these properties.
         self.write(to.cast(), properties)
     }
 
     pub(super) fn tell_word(&self, node: CUgraphNode, to: *mut u64) -> Outcome {
-        let word = match self.simulation()?.local().node(handle(node))?.op {
+        let word = match self.simulation()?.objects().node(handle(node))?.op {
             Op::Free(word) | Op::Record(word) | Op::Wait(word) | Op::Child(word) => word,
             _ => return Err(status::INVALID_VALUE),
         };
         self.write(to, word)
     }
 
-    /// Replaces what a node does by something of the same type.
+    /// Replaces the operation of a node by another one of the same type.
     pub(super) fn change_node(&self, node: CUgraphNode, op: Op) -> Outcome {
-        let mut local = self.simulation()?.local();
-        let node = local.node_mut(handle(node))?;
+        let mut objects = self.simulation()?.objects();
+        let node = objects.node_mut(handle(node))?;
         if crate::model::graphs::node_type(&node.op) != crate::model::graphs::node_type(&op) {
             return Err(status::INVALID_VALUE);
         }
@@ -271,16 +272,16 @@ impl Driver {
         Ok(())
     }
 
-    /// The same in an executable, by the node of the graph it was made of.
+    /// Replaces an operation in an executable. The node is one of the graph that the executable was made from.
     pub(super) fn change_exec(&self, exec: CUgraphExec, node: CUgraphNode, op: Op) -> Outcome {
-        let mut local = self.simulation()?.local();
+        let mut objects = self.simulation()?.objects();
         let mut children = std::collections::HashMap::new();
         if let Op::Child(child) = op {
-            let graph = local.graphs.get(child)?.clone();
-            children = local.children_of(&graph);
+            let graph = objects.graphs.get(child)?.clone();
+            children = objects.children_of(&graph);
             children.insert(child, graph);
         }
-        let exec = local.execs.get_mut(handle(exec))?;
+        let exec = objects.execs.get_mut(handle(exec))?;
         let node = exec.graph.nodes.get_mut(&handle(node)).ok_or(statuses::INVALID_HANDLE)?;
         if crate::model::graphs::node_type(&node.op) != crate::model::graphs::node_type(&op) {
             return Err(status::INVALID_VALUE);

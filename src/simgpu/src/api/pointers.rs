@@ -1,8 +1,8 @@
-//! What is known of a pointer?
+//! Attributes of pointers.
 
 use gpuslice_driver::types::*;
 
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::model::regions::Origin;
 use crate::status::Outcome;
 
@@ -33,7 +33,7 @@ mod attribute {
 const HOST: u64 = 1;
 const DEVICE: u64 = 2;
 
-/// What is asked about, whatever it is.
+/// The facts behind all attributes.
 struct Facts {
     base: u64,
     size: u64,
@@ -46,11 +46,11 @@ struct Facts {
     host: u64,
 }
 
-impl Driver {
+impl DriverCall {
     fn facts(&self, address: u64) -> Result<Facts, Status> {
         let simulation = self.simulation()?;
-        let local = simulation.local();
-        if let Some((base, region)) = local.regions.around(address) {
+        let objects = simulation.objects();
+        if let Some((base, region)) = objects.regions.around(address) {
             let managed = region.origin == Origin::Managed;
             let pool = if let Origin::Pool(pool) = region.origin { pool } else { 0 };
             let kind = if region.device.is_some() { DEVICE } else { HOST };
@@ -59,9 +59,9 @@ impl Driver {
             let (size, context, number) = (region.size, region.context, region.number);
             return Ok(Facts { base, size, context, kind, managed, pool, ordinal, number, host });
         }
-        let (base, block) = local.regions.host_around(address).ok_or(status::INVALID_VALUE)?;
+        let (base, block) = objects.regions.host_around(address).ok_or(status::INVALID_VALUE)?;
         let ordinal =
-            local.contexts.get(block.context).map_or(0, |context| simulation.ordinal(context.device));
+            objects.contexts.get(block.context).map_or(0, |context| simulation.ordinal(context.device));
         Ok(Facts {
             base,
             size: block.size,
@@ -75,7 +75,7 @@ impl Driver {
         })
     }
 
-    /// The value of an attribute, as a word of which [`Driver::write_attribute`] writes what the attribute has.
+    /// The value of an attribute as a word. [`DriverCall::write_attribute`] writes the bytes that the attribute has.
     pub(super) fn pointer_attribute(&self, number: u32, address: u64) -> Result<u64, Status> {
         let facts = self.facts(address)?;
         Ok(match number {
@@ -98,12 +98,12 @@ impl Driver {
         })
     }
 
-    /// What an attribute of a pointer is that is nobody's.
+    /// The attribute of a pointer without memory.
     pub(super) fn nothing(number: u32) -> u64 {
         if number == attribute::DEVICE_ORDINAL { u64::from(u32::MAX - 1) } else { 0 }
     }
 
-    /// Writes as many bytes as the attribute has.
+    /// Writes an attribute, with its number of bytes.
     pub(super) fn write_attribute(&self, to: *mut c_void, number: u32, value: u64) -> Outcome {
         match number {
             attribute::MEMORY_TYPE | attribute::DEVICE_ORDINAL | attribute::ACCESS_FLAGS => {

@@ -1,11 +1,11 @@
-//! What do the functions do that allocate in stream order?
+//! Functions that allocate in stream order.
 
 use gpuslice_driver::types::*;
 
 use super::Pools;
 use super::methods::methods;
-use super::submit::On;
-use crate::call::Driver;
+use super::submit::StreamArgument;
+use crate::call::DriverCall;
 use crate::engine::Work;
 use crate::model::graphs::Op;
 use crate::model::objects::{handle, pointer};
@@ -31,66 +31,66 @@ mod attribute {
     pub(super) const DECOMPRESSION: u32 = 14;
 }
 
-impl Driver {
+impl DriverCall {
     fn allocate_async(
         &self,
         to: *mut CUdeviceptr,
         size: usize,
         pool: Option<CUmemoryPool>,
-        on: On,
+        on: StreamArgument,
     ) -> Outcome {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
         }
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let stream = local.stream(simulation, on.0, on.1)?;
-        local.refuse_implicit(stream)?;
-        let found = local.streams.streams.get(stream)?;
+        let mut objects = simulation.objects();
+        let stream = objects.stream(simulation, on.0, on.1)?;
+        objects.refuse_implicit(stream)?;
+        let found = objects.streams.streams.get(stream)?;
         let (context, device) = (found.context, found.place.device);
         let pool = match pool {
             Some(pool) => handle(pool),
-            None => local.pools.current_of(device, simulation.ordinal(device)),
+            None => objects.pools.current_of(device, simulation.ordinal(device)),
         };
         let size = size as u64;
-        if local.capture_of(stream)?.is_some() {
-            let device = local.pools.get(pool)?.device.unwrap_or(device);
-            let reused = local.captured_address(stream, size, device)?;
-            let address = reused.map_or_else(|| local.graph_address(simulation, size), Ok)?;
-            local.capture(stream, &Op::Alloc { address, size, device })?;
+        if objects.capture_of(stream)?.is_some() {
+            let device = objects.pools.get(pool)?.device.unwrap_or(device);
+            let reused = objects.captured_address(stream, size, device)?;
+            let address = reused.map_or_else(|| objects.graph_address(simulation, size), Ok)?;
+            objects.capture(stream, &Op::Alloc { address, size, device })?;
             return self.write(to, address);
         }
-        let address = local.pool_allocate(simulation, pool, size, stream, context)?;
+        let address = objects.pool_allocate(simulation, pool, size, stream, context)?;
         self.write(to, address)
     }
 
-    /// Frees in stream order what a pool, a graph or `cuMemAlloc` made.
+    /// Frees memory of a pool, of a graph or of `cuMemAlloc` in stream order.
     pub(super) fn free_async(&self, address: CUdeviceptr, stream: CUstream, per_thread: bool) -> Outcome {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let on = On(handle(stream), per_thread);
-        let stream = local.stream(simulation, on.0, on.1)?;
-        local.refuse_implicit(stream)?;
+        let mut objects = simulation.objects();
+        let on = StreamArgument(handle(stream), per_thread);
+        let stream = objects.stream(simulation, on.0, on.1)?;
+        objects.refuse_implicit(stream)?;
         if address == 0 {
             return Ok(());
         }
-        if let Some((_, capture)) = local.capture_of(stream)? {
-            local.check_free(capture.graph, address)?;
-            return local.capture(stream, &Op::Free(address)).map(|_| ());
+        if let Some((_, capture)) = objects.capture_of(stream)? {
+            objects.check_free(capture.graph, address)?;
+            return objects.capture(stream, &Op::Free(address)).map(|_| ());
         }
-        let origin = local.regions.at(address).ok_or(status::INVALID_VALUE)?.origin;
-        let place = local.streams.streams.get(stream)?.place;
-        drop(local);
+        let origin = objects.regions.at(address).ok_or(status::INVALID_VALUE)?.origin;
+        let place = objects.streams.streams.get(stream)?.place;
+        drop(objects);
         let ticket = simulation.enqueue(place, Work::Marker)?;
-        let mut local = simulation.local();
+        let mut objects = simulation.objects();
         match origin {
             Origin::Pool(_) => {
                 let freed = Freed { device: place.device, stream, ticket };
-                local.pool_free(simulation, address, Some(freed))
+                objects.pool_free(simulation, address, Some(freed))
             }
-            Origin::Graph => local.free_graph_block(address),
-            Origin::ImportedBlock | Origin::External => local.close_borrowed(simulation, address),
-            Origin::Linear | Origin::Low | Origin::Managed => local.free(simulation, address),
+            Origin::Graph => objects.free_graph_block(address),
+            Origin::ImportedBlock | Origin::External => objects.close_borrowed(simulation, address),
+            Origin::Linear | Origin::Low | Origin::Managed => objects.free(simulation, address),
             _ => Err(status::INVALID_VALUE),
         }
     }
@@ -106,28 +106,28 @@ impl Driver {
         pool.allocation_type = given.kind;
         pool.handle_types = given.handle_types;
         pool.most = given.max_size as u64;
-        self.write(to, pointer(simulation.local().pools.pools.add(pool)))
+        self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
     }
 
-    /// The pool of a location: only devices have one.
+    /// The pool of a location. Only devices have one.
     fn location_pool(&self, location: *mut CUmemLocation, is_default: bool) -> Result<u64, Status> {
         let simulation = self.simulation()?;
         let location = self.read(location)?;
         let device = device_of(simulation, (location.kind, location.id))?.ok_or(status::NOT_SUPPORTED)?;
-        let mut local = simulation.local();
+        let mut objects = simulation.objects();
         let ordinal = simulation.ordinal(device);
         Ok(if is_default {
-            local.pools.default_of(device, ordinal)
+            objects.pools.default_of(device, ordinal)
         } else {
-            local.pools.current_of(device, ordinal)
+            objects.pools.current_of(device, ordinal)
         })
     }
 
-    /// What another process needs to know of a pool, in a file whose descriptor goes to the program.
+    /// Exports a pool: a file with its label. The program receives the descriptor.
     fn export_pool(&self, to: *mut c_void, pool: CUmemoryPool, kind: c_uint, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
-        let local = simulation.local();
-        let pool = local.pools.get(handle(pool))?;
+        let objects = simulation.objects();
+        let pool = objects.pools.get(handle(pool))?;
         let device = pool.device.ok_or(status::INVALID_VALUE)?;
         let shares = pool.handle_types & kind & FILE_DESCRIPTOR != 0 && !pool.is_default && !pool.is_imported;
         if to.is_null() || flags != 0 || !shares {
@@ -138,7 +138,7 @@ impl Driver {
         self.write(to.cast::<c_int>(), tickets::hand_over(&file)?)
     }
 
-    /// A pool of another process: its memory is used by pointers that are imported.
+    /// Imports a pool of another process. Its memory is imported pointer by pointer.
     fn import_pool(&self, to: *mut CUmemoryPool, from: *mut c_void, kind: c_uint, flags: u64) -> Outcome {
         let simulation = self.simulation()?;
         let descriptor = c_int::try_from(from.addr()).map_err(|_| status::INVALID_VALUE)?;
@@ -152,7 +152,7 @@ impl Driver {
         }
         let mut pool = Pool::new(Some(device), (1, simulation.ordinal(device)));
         pool.is_imported = true;
-        self.write(to, pointer(simulation.local().pools.pools.add(pool)))
+        self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
     }
 
     fn import_pointer(
@@ -163,28 +163,28 @@ impl Driver {
     ) -> Outcome {
         let bytes: [u8; 64] = self.read(from.cast())?;
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        if to.is_null() || !local.pools.get(handle(pool))?.is_imported {
+        let mut objects = simulation.objects();
+        if to.is_null() || !objects.pools.get(handle(pool))?.is_imported {
             return Err(status::INVALID_VALUE);
         }
-        let address = local.open_ticket(simulation, &bytes, Purpose::PoolPointer)?;
+        let address = objects.open_ticket(simulation, &bytes, Purpose::PoolPointer)?;
         self.write(to, address)
     }
 
     fn use_pool(&self, device: usize, pool: CUmemoryPool) -> Outcome {
-        let mut local = self.simulation()?.local();
-        if local.pools.get(handle(pool))?.device != Some(device) {
+        let mut objects = self.simulation()?.objects();
+        if objects.pools.get(handle(pool))?.device != Some(device) {
             return Err(status::INVALID_VALUE);
         }
-        local.pools.set_current(device, handle(pool));
+        objects.pools.set_current(device, handle(pool));
         Ok(())
     }
 
     fn pool_attribute(&self, pool: CUmemoryPool, number: c_uint, to: *mut c_void) -> Outcome {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        local.unsafe_call()?;
-        let pool = local.settled(simulation, handle(pool))?;
+        let mut objects = simulation.objects();
+        objects.unsafe_call()?;
+        let pool = objects.settled(simulation, handle(pool))?;
         let word = to.cast::<u64>();
         let int = to.cast::<u32>();
         match number {
@@ -205,9 +205,9 @@ impl Driver {
     }
 
     fn set_pool_attribute(&self, pool: CUmemoryPool, number: c_uint, from: *mut c_void) -> Outcome {
-        let mut local = self.simulation()?.local();
-        local.unsafe_call()?;
-        let pool = local.pools.get_mut(handle(pool))?;
+        let mut objects = self.simulation()?.objects();
+        objects.unsafe_call()?;
+        let pool = objects.pools.get_mut(handle(pool))?;
         match number {
             1..=3 => {
                 let value = self.read(from.cast::<u32>())?;
@@ -216,7 +216,7 @@ impl Driver {
                 }
             }
             attribute::THRESHOLD => pool.threshold = self.read(from.cast::<u64>())?,
-            // A high-water mark can be set to nothing but zero: it starts again from what is in use.
+            // A high-water mark can only be set to 0. It restarts from the present use.
             attribute::RESERVED_HIGH | attribute::USED_HIGH if self.read(from.cast::<u64>())? != 0 => {
                 return Err(status::INVALID_VALUE);
             }
@@ -234,16 +234,16 @@ impl Driver {
     }
 }
 
-impl Pools for Driver {
+impl Pools for DriverCall {
     methods! { self;
         cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) =>
-            self.allocate_async(dptr, bytesize, None, On::legacy(h_stream));
+            self.allocate_async(dptr, bytesize, None, StreamArgument::legacy(h_stream));
         cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) =>
-            self.allocate_async(dptr, bytesize, None, On::per_thread(h_stream));
+            self.allocate_async(dptr, bytesize, None, StreamArgument::per_thread(h_stream));
         cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) =>
-            self.allocate_async(dptr, bytesize, Some(pool), On::legacy(h_stream));
+            self.allocate_async(dptr, bytesize, Some(pool), StreamArgument::legacy(h_stream));
         cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) =>
-            self.allocate_async(dptr, bytesize, Some(pool), On::per_thread(h_stream));
+            self.allocate_async(dptr, bytesize, Some(pool), StreamArgument::per_thread(h_stream));
 
         cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) => self.pool_of(dev, true, pool_out);
         cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) => self.pool_of(dev, false, pool);
@@ -265,14 +265,14 @@ impl Pools for Driver {
             self.create_pool(pool, pool_props);
         cuMemPoolDestroy(pool: CUmemoryPool) => {
             let simulation = self.simulation()?;
-            simulation.local().end_pool(simulation, handle(pool))
+            simulation.objects().end_pool(simulation, handle(pool))
         };
         cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) => {
             let simulation = self.simulation()?;
-            let mut local = simulation.local();
-            local.unsafe_call()?;
-            local.pools.get(handle(pool))?;
-            local.trim_pool(simulation, handle(pool), Some(min_bytes_to_keep as u64))
+            let mut objects = simulation.objects();
+            objects.unsafe_call()?;
+            objects.pools.get(handle(pool))?;
+            objects.trim_pool(simulation, handle(pool), Some(min_bytes_to_keep as u64))
         };
         cuMemPoolGetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void) =>
             self.pool_attribute(pool, attr, value);
@@ -287,15 +287,15 @@ impl Pools for Driver {
             if share_data_out.is_null() {
                 return Err(status::INVALID_VALUE);
             }
-            let ticket = simulation.local().ticket(simulation, ptr, Purpose::PoolPointer)?;
+            let ticket = simulation.objects().ticket(simulation, ptr, Purpose::PoolPointer)?;
             self.write(share_data_out.cast::<[u8; 64]>(), ticket)
         };
         cuMemPoolImportPointer(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool,
             share_data: *mut CUmemPoolPtrExportData) => self.import_pointer(ptr_out, pool, share_data);
         cuMemPoolSetAccess(pool: CUmemoryPool, _map: *const CUmemAccessDesc, _count: usize) =>
-            self.simulation()?.local().pools.get(handle(pool)).map(|_| ());
+            self.simulation()?.objects().pools.get(handle(pool)).map(|_| ());
         cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, mem_pool: CUmemoryPool, _location: *mut CUmemLocation) => {
-            self.simulation()?.local().pools.get(handle(mem_pool))?;
+            self.simulation()?.objects().pools.get(handle(mem_pool))?;
             self.write(flags.cast::<u32>(), 3)
         };
     }

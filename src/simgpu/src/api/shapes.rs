@@ -1,9 +1,9 @@
-//! How are the many ways to describe a copy brought into one form?
+//! Converts the many descriptions of a copy into one form.
 
 use gpuslice_driver::types::*;
 
-use super::submit::{On, Wait};
-use crate::call::Driver;
+use super::submit::{StreamArgument, Wait};
+use crate::call::DriverCall;
 use crate::model::graphs::Op;
 use crate::model::movement::{End, Movement, Side};
 use crate::model::objects::handle;
@@ -24,14 +24,14 @@ pub(super) fn array(of: CUarray, offset: u64) -> End {
     End::at(Side::Array(handle(of)), offset)
 }
 
-impl Driver {
+impl DriverCall {
     fn side(&self, kind: u32, host: *mut c_void, device: u64, array: CUarray) -> Result<Side, Status> {
         match kind {
             memory_type::HOST => Ok(Side::Host(host.expose_provenance() as u64)),
             memory_type::DEVICE => Ok(Side::Device(device)),
-            memory_type::UNIFIED => Ok(self.simulation()?.local().either(device)),
+            memory_type::UNIFIED => Ok(self.simulation()?.objects().either(device)),
             memory_type::ARRAY => {
-                self.simulation()?.local().check_array(handle(array))?;
+                self.simulation()?.objects().check_array(handle(array))?;
                 Ok(Side::Array(handle(array)))
             }
             _ => Err(status::INVALID_VALUE),
@@ -50,19 +50,19 @@ impl Driver {
         Ok(End { side: found, x, y, z, pitch: side.pitch as u64, height: side.height as u64 })
     }
 
-    /// The movement that a two-dimensional copy describes.
+    /// The movement of a two-dimensional copy.
     pub(super) fn movement_2d(&self, copy: *const CUDA_MEMCPY2D) -> Result<Movement, Status> {
         let copy: PlaneCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_2d(&copy.from)?, self.end_2d(&copy.to)?);
         let width = copy.width as u64;
         for end in [&mut from, &mut to] {
-            // A pitch of zero stands for rows without a gap.
+            // A pitch of 0 means rows without gaps.
             end.pitch = if end.pitch == 0 { width } else { end.pitch };
         }
         Ok(Movement::Copy { to, from, width, height: copy.height as u64, depth: 1 })
     }
 
-    /// The movement that a three-dimensional copy describes.
+    /// The movement of a three-dimensional copy.
     pub(super) fn movement_3d(&self, copy: *const CUDA_MEMCPY3D) -> Result<Movement, Status> {
         let copy: VolumeCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_3d(&copy.from)?, self.end_3d(&copy.to)?);
@@ -74,9 +74,9 @@ impl Driver {
         Ok(Movement::Copy { to, from, width, height, depth: copy.depth as u64 })
     }
 
-    fn move_bytes(&self, on: On, movement: Movement, wait: Wait) -> Outcome {
-        let context = self.simulation()?.local().current().map(|_| ());
-        // A stream brings its context with it; only default streams need a current one.
+    fn move_bytes(&self, on: StreamArgument, movement: Movement, wait: Wait) -> Outcome {
+        let context = self.simulation()?.objects().current().map(|_| ());
+        // A stream has a context. Only default streams need a current one.
         if on.0 < 3 {
             context?;
         }
@@ -89,22 +89,22 @@ impl Driver {
     }
 
     /// A copy of a run of bytes.
-    pub(super) fn copy(&self, on: On, to: End, from: End, width: u64, wait: Wait) -> Outcome {
+    pub(super) fn copy(&self, on: StreamArgument, to: End, from: End, width: u64, wait: Wait) -> Outcome {
         self.move_bytes(on, Movement::Copy { to, from, width, height: 1, depth: 1 }, wait)
     }
 
-    /// A copy between pointers that may be the host's or the device's.
-    pub(super) fn copy_any(&self, on: On, to: u64, from: u64, width: u64, wait: Wait) -> Outcome {
+    /// A copy between pointers of the host or of the device.
+    pub(super) fn copy_any(&self, on: StreamArgument, to: u64, from: u64, width: u64, wait: Wait) -> Outcome {
         let (to, from) = {
-            let local = self.simulation()?.local();
-            (local.either(to), local.either(from))
+            let objects = self.simulation()?.objects();
+            (objects.either(to), objects.either(from))
         };
         self.move_bytes(on, Movement::run(to, from, width), wait)
     }
 
     pub(super) fn copy_batch(
         &self,
-        on: On,
+        on: StreamArgument,
         to: *mut CUdeviceptr,
         from: *mut CUdeviceptr,
         sizes: *mut usize,
@@ -117,8 +117,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Boxes between addresses. Not those of arrays, whose lengths are in elements.
-    pub(super) fn copy_boxes(&self, on: On, list: *mut CUDA_MEMCPY3D_BATCH_OP, count: usize) -> Outcome {
+    /// Copies boxes between addresses. Arrays are not supported: their lengths are in elements.
+    pub(super) fn copy_boxes(
+        &self,
+        on: StreamArgument,
+        list: *mut CUDA_MEMCPY3D_BATCH_OP,
+        count: usize,
+    ) -> Outcome {
         for index in 0..count {
             let copy: BoxCopy = self.read_at(list.cast_const().cast(), index)?;
             let (width, height, depth) = (copy.width as u64, copy.height as u64, copy.depth as u64);
@@ -128,7 +133,7 @@ impl Driver {
                 }
                 let [row, rows, _] = end.rest;
                 let or = |given: u64, own: u64| if given == 0 { own } else { given };
-                let side = self.simulation()?.local().either(end.place);
+                let side = self.simulation()?.objects().either(end.place);
                 Ok(End { pitch: or(row, width), height: or(rows, height), ..End::flat(side) })
             };
             let (to, from) = (end(&copy.to)?, end(&copy.from)?);
@@ -137,22 +142,27 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn copy_2d(&self, on: On, copy: *const CUDA_MEMCPY2D, wait: Wait) -> Outcome {
+    pub(super) fn copy_2d(&self, on: StreamArgument, copy: *const CUDA_MEMCPY2D, wait: Wait) -> Outcome {
         self.move_bytes(on, self.movement_2d(copy)?, wait)
     }
 
-    pub(super) fn copy_3d(&self, on: On, copy: *const CUDA_MEMCPY3D, wait: Wait) -> Outcome {
+    pub(super) fn copy_3d(&self, on: StreamArgument, copy: *const CUDA_MEMCPY3D, wait: Wait) -> Outcome {
         self.move_bytes(on, self.movement_3d(copy)?, wait)
     }
 
-    pub(super) fn copy_3d_peer(&self, on: On, copy: *const CUDA_MEMCPY3D_PEER, wait: Wait) -> Outcome {
+    pub(super) fn copy_3d_peer(
+        &self,
+        on: StreamArgument,
+        copy: *const CUDA_MEMCPY3D_PEER,
+        wait: Wait,
+    ) -> Outcome {
         self.move_bytes(on, self.movement_3d(copy.cast())?, wait)
     }
 
-    /// A fill of `extent` elements of a value of so many bytes.
+    /// A fill of `extent` elements with a value.
     pub(super) fn fill(
         &self,
-        on: On,
+        on: StreamArgument,
         to: u64,
         pitch: u64,
         (value, element): (u32, u64),

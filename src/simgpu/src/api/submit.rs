@@ -1,71 +1,71 @@
-//! How does what a program puts into a stream get there?
+//! Puts work into streams.
 
 use gpuslice_driver::types::{CUstream, Status};
 
-use crate::call::Driver;
+use crate::call::DriverCall;
 use crate::engine::{Target, Work};
 use crate::model::graphs::Op;
 use crate::model::objects::handle;
-use crate::model::streams::Place;
-use crate::process::host_queue::Duty;
+use crate::model::streams::StreamPlace;
+use crate::process::collectives;
+use crate::process::host_queue::HostTask;
 use crate::process::host_thread;
-use crate::process::meetings;
 use crate::process::simulation::Simulation;
 use crate::status::Outcome;
 
-/// Whether the caller waits for what it submits.
+/// Whether the caller waits for the end of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Yes,
     No,
 }
 
-/// A stream as an argument: the handle, and what a null handle means.
+/// A stream argument: its handle, and the meaning of a null handle.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct On(pub(crate) u64, pub(crate) bool);
+pub(crate) struct StreamArgument(pub(crate) u64, pub(crate) bool);
 
-impl On {
+impl StreamArgument {
     /// The stream of a call whose null stream is the legacy default stream.
     pub(crate) fn legacy(stream: CUstream) -> Self {
         Self(handle(stream), false)
     }
 
-    /// The stream of a call whose null stream is the thread's own.
+    /// The stream of a call whose null stream is the thread's own default stream.
     pub(crate) fn per_thread(stream: CUstream) -> Self {
         Self(handle(stream), true)
     }
 }
 
-impl Driver {
+impl DriverCall {
     /// The handle and the place of a stream.
-    pub(crate) fn stream(&self, on: On) -> Result<(u64, Place), Status> {
+    pub(crate) fn stream(&self, on: StreamArgument) -> Result<(u64, StreamPlace), Status> {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let stream = local.stream(simulation, on.0, on.1)?;
-        let place = local.streams.streams.get(stream)?.place;
+        let mut objects = simulation.objects();
+        let stream = objects.stream(simulation, on.0, on.1)?;
+        let place = objects.streams.streams.get(stream)?.place;
         Ok((stream, place))
     }
 
-    /// Puts something into a stream, or into the graph that the stream captures.
-    pub(crate) fn submit(&self, on: On, op: &Op, wait: Wait) -> Outcome {
+    /// Queues an operation on a stream, or adds it to the graph that the stream captures.
+    pub(crate) fn submit(&self, on: StreamArgument, op: &Op, wait: Wait) -> Outcome {
         let simulation = self.simulation()?;
-        let mut local = simulation.local();
-        let stream = local.stream(simulation, on.0, on.1)?;
+        let mut objects = simulation.objects();
+        let stream = objects.stream(simulation, on.0, on.1)?;
         if wait == Wait::Yes {
-            local.refuse_capturing(stream)?;
+            objects.refuse_capturing(stream)?;
         }
-        local.refuse_implicit(stream)?;
-        if local.capture(stream, op)?.is_some() {
+        objects.refuse_implicit(stream)?;
+        if objects.capture(stream, op)?.is_some() {
             return Ok(());
         }
         let (place, context) =
-            local.streams.streams.get(stream).map(|stream| (stream.place, stream.context))?;
+            objects.streams.streams.get(stream).map(|stream| (stream.place, stream.context))?;
         match op {
             Op::Move(movement) => {
-                local.touch(simulation, movement);
-                let prepared = movement.prepare(&local, simulation)?;
-                drop(local);
-                // What stays on devices is not waited for, whatever the call is called.
+                objects.touch(simulation, movement);
+                let prepared = movement.prepare(&objects, simulation)?;
+                drop(objects);
+                // A copy within devices never waits, whatever the function is called.
                 let wait = if prepared.stays_on_devices() { Wait::No } else { wait };
                 if wait == Wait::No {
                     prepared.perform();
@@ -77,34 +77,34 @@ impl Driver {
                 }
             }
             Op::Kernel(launch) => {
-                drop(local);
-                let ticket = simulation.enqueue(place, meetings::kernel(simulation, launch))?;
+                drop(objects);
+                let ticket = simulation.enqueue(place, collectives::work_of(simulation, launch))?;
                 if simulation.config.launches_block {
                     simulation.wait(place.device, Target::Ticket(ticket));
                 }
             }
             Op::Host(function, data) => {
-                drop(local);
-                self.put_duty(simulation, context, place, Duty::Function(*function, *data))?;
+                drop(objects);
+                self.queue_host_task(simulation, context, place, HostTask::Function(*function, *data))?;
             }
             _ => {
-                drop(local);
+                drop(objects);
                 simulation.enqueue(place, Work::Marker)?;
             }
         }
         Ok(())
     }
 
-    /// Puts something for the host to do into a stream.
-    pub(crate) fn put_duty(
+    /// Queues a task of the host thread on a stream.
+    pub(crate) fn queue_host_task(
         &self,
         simulation: &Simulation,
         context: u64,
-        place: Place,
-        duty: Duty,
+        place: StreamPlace,
+        task: HostTask,
     ) -> Outcome {
-        let client = simulation.local().contexts.get(context)?.client;
-        let token = simulation.host.note(duty, host_thread::work)?;
+        let client = simulation.objects().contexts.get(context)?.client;
+        let token = simulation.host.note(task, host_thread::work)?;
         let ticket = simulation.enqueue(place, Work::Host { token })?;
         simulation.host.queued(place.device, client, ticket);
         Ok(())

@@ -1,4 +1,4 @@
-//! Which function does `cuGetProcAddress` choose?
+//! The function that `cuGetProcAddress` returns for a name.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -14,20 +14,20 @@ struct Form {
     per_thread: bool,
 }
 
-/// What a look-up comes to.
+/// Result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// This function.
     Symbol(Symbol),
     /// No function has this base name.
     Unknown,
-    /// The function came with a later version than the one that was asked for.
+    /// The function is newer than the requested version.
     TooOld,
-    /// The flags mean nothing.
+    /// The flags are invalid.
     BadFlags,
 }
 
-/// The name without what tells the forms of a function apart, and whether it is a per-thread form.
+/// The name without the suffixes of its forms, and whether it is a per-thread form.
 fn base_name(name: &str) -> (&str, bool) {
     let plain = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds"));
     let rest = plain.unwrap_or(name);
@@ -52,7 +52,7 @@ fn forms() -> &'static HashMap<&'static str, Vec<Form>> {
     })
 }
 
-/// Looks a base name up as a driver of version `own` does for a caller that knows `version`.
+/// Looks up a base name. `own` is the version of the driver, and `version` the requested one.
 pub(crate) fn find(name: &[u8], version: i32, flags: u64, own: u32) -> Found {
     if flags > 3 {
         return Found::BadFlags;

@@ -1,4 +1,4 @@
-//! `simgpu-truth`: what really happened on the simulated devices, and faults switched on while programs run.
+//! `simgpu-truth`: prints the ground truth of the simulated devices, and sets faults while programs run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn run() -> Result<(), String> {
     }
     let faulty = format!("{}: ", path.display());
     let opened = match wish {
-        // Faults may be wanted before the first program starts.
+        // The user may set faults before the first program starts.
         Wish::Faults(_) => {
             let settings = Settings::read(|name| std::env::var(name).ok())?;
             Shared::open(&path, &settings)
@@ -71,7 +71,7 @@ fn run() -> Result<(), String> {
     match wish {
         Wish::Report | Wish::Path => println!("{}", report(&mut state)),
         Wish::Reset => {
-            state.purge(None);
+            state.reap_dead(None);
             if state.inhabited() {
                 return Err(faulty + "processes live");
             }

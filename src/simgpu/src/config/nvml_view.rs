@@ -1,4 +1,4 @@
-//! How does this process see use: in which windows, how late, and by which numbers?
+//! NVML as this process sees it: length and delay of the utilisation windows, and the PIDs of processes.
 
 use gpuslice_driver::Symbol;
 
@@ -10,47 +10,46 @@ use crate::state::layout::{Process, State, name_bytes};
 use crate::state::settings::size;
 use crate::state::sizes::NAME;
 
-/// By which numbers processes are told.
+/// The PIDs by which NVML reports processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pids {
-    /// Those that they see themselves.
+    /// The PIDs that the processes see themselves.
     Own,
-    /// None: they cannot be told apart.
+    /// No PIDs: NVML cannot tell the processes apart.
     None,
-    /// Those of the host, as a container is told by old drivers.
+    /// The host's PIDs, as old drivers report them in a container.
     Offset,
-    /// Their own in lists, those of the host with their use.
+    /// Own PIDs in lists, and the host's PIDs with utilisation.
     Mixed,
-    /// Those of this process's group by their own; others by the host's, and in no list.
+    /// Own PIDs for processes of this process's group. Other processes have the host's PIDs, and are in no list.
     Foreign,
 }
 
-/// What the host's number of a process is more than its own.
+/// Difference between the host's PID and a process's own PID.
 const OFFSET: u32 = 1_000_000;
 
-/// What the environment says about samples, and where the wall clock stands.
+/// The settings of NVML from the environment, and the offset of the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NvmlView {
     /// `SIMGPU_NVML_WINDOW_MS`: length of a utilisation window.
     window_ns: Option<u64>,
-    /// `SIMGPU_NVML_LAG_MS`: how much later a window can be read.
+    /// `SIMGPU_NVML_LAG_MS`: delay until a window can be read.
     lag_ns: Option<u64>,
-    /// `SIMGPU_NVML_SAMPLES`: whether a window tells of each process, or of one.
+    /// `SIMGPU_NVML_SAMPLES`: whether a window has a sample for each process, or for one.
     each: Option<bool>,
-    /// `SIMGPU_NVML_INIT_MS`: how long the first `nvmlInit` takes.
+    /// `SIMGPU_NVML_INIT_MS`: duration of the first `nvmlInit`.
     init_ns: u64,
-    /// `SIMGPU_NVML_LIST_US`: how long a list of processes takes.
+    /// `SIMGPU_NVML_LIST_US`: duration of a list of processes.
     list_ns: u64,
-    /// `SIMGPU_NVML_BYTES`: what lists say of each process; none for what it holds.
+    /// `SIMGPU_NVML_BYTES`: bytes that lists report for each process. `None`: the bytes that it holds.
     pub(crate) bytes: Option<u64>,
-    /// `SIMGPU_NVML_IMPORTS`: whether that contains memory that it imported and another one pays for.
+    /// `SIMGPU_NVML_IMPORTS`: whether these bytes include imported memory that another process is charged for.
     pub(crate) imports: bool,
-    /// `SIMGPU_NVML_PIDS`: by which numbers processes are told.
+    /// `SIMGPU_NVML_PIDS`: the PIDs by which processes are reported.
     pids: Pids,
-    /// `SIMGPU_GROUP`: who is at home where this process is.
+    /// `SIMGPU_GROUP`: the group of this process.
     group: [u8; NAME],
-    /// Wall clock less monotonic clock, microseconds. Fixed, so that a sample has the same time in every
-    /// answer.
+    /// Wall clock minus monotonic clock, in microseconds. It is fixed, so a sample has the same time in every answer.
     pub(crate) epoch_us: u64,
 }
 
@@ -59,7 +58,7 @@ fn times(text: &str, unit: u64) -> Option<u64> {
 }
 
 impl NvmlView {
-    /// What the variables say; `get` reads one. What cannot be understood is named and passed over.
+    /// Reads the variables; `get` reads one. A malformed value is reported on standard error and ignored.
     pub(crate) fn read(get: &impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str, read: &dyn Fn(&str) -> Option<u64>| {
             let text = get(name)?;
@@ -107,8 +106,8 @@ impl NvmlView {
         }
     }
 
-    /// For how long a call has the turn of the resource manager; none where it needs none. `is_in_use`: NVML is
-    /// initialised, so `nvmlInit` only counts.
+    /// Nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`:
+    /// NVML is initialised, so `nvmlInit` only counts.
     pub(crate) fn turn_ns(&self, symbol: Symbol, is_in_use: bool) -> Option<u64> {
         match symbol {
             Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {
@@ -131,12 +130,12 @@ impl NvmlView {
         }
     }
 
-    /// Whether processes can be told apart.
+    /// Whether NVML can tell processes apart.
     pub(crate) fn is_attributable(&self) -> bool {
         self.pids != Pids::None
     }
 
-    /// The number of a process in lists; none where it is in none.
+    /// The PID of a process in lists. `None`: it is in no list.
     pub(crate) fn listed(&self, state: &State, process: &Process) -> Option<u32> {
         match self.pids {
             Pids::None => None,
@@ -146,7 +145,7 @@ impl NvmlView {
         }
     }
 
-    /// The number of a process where its use is told.
+    /// The PID of a process in utilisation samples.
     pub(crate) fn sampled(&self, state: &State, process: &Process) -> u32 {
         let is_own = match self.pids {
             Pids::Own | Pids::None => true,
@@ -161,15 +160,14 @@ impl NvmlView {
         group.map_or([0; NAME], |group| group.name) == self.group
     }
 
-    /// Gives all devices the windows that the environment asks for.
+    /// Sets the windows of all devices to those of the environment.
     pub(crate) fn apply(&self, state: &mut Locked<'_>) {
         for device in 0..state.settings.count() {
             self.device(state, device);
         }
     }
 
-    /// The time of a device, with the windows that the environment asks for: it starts anew with the state
-    /// file.
+    /// The engine of a device, with the windows of the environment. A new state file starts with default windows.
     pub(crate) fn device<'a>(&self, state: &'a mut Locked<'_>, device: usize) -> &'a mut EngineState {
         let engine = state.engine(device);
         let mut config = *engine.config();
@@ -185,9 +183,9 @@ impl NvmlView {
 }
 
 const MS: u64 = 1_000_000;
-/// The time that `nvmlInit` was seen to take on machines with several GPUs.
+/// Duration of `nvmlInit` on machines with several GPUs (measured).
 const INIT_NS: u64 = 300 * MS;
-/// The median that a list of processes was seen to take.
+/// Median duration of a list of processes (measured).
 const LIST_NS: u64 = 4_500_000;
 
 fn wall_us() -> u64 {

@@ -1,28 +1,28 @@
-//! What does the environment of this process ask for?
+//! Settings of this process from its environment.
 
 use std::sync::OnceLock;
 
 use crate::state::machine::gpu_text;
 use crate::state::settings::{Settings, size};
 
-/// What each process decides for itself.
+/// Settings that each process has for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// The group whose sum this process counts towards; empty for none.
+    /// The group that this process counts towards; empty for none.
     pub(crate) group: Vec<u8>,
     /// The program's name.
     pub(crate) program: Vec<u8>,
-    /// How long a kernel runs whose name does not say it.
+    /// Duration of a kernel whose name does not tell it, in nanoseconds.
     pub(crate) kernel_ns: u64,
-    /// Whether a launch returns when its kernel has ended.
+    /// `CUDA_LAUNCH_BLOCKING`: whether a launch returns only when its kernel has ended.
     pub(crate) launches_block: bool,
-    /// In what the graph pools of this process take memory.
+    /// `SIMGPU_GRAPH_BLOCK`: unit in which the graph pools of this process grow, in bytes.
     pub(crate) graph_block: u64,
     /// `CUDA_MODULE_LOADING`: whether code is loaded when it is first needed.
     pub(crate) lazy: bool,
-    /// Whether code that is loaded late waits for what is queued in its context, and other calls there for it.
+    /// `SIMGPU_LOADING`: whether late loading waits for the queued work of its context, and blocks other calls there.
     pub(crate) loading_waits: bool,
-    /// Where managed memory is.
+    /// `SIMGPU_MANAGED`: the location of managed memory.
     pub(crate) managing: Managing,
     /// `CUDA_VISIBLE_DEVICES`.
     pub(crate) visible: Option<String>,
@@ -30,16 +30,16 @@ pub(crate) struct Config {
     pub(crate) order: Option<String>,
 }
 
-/// Where managed memory is, as `SIMGPU_MANAGED` says.
+/// Location of managed memory, by `SIMGPU_MANAGED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Managing {
     /// On its device from the start.
     AtOnce,
-    /// Nowhere until something is copied or filled there, or it is prefetched.
+    /// Nowhere, until a copy, a fill or a prefetch touches it.
     WhenTouched,
-    /// On its device from the start, and at no time with the host as well.
+    /// On its device from the start, and never on device and host at once.
     Exclusive,
-    /// The devices have none.
+    /// The devices have no managed memory.
     Never,
 }
 
@@ -53,7 +53,7 @@ impl Managing {
         }
     }
 
-    /// What a device says of itself where it is not what others say.
+    /// The attribute of a device, if this setting changes it.
     pub(crate) fn attribute(self, number: u32) -> Option<i32> {
         match (self, number) {
             (Self::Never, MANAGED) | (Self::Never | Self::Exclusive, CONCURRENT_MANAGED) => Some(0),
@@ -67,16 +67,16 @@ const MANAGED: u32 = 83;
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CONCURRENT_MANAGED: u32 = 89;
 
-/// The version that is offered when nothing else is asked for.
+/// Version of the driver API unless the environment sets another.
 const VERSION: i32 = 13_000;
-/// The first version that loads code late unless it is told otherwise.
+/// The first version that loads code late by default.
 const FIRST_LAZY: i32 = 12_020;
-/// How long a kernel runs that does not say it.
+/// Duration of a kernel whose name does not tell it, in nanoseconds: 10 us.
 const KERNEL_NS: u64 = 10_000;
-/// What a graph pool grows by unless something else is asked for.
+/// Default unit of a graph pool, in bytes.
 const GRAPH_BLOCK: u64 = 2 << 20;
 
-/// The version of the driver API that is offered.
+/// The version of the driver API that this driver offers.
 pub(crate) fn version() -> i32 {
     static WANTED: OnceLock<i32> = OnceLock::new();
     *WANTED.get_or_init(|| {
@@ -111,10 +111,11 @@ impl Config {
         }
     }
 
-    /// Which devices this process sees, in its order.
+    /// The devices that this process sees, in its order.
     ///
-    /// As the real driver does: the list ends at the first entry that means no device, or several; one that names a
-    /// device twice shows none. Of instances only the first can be seen, and no whole GPU beside it.
+    /// The rules are those of the real driver. The list ends at the first entry that matches no device, or several. A
+    /// list with the same device twice shows none. Of MIG instances only the first is visible, and no whole GPU
+    /// beside it.
     pub(crate) fn visible(&self, machine: &Settings) -> Vec<usize> {
         let by_bus = self.order.as_deref().map(str::trim) == Some("PCI_BUS_ID");
         let gpus = machine.order(by_bus);
@@ -136,8 +137,7 @@ impl Config {
     }
 }
 
-/// The device that an entry names: by the number with which it begins, or by the beginning of a UUID that no other
-/// device's has.
+/// The device of an entry. An entry begins with the device's number, or is a unique beginning of its UUID.
 fn device(entry: &str, machine: &Settings, gpus: &[usize]) -> Option<usize> {
     let first = |gpu: usize| machine.devices_of(gpu).next();
     if let Some(rest) = entry.strip_prefix("MIG-GPU-") {
@@ -162,18 +162,18 @@ fn device(entry: &str, machine: &Settings, gpus: &[usize]) -> Option<usize> {
     gpus.get(digits.parse::<usize>().ok()?).copied().and_then(first)
 }
 
-/// NVML's number of an instance of a GPU, whose compute instance is always 0.
+/// NVML's number of a MIG instance. Its compute instance is always 0.
 pub(crate) const fn gpu_instance_id(instance: usize) -> usize {
     instance + 1
 }
 
-/// An identity with its digits in lower case.
+/// A UUID with its digits in lower case.
 fn lower(entry: &str) -> String {
     let (kind, digits) = entry.split_at(4);
     kind.to_owned() + &digits.to_ascii_lowercase()
 }
 
-/// What is meant if nothing else is.
+/// The only match, if there is exactly one.
 fn only(mut matching: impl Iterator<Item = usize>) -> Option<usize> {
     matching.next().filter(|_| matching.next().is_none())
 }

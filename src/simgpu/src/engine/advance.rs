@@ -1,17 +1,17 @@
-//! How the device gets from one instant to a later one: the event loop, and who is charged for the time.
+//! The event loop: moves the device from one instant to a later one, and charges the time to clients.
 
 use super::layout::EngineState;
 use super::table::Link;
 
-/// The device's clock stops here, a century and a half after it starts: what never ends lies beyond.
+/// The device's clock stops here, a century and a half after its start. Work without end lies beyond.
 pub(super) const END_OF_TIME: u64 = 1 << 62;
 
 impl EngineState {
-    /// Moves the device to an instant of the caller's monotonic clock. An instant in the past changes
-    /// nothing, so the caller may read its clock before it takes the lock.
+    /// Moves the device to an instant of the caller's monotonic clock. An instant in the past changes nothing, so the
+    /// caller may read its clock before it takes the lock.
     ///
-    /// The result depends on what was enqueued when, never on how often this is called. The cost is that
-    /// of the items that complete and of the slices that end; idle time is free.
+    /// The result depends on when work was enqueued, and not on how often this is called. The cost depends on the
+    /// items that complete and on the slices that end. Idle time costs nothing.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         let now_ns = now_ns.min(END_OF_TIME);
         if self.clock == 0 {
@@ -27,31 +27,31 @@ impl EngineState {
             self.pass(next);
             self.finish_kernels();
             self.finish_copies();
-            self.look_at_poked();
+            self.look_at_marked();
             self.end_slice();
         }
         self.pass(now_ns);
     }
 
-    /// The instant that the state describes: the latest that it was advanced to.
+    /// The instant that the state describes: the latest one that it was advanced to.
     #[must_use]
     pub(crate) fn clock_ns(&self) -> u64 {
         self.clock
     }
 
-    /// Starts whatever can start at the clock's instant.
+    /// Starts the work that can start at the clock's instant.
     pub(super) fn settle(&mut self) {
-        self.look_at_poked();
+        self.look_at_marked();
         self.start_copies();
         self.schedule();
     }
 
-    /// When something next happens by itself; never: the largest number.
+    /// The instant of the next change without a call. The largest number: there is none.
     pub(super) fn next_change(&self) -> u64 {
         self.next_compute().min(self.next_copy()).max(self.clock)
     }
 
-    /// Lets time pass during which nothing happens but sampling.
+    /// Lets time pass in which nothing happens but sampling.
     fn pass(&mut self, to: u64) {
         while self.sample_at <= to {
             if self.skip_samples(to) {
@@ -68,7 +68,7 @@ impl EngineState {
         self.clients.at(self.owner).running_count != 0 || self.engines.iter().any(|e| e.current != 0)
     }
 
-    /// Charges the time up to `to` to those who use it, and sets the clock.
+    /// Charges the time up to `to` to the clients that use it, and sets the clock.
     pub(super) fn accrue(&mut self, to: u64) {
         if to <= self.clock {
             return;
@@ -78,7 +78,7 @@ impl EngineState {
         self.clock = to;
     }
 
-    /// Charges the owner. Says which client had a fill running and for how long.
+    /// Charges the owner of the multiprocessors. Returns the client with a running fill, and the time of it.
     fn accrue_compute(&mut self, to: u64) -> (Link, u64) {
         let from = self.clock.max(self.resume_at);
         let owner = self.owner;
@@ -101,7 +101,7 @@ impl EngineState {
         if fills == 0 { (0, 0) } else { (owner, ran) }
     }
 
-    /// Charges copies and fills: to each client once, however many engines it uses.
+    /// Charges copies and fills. A client pays once, however many engines it uses.
     fn accrue_memory(&mut self, passed: u64, filling: (Link, u64)) {
         let mut seen: [Link; super::config::MAX_COPY_ENGINES] = [0; _];
         let mut longest = filling.1;

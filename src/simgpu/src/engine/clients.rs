@@ -1,4 +1,4 @@
-//! Who uses the device: clients and their streams and events come and go.
+//! Clients of the device, and their streams and events.
 
 use super::config::Config;
 use super::ids::{ClientId, EventId, Gone, Refused, StreamId, StreamKind};
@@ -14,8 +14,10 @@ impl EngineState {
         if self.configured == 0 { DEFAULT } else { &self.config }
     }
 
-    /// Changes the device's properties, out-of-range numbers brought into range. What is queued keeps its
-    /// duration and its copy engine; the slice in progress keeps its end; the utilisation window starts anew.
+    /// Changes the device's properties. Numbers out of range are clamped.
+    ///
+    /// Queued work keeps its duration and its copy engine. The present slice keeps its end. The utilisation window
+    /// starts anew.
     pub(crate) fn set_config(&mut self, config: Config, now_ns: u64) {
         self.advance(now_ns);
         self.config = config.checked();
@@ -23,11 +25,10 @@ impl EngineState {
         self.forget_window();
     }
 
-    /// Registers a client: a context of the process `pid`. Time slices are between clients, NVML samples
-    /// are per pid.
+    /// Registers a client: a context of the process `pid`. Time slices are between clients; NVML samples are per PID.
     ///
     /// # Errors
-    /// [`Refused::Full`]: as many clients or streams as there can be.
+    /// [`Refused::Full`]: the table of clients or of streams is full.
     pub(crate) fn add_client(&mut self, pid: u32, now_ns: u64) -> Result<ClientId, Refused> {
         self.advance(now_ns);
         if self.streams.full() {
@@ -42,11 +43,11 @@ impl EngineState {
         Ok(ClientId { link, serial })
     }
 
-    /// Removes a client at an instant: its queues go, what is running goes with them, its streams and
-    /// events are no more, and whoever waited for them goes on.
+    /// Removes a client, with its queues, its running work, its streams and its events. Streams of other clients that
+    /// waited for it continue.
     ///
     /// # Errors
-    /// The client is not registered (any more).
+    /// The client does not exist, or no longer exists.
     pub(crate) fn remove_client(&mut self, id: ClientId, now_ns: u64) -> Result<(), Gone> {
         self.advance(now_ns);
         let link = self.client_link(id).ok_or(Gone)?;
@@ -56,7 +57,7 @@ impl EngineState {
             self.drop_work(stream);
             stream = self.streams.at(stream).next_of_client;
         }
-        // Only now: whoever is woken by the end of a stream must outlive it.
+        // Only now, because a stream that is woken by the end of another stream must still exist.
         while self.clients.at(link).streams != 0 {
             self.free_stream(self.clients.at(link).streams);
         }
@@ -76,7 +77,7 @@ impl EngineState {
     /// Makes a stream.
     ///
     /// # Errors
-    /// The client is gone, or there are as many streams as there can be.
+    /// The client is gone, or the table of streams is full.
     pub(crate) fn add_stream(&mut self, id: ClientId, kind: StreamKind) -> Result<StreamId, Refused> {
         let client = self.client_link(id).ok_or(Refused::Gone)?;
         let rule = match kind {
@@ -96,10 +97,10 @@ impl EngineState {
         Ok(self.stream_id(self.clients.at(client).legacy))
     }
 
-    /// Destroys a stream. What is queued on it is still done.
+    /// Destroys a stream. Its queued work is still done.
     ///
     /// # Errors
-    /// The stream does not exist (any more), or is a legacy default stream.
+    /// The stream does not exist, or no longer exists, or is a legacy default stream.
     pub(crate) fn remove_stream(&mut self, id: StreamId, now_ns: u64) -> Result<(), Gone> {
         self.advance(now_ns);
         let link = self.open_stream(id).ok_or(Gone)?;
@@ -108,7 +109,7 @@ impl EngineState {
             return Err(Gone);
         }
         stream.life = life::CLOSING;
-        self.poke(link);
+        self.mark(link);
         self.settle();
         Ok(())
     }
@@ -116,7 +117,7 @@ impl EngineState {
     /// Makes an event.
     ///
     /// # Errors
-    /// The client is gone, or there are as many events as there can be.
+    /// The client is gone, or the table of events is full.
     pub(crate) fn add_event(&mut self, id: ClientId) -> Result<EventId, Refused> {
         let client = self.client_link(id).ok_or(Refused::Gone)?;
         let link = self.events.take().ok_or(Refused::Full)?;
@@ -128,10 +129,10 @@ impl EngineState {
         Ok(EventId { link, generation: event.generation })
     }
 
-    /// Destroys an event. Those who wait for it already still do.
+    /// Destroys an event. Streams that already wait for it still wait.
     ///
     /// # Errors
-    /// The event does not exist (any more).
+    /// The event does not exist, or no longer exists.
     pub(crate) fn remove_event(&mut self, id: EventId) -> Result<(), Gone> {
         let link = self.event_link(id).ok_or(Gone)?;
         self.events.give(link);
@@ -141,7 +142,7 @@ impl EngineState {
     /// The number by which other clients can share an event.
     ///
     /// # Errors
-    /// The event does not exist (any more).
+    /// The event does not exist, or no longer exists.
     pub(crate) fn share_event(&mut self, id: EventId) -> Result<u32, Gone> {
         let link = self.event_link(id).ok_or(Gone)?;
         if self.events.at(link).shared == 0 {
@@ -151,11 +152,11 @@ impl EngineState {
         Ok(self.events.at(link).shared)
     }
 
-    /// A client's own name of an event that another client shares: what either records, both see. It outlives
-    /// the other's.
+    /// A client's own name of an event that another client shares. A record of either is seen by both. The name
+    /// outlives the other one.
     ///
     /// # Errors
-    /// The client or the event is gone, the event does not have that number, or there are as many events as there can be.
+    /// The client or the event is gone, the event does not have that number, or the table of events is full.
     pub(crate) fn import_event(
         &mut self,
         id: ClientId,
@@ -170,7 +171,8 @@ impl EngineState {
         Ok(made)
     }
 
-    /// Makes a record of a shared event the newest under all its names. That it is complete each finds out when it is asked.
+    /// Makes a record of a shared event the newest under all its names. Each name finds out on request whether the
+    /// record is complete.
     pub(super) fn tell_sharers(&mut self, recorded: &Event) {
         for link in self.events.links() {
             let event = self.events.at_mut(link);
@@ -207,7 +209,7 @@ impl EngineState {
         let client = self.clients.at_mut(client_link);
         let next = core::mem::replace(&mut client.streams, link);
         let stream = self.streams.at_mut(link);
-        // Names of generation 0 are nobody's.
+        // No name has generation 0.
         stream.generation = stream.generation.max(1);
         stream.client = client_link;
         stream.ordering = rule;
@@ -234,7 +236,7 @@ impl EngineState {
         self.streams.give(link);
     }
 
-    /// Takes all work off a stream, wherever it is.
+    /// Removes all work of a stream, wherever it is.
     fn drop_work(&mut self, link: Link) {
         let stream = *self.streams.at(link);
         match stream.phase {
@@ -248,7 +250,7 @@ impl EngineState {
         let mut item = stream.items.head;
         while item != 0 {
             let row = *self.items.at(item);
-            self.forget_meeting(&row);
+            self.forget_collective(&row);
             self.items.give(item);
             item = row.next;
         }
@@ -257,7 +259,7 @@ impl EngineState {
         row.phase = phase::IDLE;
     }
 
-    /// Completes an event now whose record is done, or gone together with its stream.
+    /// Completes an event now if its record is done, or gone with its stream.
     pub(super) fn close_record(&mut self, link: Link) {
         let event = *self.events.at(link);
         if event.status != status::PENDING
@@ -283,7 +285,7 @@ impl EngineState {
         }
     }
 
-    /// Takes a client out of the round of slices.
+    /// Takes a client out of the rotation of slices.
     fn leave_slices(&mut self, link: Link) {
         if self.owner == link {
             self.owner = 0;

@@ -1,4 +1,4 @@
-//! Who has the multiprocessors: kernels that overlap within a client, time slices between clients.
+//! The multiprocessors: kernels that overlap within a client, and time slices between clients.
 
 use super::config::WHOLE_DEVICE;
 use super::ids::Ticket;
@@ -39,14 +39,15 @@ impl EngineState {
         }
         self.runnable.tail = link;
         if first && self.owner_active != 0 {
-            // Alone, slices ended unnoticed; the one in progress ends on the same beat.
+            // While the client was alone, its slices ended unnoticed. The present one ends at a multiple of the
+            // slice.
             let slice = self.config().slice_ns;
             let passed = self.clock.saturating_sub(self.slice_start) / slice;
             self.slice_end = self.slice_start.saturating_add((passed + 1).saturating_mul(slice));
         }
     }
 
-    /// Gives the multiprocessors to someone who can use them, and fills them.
+    /// Gives the multiprocessors to a client that can use them, and starts its kernels.
     pub(super) fn schedule(&mut self) {
         if self.owner != 0 && self.clients.at(self.owner).runnable() {
             if self.owner_active == 0 {
@@ -63,7 +64,7 @@ impl EngineState {
         self.admit();
     }
 
-    /// Gives the multiprocessors to the client that has waited longest. There is one.
+    /// Gives the multiprocessors to the client that has waited longest. There must be one.
     fn hand_over(&mut self) {
         let next = self.runnable.head;
         let config = *self.config();
@@ -83,7 +84,7 @@ impl EngineState {
         self.slice_end = self.slice_start.saturating_add(config.slice_ns);
     }
 
-    /// Ends the owner's slice if it is over and somebody waits.
+    /// Ends the owner's slice if it is over and another client waits.
     pub(super) fn end_slice(&mut self) {
         if self.runnable.head == 0 || self.owner_active == 0 || self.clock < self.slice_end {
             return;
@@ -96,7 +97,7 @@ impl EngineState {
         self.hand_over();
     }
 
-    /// Starts kernels of the owner, oldest first, while they fit side by side.
+    /// Starts kernels of the owner, oldest first, as long as they fit beside each other.
     fn admit(&mut self) {
         let (limit, begins) = (self.config().concurrent, self.clock.max(self.resume_at));
         loop {
@@ -133,7 +134,7 @@ impl EngineState {
         }
     }
 
-    /// Takes a stream out of its client's running set; the item at its head still stands.
+    /// Takes a stream out of its client's running set. The item at its head stays.
     pub(super) fn leave_running(&mut self, client_link: Link, link: Link) {
         let item = *self.items.at(self.streams.at(link).items.head);
         let client = self.clients.at_mut(client_link);
@@ -167,7 +168,7 @@ impl EngineState {
         self.reached(ticket.stream.link, ticket.stream.generation, ticket.order)
     }
 
-    /// When the next kernel ends or the slice does.
+    /// The instant at which the next kernel or the slice ends.
     pub(super) fn next_compute(&self) -> u64 {
         let client = self.clients.at(self.owner);
         let left =
@@ -178,7 +179,7 @@ impl EngineState {
     }
 }
 
-/// Duration times occupancy: what a kernel takes away from a client's capacity.
+/// Duration times occupancy: the part of a client's capacity that a kernel takes.
 pub(super) fn area(duration: u64, occupancy: u16) -> u64 {
     duration.saturating_mul(u64::from(occupancy))
 }

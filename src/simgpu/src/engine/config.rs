@@ -1,56 +1,57 @@
-//! Which numbers describe the simulated device: slices, queues, bandwidths, sampling.
+//! Properties of the simulated device: slices, queues, bandwidths, sampling.
 
-/// Kernels of one client that may run side by side at the most, whatever the configuration says.
+/// Largest number of kernels of one client that may run at once, whatever the configuration says.
 pub(crate) const MAX_CONCURRENT: usize = 128;
-/// Copy engines at the most, whatever the configuration says.
+/// Largest number of copy engines, whatever the configuration says.
 pub(crate) const MAX_COPY_ENGINES: usize = 4;
-/// A kernel of this occupancy fills the device.
+/// The occupancy of a kernel that fills the device.
 pub(crate) const WHOLE_DEVICE: u16 = 1000;
 
-/// The settable properties of one simulated device. All times are nanoseconds.
+/// The settable properties of one simulated device. Times are in nanoseconds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// How long a client keeps the device while another one waits for it. At least 1 µs.
+    /// Time for which a client keeps the device while another one waits for it. At least 1 µs.
     pub(crate) slice_ns: u64,
-    /// How long nothing runs when the device goes from one client to another.
+    /// Pause of the device between two clients.
     pub(crate) switch_ns: u64,
-    /// Event times are multiples of this. At least 1.
+    /// Resolution of event times. At least 1.
     pub(crate) event_resolution_ns: u64,
     /// Length of an NVML utilisation window. 1 ms to 1 s.
     pub(crate) sample_period_ns: u64,
-    /// How much later than its window's end a utilisation sample can be read.
+    /// Delay from the end of a window until its samples can be read.
     pub(crate) sample_lag_ns: u64,
-    /// 0: a window names the process that its end finds on the engine. 1: each process that ran in it.
+    /// 0: a window names the process that is on the engine at its end. 1: a window names each process that ran in it.
     pub(crate) sample_each: u64,
     /// Time between two nodes of a graph.
     pub(crate) graph_node_gap_ns: u64,
     /// Fixed time of every copy and fill.
     pub(crate) copy_overhead_ns: u64,
-    /// Bandwidth from host to device, bytes per microsecond. At least 1, as the next three.
+    /// Bandwidth from host to device, in bytes per microsecond. At least 1, like the next three.
     pub(crate) host_to_device: u64,
-    /// Bandwidth from device to host, bytes per microsecond.
+    /// Bandwidth from device to host, in bytes per microsecond.
     pub(crate) device_to_host: u64,
-    /// Bandwidth between devices, bytes per microsecond.
+    /// Bandwidth between devices, in bytes per microsecond.
     pub(crate) peer: u64,
-    /// Bandwidth of fills and of copies inside the device, bytes per microsecond.
+    /// Bandwidth of fills and of copies inside the device, in bytes per microsecond.
     pub(crate) device_to_device: u64,
-    /// Work items that one stream holds before an enqueue is put off.
+    /// Largest number of work items of a stream. Then an enqueue blocks.
     pub(crate) stream_depth: u32,
-    /// Work items that all streams of one client hold before an enqueue is put off.
+    /// Largest number of work items of a client. Then an enqueue blocks.
     pub(crate) client_depth: u32,
-    /// Kernels of one client that may run side by side, 1 to [`MAX_CONCURRENT`].
+    /// Largest number of kernels of one client that run at once, 1 to [`MAX_CONCURRENT`].
     pub(crate) concurrent: u32,
-    /// Copy engines, 1 to [`MAX_COPY_ENGINES`].
+    /// Number of copy engines, 1 to [`MAX_COPY_ENGINES`].
     pub(crate) copy_engines: u32,
-    /// How much faster the device's clock runs than the host's, parts per million: what event times show.
+    /// Drift of the device's clock against the host's, in parts per million. Event times show it.
     pub(crate) event_skew_ppm: i32,
-    /// How long an event keeps its stream, from the instant on that it tells.
+    /// Time for which an event occupies its stream, from the instant that it records.
     pub(crate) event_ns: u32,
 }
 
 impl Config {
-    /// What a zeroed state stands for: a large device behind a fourth-generation bus, the driver's usual depths.
+    /// The properties of a zeroed state: a large device behind a fourth-generation bus, with the driver's usual queue
+    /// depths.
     pub(crate) const DEFAULT: Self = Self {
         slice_ns: 1_024_000,
         switch_ns: 50_000,
@@ -72,7 +73,7 @@ impl Config {
         event_ns: 2_500,
     };
 
-    /// The same with every number brought into its range.
+    /// These properties, each clamped to its range.
     #[must_use]
     pub(super) fn checked(mut self) -> Self {
         self.slice_ns = self.slice_ns.max(1_000);
@@ -89,7 +90,7 @@ impl Config {
         self
     }
 
-    /// How long a copy of `bytes` takes on its engine.
+    /// Duration of a copy of `bytes` on its engine.
     #[must_use]
     pub(crate) fn copy_ns(&self, direction: Direction, bytes: u64) -> u64 {
         let rate = match direction {
@@ -100,20 +101,20 @@ impl Config {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, rate))
     }
 
-    /// How long a fill of `bytes`, or a copy of them inside the device, takes.
+    /// Duration of a fill of `bytes`, or of a copy of `bytes` inside the device.
     #[must_use]
     pub(crate) fn fill_ns(&self, bytes: u64) -> u64 {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, self.device_to_device))
     }
 
-    /// How long a graph runs whose kernels take `kernels_ns` together.
+    /// Duration of a graph whose kernels take `kernels_ns` together.
     #[must_use]
     pub(crate) fn graph_ns(&self, kernels_ns: u64, nodes: u32) -> u64 {
         let gaps = u64::from(nodes.saturating_sub(1)).saturating_mul(self.graph_node_gap_ns);
         kernels_ns.saturating_add(gaps)
     }
 
-    /// Which engine serves a direction: an own one each while there are enough.
+    /// The engine of a direction. Each direction has its own while there are enough.
     pub(super) fn engine(&self, direction: Direction) -> u8 {
         let wanted = match direction {
             Direction::HostToDevice => 0,
@@ -123,7 +124,7 @@ impl Config {
         if u32::from(wanted) < self.copy_engines { wanted } else { 0 }
     }
 
-    /// An instant of the host's clock as an event on the device shows it.
+    /// The time that an event on the device records for an instant of the host's clock.
     pub(super) fn event_time(&self, ns: u64) -> u64 {
         let skewed = i128::from(ns) + i128::from(ns) * i128::from(self.event_skew_ppm) / 1_000_000;
         let skewed = u64::try_from(skewed.max(0)).unwrap_or(u64::MAX);
@@ -132,7 +133,7 @@ impl Config {
     }
 }
 
-/// Between which memories a copy goes that a copy engine serves.
+/// Direction of a copy that a copy engine does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Host memory to this device.

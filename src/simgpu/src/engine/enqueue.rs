@@ -1,23 +1,23 @@
-//! How work gets into a queue, or is told to come back later.
+//! Appends work to a queue, or says when the queue may have room.
 
+use super::collectives;
 use super::compute::area;
 use super::config::WHOLE_DEVICE;
 use super::ids::{
     ClientId, Completion, EnqueueError, EventId, Gone, HostCall, StreamId, Target, Ticket, Work,
 };
 use super::layout::EngineState;
-use super::meet;
 use super::rows::{Item, kind, ordering, phase, status};
 use super::table::Link;
 
-/// When to come back to a full queue of which nothing is known: nothing ends before a host function does.
+/// Nanoseconds until the next try for a full queue that waits for a host function.
 const HOST_POLL_NS: u64 = 1_000_000;
 
 impl EngineState {
     /// Appends work to a stream at the instant `now_ns`. It starts at once if nothing holds it.
     ///
     /// # Errors
-    /// The stream or an event is gone, or the queue is full: a driver would block the caller now.
+    /// The stream or an event is gone. Or the queue is full, where a driver would block the caller.
     pub(crate) fn enqueue(&mut self, id: StreamId, work: Work, now_ns: u64) -> Result<Ticket, EnqueueError> {
         self.advance(now_ns);
         let link = self.open_stream(id).ok_or(EnqueueError::NoStream)?;
@@ -32,13 +32,13 @@ impl EngineState {
         if let Work::Record(event) = work {
             self.expect_record(event, ticket);
         }
-        self.poke(link);
+        self.mark(link);
         self.settle();
         Ok(ticket)
     }
 
-    /// The host function of a client that is due first, if one is. The caller runs it and then calls
-    /// [`EngineState::finish_host_call`]; until then its stream stands still.
+    /// The due host function of a client, the oldest first. The caller runs it and then calls
+    /// [`EngineState::finish_host_call`]. Until then the stream stands still.
     pub(crate) fn next_host_call(&mut self, id: ClientId, now_ns: u64) -> Option<HostCall> {
         self.advance(now_ns);
         let client_link = self.client_link(id)?;
@@ -58,7 +58,7 @@ impl EngineState {
         Some(HostCall { stream: self.stream_id(link), token: item.wanted })
     }
 
-    /// Says that a host function has run.
+    /// Records that a host function has run.
     ///
     /// # Errors
     /// No host function of that stream was handed out.
@@ -73,7 +73,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// Appends a stream to its client's list of host functions that are due.
+    /// Appends a stream to its client's list of due host functions.
     pub(super) fn push_host(&mut self, link: Link) {
         let stream = self.streams.at_mut(link);
         stream.phase = phase::READY;
@@ -88,12 +88,12 @@ impl EngineState {
         self.clients.at_mut(client_link).host.tail = link;
     }
 
-    /// When a full queue may have room again.
+    /// The earliest instant at which a full queue may have room.
     fn room_at(&self, link: Link) -> u64 {
         let stream = self.streams.at(link);
         let head = *self.items.at(stream.items.head);
         if stream.queued < self.config().stream_depth {
-            // The others of the client, or of the device, have taken all the room.
+            // Other streams of the client, or of the device, have taken all the room.
             let next = self.next_change();
             let poll = self.clock.saturating_add(HOST_POLL_NS);
             return if next == u64::MAX { poll } else { next.max(self.clock + 1) };
@@ -105,7 +105,7 @@ impl EngineState {
         }
     }
 
-    /// What the queue keeps of a piece of work; place and order are still missing.
+    /// The queue item of a piece of work, without place and order.
     fn item_of(&self, work: Work) -> Result<Item, EnqueueError> {
         let config = self.config();
         let mut item = Item { kind: kind::MARKER, ..Item::default() };
@@ -113,12 +113,12 @@ impl EngineState {
             Work::Kernel { ns, occupancy } => {
                 item = Item { kind: kind::KERNEL, duration: ns, occupancy, launches: 1, ..item };
             }
-            Work::Meet { meeting, ns, nodes, occupancy } => {
-                let (unmet, wanted) = (meeting.kernels, meeting.key);
+            Work::Collective { collective, ns, nodes, occupancy } => {
+                let (unmet, wanted) = (collective.kernels, collective.key);
                 let wanted_total = config.graph_ns(ns, nodes).max(1);
                 let kind = if nodes > 1 { kind::GRAPH } else { kind::KERNEL };
                 let waiting = Item { unmet, wanted, wanted_total, ..item };
-                item = Item { kind, duration: meet::LONGEST, occupancy, launches: nodes, ..waiting };
+                item = Item { kind, duration: collectives::LONGEST, occupancy, launches: nodes, ..waiting };
             }
             Work::Graph { kernels_ns, nodes, occupancy } => {
                 let duration = config.graph_ns(kernels_ns, nodes);
@@ -155,7 +155,7 @@ impl EngineState {
         Ok(item)
     }
 
-    /// Puts an item at the end of a stream. There is room.
+    /// Puts an item at the end of a stream. There must be room.
     fn append(&mut self, link: Link, mut item: Item) -> Ticket {
         let Some(place) = self.items.take() else {
             return Ticket { stream: self.stream_id(link), order: 0, total: 0 };
@@ -197,7 +197,7 @@ impl EngineState {
         }
     }
 
-    /// From now on the event speaks of this record.
+    /// Makes this record the newest of the event.
     fn expect_record(&mut self, id: EventId, ticket: Ticket) {
         let event = self.events.at_mut(id.link);
         event.status = status::PENDING;

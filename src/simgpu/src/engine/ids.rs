@@ -1,4 +1,4 @@
-//! What callers hold in their hands: names of clients, streams, events and work, and what can be refused.
+//! Names of clients, streams, events and work, and the errors of calls with them.
 
 use super::config::Direction;
 
@@ -11,13 +11,13 @@ pub(crate) struct ClientId {
 }
 
 impl ClientId {
-    /// Its number, never used twice on a device.
+    /// Its number, never reused on a device.
     pub(crate) fn serial(self) -> u32 {
         self.serial
     }
 }
 
-/// A stream. Every client has one from the start, the legacy default stream.
+/// A stream. Every client has the legacy default stream from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId {
     pub(super) link: u32,
@@ -34,13 +34,13 @@ pub(crate) struct EventId {
 macro_rules! packed {
     ($name:ident, $stamp:ident) => {
         impl $name {
-            /// The name as one word, never 0 for one that was handed out.
+            /// The name as one word. It is never 0 for an existing name.
             #[must_use]
             pub(crate) fn to_bits(self) -> u64 {
                 u64::from(self.$stamp) << 32 | u64::from(self.link)
             }
 
-            /// The name from its word. A word that was never handed out is a name that nobody has.
+            /// The name of a word. A word that was never handed out names nothing.
             #[must_use]
             pub(crate) fn from_bits(bits: u64) -> Self {
                 let low = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
@@ -54,50 +54,51 @@ packed!(ClientId, serial);
 packed!(StreamId, generation);
 packed!(EventId, generation);
 
-/// One enqueued piece of work: done when everything enqueued before it on its stream is, and it too.
+/// One piece of enqueued work. It is done when it and everything enqueued before it on its stream is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// The stream that it was enqueued on.
+    /// The stream on which it was enqueued.
     pub(crate) stream: StreamId,
     pub(super) order: u64,
     pub(super) total: u64,
 }
 
-/// How a stream stands to the client's legacy default stream.
+/// Relation of a stream to the client's legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
-    /// Waits for it, and it waits for this one. Per-thread default streams too.
+    /// Each waits for the other. Per-thread default streams are of this kind.
     Blocking,
-    /// Does not know of it.
+    /// Neither waits for the other.
     NonBlocking,
 }
 
-/// Kernels, or graphs, that wait for each other, on whatever devices.
+/// A collective: kernels or graphs that wait for each other, on any devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meeting {
-    /// Which one: those with the same key wait for each other.
+pub(crate) struct Collective {
+    /// Kernels with the same key wait for each other.
     pub(crate) key: u64,
-    /// How many have to run.
+    /// Number of kernels that must run at once.
     pub(crate) kernels: u32,
 }
 
-/// What can be enqueued. Occupancy is the share of the device that a kernel fills, in thousandths.
+/// Work that can be enqueued. Occupancy is the part of the device that a kernel fills, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// One kernel that takes `ns` nanoseconds when nobody interrupts it.
+    /// One kernel that takes `ns` nanoseconds without interruption.
     Kernel {
         /// Its duration.
         ns: u64,
-        /// 1 to 1000; kernels of one client overlap while the sum is at most 1000.
+        /// 1 to 1000. Kernels of one client overlap while the sum is at most 1000.
         occupancy: u16,
     },
-    /// A kernel or a graph that keeps the device busy until enough of its meeting run, and for so long after it.
-    Meet {
-        /// Whom it waits for.
-        meeting: Meeting,
-        /// As for a kernel or a graph, from then on.
+    /// A kernel or graph of a collective. It keeps the device busy until enough kernels of the collective run, and
+    /// for `ns` nanoseconds after that.
+    Collective {
+        /// The collective.
+        collective: Collective,
+        /// Duration from then on, as for a kernel or a graph.
         ns: u64,
-        /// How many kernels it has.
+        /// Number of its kernels.
         nodes: u32,
         /// As for a kernel.
         occupancy: u16,
@@ -106,40 +107,40 @@ pub(crate) enum Work {
     Graph {
         /// The sum of its kernels' durations along the longest path.
         kernels_ns: u64,
-        /// How many kernels it has; between two there is a gap.
+        /// Number of its kernels. There is a gap between two.
         nodes: u32,
         /// As for a kernel.
         occupancy: u16,
     },
-    /// A fill, or a copy inside the device: fills the multiprocessors.
+    /// A fill, or a copy inside the device. It occupies all multiprocessors.
     Fill {
         /// Bytes written.
         bytes: u64,
     },
     /// A copy on a copy engine, beside kernels.
     Copy {
-        /// Which way.
+        /// Its direction.
         direction: Direction,
         /// Bytes moved.
         bytes: u64,
     },
-    /// Notes the instant in an event.
+    /// Records the instant in an event.
     Record(EventId),
-    /// Holds the stream until the newest record of the event at the time of the call is complete. An
-    /// event that was never recorded holds nothing.
+    /// Holds the stream until the event's newest record at the time of the call is complete. An event without a
+    /// record holds nothing.
     Wait(EventId),
-    /// Holds the stream until the work is done.
+    /// Holds the stream until this work is done.
     After(Ticket),
-    /// Holds the stream until the host has run a function and said so.
+    /// Holds the stream until the host has run a function and reported it.
     Host {
-        /// What the caller wants to be told with it.
+        /// The caller's word for the function.
         token: u64,
     },
-    /// Nothing; its ticket says when everything before it is done.
+    /// No work. Its ticket is done when everything before it is done.
     Marker,
 }
 
-/// A host function that is due.
+/// A due host function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostCall {
     /// The stream that it holds.
@@ -148,51 +149,51 @@ pub(crate) struct HostCall {
     pub(crate) token: u64,
 }
 
-/// Why something could not be made: every place is taken.
+/// The reason why an object could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The table is full.
     Full,
-    /// The client or stream does not exist (any more).
+    /// The client or stream does not exist, or no longer exists.
     Gone,
 }
 
-/// Why nothing was enqueued.
+/// The reason why nothing was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnqueueError {
-    /// The stream does not exist (any more).
+    /// The stream does not exist, or no longer exists.
     NoStream,
-    /// The event does not exist (any more).
+    /// The event does not exist, or no longer exists.
     NoEvent,
-    /// The queue is full. There is no room before this instant: sleep until then and try again.
+    /// The queue is full. The caller sleeps until this instant and tries again.
     WouldBlock {
-        /// On the caller's clock.
+        /// Instant of the caller's clock.
         retry_at: u64,
     },
 }
 
-/// The name means nothing (any more).
+/// The name does not exist, or no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
-/// What an event says.
+/// State of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventStatus {
-    /// Never recorded: counts as complete, has no time.
+    /// Never recorded. It counts as complete and has no time.
     Fresh,
     /// The newest record has not been reached.
     Pending,
-    /// Complete since this instant, as the device's clock shows it.
+    /// Complete since this instant of the device's clock.
     Done {
         /// A multiple of the configured resolution.
         time_ns: u64,
     },
 }
 
-/// Why there is no time between two events.
+/// The reason why there is no time between two events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElapsedError {
-    /// An event does not exist (any more).
+    /// An event does not exist, or no longer exists.
     NoEvent,
     /// An event was never recorded.
     NotRecorded,
@@ -200,12 +201,12 @@ pub(crate) enum ElapsedError {
     NotReady,
 }
 
-/// What can be waited for.
+/// Work that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// One piece of work.
     Ticket(Ticket),
-    /// All work of a stream so far; for the legacy default stream, of the blocking streams as well.
+    /// All work of a stream so far. For the legacy default stream this includes the blocking streams.
     Stream(StreamId),
     /// The newest record of an event.
     Event(EventId),
@@ -213,13 +214,14 @@ pub(crate) enum Target {
     Client(ClientId),
 }
 
-/// When a target is complete.
+/// Completion of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// It is.
+    /// It is complete.
     Done,
-    /// Not before this instant, if nothing is enqueued or removed meanwhile: sleep until then, ask again.
+    /// It is not complete before this instant if nothing is enqueued or removed meanwhile. The caller sleeps until
+    /// then and asks again.
     NotBefore(u64),
-    /// Not before a host function is run ([`super::EngineState::next_host_call`]) and finished.
+    /// It is not complete before a host function has run ([`super::EngineState::next_host_call`]).
     NeedsHost,
 }

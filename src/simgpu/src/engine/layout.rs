@@ -1,28 +1,29 @@
-//! Which plain integers make up the state of one simulated device.
+//! The state of one simulated device: plain integers.
 
 use super::config::{Config, MAX_COPY_ENGINES};
 use super::ids::ClientId;
 use super::rows::{Client, Event, Item, Stream};
 use super::table::{Link, List, Table};
 
-/// Clients of one device at a time.
+/// Largest number of clients of one device.
 pub(crate) const CLIENTS: usize = 128;
-/// Streams of all clients of one device.
+/// Largest number of streams of all clients of one device.
 pub(crate) const STREAMS: usize = 4096;
-/// Events of all clients of one device.
+/// Largest number of events of all clients of one device.
 pub(crate) const EVENTS: usize = 65_536;
-/// Work items queued by all clients of one device.
+/// Largest number of queued work items of all clients of one device.
 pub(crate) const ITEMS: usize = 131_072;
-/// Busy milliseconds that are remembered: more than a minute of four clients taking turns.
+/// Number of busy milliseconds that are kept: more than a minute with four clients in turn.
 pub(super) const SPANS: usize = 262_144;
-/// Utilisation samples of the device that are remembered, as many as the driver's own buffer holds.
+/// Number of utilisation samples of the device that are kept: as many as the driver's own buffer holds.
 pub(crate) const DEVICE_SAMPLES: usize = 120;
-/// Windows that can be asked for by process: what the driver's ring for this holds, `GPUMON_SAMPLE_COUNT_PERFMON_UTIL`.
+/// Number of windows with samples by process: the driver's ring for these has `GPUMON_SAMPLE_COUNT_PERFMON_UTIL`
+/// entries.
 pub(crate) const PROCESS_WINDOWS: usize = 72;
-/// Utilisation samples of processes that are remembered.
+/// Number of utilisation samples of processes that are kept.
 pub(crate) const PROCESS_SAMPLES: usize = 4096;
 
-/// Removed clients whose deeds are remembered.
+/// Number of removed clients whose figures are kept.
 pub(super) const RETIRED: usize = 1024;
 
 /// One copy engine.
@@ -34,7 +35,7 @@ pub(super) struct CopyEngine {
     pub(super) waiting: List,
 }
 
-/// How long one client was busy within one millisecond.
+/// Busy time of one client within one millisecond.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
@@ -47,7 +48,7 @@ pub(super) struct Span {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceSample {
-    /// End of the window, microseconds.
+    /// End of the window, in microseconds.
     pub(crate) timestamp_us: u64,
     /// Time with a kernel or a fill.
     pub(crate) gpu: u32,
@@ -59,47 +60,47 @@ pub(crate) struct DeviceSample {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessSample {
-    /// End of the window, microseconds.
+    /// End of the window, in microseconds.
     pub(crate) timestamp_us: u64,
-    /// The process, as it was registered.
+    /// The PID with which the process was registered.
     pub(crate) pid: u32,
     /// Time with a kernel or a fill of the process.
     pub(crate) sm: u32,
     /// Time with a copy or a fill of the process.
     pub(crate) memory: u32,
-    /// Keeps the size a multiple of eight.
+    /// Makes the size a multiple of eight.
     pub(crate) reserved: u32,
 }
 
-/// What one client has done since it was registered.
+/// The figures of one client since it was registered.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientTruth {
-    /// Who.
+    /// The client.
     pub(crate) id: ClientId,
-    /// When it was registered.
+    /// Instant of its registration.
     pub(crate) added_ns: u64,
-    /// When it was removed; 0: it lives.
+    /// Instant of its removal; 0 while it lives.
     pub(crate) removed_ns: u64,
-    /// Time during which at least one kernel, graph or fill of it was running. Slices of others and
-    /// switches are not in it, overlapping kernels count once.
+    /// Time during which at least one of its kernels, graphs or fills ran. It excludes slices of others and switches.
+    /// Overlapping kernels count once.
     pub(crate) busy_ns: u64,
-    /// The part of it during which not only fills were running.
+    /// The part of it with a kernel or graph among the running work.
     pub(crate) kernel_busy_ns: u64,
-    /// Time during which a copy or a fill of it was running.
+    /// Time during which one of its copies or fills ran.
     pub(crate) memory_busy_ns: u64,
-    /// Durations of its finished kernels and graphs, overlapping ones counted each.
+    /// Durations of its finished kernels and graphs. Overlapping ones count each.
     pub(crate) kernel_ns: u64,
-    /// Kernels that finished, those in graphs too.
+    /// Number of finished kernels, including those in graphs.
     pub(crate) launches: u64,
-    /// The process, as it was registered.
+    /// The PID with which it was registered.
     pub(crate) pid: u32,
-    /// Work that is not finished, or never was.
+    /// Number of work items that have not finished. For a removed client they never will.
     pub(crate) queued: u32,
 }
 
-/// The whole state of one simulated device. Valid when zeroed. Whoever holds it exclusively may move it
-/// forward, in any process; it contains no pointers.
+/// The whole state of one simulated device. It is valid when zeroed and contains no pointers. A process that holds it
+/// exclusively may advance it.
 #[repr(C)]
 pub(crate) struct EngineState {
     pub(super) configured: u32,
@@ -110,26 +111,26 @@ pub(crate) struct EngineState {
     pub(super) last_order: u64,
     /// The client that has the multiprocessors.
     pub(super) owner: Link,
-    /// Serial of the client that had them last.
+    /// Serial of the client that had the multiprocessors last.
     pub(super) last_owner: u32,
-    /// Whether the owner has used them since it last ran dry.
+    /// Whether the owner has used them since its queues were last empty.
     pub(super) owner_active: u32,
-    /// Queued kernels that wait for others, or will.
+    /// Queued kernels of collectives that wait for others, or will.
     pub(super) unmet: u32,
-    /// When the switch to the owner is over.
+    /// End of the switch to the owner.
     pub(super) resume_at: u64,
     pub(super) slice_start: u64,
-    /// Holds while another client waits.
+    /// The slice ends only while another client waits.
     pub(super) slice_end: u64,
     pub(super) runnable: List,
-    pub(super) poked: List,
+    pub(super) marked: List,
     pub(super) engines: [CopyEngine; MAX_COPY_ENGINES],
     pub(super) busy_ns: u64,
     pub(super) memory_busy_ns: u64,
     pub(super) retired_busy_ns: u64,
     pub(super) busy_mark: u64,
     pub(super) memory_mark: u64,
-    /// The process whose kernel or fill ran last, and the one whose copy or fill did: their state stays on the engines.
+    /// The processes whose kernel or fill, and whose copy or fill, ran last. The engines keep their state.
     pub(super) on_compute: u32,
     pub(super) on_memory: u32,
     /// End of the utilisation window in progress; 0 before the first.

@@ -1,42 +1,42 @@
-//! What may start: the order within a stream, between streams, and around the legacy default stream.
+//! The order of work: within a stream, between streams, and around the legacy default stream.
 
 use super::layout::EngineState;
 use super::rows::{Stream, kind, life, ordering, phase, status};
 use super::table::Link;
 
 impl EngineState {
-    /// Asks for a look at a stream whose situation has changed.
-    pub(super) fn poke(&mut self, link: Link) {
+    /// Marks a stream to be looked at, because its situation has changed.
+    pub(super) fn mark(&mut self, link: Link) {
         let stream = self.streams.at_mut(link);
-        if link == 0 || stream.poked != 0 {
+        if link == 0 || stream.marked != 0 {
             return;
         }
-        stream.poked = 1;
-        stream.next_poked = 0;
-        let tail = self.poked.tail;
+        stream.marked = 1;
+        stream.next_marked = 0;
+        let tail = self.marked.tail;
         if tail == 0 {
-            self.poked.head = link;
+            self.marked.head = link;
         } else {
-            self.streams.at_mut(tail).next_poked = link;
+            self.streams.at_mut(tail).next_marked = link;
         }
-        self.poked.tail = link;
+        self.marked.tail = link;
     }
 
-    /// Looks at all poked streams until nothing more can start.
-    pub(super) fn look_at_poked(&mut self) {
-        while self.poked.head != 0 {
-            let link = self.poked.head;
+    /// Looks at all marked streams until nothing more can start.
+    pub(super) fn look_at_marked(&mut self) {
+        while self.marked.head != 0 {
+            let link = self.marked.head;
             let stream = self.streams.at_mut(link);
-            stream.poked = 0;
-            self.poked.head = core::mem::take(&mut stream.next_poked);
-            if self.poked.head == 0 {
-                self.poked.tail = 0;
+            stream.marked = 0;
+            self.marked.head = core::mem::take(&mut stream.next_marked);
+            if self.marked.head == 0 {
+                self.marked.tail = 0;
             }
             self.start_oldest(link);
         }
     }
 
-    /// Hands the oldest item of a stream to whoever runs it, if nothing holds it.
+    /// Hands the oldest item of a stream to the engine that runs it, if nothing holds it.
     fn start_oldest(&mut self, link: Link) {
         let stream = *self.streams.at(link);
         if stream.phase == phase::HELD {
@@ -79,8 +79,8 @@ impl EngineState {
         stream.life == 0 || stream.generation != generation || stream.done_order >= order
     }
 
-    /// The stream that holds an item of `stream` back under the legacy default stream's rules, or 0: work of
-    /// blocking streams waits for earlier work of the legacy stream, and the other way round.
+    /// The stream that holds an item of `stream` back under the rules of the legacy default stream; 0 for none. Work
+    /// of blocking streams waits for earlier work of the legacy stream, and the other way round.
     pub(super) fn holder(&self, stream: &Stream, order: u64) -> Link {
         let client = self.clients.at(stream.client);
         match stream.ordering {
@@ -127,7 +127,7 @@ impl EngineState {
             stream.detours = stream.detours.saturating_sub(1);
         }
         let (client_link, rule) = (stream.client, stream.ordering);
-        self.forget_meeting(&item);
+        self.forget_collective(&item);
         let client = self.clients.at_mut(client_link);
         client.queued = client.queued.saturating_sub(1);
         if rule == ordering::BLOCKING {
@@ -143,19 +143,19 @@ impl EngineState {
             let time = clock.max(row.passes);
             row.passes = time.saturating_add(event_ns);
             let event = self.events.at_mut(item.target);
-            // A newer record has taken the event over: this one is nobody's any more.
+            // A newer record has replaced this one.
             if event.generation == item.target_generation && event.order == item.order {
                 event.time = time;
                 event.status = status::DONE;
             }
         }
         self.items.give(head);
-        self.poke(link);
+        self.mark(link);
         self.wake_waiters(link, item.order);
         self.wake_held(client_link, rule);
     }
 
-    /// Pokes the streams that waited for an item of this one up to `order`.
+    /// Marks the streams that waited for an item of this one up to `order`.
     pub(super) fn wake_waiters(&mut self, link: Link, order: u64) {
         let mut waiter = core::mem::take(&mut self.streams.at_mut(link).waiters);
         while waiter != 0 {
@@ -164,7 +164,7 @@ impl EngineState {
                 let woken = self.streams.at_mut(waiter);
                 woken.next_waiter = 0;
                 woken.phase = phase::IDLE;
-                self.poke(waiter);
+                self.mark(waiter);
             } else {
                 let kept = core::mem::replace(&mut self.streams.at_mut(link).waiters, waiter);
                 self.streams.at_mut(waiter).next_waiter = kept;
@@ -173,7 +173,7 @@ impl EngineState {
         }
     }
 
-    /// Pokes the streams that the legacy rules hold because of one of the other kind.
+    /// Marks the streams that the legacy rules hold because of a stream of the other kind.
     fn wake_held(&mut self, client_link: Link, rule: u8) {
         let client = self.clients.at(client_link);
         if client.held == 0 || rule == ordering::NON_BLOCKING {
@@ -182,7 +182,7 @@ impl EngineState {
         if rule == ordering::BLOCKING {
             let legacy = client.legacy;
             if self.streams.at(legacy).phase == phase::HELD {
-                self.poke(legacy);
+                self.mark(legacy);
             }
             return;
         }
@@ -190,7 +190,7 @@ impl EngineState {
         while link != 0 {
             let row = *self.streams.at(link);
             if row.phase == phase::HELD {
-                self.poke(link);
+                self.mark(link);
             }
             link = row.next_of_client;
         }

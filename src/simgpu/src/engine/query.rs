@@ -1,21 +1,22 @@
-//! What is complete, and when the rest will be.
+//! Completion of work: whether it is complete, and when it will be.
 
 use super::ids::{Completion, ElapsedError, EventId, EventStatus, Gone, Target, Ticket};
 use super::layout::EngineState;
 use super::rows::{Stream, kind, ordering, phase, status};
 use super::table::Link;
 
-/// Streams that are followed from one that waits to what it waits for; further ones only make the answer
-/// earlier than it might be.
+/// Largest number of streams that are followed from a waiting stream to the stream it waits for. Beyond it the answer
+/// is only earlier.
 const FOLLOWED: usize = 16;
 
 impl EngineState {
-    /// Whether the target is complete at `now_ns`, and if not, how long to sleep before asking again. The
-    /// instant is never later than the completion would be if nothing were added or removed, and is exactly
-    /// it for one stream without a neighbour; but for kernels that wait for others, which end when those do.
+    /// Whether the target is complete at `now_ns`, and if not, how long to sleep before asking again.
+    ///
+    /// The instant is never later than the completion would be if nothing were added or removed. For a single stream
+    /// without a neighbour it is exact. Kernels of collectives are an exception: they end when the others have come.
     ///
     /// # Errors
-    /// The target does not exist (any more). A ticket of a destroyed stream is [`Completion::Done`].
+    /// The target does not exist, or no longer exists. A ticket of a destroyed stream is [`Completion::Done`].
     pub(crate) fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, Gone> {
         self.advance(now_ns);
         if let Target::Event(id) = target {
@@ -24,10 +25,10 @@ impl EngineState {
         self.foresee(target)
     }
 
-    /// What the event says at `now_ns`.
+    /// State of an event at `now_ns`.
     ///
     /// # Errors
-    /// The event does not exist (any more).
+    /// The event does not exist, or no longer exists.
     pub(crate) fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, Gone> {
         self.advance(now_ns);
         self.close_record(id.link);
@@ -39,7 +40,7 @@ impl EngineState {
         })
     }
 
-    /// Time from one event to another, negative when they completed the other way round.
+    /// Time from one event to another in nanoseconds, negative if they completed in the other order.
     ///
     /// # Errors
     /// An event is gone, was never recorded, or is not complete.
@@ -130,7 +131,8 @@ impl EngineState {
         bound
     }
 
-    /// A client is not done before its kernels have filled the device for as long as they need at the least.
+    /// The earliest instant by area: a client's kernels must have filled the device for the time that they need at
+    /// least.
     fn bound_of_area(&self, link: Link) -> Bound {
         let client = self.clients.at(link);
         let whole = u64::from(super::config::WHOLE_DEVICE);
@@ -204,7 +206,7 @@ impl EngineState {
         dry.min(self.slice_end).saturating_add(self.config().switch_ns)
     }
 
-    /// Whether a stream keeps its client busy until it is empty: nothing but kernels, held by no one.
+    /// Whether a stream keeps its client busy until it is empty: it has only kernels, and nothing holds them.
     fn computes_to_its_end(&self, stream: &Stream) -> bool {
         let client = self.clients.at(stream.client);
         let unheld = match stream.ordering {
@@ -237,7 +239,7 @@ enum Bound {
 }
 
 impl Bound {
-    /// Of two that must both be complete: sleeping comes before asking the host.
+    /// The later of two that must both be complete. Sleeping comes before asking the host.
     fn later(self, other: Self) -> Self {
         match (self, other) {
             (Self::At(a), Self::At(b)) => Self::At(a.max(b)),

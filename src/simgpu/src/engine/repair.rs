@@ -1,7 +1,7 @@
-//! How the state is made whole again when a process was killed in the middle of a change to it.
+//! Repairs the state after a process was killed in the middle of a change.
 //!
-//! Few words say what is so: which rows are live, the order of items, how far each stream is, when what
-//! is running ends. All lists and counts follow from them and are made anew.
+//! A few words are authoritative: live rows, the order of items, the progress of each stream, and the ends of running
+//! work. All lists and counts are rebuilt from them.
 
 use super::compute::area;
 use super::layout::EngineState;
@@ -9,9 +9,10 @@ use super::rows::{Client, kind, phase};
 use super::table::{Link, List};
 
 impl EngineState {
-    /// Makes the state whole again. To be called by whoever finds that the last holder of the lock died
-    /// with it. Work of the living is kept; the order in which ready kernels of different streams start, and
-    /// the time since the last completed step, may differ from what would have been.
+    /// Repairs the state. The process that finds that the last holder of the lock died calls it.
+    ///
+    /// Work of living clients is kept. Two things may differ from an undisturbed run: the order in which ready
+    /// kernels of different streams start, and the time since the last completed step.
     pub(crate) fn repair(&mut self, now_ns: u64) {
         self.repair_clients();
         self.repair_streams();
@@ -20,7 +21,7 @@ impl EngineState {
         for link in self.events.links() {
             let event = self.events.at(link);
             if event.order > self.streams.at(event.stream).last_order {
-                // Announced, and never enqueued: nothing will reach it.
+                // The record was announced and never enqueued, so nothing will reach it.
                 self.events.at_mut(link).order = 0;
             }
             self.close_record(link);
@@ -32,10 +33,10 @@ impl EngineState {
         self.advance(now_ns);
     }
 
-    /// Keeps clients with a legacy stream, without anything that can be found again.
+    /// Keeps clients with a legacy stream, without the words that are rebuilt.
     fn repair_clients(&mut self) {
         self.runnable = List::default();
-        self.poked = List::default();
+        self.marked = List::default();
         self.unmet = 0;
         for link in self.clients.links() {
             let client = *self.clients.at(link);
@@ -70,17 +71,17 @@ impl EngineState {
         }
     }
 
-    /// Keeps streams of living clients, empty.
+    /// Keeps streams of living clients, with empty lists.
     fn repair_streams(&mut self) {
         for link in self.streams.links() {
             let row = self.streams.at_mut(link);
-            row.poked = 0;
+            row.marked = 0;
             row.items = List::default();
             row.queued = 0;
             row.detours = 0;
             row.waiters = 0;
             row.next_waiter = 0;
-            row.next_poked = 0;
+            row.next_marked = 0;
             row.next_ready = 0;
             let client = self.clients.at_mut(row.client);
             if row.life == 0 || client.serial == 0 {
@@ -91,7 +92,7 @@ impl EngineState {
         }
     }
 
-    /// Queues the items that are still to be done, in their order.
+    /// Queues the items that are not done, in their order.
     fn repair_items(&mut self) {
         let mut found: Vec<(u64, Link)> = Vec::new();
         for link in self.items.links() {
@@ -124,7 +125,7 @@ impl EngineState {
         }
     }
 
-    /// Lets run what was running, and has everything else looked at.
+    /// Keeps running work running, and marks all other streams to be looked at.
     fn repair_phases(&mut self) {
         for link in self.streams.links() {
             let stream = *self.streams.at(link);
@@ -146,7 +147,7 @@ impl EngineState {
             };
             if !kept {
                 self.streams.at_mut(link).phase = phase::IDLE;
-                self.poke(link);
+                self.mark(link);
             }
         }
         for index in 0..self.engines.len() {
@@ -170,7 +171,7 @@ impl EngineState {
         let stream = self.streams.at_mut(link);
         let item = *self.items.at(stream.items.head);
         let client = self.clients.at_mut(stream.client);
-        if item.has_met() {
+        if item.is_released() {
             stream.ends = stream.ends.min(client.busy_ns.saturating_add(item.wanted_total));
         }
         let Some(place) = client.running.get_mut(client.running_count as usize) else { return false };

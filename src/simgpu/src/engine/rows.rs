@@ -1,9 +1,9 @@
-//! What is kept of one piece of work, one stream, one event and one client.
+//! The rows of the tables: work items, streams, events and clients.
 
 use super::config::MAX_CONCURRENT;
 use super::table::{Link, List, Row};
 
-/// Codes of [`Item::kind`]. Zero is no kind, so that a zeroed item is none.
+/// Codes of [`Item::kind`]. Zero is no kind, so a zeroed item is free.
 pub(super) mod kind {
     pub(crate) const KERNEL: u8 = 1;
     pub(crate) const GRAPH: u8 = 2;
@@ -34,19 +34,19 @@ pub(super) mod life {
     pub(crate) const CLOSING: u8 = 2;
 }
 
-/// Codes of [`Stream::phase`]: what the oldest item of a stream is doing.
+/// Codes of [`Stream::phase`]: the state of the oldest item of a stream.
 pub(super) mod phase {
-    /// Nothing is known of it yet.
+    /// Unknown; it has not been looked at.
     pub(crate) const IDLE: u8 = 0;
-    /// In the list of whoever will run it.
+    /// In the list of the engine that will run it.
     pub(crate) const READY: u8 = 1;
     /// On the multiprocessors or on a copy engine.
     pub(crate) const RUNNING: u8 = 2;
     /// In another stream's list of waiters.
     pub(crate) const WAITING: u8 = 3;
-    /// Held back by the legacy default stream's rules.
+    /// Held back by the rules of the legacy default stream.
     pub(crate) const HELD: u8 = 4;
-    /// The host has taken a host function and has not said that it is done.
+    /// The host has taken a host function and has not reported its end.
     pub(crate) const ON_HOST: u8 = 5;
 }
 
@@ -61,25 +61,26 @@ pub(super) mod status {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Item {
-    /// Place in the order of all enqueued work of the device; 0: the item is free. Written last.
+    /// Position in the order of all enqueued work of the device; 0 for a free item. It is written last.
     pub(super) order: u64,
     /// Time on the multiprocessors or on the copy engine.
     pub(super) duration: u64,
-    /// Duration of everything ever enqueued on the stream, this included, without what waits for others.
+    /// Duration of everything enqueued on the stream so far, this item included, without waits for collectives.
     pub(super) total: u64,
-    /// A wait: the order that the target stream must reach. A host function: the caller's token. A kernel of a meeting: its key.
+    /// For a wait, the order that the target stream must reach. For a host function, the caller's token. For a kernel
+    /// of a collective, its key.
     pub(super) wanted: u64,
-    /// A wait: the total at that order. A kernel of a meeting: how long it runs after that.
+    /// For a wait, the total at that order. For a kernel of a collective, its duration once the others run.
     pub(super) wanted_total: u64,
-    /// A wait: the target stream. A record: the event.
+    /// For a wait, the target stream. For a record, the event.
     pub(super) target: Link,
     pub(super) target_generation: u32,
-    /// How many kernels its meeting waits for; 0 for none, or once they have met.
+    /// Number of kernels that its collective waits for; 0 for no collective, or for a complete one.
     pub(super) unmet: u32,
     pub(super) reserved: u32,
     pub(super) stream: Link,
     pub(super) next: Link,
-    /// Kernels in it.
+    /// Number of kernels in it.
     pub(super) launches: u32,
     pub(super) occupancy: u16,
     pub(super) kind: u8,
@@ -93,11 +94,11 @@ pub(super) struct Stream {
     pub(super) generation: u32,
     pub(super) client: Link,
     pub(super) ordering: u8,
-    /// 0: the stream is free.
+    /// 0 for a free stream.
     pub(super) life: u8,
     pub(super) phase: u8,
-    /// In the list of streams to look at.
-    pub(super) poked: u8,
+    /// Whether it is in the list of streams to look at.
+    pub(super) marked: u8,
     pub(super) items: List,
     pub(super) queued: u32,
     /// Queued items that do not run on the multiprocessors.
@@ -105,9 +106,9 @@ pub(super) struct Stream {
     /// Streams that wait for an item of this one.
     pub(super) waiters: Link,
     pub(super) next_waiter: Link,
-    /// Next in the list of the client's kernels, of a copy engine, or of host functions.
+    /// Next in the client's list of kernels, of a copy engine, or of host functions.
     pub(super) next_ready: Link,
-    pub(super) next_poked: Link,
+    pub(super) next_marked: Link,
     pub(super) next_of_client: Link,
     /// Order and total of the newest finished item.
     pub(super) done_order: u64,
@@ -115,11 +116,11 @@ pub(super) struct Stream {
     /// Order and total of the newest enqueued item.
     pub(super) last_order: u64,
     pub(super) last_total: u64,
-    /// Which item `phase` speaks of when it says running or on the host.
+    /// The item that `phase` is about while it is running or on the host.
     pub(super) phase_order: u64,
-    /// A running kernel ends when the client's busy time reaches this; a copy, at this instant.
+    /// End of running work: for a kernel, the client's busy time; for a copy, an instant.
     pub(super) ends: u64,
-    /// The instant until which its events keep it: a kernel that comes to run before that waits for it, as if it ran.
+    /// The instant until which its events occupy it. A kernel that starts before that waits, and counts as running.
     pub(super) passes: u64,
 }
 
@@ -129,17 +130,17 @@ pub(super) struct Stream {
 pub(super) struct Event {
     pub(super) generation: u32,
     pub(super) client: Link,
-    /// Where the newest record was enqueued.
+    /// The stream on which the newest record was enqueued.
     pub(super) stream: Link,
     pub(super) stream_generation: u32,
     pub(super) order: u64,
     pub(super) total: u64,
-    /// When it completed.
+    /// The instant of its completion.
     pub(super) time: u64,
-    /// 0: the event is free.
+    /// 0 for a free event.
     pub(super) status: u8,
     pub(super) reserved: [u8; 3],
-    /// Events with the same number are one event, each client's own name of it. 0: it is not shared.
+    /// Events with the same number are one event under several clients' names; 0 for an event that is not shared.
     pub(super) shared: u32,
 }
 
@@ -147,7 +148,7 @@ pub(super) struct Event {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
-    /// Never used twice; 0: the client is free.
+    /// Never reused; 0 for a free client.
     pub(super) serial: u32,
     pub(super) pid: u32,
     pub(super) legacy: Link,
@@ -158,28 +159,28 @@ pub(super) struct Client {
     /// Streams whose oldest item waits for the host.
     pub(super) host: List,
     pub(super) next_runnable: Link,
-    /// In the list of clients that wait for a slice.
+    /// Whether it is in the list of clients that wait for a slice.
     pub(super) waits_for_slice: u32,
     pub(super) running_count: u32,
     pub(super) running_fills: u32,
     pub(super) occupancy: u32,
     pub(super) queued: u32,
-    /// Items in blocking streams.
+    /// Number of items in blocking streams.
     pub(super) queued_blocking: u32,
-    /// Streams in phase held.
+    /// Number of streams in phase held.
     pub(super) held: u32,
-    /// Duration times occupancy of what has not started on the multiprocessors yet.
+    /// Duration times occupancy of the work that has not started on the multiprocessors.
     pub(super) area: u64,
     pub(super) added_ns: u64,
-    /// Time during which something of this client was running on the multiprocessors.
+    /// Time during which work of this client ran on the multiprocessors.
     pub(super) busy_ns: u64,
-    /// The part of it with a kernel or a graph among what was running.
+    /// The part of it with a kernel or a graph among the running work.
     pub(super) kernel_busy_ns: u64,
-    /// Time during which a copy or a fill was running.
+    /// Time during which a copy or a fill ran.
     pub(super) memory_busy_ns: u64,
     /// Durations of all finished kernels and graphs.
     pub(super) kernel_ns: u64,
-    /// Kernels that finished.
+    /// Number of finished kernels.
     pub(super) launches: u64,
     /// `busy_ns` and `memory_busy_ns` at the start of the utilisation window.
     pub(super) busy_mark: u64,
@@ -188,19 +189,19 @@ pub(super) struct Client {
 }
 
 impl Item {
-    /// Whether it is of a meeting, and waits for others, or has.
-    fn meets(&self) -> bool {
+    /// Whether it is of a collective, complete or not.
+    fn is_collective(&self) -> bool {
         kind::computes(self.kind) && self.wanted_total != 0
     }
 
-    /// Whether it is of a meeting that has found together.
-    pub(super) fn has_met(&self) -> bool {
-        self.meets() && self.unmet == 0
+    /// Whether it is of a complete collective.
+    pub(super) fn is_released(&self) -> bool {
+        self.is_collective() && self.unmet == 0
     }
 
-    /// How long it takes at the least: how long it waits for others, or has, is no part of any total.
+    /// The shortest duration. The wait for a collective is no part of any total.
     pub(super) fn foreseen(&self) -> u64 {
-        if self.meets() { self.wanted_total } else { self.duration }
+        if self.is_collective() { self.wanted_total } else { self.duration }
     }
 }
 

@@ -1,18 +1,18 @@
-//! What NVML would say: utilisation in windows, integer percent, visible only when sampled.
+//! Utilisation as NVML reports it: integer percent in windows, visible after a delay.
 
 use super::layout::{
     DEVICE_SAMPLES, DeviceSample, EngineState, PROCESS_SAMPLES, PROCESS_WINDOWS, ProcessSample,
 };
 
 impl EngineState {
-    /// Utilisation of the device in the newest window that can be read at `now_ns`. Zero before the first.
+    /// Utilisation of the device in the newest readable window at `now_ns`. Zero before the first.
     pub(crate) fn utilization(&mut self, now_ns: u64) -> DeviceSample {
         let mut newest = DeviceSample::default();
         self.device_samples(now_ns, 0, |sample| newest = sample);
         newest
     }
 
-    /// Gives every sample of the device that is newer than `last_seen_us`, oldest first.
+    /// Passes on every sample of the device that is newer than `last_seen_us`, oldest first.
     pub(crate) fn device_samples(
         &mut self,
         now_ns: u64,
@@ -27,8 +27,8 @@ impl EngineState {
         held.filter(wanted).for_each(|sample| give(*sample));
     }
 
-    /// Gives every sample of processes that is newer than `last_seen_us` and among the newest windows, oldest first;
-    /// processes without activity in a window have none for it. Says how many: none is NVML's "not found".
+    /// Passes on every sample of processes that is newer than `last_seen_us` and in the newest windows, oldest first.
+    /// A process without activity in a window has no sample for it. Returns their number; 0 is NVML's "not found".
     pub(crate) fn process_samples(
         &mut self,
         now_ns: u64,
@@ -44,19 +44,19 @@ impl EngineState {
         held.filter(wanted).map(|sample| give(*sample)).count()
     }
 
-    /// End of the newest window of which processes cannot be asked any more.
+    /// End of the newest window whose samples of processes are gone.
     pub(crate) fn forgotten_us(&self) -> u64 {
         let before = self.device_sampled.checked_sub(PROCESS_WINDOWS as u64 + 1);
         let sample = before.and_then(|n| self.device_samples.get(place(n, DEVICE_SAMPLES)));
         sample.map_or(0, |sample| sample.timestamp_us)
     }
 
-    /// End of the newest window that can be read.
+    /// End of the newest readable window.
     fn visible_us(&self) -> u64 {
         self.clock.saturating_sub(self.config().sample_lag_ns) / 1000
     }
 
-    /// Sets the end of the first window: windows end at multiples of the period.
+    /// Sets the end of the first window. Windows end at multiples of the period.
     pub(super) fn start_sampling(&mut self) {
         let period = self.config().sample_period_ns;
         self.sample_at = (self.clock / period + 1).saturating_mul(period);
@@ -79,7 +79,7 @@ impl EngineState {
         self.sample_at = self.sample_at.saturating_add(period);
     }
 
-    /// One process for each engine, with how busy all processes kept the engine.
+    /// Stores one process for each engine, with the time for which all processes kept the engine busy.
     fn name_those_on_engines(&mut self, window: DeviceSample) {
         let DeviceSample { timestamp_us, gpu, memory } = window;
         let batch = self.process_sampled;
@@ -93,7 +93,7 @@ impl EngineState {
         }
     }
 
-    /// Each process with its own part.
+    /// Stores each process with its own part.
     fn name_each(&mut self, timestamp_us: u64) {
         let period = self.config().sample_period_ns;
         let batch = self.process_sampled;
@@ -110,8 +110,8 @@ impl EngineState {
         }
     }
 
-    /// Passes over windows that need no look: those without activity, and those whose samples would be
-    /// overwritten before anyone can read them. Says whether no window ends before `to` any more.
+    /// Skips windows without activity, and windows whose samples would be overwritten before anybody can read them.
+    /// Returns whether no further window ends before `to`.
     pub(super) fn skip_samples(&mut self, to: u64) -> bool {
         let period = self.config().sample_period_ns;
         let ends = (to - self.sample_at) / period + 1;
@@ -135,13 +135,13 @@ impl EngineState {
         true
     }
 
-    /// Starts a window at the clock's instant without a sample of what came before.
+    /// Starts a window at the clock's instant without a sample of the time before.
     pub(super) fn forget_window(&mut self) {
         self.mark_window();
         self.start_sampling();
     }
 
-    /// Time used up to the clock's instant belongs to windows that are over.
+    /// Assigns the time used up to the clock's instant to windows that are over.
     fn mark_window(&mut self) {
         self.busy_mark = self.busy_ns;
         self.memory_mark = self.memory_busy_ns;
@@ -160,7 +160,7 @@ impl EngineState {
         self.device_sampled = self.device_sampled.wrapping_add(1);
     }
 
-    /// Stores a sample, or adds it to one of the same process in the same window (two contexts).
+    /// Stores a sample, or adds it to one of the same process in the same window: a process may have two contexts.
     fn push_process_sample(&mut self, batch: u64, sample: ProcessSample) {
         for n in batch..self.process_sampled {
             if let Some(slot) = self.process_samples.get_mut(place(n, PROCESS_SAMPLES))
@@ -178,12 +178,12 @@ impl EngineState {
     }
 }
 
-/// Places of the newest entries of a ring, oldest of them first.
+/// Indices of the newest entries of a ring, the oldest of them first.
 pub(super) fn newest(pushed: u64, capacity: usize) -> impl DoubleEndedIterator<Item = usize> {
     (pushed.saturating_sub(capacity as u64)..pushed).map(move |n| place(n, capacity))
 }
 
-/// Place of the `n`-th entry of a ring.
+/// Index of the `n`-th entry of a ring.
 pub(super) fn place(n: u64, capacity: usize) -> usize {
     usize::try_from(n % (capacity.max(1) as u64)).unwrap_or(0)
 }

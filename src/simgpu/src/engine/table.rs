@@ -1,26 +1,26 @@
-//! How rows live in a fixed array without pointers: links, allocation, lists.
+//! Tables of rows without pointers: links, allocation, lists.
 
-/// A row's place plus one; 0 is no row, so that zeroed memory links to nothing.
+/// A row's index plus one; 0 is no row, so zeroed memory links to nothing.
 pub(super) type Link = u32;
 
-/// What a table needs to know of its rows.
+/// The properties of rows that a table needs.
 pub(super) trait Row: Copy {
-    /// A row that nobody uses; all bytes zero, but for what must outlive its use.
+    /// A free row. All bytes are zero, except for words that must outlive the use of the row.
     fn cleared(&self) -> Self;
-    /// Whether somebody uses the row.
+    /// Whether the row is in use.
     fn live(&self) -> bool;
-    /// Where a free row keeps the link to the next free one.
+    /// The field of a free row with the link to the next free row.
     fn next_free(&mut self) -> &mut Link;
 }
 
-/// A fixed array of rows with a free list. Valid when zeroed. Rows are taken lowest first, so that
-/// untouched rows never cost a page.
+/// A fixed array of rows with a free list. It is valid when zeroed. The lowest free row is taken first, so untouched
+/// rows never cost a page.
 #[repr(C)]
 pub(super) struct Table<T, const N: usize> {
-    /// Rows that were ever taken: all live rows lie below.
+    /// Number of rows that were ever taken. All live rows lie below.
     used: u32,
     free: Link,
-    /// Stands in for a link that leads nowhere, so that a damaged file cannot cause a panic.
+    /// Stands in for a link that leads nowhere, so a damaged file cannot cause a panic.
     null: T,
     rows: [T; N],
 }
@@ -73,7 +73,7 @@ impl<T: Row, const N: usize> Table<T, N> {
         self.free == 0 && self.used as usize >= N
     }
 
-    /// Makes the free list anew from the rows that are not live.
+    /// Rebuilds the free list from the rows that are not live.
     pub(super) fn rebuild(&mut self) {
         self.free = 0;
         for link in self.links().rev() {
@@ -84,7 +84,7 @@ impl<T: Row, const N: usize> Table<T, N> {
     }
 }
 
-/// A first-in, first-out list of rows; the links between them lie in the rows.
+/// A first-in, first-out list of rows. The rows hold the links.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct List {

@@ -1,4 +1,4 @@
-//! What really happened: busy time per client and per millisecond, for those who check a limiter.
+//! The ground truth: busy time of each client in each millisecond, for tests that check a limiter.
 
 use super::ids::{ClientId, Gone};
 use super::layout::{ClientTruth, EngineState, RETIRED, SPANS, Span};
@@ -6,31 +6,31 @@ use super::sample::{newest, place};
 
 const MS: u64 = 1_000_000;
 
-/// What the device has done since its first use.
+/// The figures of the device since its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceTruth {
-    /// Up to when the figures go.
+    /// The instant up to which the figures count.
     pub(crate) clock_ns: u64,
-    /// Time during which a kernel, graph or fill was running: the sum over all clients, living and gone.
+    /// Time during which a kernel, graph or fill ran: the sum over all clients, living and removed.
     pub(crate) busy_ns: u64,
-    /// The part of clients that are gone.
+    /// The part of removed clients.
     pub(crate) retired_busy_ns: u64,
-    /// Time during which a copy or a fill was running.
+    /// Time during which a copy or a fill ran.
     pub(crate) memory_busy_ns: u64,
 }
 
 impl EngineState {
-    /// What a client has done up to `now_ns`.
+    /// The figures of a client up to `now_ns`.
     ///
     /// # Errors
-    /// The client is not registered (any more).
+    /// The client does not exist, or no longer exists.
     pub(crate) fn client_truth(&mut self, id: ClientId, now_ns: u64) -> Result<ClientTruth, Gone> {
         self.advance(now_ns);
         let link = self.client_link(id).ok_or(Gone)?;
         Ok(self.truth_of(link))
     }
 
-    /// Gives what every registered client has done up to `now_ns`.
+    /// Passes on the figures of every client up to `now_ns`.
     pub(crate) fn each_client(&mut self, now_ns: u64, mut give: impl FnMut(ClientTruth)) {
         self.advance(now_ns);
         for link in self.clients.links().filter(|&link| self.clients.at(link).serial != 0) {
@@ -38,13 +38,13 @@ impl EngineState {
         }
     }
 
-    /// Gives what removed clients had done when they were removed, longest ago first, as far as remembered.
+    /// Passes on the figures of removed clients at their removal, the oldest first. The newest 1024 are kept.
     pub(crate) fn each_removed(&self, give: impl FnMut(ClientTruth)) {
         let places = newest(self.retired_count, RETIRED);
         places.filter_map(|place| self.retired.get(place)).copied().for_each(give);
     }
 
-    /// Remembers what a client has done that is going to be removed.
+    /// Keeps the figures of a client that is about to be removed.
     pub(super) fn retire(&mut self, link: u32) {
         let truth = ClientTruth { removed_ns: self.clock, ..self.truth_of(link) };
         self.retired_busy_ns = self.retired_busy_ns.saturating_add(truth.busy_ns);
@@ -54,7 +54,7 @@ impl EngineState {
         self.retired_count = self.retired_count.wrapping_add(1);
     }
 
-    /// What the device has done up to `now_ns`.
+    /// The figures of the device up to `now_ns`.
     pub(crate) fn device_truth(&mut self, now_ns: u64) -> DeviceTruth {
         self.advance(now_ns);
         DeviceTruth {
@@ -65,9 +65,10 @@ impl EngineState {
         }
     }
 
-    /// Busy time of one client, or of all, within whole milliseconds from `from_ns` (rounded down) to `to_ns`
-    /// (rounded down). Clients that are gone are remembered. `None`: the start is longer ago than is kept
-    /// (a minute and more), or the end is still to come.
+    /// Busy time of one client, or of all, from `from_ns` to `to_ns`, both rounded down to milliseconds. Removed
+    /// clients count.
+    ///
+    /// `None`: the start is too long ago (a minute and more), or the end is in the future.
     #[must_use]
     pub(crate) fn busy_between(&self, id: Option<ClientId>, from_ns: u64, to_ns: u64) -> Option<u64> {
         let (from, to) = (from_ns / MS, to_ns / MS);
@@ -87,8 +88,8 @@ impl EngineState {
         Some(sum)
     }
 
-    /// Gives how long each client, by its serial, was busy in each millisecond from `from` on that is over, the latest
-    /// first; returns the first that is not. Milliseconds in which nobody was busy are left out.
+    /// Passes on the busy time of each client, by its serial, in each past millisecond from `from` on, the latest
+    /// first. Returns the first millisecond that is not over. Milliseconds without busy time are left out.
     pub(crate) fn each_span(&self, from: u64, mut give: impl FnMut(u32, u64, u32)) -> u64 {
         let end = self.clock / MS;
         for place in newest(self.span_count, SPANS).rev() {
@@ -103,16 +104,16 @@ impl EngineState {
         end
     }
 
-    /// The first millisecond that is remembered whole.
+    /// The first millisecond that is kept in full.
     fn spans_from(&self) -> u64 {
         let overwritten = self.span_count.checked_sub(SPANS as u64);
         let oldest = overwritten.and_then(|n| self.spans.get(place(n, SPANS)));
         oldest.map_or(0, |span| span.ms + 1)
     }
 
-    /// Remembers that a client was busy from `from` to `to`, after everything remembered before.
+    /// Records that a client was busy from `from` to `to`. The time must come after everything recorded before.
     pub(super) fn note_busy(&mut self, serial: u32, from: u64, to: u64) {
-        // What would be overwritten at once is not written.
+        // Time that would be overwritten at once is not written.
         let mut at = from.max(to.saturating_sub(SPANS as u64 * MS));
         while at < to {
             let ms = at / MS;

@@ -1,15 +1,15 @@
 //! Sizes in which the device's memory is allocated.
 
-/// Alignment of every allocation.
+/// Alignment of every allocation, in bytes.
 pub(crate) const ALIGNMENT: u64 = 512;
-/// What is mapped by itself is a multiple of this.
+/// Unit of mappings, in bytes.
 pub(crate) const PAGE: u64 = 64 << 10;
-/// What the device's memory is taken in.
+/// Unit in which memory is taken from the device, in bytes.
 pub(crate) const BLOCK: u64 = 2 << 20;
-/// The largest size that shares a block.
+/// Largest allocation that shares a block, in bytes.
 pub(crate) const LARGEST_SLOT: u64 = 1 << 20;
 
-/// What memory of a size takes of the device where it does not share a block.
+/// Bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
 pub(crate) fn whole(size: u64) -> Option<u64> {
     if size > LARGEST_SLOT { size.checked_next_multiple_of(BLOCK) } else { Some(slot(size, ALIGNMENT)) }
 }

@@ -1,9 +1,9 @@
-//! What does a device say of itself? Values like those of a large data-centre device of compute capability 9.0.
+//! Device attributes: values like those of a large data-centre device of compute capability 9.0.
 
-/// The highest attribute that is answered.
+/// The highest attribute number with an answer.
 const LAST: u32 = 162;
 
-/// Values by number; what is missing is 0.
+/// Values by attribute number. A missing attribute is 0.
 const VALUES: &[(u32, i32)] = &[
     // Blocks and grids.
     (1, 1024),
@@ -96,7 +96,7 @@ const VALUES: &[(u32, i32)] = &[
     (97, 232_448),
     (98, 1),
     (99, 1),
-    // Virtual memory with descriptors as handles.
+    // Virtual memory with file descriptors as handles.
     (102, 1),
     (103, 1),
     (106, 32),
@@ -105,7 +105,7 @@ const VALUES: &[(u32, i32)] = &[
     (111, 1024),
     (112, 1),
     (113, 1),
-    // Pools that export nothing.
+    // Pools without export.
     (115, 1),
     (120, 1),
     (121, 1),
@@ -123,7 +123,7 @@ const VALUES: &[(u32, i32)] = &[
     (145, 1),
 ];
 
-/// An attribute of a device; none where the number means nothing.
+/// An attribute of a device. `None`: the number has no meaning.
 pub(crate) fn device(attribute: u32, device: usize) -> Option<i32> {
     if attribute == 0 || attribute >= LAST {
         return None;
@@ -134,15 +134,15 @@ pub(crate) fn device(attribute: u32, device: usize) -> Option<i32> {
     Some(VALUES.iter().find(|(number, _)| *number == attribute).map_or(0, |(_, value)| *value))
 }
 
-/// Multiprocessors.
+/// Multiprocessors of the device.
 pub(crate) const PROCESSORS: u32 = 132;
 /// Threads that one multiprocessor holds.
 pub(crate) const THREADS_PER_PROCESSOR: u32 = 2048;
 /// Blocks that one multiprocessor holds.
 pub(crate) const BLOCKS_PER_PROCESSOR: u32 = 32;
-/// Shared memory of one multiprocessor.
+/// Shared memory of one multiprocessor, in bytes.
 pub(crate) const SHARED_PER_PROCESSOR: u32 = 233_472;
-/// Shared memory that a block can be allowed.
+/// Largest shared memory of a block that opts in, in bytes.
 pub(crate) const SHARED_OPT_IN: u32 = 232_448;
 /// Threads of a block.
 pub(crate) const THREADS_PER_BLOCK: u32 = 1024;

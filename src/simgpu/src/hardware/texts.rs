@@ -1,4 +1,4 @@
-//! What are things called: statuses, devices, UUIDs?
+//! Names of statuses and devices, and UUIDs.
 
 use core::ffi::CStr;
 
@@ -7,7 +7,7 @@ pub(crate) fn status(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     STATUSES.iter().find(|(number, ..)| *number == code).map(|(_, name, text)| (*name, *text))
 }
 
-/// The identity of a device: stable, and unlike every other's.
+/// The UUID of a device. It is stable, and differs from all others.
 pub(crate) fn uuid(device: usize) -> [u8; 16] {
     let mut bytes = [0; 16];
     let mut word = 0x5e1f_ca57_0000_0000_u64 ^ device as u64;
@@ -27,7 +27,7 @@ fn mixed(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// A UUID as NVML and `CUDA_VISIBLE_DEVICES` write it: of a `GPU`, or of a `MIG` instance.
+/// A UUID in the form of NVML and `CUDA_VISIBLE_DEVICES`. `kind` is `GPU` or `MIG`.
 pub(crate) fn uuid_text(kind: &str, uuid: &[u8; 16]) -> String {
     let hex: Vec<String> = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().concat();
@@ -39,9 +39,9 @@ pub(crate) fn bus(device: usize) -> u32 {
     0x10 + u32::try_from(device).unwrap_or(0) * 8
 }
 
-/// The name of every GPU but the fastest.
+/// The name of every GPU except the fastest.
 pub(crate) const DEVICE_NAME: &str = "Simulated H100";
-/// The name of a GPU that is faster than others.
+/// The name of the fastest GPU, if one is faster than the others.
 pub(crate) const FASTER_NAME: &str = "Simulated H200";
 
 const STATUSES: &[(u32, &CStr, &CStr)] = &[

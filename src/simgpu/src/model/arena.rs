@@ -1,8 +1,8 @@
-//! Where is device memory, and where are its bytes?
+//! Device addresses of this process, and the bytes behind them.
 //!
-//! Device addresses are a reserved range of this process in which nothing can be read or written, so that a
-//! program that takes a device pointer for a host pointer dies of it as on a real machine. The bytes lie in an
-//! anonymous file that is mapped a second time elsewhere; pages of it exist only once something was written.
+//! Device addresses are a reserved range without access. So a program that uses a device pointer as a host pointer
+//! crashes, as on a real machine. The bytes are in an anonymous file that is mapped a second time elsewhere. A page
+//! of it exists only after a write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use crate::hardware::allocation_sizes::{ALIGNMENT, PAGE};
 
-/// Addresses to reserve: the most first, less where the process may not have that much.
+/// Sizes of the reserved range, the largest first. A process may not be allowed the larger ones.
 const SIZES: [u64; 5] = [4 << 40, 1 << 40, 64 << 30, 8 << 30, 1 << 30];
-/// Addresses below 4 GiB, for the first generation of functions.
+/// Sizes of the range below 4 GiB, for the first generation of functions.
 const LOW_SIZES: [u64; 3] = [1 << 30, 512 << 20, 128 << 20];
 
 /// Free ranges of addresses.
@@ -42,7 +42,7 @@ impl Space {
         self.by_size.remove(&(size, start));
     }
 
-    /// The smallest free range that fits. `alignment` is a power of two.
+    /// Takes the smallest free range that fits. `alignment` is a power of two.
     pub(crate) fn take(&mut self, size: u64, alignment: u64) -> Option<u64> {
         let fits = |&&(length, start): &&(u64, u64)| {
             let aligned = start.checked_next_multiple_of(alignment);
@@ -53,7 +53,7 @@ impl Space {
         self.take_at(aligned, size).then_some(aligned)
     }
 
-    /// Exactly this range, if it is free.
+    /// Takes exactly this range, if it is free.
     pub(crate) fn take_at(&mut self, at: u64, size: u64) -> bool {
         let Some((&start, &length)) = self.by_address.range(..=at).next_back() else { return false };
         let (Some(end), limit) = (at.checked_add(size), start + length) else { return false };
@@ -85,7 +85,7 @@ impl Space {
     }
 }
 
-/// The device addresses of this process and the bytes behind them.
+/// The device addresses of this process, and the bytes behind them.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: u64,
@@ -96,7 +96,7 @@ pub(crate) struct Arena {
     low: Mutex<Option<Space>>,
 }
 
-/// Reserves addresses; nothing there can be touched.
+/// Reserves addresses without access.
 fn reserve(size: u64, extra: i32) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | extra;
     let length = usize::try_from(size).ok()?;
@@ -110,7 +110,7 @@ fn at<T>(address: u64) -> *mut T {
 }
 
 impl Arena {
-    /// Reserves addresses. None where the process may not.
+    /// Reserves addresses. `None`: the process may not.
     pub(crate) fn new() -> Option<Self> {
         SIZES.into_iter().find_map(Self::of_size)
     }
@@ -135,7 +135,7 @@ impl Arena {
         if window == libc::MAP_FAILED {
             return None;
         }
-        // A forked child is no part of the simulation, and a core file has no use for the bytes.
+        // A forked child takes no part in the simulation, and a core file does not need the bytes.
         for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
             // SAFETY: the mapping made above.
             unsafe { libc::madvise(window, length, advice) };
@@ -151,18 +151,18 @@ impl Arena {
         Some(Self { base, window, size, file, space, low: Mutex::new(None) })
     }
 
-    /// Addresses with bytes behind them.
+    /// Takes addresses with bytes behind them.
     pub(crate) fn take(&self, size: u64, alignment: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(ALIGNMENT)?;
         self.space.lock().take(size, alignment.max(ALIGNMENT))
     }
 
-    /// Exactly these addresses, if they are free.
+    /// Takes exactly these addresses, if they are free.
     pub(crate) fn take_at(&self, address: u64, size: u64) -> bool {
         self.space.lock().take_at(address, size)
     }
 
-    /// Gives addresses back, and the memory of whole pages behind them.
+    /// Gives addresses back, with the memory of whole pages behind them.
     pub(crate) fn give(&self, address: u64, size: u64) {
         let size = size.next_multiple_of(ALIGNMENT);
         let start = address.next_multiple_of(PAGE);
@@ -176,7 +176,7 @@ impl Arena {
         self.space.lock().give(address, size);
     }
 
-    /// Addresses below 4 GiB. There are no bytes behind them: they stand for others.
+    /// Takes addresses below 4 GiB. They have no bytes of their own and stand for other addresses.
     pub(crate) fn take_low(&self, size: u64, alignment: u64) -> Option<u64> {
         let size = size.checked_next_multiple_of(ALIGNMENT)?;
         let mut low = self.low.lock();
@@ -187,19 +187,19 @@ impl Arena {
         low.as_mut()?.take(size, alignment.max(ALIGNMENT))
     }
 
-    /// Gives such addresses back.
+    /// Gives addresses below 4 GiB back.
     pub(crate) fn give_low(&self, address: u64, size: u64) {
         if let Some(low) = self.low.lock().as_mut() {
             low.give(address, size.next_multiple_of(ALIGNMENT));
         }
     }
 
-    /// Where the bytes of a device address are.
+    /// The host address of the bytes of a device address.
     pub(crate) fn host(&self, address: u64) -> *mut u8 {
         at(self.window + address.saturating_sub(self.base).min(self.size - 1))
     }
 
-    /// Puts a file's pages behind device addresses, from an offset in it. Whole pages.
+    /// Maps whole pages of a file, from an offset on, behind device addresses.
     pub(crate) fn put_file(&self, address: u64, size: u64, file: &OwnedFd, offset: u64) -> bool {
         let (Ok(length), Ok(offset)) = (usize::try_from(size), i64::try_from(offset)) else { return false };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -210,17 +210,17 @@ impl Arena {
         mapped != libc::MAP_FAILED
     }
 
-    /// Puts the arena's own pages back.
+    /// Maps the arena's own pages again.
     pub(crate) fn take_file_away(&self, address: u64, size: u64) -> bool {
         self.put_file(address, size, &self.file, address - self.base)
     }
 
-    /// The file that the bytes are in, and where in it those of an address are.
+    /// The arena's file, and the offset of an address in it.
     pub(crate) fn file(&self, address: u64) -> (i32, u64) {
         (self.file.as_raw_fd(), address.saturating_sub(self.base))
     }
 
-    /// Lets the program use whole pages of device addresses itself, as managed memory is used.
+    /// Lets the program access whole pages of device addresses itself, as managed memory allows.
     pub(crate) fn expose(&self, address: u64, size: u64) -> bool {
         let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return false };
         let Ok(offset) = i64::try_from(address - self.base) else { return false };
@@ -231,7 +231,7 @@ impl Arena {
         mapped != libc::MAP_FAILED
     }
 
-    /// Takes that back.
+    /// Ends the program's access.
     pub(crate) fn hide(&self, address: u64, size: u64) {
         let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
@@ -279,10 +279,10 @@ mod tests {
         let address = arena.take(1 << 20, ALIGNMENT).unwrap();
         // SAFETY: inside the window.
         unsafe { arena.host(address + PAGE).write(7) };
-        // SAFETY: as above.
+        // SAFETY: inside the window.
         assert_eq!(unsafe { arena.host(address + PAGE).read() }, 7);
         arena.give(address, 1 << 20);
-        // SAFETY: as above.
+        // SAFETY: inside the window.
         assert_eq!(unsafe { arena.host(address + PAGE).read() }, 0);
     }
 

@@ -14,7 +14,7 @@ pub(crate) mod flag {
     pub(crate) const ALL: u32 = 0xff | 0x100;
 }
 
-/// `CUDA_ARRAY3D_DESCRIPTOR`, its format as a number.
+/// `CUDA_ARRAY3D_DESCRIPTOR`, with its format as a number.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -26,10 +26,10 @@ pub(crate) struct Shape {
     pub(crate) flags: u32,
 }
 
-/// What every array is rounded up to.
+/// Unit to which every array is rounded up, in bytes.
 pub(crate) const GRANULE: u64 = 512;
 
-/// How texels are stored: bytes of one texel, or of a block of four by four.
+/// Storage of texels: bytes of one texel, or of a block of four by four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Texels {
     Plain(u64),
@@ -44,7 +44,7 @@ impl Shape {
             0x01 | 0x08 => plain(1),
             0x02 | 0x09 | 0x10 => plain(2),
             0x03 | 0x0a | 0x20 => plain(4),
-            // Formats that say themselves how many channels they have.
+            // These formats imply their number of channels.
             0xc0 | 0xc6 => Some(Texels::Plain(1)),
             0xc1 | 0xc3 | 0xc7 | 0xc9 => Some(Texels::Plain(2)),
             0xc2 | 0xc4 | 0xc8 | 0xca | 0x50 => Some(Texels::Plain(4)),
@@ -55,7 +55,7 @@ impl Shape {
         }
     }
 
-    /// Checks that this describes an array.
+    /// Checks that this describes a valid array.
     pub(crate) fn check(&self) -> Outcome {
         let cube =
             self.flags & flag::CUBEMAP != 0 && (self.height != self.width || !self.depth.is_multiple_of(6));
@@ -74,7 +74,7 @@ impl Shape {
         (shrunk(self.width), shrunk(self.height), depth)
     }
 
-    /// Bytes of a row, rows of a slice, slices.
+    /// Bytes of a row, rows of a slice, and slices.
     pub(crate) fn rows(&self, level: u32) -> Option<(u64, u64, u64)> {
         let (width, height, depth) = self.extents(level);
         Some(match self.texels()? {
@@ -89,12 +89,12 @@ impl Shape {
         row.checked_mul(rows)?.checked_mul(slices)?.checked_next_multiple_of(GRANULE)
     }
 
-    /// Bytes of that many levels.
+    /// Bytes of `levels` mip levels.
     pub(crate) fn size(&self, levels: u32) -> Option<u64> {
         (0..levels).try_fold(0_u64, |sum, level| sum.checked_add(self.level_size(level)?))
     }
 
-    /// How many levels there can be.
+    /// Largest number of mip levels.
     pub(crate) fn most_levels(&self) -> u32 {
         let (width, height, _) = self.extents(0);
         let layered = self.flags & (flag::LAYERED | flag::CUBEMAP) != 0;
@@ -108,19 +108,19 @@ impl Shape {
     }
 }
 
-/// Where the bytes of an array are, and how they follow each other.
+/// Position of the bytes of an array or mip level, and the sizes of its rows and slices.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Level {
+pub(crate) struct MipLevel {
     pub(crate) start: u64,
     pub(crate) row: u64,
     pub(crate) rows: u64,
     pub(crate) slices: u64,
 }
 
-impl Level {
-    /// Where a part of a row is; none where it is not inside.
+impl MipLevel {
+    /// Address of a part of a row. `None`: the part is outside.
     pub(crate) fn place(&self, x: u64, y: u64, z: u64, width: u64) -> Option<u64> {
-        // A one-dimensional copy may run over rows.
+        // A one-dimensional copy may cross rows.
         let inside = z < self.slices && y < self.rows && x.checked_add(width)? <= self.row;
         let offset = z.checked_mul(self.rows)?.checked_add(y)?.checked_mul(self.row)?.checked_add(x)?;
         let fits = offset.checked_add(width)? <= self.row * self.rows * self.slices;
@@ -128,16 +128,16 @@ impl Level {
     }
 }
 
-/// An array, or a level of a mipmapped one.
+/// An array, or a level of a mipmapped array.
 #[derive(Debug)]
 pub(crate) struct Array {
     pub(crate) context: u64,
     pub(crate) device: usize,
     pub(crate) shape: Shape,
-    pub(crate) level: Level,
-    /// What it was charged; 0 for a level, whose mipmapped array was.
+    pub(crate) level: MipLevel,
+    /// Bytes charged for it. A level has 0: its mipmapped array is charged.
     pub(crate) charged: u64,
-    /// Whose bytes it has.
+    /// The mipmapped array that the level belongs to.
     pub(crate) parent: Option<u64>,
     pub(crate) bytes: u64,
 }
@@ -152,7 +152,7 @@ pub(crate) struct Mipmap {
     pub(crate) start: u64,
     pub(crate) charged: u64,
     pub(crate) bytes: u64,
-    /// Handles of levels that were asked for.
+    /// Handles of levels that the program has asked for.
     pub(crate) handed: Vec<(u32, u64)>,
 }
 
@@ -176,7 +176,7 @@ impl Arrays {
         self.mipmaps.get(handle)
     }
 
-    pub(crate) fn level(&self, handle: u64) -> Result<Level, Status> {
+    pub(crate) fn level(&self, handle: u64) -> Result<MipLevel, Status> {
         self.arrays.get(handle).map(|array| array.level)
     }
 

@@ -1,13 +1,13 @@
-//! Memory that this process lends to others or borrows from them.
+//! Memory that this process lends to other processes or borrows from them.
 
 use std::collections::BTreeMap;
 
-/// What this process lets others use, and what it uses of others.
+/// Lent and borrowed memory of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Borrowed {
-    /// Numbers of loans, by address.
+    /// Numbers of exports, by address.
     pub(crate) lent: BTreeMap<u64, u64>,
-    /// What was opened, by address.
+    /// Opened memory of others, by address.
     pub(crate) opened: BTreeMap<u64, Opened>,
 }
 
@@ -15,14 +15,14 @@ pub(crate) struct Borrowed {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opened {
     pub(crate) context: u64,
-    /// Number of the loan; 0 for memory that CUDA knows nothing of.
+    /// Number of the export; 0 for memory that CUDA did not make.
     pub(crate) number: u64,
-    /// How often it was opened.
+    /// Number of times that it is open.
     pub(crate) times: u32,
 }
 
 impl Borrowed {
-    /// Takes out the loan of memory that ends.
+    /// Removes the export of memory that ends, and returns its number.
     pub(crate) fn take_loan(&mut self, address: u64) -> Option<u64> {
         self.lent.remove(&address)
     }

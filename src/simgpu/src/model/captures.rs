@@ -9,7 +9,7 @@ pub(crate) mod mode {
 /// A capture in progress.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// The graph that is made.
+    /// The graph that the capture makes.
     pub(crate) graph: u64,
     /// The stream on which it began and must end.
     pub(crate) origin: u64,
@@ -17,17 +17,17 @@ pub(crate) struct Capture {
     pub(crate) mode: u32,
     /// The thread that began it.
     pub(crate) thread: i32,
-    /// Set by a call that cannot be captured: nothing will come of it.
+    /// Set by a call that cannot be captured. The capture then fails.
     pub(crate) invalid: bool,
-    /// Whether the graph was the program's before.
+    /// Whether the program made the graph before.
     pub(crate) borrowed: bool,
 }
 
-/// That a stream or an event takes part in a capture.
+/// Part of a stream or an event in a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Membership {
-    /// Which.
+    /// Number of the capture.
     pub(crate) capture: u64,
-    /// The nodes that what comes next depends on.
+    /// The nodes that the next node depends on.
     pub(crate) after: Vec<u64>,
 }

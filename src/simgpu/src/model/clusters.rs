@@ -1,57 +1,59 @@
-//! How do blocks stand together in clusters, and how many clusters run at a time?
+//! Clusters of blocks, and the number of clusters that run at once.
 //!
-//! All blocks of a cluster run at the same time in one group of multiprocessors, so what does not fill a group stays
-//! empty: the device holds fewer blocks in clusters of 16 than in clusters of 2.
+//! All blocks of a cluster run at the same time in one group of multiprocessors. The rest of a group stays empty. So
+//! the device holds fewer blocks in clusters of 16 than in clusters of 2.
 
 use gpuslice_driver::types::{Status, status};
 
 use crate::hardware::attributes::PROCESSORS;
 use crate::status::statuses;
 
-/// Multiprocessors by group. Devices of this kind have eight groups of up to 18, some of them with parts that are off.
+/// Number of multiprocessors of each group. Devices of this kind have eight groups of up to 18, with some
+/// multiprocessors switched off.
 const GROUPS: [u32; 8] = [18, 18, 16, 16, 16, 16, 16, 16];
 const _: () = {
     let [a, b, c, d, e, f, g, h] = GROUPS;
     assert!(a + b + c + d + e + f + g + h == PROCESSORS);
 };
 
-/// Blocks of a cluster that every device with clusters runs.
+/// Largest cluster, in blocks, that every device with clusters runs.
 const PORTABLE: u32 = 8;
-/// Blocks of a cluster that this device runs for a function that allows more than the portable number.
+/// Largest cluster, in blocks, that this device runs for a function with non-portable size.
 const LARGEST: u32 = 16;
 
 /// A function's cluster attributes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Clusters {
-    /// Blocks of a cluster along each axis; 0 where the launch chooses.
+    /// Required blocks of a cluster along each axis; 0 if the launch chooses.
     pub(crate) required: [i32; 3],
-    /// Whether clusters may be larger than every device can run.
+    /// Whether clusters may be larger than the portable size.
     pub(crate) beyond_portable: bool,
     /// `CUclusterSchedulingPolicy`.
     pub(crate) scheduling: i32,
 }
 
 impl Clusters {
-    /// Blocks of the largest cluster that a launch of the function can choose.
+    /// Largest cluster, in blocks, that a launch of the function can choose.
     pub(crate) fn largest(&self) -> u32 {
         if self.beyond_portable { LARGEST } else { PORTABLE }
     }
 
-    /// The cluster that the function is made for, if it is.
+    /// The required cluster, if there is one.
     fn fixed(&self) -> Option<[u32; 3]> {
         let sizes = self.required.map(|size| u32::try_from(size).unwrap_or(0));
         (sizes != [0; 3]).then_some(sizes)
     }
 
-    /// Blocks of the cluster that the function is made for, or else of the largest.
+    /// Blocks of the required cluster, or else of the largest one.
     pub(crate) fn potential(&self) -> u32 {
         self.fixed().map_or_else(|| self.largest(), blocks)
     }
 
-    /// Blocks of a launch's clusters; none where it has no clusters. `chosen` is what the launch says.
+    /// Blocks of a launch's clusters. `None`: the launch has no clusters. `chosen` is the cluster of the launch, if
+    /// it has one.
     ///
     /// # Errors
-    /// The cluster is not the one that the function is made for, is too large, or does not divide the grid.
+    /// The cluster differs from the required one, is too large, or does not divide the grid.
     pub(crate) fn of_launch(&self, chosen: Option<[u32; 3]>, grid: [u32; 3]) -> Result<Option<u32>, Status> {
         let fixed = self.fixed();
         let Some(cluster) = chosen.or(fixed) else { return Ok(None) };
@@ -61,10 +63,10 @@ impl Clusters {
         if divides && fits { Ok(Some(size)) } else { Err(statuses::INVALID_CLUSTER_SIZE) }
     }
 
-    /// Sets an attribute of a function that is about clusters.
+    /// Sets a cluster attribute of a function.
     ///
     /// # Errors
-    /// The value is out of range, or the attribute is not about clusters.
+    /// The value is out of range, or the attribute is another one.
     pub(crate) fn set(&mut self, attribute: u32, value: i32) -> Result<(), Status> {
         let [width, height, depth] = &mut self.required;
         match attribute {
@@ -83,7 +85,7 @@ fn blocks(cluster: [u32; 3]) -> u32 {
     cluster.iter().fold(1, |all, size| all.saturating_mul(*size))
 }
 
-/// Clusters of `size` blocks that run at a time where a multiprocessor holds `resident` blocks.
+/// Number of clusters of `size` blocks that run at once, if a multiprocessor holds `resident` blocks.
 pub(crate) fn active(size: u32, resident: u32) -> u32 {
     GROUPS.iter().map(|processors| (processors * resident).checked_div(size).unwrap_or(0)).sum()
 }

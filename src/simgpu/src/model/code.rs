@@ -11,36 +11,36 @@ use super::objects::{Objects, Tag};
 use crate::hardware::attributes;
 use crate::status::Outcome;
 
-/// Code in a context.
+/// A module: code in a context.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) context: u64,
     pub(crate) device: usize,
     pub(crate) image: Image,
-    /// What it was charged beside its variables, which are regions.
+    /// Bytes charged for it, without its variables. Those are regions.
     pub(crate) charged: u64,
     /// Whether its code is on the device.
     pub(crate) loaded: bool,
     pub(crate) functions: HashMap<String, u64>,
     pub(crate) variables: HashMap<String, (u64, u64)>,
-    /// The library it belongs to; 0 for none.
+    /// The library that it belongs to; 0 for none.
     pub(crate) library: u64,
 }
 
-/// A kernel in a context.
+/// A function: a kernel in a context.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) module: u64,
     pub(crate) context: u64,
     pub(crate) name: CString,
-    /// How long it runs.
+    /// Its duration, in nanoseconds.
     pub(crate) ns: u64,
-    /// Whether it waits for others while it runs.
-    pub(crate) meets: bool,
+    /// Whether it is part of a collective.
+    pub(crate) is_collective: bool,
     pub(crate) settings: Settings,
-    /// The kernel it is of; 0 for none.
+    /// The library kernel that it belongs to; 0 for none.
     pub(crate) kernel: u64,
-    /// Block shape and shared memory for the first launch interface.
+    /// Block shape and shared memory for the first generation of launches.
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
 }
@@ -53,12 +53,12 @@ pub(crate) struct Settings {
     pub(crate) clusters: Clusters,
 }
 
-/// Code that belongs to no context.
+/// A library: code that belongs to no context.
 #[derive(Debug)]
 pub(crate) struct Library {
     pub(crate) image: Image,
     pub(crate) kernels: HashMap<String, u64>,
-    /// Modules by context.
+    /// Its modules by context.
     pub(crate) loaded: HashMap<u64, u64>,
 }
 
@@ -97,7 +97,7 @@ impl Settings {
         clusters: Clusters { required: [0; 3], beyond_portable: false, scheduling: 0 },
     };
 
-    /// `CUfunction_attribute`s, the same for every kernel but for what was set.
+    /// A `CUfunction_attribute`. Attributes that were not set are equal for all kernels.
     pub(crate) fn get(&self, attribute: u32) -> Result<i32, Status> {
         let [width, height, depth] = self.clusters.required;
         Ok(match attribute {

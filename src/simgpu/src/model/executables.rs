@@ -6,21 +6,21 @@ use std::iter::once;
 use super::graphs::{Allocation, Graph, pages};
 use crate::engine::{ClientId, EventId};
 
-/// Flag of instantiation: a launch frees what the one before it left.
+/// Flag of instantiation: a launch frees the memory that the launch before it left.
 pub(crate) const AUTO_FREE: u64 = 1;
 
-/// An executable.
+/// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) graph: Graph,
-    /// The graphs of its child nodes, theirs as well, as they were when it was made.
+    /// The graphs of its child nodes, nested ones included, as they were at instantiation.
     pub(crate) children: HashMap<u64, Graph>,
-    /// The graph it was made of.
+    /// The graph that it was made from.
     pub(crate) source: u64,
     pub(crate) context: u64,
     pub(crate) flags: u64,
     pub(crate) disabled: HashSet<u64>,
-    /// What says that its launches are done: on which device, whose they are, and the event.
+    /// The device, client and event that tell when its launches are done.
     pub(crate) done: Option<(usize, ClientId, EventId)>,
 }
 
@@ -34,17 +34,17 @@ impl Exec {
         self.graphs().any(Graph::has_memory)
     }
 
-    /// What it allocates.
+    /// Its allocations.
     pub(crate) fn allocations(&self) -> Vec<Allocation> {
         self.graphs().flat_map(Graph::allocations).collect()
     }
 
-    /// Addresses that it frees, of its own and of others.
+    /// Addresses that it frees. They may belong to other graphs.
     pub(crate) fn frees(&self) -> Vec<u64> {
         self.graphs().flat_map(Graph::frees).collect()
     }
 
-    /// What it allocates and does not free: at an address that is used again, the last allocation.
+    /// Allocations that it does not free. For an address that is used again, it is the last allocation.
     pub(crate) fn kept(&self) -> Vec<Allocation> {
         let mut left: BTreeMap<u64, Vec<Allocation>> = BTreeMap::new();
         for one in self.allocations() {
@@ -58,7 +58,7 @@ impl Exec {
         left.into_values().flatten().collect()
     }
 
-    /// Pages of its addresses on each device: more is never in use for it at a time.
+    /// Bytes of its addresses on each device, in whole pages. It never uses more at once.
     pub(crate) fn needs(&self) -> BTreeMap<usize, u64> {
         let mut rooms: BTreeMap<(usize, u64), u64> = BTreeMap::new();
         for one in self.allocations() {

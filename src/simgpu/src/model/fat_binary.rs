@@ -1,7 +1,7 @@
-//! Reads fat binaries: several images of the same code, of which a device takes one.
+//! Fat binaries: several images of the same code, of which a device takes one.
 //!
-//! A header of 16 bytes: the mark, a version, its own length, the length of what follows. Then entry after entry: a head
-//! of 64 bytes or more that says what the image is, and the image, which may be compressed.
+//! A header of 16 bytes has the mark, a version, its own length, and the length of the rest. Entries follow. An entry
+//! is a head of 64 bytes or more that describes the image, and the image, which may be compressed.
 
 use crate::model::image::{Image, word};
 
@@ -11,16 +11,16 @@ pub(crate) const HEADER: usize = 16;
 /// Kinds of entries.
 const PTX: u64 = 1;
 const ELF: u64 = 2;
-/// Flag of an entry whose image is a block of LZ4.
+/// Flag of an entry with an LZ4-compressed image.
 const LZ4: u64 = 0x2000;
-/// Flag of an entry whose image is compressed as Zstandard, which is not read here.
+/// Flag of an entry with a Zstandard-compressed image. Such images are not read.
 const ZSTANDARD: u64 = 0x8000;
 /// The device's compute capability, without the point.
 const CAPABILITY: u64 = 90;
-/// The largest image that is unpacked.
+/// Largest unpacked image, in bytes.
 const LARGEST: usize = 256 << 20;
 
-/// Bytes of a fat binary that begins with this header.
+/// Length in bytes of a fat binary with this header.
 pub(crate) fn length(header: &[u8]) -> Option<usize> {
     usize::try_from(word(header, 8, 8)?).ok()?.checked_add(usize::try_from(word(header, 6, 2)?).ok()?)
 }
@@ -31,12 +31,12 @@ struct Entry<'a> {
     kind: u64,
     capability: u64,
     flags: u64,
-    /// Bytes of the image when it is unpacked.
+    /// Bytes of the unpacked image.
     unpacked: usize,
     content: &'a [u8],
 }
 
-/// The entry at the start of these bytes, and what is behind it.
+/// The entry at the start of these bytes, and the bytes behind it.
 fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let size = |at, length| usize::try_from(word(bytes, at, length)?).ok();
     let (head, padded, packed) = (size(4, 4)?, size(8, 8)?, size(16, 4)?);
@@ -46,13 +46,13 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let content = bytes.get(head..head.checked_add(if is_packed { packed } else { padded })?)?;
     let unpacked = if is_packed { size(56, 8)? } else { content.len() };
     let entry = Entry { kind: word(bytes, 0, 2)?, capability: word(bytes, 28, 4)?, flags, unpacked, content };
-    // An entry without a head would be read for ever.
+    // An entry without a head would repeat for ever.
     (head > 0).then_some((entry, bytes.get(next..)?))
 }
 
 impl Entry<'_> {
-    /// How well it suits the device: machine code of the same generation, or else text to compile; the newest. None
-    /// where the device cannot run it.
+    /// Rank of the image: machine code of the same generation comes before text to compile, and newer before older.
+    /// `None`: the device cannot run it.
     fn rank(&self) -> Option<(bool, u64)> {
         let older = self.capability <= CAPABILITY;
         match self.kind {
@@ -77,7 +77,7 @@ impl Entry<'_> {
     }
 }
 
-/// The image that the device takes of a fat binary; an empty one if it cannot be read.
+/// The image that the device takes of a fat binary. It is empty if the binary cannot be read.
 pub(crate) fn image(bytes: &[u8]) -> Image {
     let mut rest = word(bytes, 6, 2).and_then(|head| bytes.get(usize::try_from(head).ok()?..)).unwrap_or(&[]);
     let mut best: Option<Entry<'_>> = None;
@@ -90,14 +90,14 @@ pub(crate) fn image(bytes: &[u8]) -> Image {
     best.and_then(|best| best.image()).unwrap_or_default()
 }
 
-/// Unpacks a block of LZ4. None where it is damaged, or does not have that size.
+/// Unpacks an LZ4 block. `None`: it is damaged, or of another size.
 fn unpack(packed: &[u8], size: usize) -> Option<Vec<u8>> {
     if size > LARGEST {
         return None;
     }
     let mut out = Vec::with_capacity(size);
     let mut rest = packed.iter();
-    // A length of 15 goes on in the bytes that follow, up to the first that is not 255.
+    // A length of 15 continues in the bytes that follow, up to the first byte other than 255.
     let length = |start: u8, rest: &mut core::slice::Iter<'_, u8>| {
         let mut length = usize::from(start);
         if start == 15 {
@@ -129,7 +129,7 @@ fn unpack(packed: &[u8], size: usize) -> Option<Vec<u8>> {
             out.push(*out.get(place)?);
         }
     }
-    // The size may count zeros at the end of a text that are not there.
+    // The size may include zeros at the end of a text that are missing here.
     (out.len() <= size && !out.is_empty()).then_some(out)
 }
 

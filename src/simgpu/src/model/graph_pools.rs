@@ -1,28 +1,28 @@
-//! Graph pools, and what executables hold of them.
+//! Graph pools, and their memory that executables hold.
 
-use super::streams::Place;
+use super::streams::StreamPlace;
 use crate::engine::Ticket;
 
 /// The graph pool of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GraphPool {
-    /// Device memory that it has.
+    /// Bytes of device memory that it has.
     pub(crate) reserved: u64,
     pub(crate) reserved_high: u64,
     pub(crate) used_high: u64,
 }
 
-/// What an executable, living or gone, has to do with the graph pool of a device.
+/// Memory of a device's graph pool that an executable holds. The executable may be destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    /// What it needs at the most, in blocks.
+    /// Largest need of the executable, in whole blocks.
     pub(crate) most: u64,
-    /// Pages of its allocations that live.
+    /// Bytes of its living allocations, in whole pages.
     pub(crate) kept: u64,
     /// Whether memory is mapped for it.
     pub(crate) mapped: bool,
-    /// Its newest launch, and the ticket once there is one: it needs everything until that is done.
-    pub(crate) flight: Option<(Place, Option<Ticket>)>,
+    /// The stream and the ticket of its newest launch. It needs all its memory until that launch is done.
+    pub(crate) newest_launch: Option<(StreamPlace, Option<Ticket>)>,
     /// Whether the executable was destroyed.
     pub(crate) ended: bool,
 }

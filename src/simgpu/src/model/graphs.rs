@@ -7,23 +7,23 @@ use gpuslice_driver::types::CUhostFn;
 use super::movement::Movement;
 use super::objects::Tag;
 
-/// A kernel with everything that its launch needs.
+/// A kernel with the arguments of its launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) function: u64,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
-    /// The program's parameter arrays, to be told again when it asks.
+    /// The program's parameter arrays, for later queries.
     pub(crate) params: usize,
     pub(crate) extra: usize,
     pub(crate) ns: u64,
-    /// Whether it waits for others while it runs.
-    pub(crate) meets: bool,
+    /// Whether it is part of a collective.
+    pub(crate) is_collective: bool,
     pub(crate) occupancy: u16,
 }
 
-/// What a node does.
+/// The operation of a node.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Empty,
@@ -32,7 +32,7 @@ pub(crate) enum Op {
     Host(CUhostFn, usize),
     Record(u64),
     Wait(u64),
-    /// Memory from the graph pool of a device: address and size.
+    /// An allocation from the graph pool of a device.
     Alloc {
         address: u64,
         size: u64,
@@ -47,7 +47,7 @@ pub(crate) enum Op {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) op: Op,
-    /// The nodes it comes after.
+    /// The nodes that must run before it.
     pub(crate) after: Vec<u64>,
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: BTreeMap<u64, Node>,
-    /// Whether it belongs to a node, and so cannot be destroyed by itself.
+    /// Whether it belongs to a node. Such a graph cannot be destroyed by itself.
     pub(crate) owned: bool,
-    /// The nodes of the graph it was copied from, by its own.
+    /// For a copy: the original of each of its nodes.
     pub(crate) originals: HashMap<u64, u64>,
-    /// User objects that it holds, with counts.
+    /// User objects that it holds, with their counts.
     pub(crate) objects: Vec<(u64, u32)>,
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct Allocation {
     pub(crate) device: usize,
 }
 
-/// The granularity of addresses: no page is two allocations' at a time.
+/// Unit of addresses, in bytes. No two allocations share a page.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// Bytes in whole pages.
+/// Bytes rounded up to whole pages.
 pub(crate) fn pages(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
 }
@@ -104,7 +104,7 @@ impl Graph {
         handle
     }
 
-    /// The nodes given and all that come before them.
+    /// The nodes `of`, and all nodes before them.
     pub(crate) fn ancestors(&self, of: &[u64]) -> HashSet<u64> {
         let mut found = HashSet::new();
         let mut open = of.to_vec();
@@ -118,7 +118,7 @@ impl Graph {
         found
     }
 
-    /// All nodes, each after those it depends on. None where they depend on each other in a circle.
+    /// All nodes in an order of execution. `None`: they depend on each other in a circle.
     pub(crate) fn ordered(&self) -> Option<Vec<u64>> {
         let mut missing: BTreeMap<u64, usize> =
             self.nodes.iter().map(|(n, node)| (*n, node.after.len())).collect();
@@ -143,7 +143,7 @@ impl Graph {
         (order.len() == self.nodes.len()).then_some(order)
     }
 
-    /// Whether it takes or frees memory itself.
+    /// Whether it allocates or frees memory itself.
     pub(crate) fn has_memory(&self) -> bool {
         self.nodes.values().any(|node| matches!(node.op, Op::Alloc { .. } | Op::Free(_)))
     }
@@ -153,7 +153,7 @@ impl Graph {
         self.nodes.values().filter_map(|node| if let Op::Child(child) = node.op { Some(child) } else { None })
     }
 
-    /// What it allocates, in the order in which it does.
+    /// Its allocations, in an order of execution.
     pub(crate) fn allocations(&self) -> Vec<Allocation> {
         let allocation = |handle: &u64| match self.nodes.get(handle)?.op {
             Op::Alloc { address, size, device } => Some(Allocation { address, size, device }),
@@ -168,7 +168,7 @@ impl Graph {
         self.nodes.values().filter_map(freed).collect()
     }
 
-    /// An address that the nodes given have let go of, and that has room for an allocation behind them.
+    /// An address with room for an allocation that the nodes `after` have freed.
     pub(crate) fn free_address(&self, after: &[u64], size: u64, device: usize) -> Option<u64> {
         let before = self.ancestors(after);
         let mut taken: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
@@ -180,7 +180,7 @@ impl Graph {
                     room.0 = room.0.max(size);
                     uses.entry(address).or_default().0 += 1;
                 }
-                // What is freed elsewhere may still be in use when the new node is reached.
+                // Memory that another branch frees may still be in use when the new node runs.
                 Op::Free(address) if before.contains(handle) => uses.entry(address).or_default().1 += 1,
                 _ => {}
             }
@@ -192,7 +192,7 @@ impl Graph {
         taken.iter().find_map(fits)
     }
 
-    /// Whether it allocates at an address and has not freed that yet.
+    /// Whether it allocates at an address and has not freed it.
     pub(crate) fn has_unfreed(&self, address: u64) -> bool {
         let allocated = self.allocations().iter().filter(|one| one.address == address).count();
         allocated > self.frees().iter().filter(|freed| **freed == address).count()

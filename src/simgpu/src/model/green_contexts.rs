@@ -4,9 +4,9 @@ use gpuslice_driver::types::{Status, status};
 
 use super::objects::{Objects, Tag};
 
-/// Multiprocessors of a partition at the least, and what its number is a multiple of.
+/// Smallest number of multiprocessors of a partition, and its unit.
 pub(crate) const PARTITION: u32 = 8;
-/// The same where multiprocessors need not be scheduled together.
+/// The same without co-scheduling of multiprocessors.
 const LOOSE_PARTITION: u32 = 2;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
 const IGNORE_COSCHEDULING: u32 = 1;
@@ -14,17 +14,17 @@ const IGNORE_COSCHEDULING: u32 = 1;
 /// A green context.
 #[derive(Debug)]
 pub(crate) struct Green {
-    /// The primary context that it is of.
+    /// Its primary context.
     pub(crate) context: u64,
-    /// Its multiprocessors.
+    /// Number of its multiprocessors.
     pub(crate) processors: u32,
-    /// Its number, never used twice.
+    /// Its number, never reused.
     pub(crate) number: u64,
-    /// This process's number of its device.
+    /// The process's number of its device.
     pub(crate) ordinal: i32,
-    /// The handle by which it is used as a context; 0 while nobody has asked for it.
+    /// The handle that stands for it as a context; 0 until the program asks for it.
     pub(crate) view: u64,
-    /// Device memory that it takes.
+    /// Bytes charged for it.
     pub(crate) charged: u64,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Green {
 #[derive(Debug)]
 pub(crate) struct Greens {
     pub(crate) greens: Objects<Green>,
-    /// Green contexts by the handles by which they are used as contexts.
+    /// Green contexts by the handles that stand for them as contexts.
     pub(crate) views: Objects<u64>,
-    /// What green contexts are made from: multiprocessors.
+    /// Descriptors: numbers of multiprocessors that green contexts are made from.
     pub(crate) descriptors: Objects<u32>,
 }
 
@@ -48,7 +48,8 @@ impl Greens {
     }
 }
 
-/// How many groups of at least `least` multiprocessors, at most `wanted`, can be made of `all`; and how many each has.
+/// Splits `all` multiprocessors into groups of at least `least`. Returns the number of groups, at most `wanted`, and
+/// the size of each.
 pub(crate) fn split(all: u32, wanted: u32, least: u32, flags: u32) -> Result<(u32, u32), Status> {
     let unit = if flags & IGNORE_COSCHEDULING == 0 { PARTITION } else { LOOSE_PARTITION };
     let each = least.max(1).checked_next_multiple_of(unit).filter(|each| *each <= all);

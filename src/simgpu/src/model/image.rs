@@ -1,16 +1,16 @@
-//! What is in a piece of GPU code: which kernels, which variables?
+//! Kernels and variables of GPU code.
 //!
-//! PTX text and ELF images are read as far as names and sizes go. Of anything else nothing is known, so every
-//! name that is asked for is found in it.
+//! The module reads names and sizes from PTX text and ELF images. The contents of other images are unknown, so every
+//! requested name is found in them.
 
-/// What is known of an image.
+/// The known contents of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Names of its kernels; none where they cannot be known.
+    /// Names of its kernels. `None`: they are unknown.
     pub(crate) kernels: Option<Vec<String>>,
-    /// Variables with their bytes; of an ELF image, the sections that hold them.
+    /// Variables with their bytes. For an ELF image these are the sections that hold variables.
     pub(crate) variables: Vec<(String, u64)>,
-    /// Names in those sections, and in sections that are part of the code.
+    /// Names in those sections, and in sections that belong to the code.
     pub(crate) symbols: Vec<Symbol>,
 }
 
@@ -18,9 +18,9 @@ pub(crate) struct Image {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
-    /// Which of the image's variables it lies in; none where it lies in the code.
+    /// Index of the image's variable that holds it. `None`: it is in the code.
     pub(crate) inside: Option<usize>,
-    /// Where in there.
+    /// Offset in it.
     pub(crate) offset: u64,
     /// Bytes.
     pub(crate) size: u64,
@@ -30,11 +30,11 @@ pub(crate) struct Symbol {
 pub(crate) const ELF: [u8; 4] = *b"\x7fELF";
 /// The first bytes of a fat binary.
 pub(crate) const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
-/// The first bytes of the wrapper that a compiler puts around one.
+/// The first bytes of the wrapper that a compiler puts around a fat binary.
 pub(crate) const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
 impl Image {
-    /// Reads PTX. None where the text is no PTX.
+    /// Reads PTX. `None`: the text is not PTX.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         let code = without_comments(text);
         if !code.contains(".version") {
@@ -53,18 +53,18 @@ impl Image {
         Some(Self { kernels: Some(kernels), variables, symbols: Vec::new() })
     }
 
-    /// Reads an ELF image. What cannot be read is unknown.
+    /// Reads an ELF image. Unreadable parts are unknown.
     pub(crate) fn of_elf(bytes: &[u8]) -> Self {
         elf(bytes).unwrap_or_default()
     }
 
-    /// Whether a kernel of this name is found.
+    /// Whether the image has a kernel of this name.
     pub(crate) fn has_kernel(&self, name: &str) -> bool {
         self.kernels.as_ref().is_none_or(|kernels| kernels.iter().any(|kernel| kernel == name))
     }
 
-    /// The variable of a name that is not one of [`Self::variables`]. Where nothing is known of the image every name is
-    /// one, of a size for which there is room in any.
+    /// The variable of a name that is not in [`Self::variables`]. In an unknown image every name is a variable, of a
+    /// size with room for anything.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         const ANY: u64 = 64 << 10;
         if self.kernels.is_none() && !name.is_empty() {
@@ -73,13 +73,13 @@ impl Image {
         self.symbols.iter().find(|symbol| symbol.name == name).cloned()
     }
 
-    /// How long its kernels run, where a variable says so.
+    /// Duration of its kernels, if a variable tells it.
     pub(crate) fn duration(&self) -> Option<u64> {
         self.variables.iter().find_map(|(name, _)| duration(name))
     }
 }
 
-/// The text without what the assembler does not read.
+/// The text without comments.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -132,7 +132,7 @@ fn element_size(kind: &str) -> Option<u64> {
     Some(bits / 8)
 }
 
-/// How long a kernel runs that carries its time in its name: `spin_250us`, also inside a mangled name.
+/// Duration in a kernel's name, in nanoseconds: `spin_250us`, also inside a mangled name.
 pub(crate) fn duration(name: &str) -> Option<u64> {
     let (_, rest) = name.split_once("spin_")?;
     let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -142,7 +142,7 @@ pub(crate) fn duration(name: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// A number in these bytes.
+/// A little-endian number of `length` bytes.
 pub(crate) fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
@@ -152,7 +152,7 @@ fn offset(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(word(bytes, at, 8)?).ok()
 }
 
-/// Length of an ELF image, from its first 64 bytes: up to the end of its tables, which stand last.
+/// Length of an ELF image, from its first 64 bytes: the end of its tables, which come last.
 pub(crate) fn elf_length(header: &[u8]) -> Option<usize> {
     let table = |offset_at, size_at, count_at| {
         let entries = word(header, size_at, 2)? * word(header, count_at, 2)?;
@@ -161,18 +161,18 @@ pub(crate) fn elf_length(header: &[u8]) -> Option<usize> {
     Some(table(0x28, 0x3a, 0x3c)?.max(table(0x20, 0x36, 0x38)?))
 }
 
-/// A section's header, as far as it is of use here.
+/// The used fields of a section's header.
 #[derive(Debug, Clone)]
 struct Section {
     name: String,
     kind: u64,
     offset: u64,
     size: u64,
-    /// The section that this one refers to: of a table of symbols, that of their names.
+    /// The section that this one refers to. A symbol table refers to that of its names.
     link: u64,
 }
 
-/// The name that begins at an offset of a section.
+/// The name at an offset of a section.
 fn name_at(bytes: &[u8], section: u64, offset: u64) -> Option<String> {
     let start = usize::try_from(section.checked_add(offset)?).ok()?;
     let name = bytes.get(start..)?.split(|byte| *byte == 0).next()?;
@@ -196,12 +196,12 @@ fn sections(bytes: &[u8]) -> Option<Vec<Section>> {
         .collect()
 }
 
-/// The variables that a table of symbols names. `inside` says by a section's number which variable of the image it is.
+/// The variables of a symbol table. `inside` gives the image's variable for each section number.
 fn symbols(bytes: &[u8], sections: &[Section], inside: &[Option<usize>]) -> Vec<Symbol> {
-    /// Kind of a section that is a table of symbols, and bytes of one.
+    /// Kind of a symbol table section, and the bytes of one symbol.
     const TABLE: u64 = 2;
     const EACH: u64 = 24;
-    /// Kind of a symbol that is data.
+    /// Kind of a data symbol.
     const DATA: u64 = 1;
     let mut found = Vec::new();
     for table in sections.iter().filter(|section| section.kind == TABLE) {
@@ -228,7 +228,8 @@ fn symbols(bytes: &[u8], sections: &[Section], inside: &[Option<usize>]) -> Vec<
     found
 }
 
-/// Kernels are sections `.text.NAME`; variables lie in sections `.nv.global*`, constant ones in `.nv.constant3*`.
+/// Reads an ELF image. Kernels are sections `.text.NAME`. Variables are in sections `.nv.global*`, and constant ones
+/// in `.nv.constant3*`.
 fn elf(bytes: &[u8]) -> Option<Image> {
     let sections = sections(bytes)?;
     let (mut kernels, mut variables, mut inside) = (Vec::new(), Vec::new(), Vec::new());

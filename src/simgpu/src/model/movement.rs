@@ -1,9 +1,9 @@
 //! Copies and fills: their two sides and their extents.
 
-/// Where one side of a copy is.
+/// Location of one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// An address of the device, or one that the device can use too.
+    /// An address that the device can use. It may be host memory.
     Device(u64),
     /// An address of the host.
     Host(u64),
@@ -11,7 +11,7 @@ pub(crate) enum Side {
     Array(u64),
 }
 
-/// One side of a copy: where it is, where in it the copy begins, and how rows follow each other.
+/// One side of a copy: its location, its start in it, and its row and slice sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) side: Side,
@@ -21,30 +21,30 @@ pub(crate) struct End {
     pub(crate) y: u64,
     /// First slice.
     pub(crate) z: u64,
-    /// Distance of rows in bytes; 0 where there is one row.
+    /// Bytes from one row to the next; 0 for a single row.
     pub(crate) pitch: u64,
-    /// Rows of a slice; 0 where there is one slice.
+    /// Rows of a slice; 0 for a single slice.
     pub(crate) height: u64,
 }
 
 impl End {
-    /// The beginning of something without rows.
+    /// The start of memory without rows.
     pub(crate) const fn flat(side: Side) -> Self {
         Self { side, x: 0, y: 0, z: 0, pitch: 0, height: 0 }
     }
 
-    /// The same, some bytes on.
+    /// The byte at offset `x` of memory without rows.
     pub(crate) const fn at(side: Side, x: u64) -> Self {
         Self { x, ..Self::flat(side) }
     }
 }
 
-/// Something that moves bytes.
+/// A copy or a fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Movement {
-    /// A box of bytes from one place to another.
+    /// A box of bytes from one location to another.
     Copy { to: End, from: End, width: u64, height: u64, depth: u64 },
-    /// Rows of an element of `element` bytes, `width` of them each.
+    /// `height` rows of `width` elements of `element` bytes.
     Fill { to: u64, pitch: u64, value: u32, element: u64, width: u64, height: u64 },
 }
 

@@ -10,16 +10,16 @@ pub(crate) struct Wanted {
     pub(crate) flags: u64,
 }
 
-/// What is known of such an object beside what is known of all memory.
+/// The parts of a multicast object beyond a memory handle.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// How many devices it is for.
+    /// Number of devices that it is made for.
     pub(crate) wanted: usize,
     pub(crate) devices: Vec<usize>,
     pub(crate) bound: Vec<Bound>,
 }
 
-/// Memory that is bound.
+/// A bound piece of memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
     pub(crate) device: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Bound {
     pub(crate) memory: u64,
 }
 
-/// What is to be bound: a handle of memory and a place in it.
+/// A piece of memory to bind: a handle, an offset and a size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) memory: u64,

@@ -1,7 +1,7 @@
-//! How are the objects of the driver API named?
+//! Handles of the objects of the driver API.
 //!
-//! A handle is a number that looks like a pointer, says of what kind the object is and is never used twice.
-//! It points to nothing: a program that looks behind one is caught at once.
+//! A handle is a number that looks like a pointer. It contains the kind of the object, and is never reused. It points
+//! to nothing, so a program that dereferences it crashes.
 
 use std::collections::HashMap;
 
@@ -35,10 +35,10 @@ pub(crate) enum Tag {
     External,
 }
 
-/// Where handles begin: no memory is mapped there on this architecture.
+/// The first handle. No memory is mapped there on this architecture.
 const HANDLES: u64 = 0x0100_0000_0000;
 
-/// All objects of a kind.
+/// The table of all objects of a kind.
 #[derive(Debug)]
 pub(crate) struct Objects<T> {
     tag: Tag,
@@ -51,20 +51,20 @@ impl<T> Objects<T> {
         Self { tag, last: 0, objects: HashMap::new() }
     }
 
-    /// A handle for an object that is made later.
+    /// A handle for an object that is added later.
     pub(crate) fn reserve(&mut self) -> u64 {
         self.last += 1;
         (HANDLES * self.tag as u64) | (self.last << 4)
     }
 
-    /// A new object's handle.
+    /// Adds an object, and returns its handle.
     pub(crate) fn add(&mut self, object: T) -> u64 {
         let handle = self.reserve();
         self.put(handle, object);
         handle
     }
 
-    /// Makes the object of a reserved handle.
+    /// Adds the object of a reserved handle.
     pub(crate) fn put(&mut self, handle: u64, object: T) {
         self.objects.insert(handle, object);
     }
@@ -79,7 +79,7 @@ impl<T> Objects<T> {
         self.objects.get_mut(&handle).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// Ends an object.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, handle: u64) -> Result<T, Status> {
         self.objects.remove(&handle).ok_or(statuses::INVALID_HANDLE)
     }
@@ -94,7 +94,7 @@ impl<T> Objects<T> {
         self.objects.iter_mut().map(|(handle, object)| (*handle, object))
     }
 
-    /// Handles of the objects that fit, oldest first.
+    /// Handles of the matching objects, oldest first.
     pub(crate) fn matching(&self, fits: impl Fn(&T) -> bool) -> Vec<u64> {
         let mut handles: Vec<u64> =
             self.objects.iter().filter(|(_, object)| fits(object)).map(|(handle, _)| *handle).collect();
@@ -103,12 +103,12 @@ impl<T> Objects<T> {
     }
 }
 
-/// A handle as the API passes it.
+/// A handle as a pointer of the API.
 pub(crate) fn pointer<T>(handle: u64) -> *mut T {
     core::ptr::without_provenance_mut(usize::try_from(handle).unwrap_or(0))
 }
 
-/// The handle behind what the API passed.
+/// The handle of a pointer of the API.
 pub(crate) fn handle<T>(pointer: *mut T) -> u64 {
     pointer.addr() as u64
 }

@@ -1,6 +1,6 @@
-//! What is a pool made of?
+//! Stream-ordered memory pools.
 //!
-//! A pool takes chunks of memory and cuts blocks from them, the first that fits.
+//! A pool takes chunks of memory and cuts blocks from them. It uses the first block that fits.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use gpuslice_driver::types::{Status, status};
 use super::objects::{Objects, Tag};
 use crate::engine::Ticket;
 
-/// What blocks are multiples of.
+/// Unit of blocks, in bytes.
 pub(crate) const BLOCK: u64 = 512;
 
-/// Where and when a block was freed.
+/// The device, stream and ticket of a free.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Freed {
     pub(crate) device: usize,
@@ -20,60 +20,60 @@ pub(crate) struct Freed {
     pub(crate) ticket: Ticket,
 }
 
-/// What a block of a chunk is.
+/// State of a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Use {
     /// An allocation.
     Used,
-    /// Freed in a stream that has perhaps not got there.
+    /// Freed in a stream that may not have reached the free.
     Pending(Freed),
     Free,
 }
 
-/// A piece of a chunk.
+/// A part of a chunk.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     size: u64,
     state: Use,
 }
 
-/// A piece of device memory that a pool has taken.
+/// Device memory that a pool has taken.
 #[derive(Debug)]
 struct Chunk {
     size: u64,
-    /// By address, without gaps.
+    /// Blocks by address, without gaps.
     blocks: BTreeMap<u64, Block>,
 }
 
 /// A pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// The device whose memory it has; none for memory of the host.
+    /// The device whose memory it holds. `None`: host memory.
     pub(crate) device: Option<usize>,
-    /// As it was asked for: kind and number of the location, allocation type, handle types.
+    /// Kind and number of its location, as requested.
     pub(crate) location: (u32, i32),
     pub(crate) allocation_type: u32,
     pub(crate) handle_types: u32,
-    /// Whether a device came with it: it cannot be destroyed.
+    /// Whether it is the default pool of a device. Such a pool cannot be destroyed.
     pub(crate) is_default: bool,
-    /// Whether it is another process's: nothing can be allocated from it here.
+    /// Whether it is imported from another process. Nothing can be allocated from such a pool.
     pub(crate) is_imported: bool,
-    /// Most bytes that it may reserve; 0 for no such bound.
+    /// Largest number of reserved bytes; 0 for no limit.
     pub(crate) most: u64,
     pub(crate) threshold: u64,
-    /// Reuse policies, which are all on and make no difference.
+    /// Reuse policies. They are all on and change nothing.
     pub(crate) policies: [u32; 3],
     reserved: u64,
     pub(crate) reserved_high: u64,
     used: u64,
     pub(crate) used_high: u64,
-    /// Destroyed by the program, with allocations that live.
+    /// Whether the program has destroyed it while allocations live.
     pub(crate) ended: bool,
     chunks: BTreeMap<u64, Chunk>,
 }
 
 impl Chunk {
-    /// Joins free blocks that lie side by side.
+    /// Merges adjacent free blocks.
     fn join(&mut self) {
         let mut joined: BTreeMap<u64, Block> = BTreeMap::new();
         for (address, block) in core::mem::take(&mut self.blocks) {
@@ -123,7 +123,7 @@ impl Pool {
         self.used
     }
 
-    /// The first block that fits, for work in a stream.
+    /// Takes the first block that fits, for work in a stream.
     pub(crate) fn find(&mut self, size: u64, stream: u64) -> Option<u64> {
         let fits = |block: &Block| match block.state {
             Use::Free => block.size >= size,
@@ -136,7 +136,7 @@ impl Pool {
             let (address, block) = (*address, *block);
             Some((address, &mut chunk.blocks, block))
         })?;
-        // A block that is not free yet counts as used until its stream gets there.
+        // A block with a pending free counts as used until its stream reaches the free.
         if matches!(block.state, Use::Pending(_)) {
             self.used -= block.size;
         }
@@ -153,7 +153,7 @@ impl Pool {
         Some(address)
     }
 
-    /// Takes a new chunk in.
+    /// Adds a chunk.
     pub(crate) fn add_chunk(&mut self, address: u64, size: u64) {
         self.reserved += size;
         self.reserved_high = self.reserved_high.max(self.reserved);
@@ -161,7 +161,7 @@ impl Pool {
         self.chunks.insert(address, Chunk { size, blocks });
     }
 
-    /// Frees a block, when its stream gets there or at once.
+    /// Frees a block: at once, or when its stream reaches the free.
     pub(crate) fn free(&mut self, address: u64, freed: Option<Freed>) {
         let Some(block) = self.block(address) else { return };
         let size = block.size;
@@ -174,18 +174,18 @@ impl Pool {
         }
     }
 
-    /// Whether the program has ended it and nothing of it is left.
+    /// Whether the program has destroyed it and all its memory is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.ended && self.chunks.is_empty()
     }
 
-    /// A block by its address.
+    /// The block at an address.
     fn block(&mut self, address: u64) -> Option<&mut Block> {
         let (_, chunk) = self.chunks.range_mut(..=address).next_back()?;
         chunk.blocks.get_mut(&address)
     }
 
-    /// Marks blocks free whose streams have got there.
+    /// Marks blocks as free if their streams have reached the free.
     pub(crate) fn settle(&mut self, done: &mut impl FnMut(&Freed) -> bool) {
         for chunk in self.chunks.values_mut() {
             let mut changed = false;
@@ -204,7 +204,7 @@ impl Pool {
         }
     }
 
-    /// Takes out chunks without blocks while more than `keep` bytes stay.
+    /// Removes chunks without blocks, as long as more than `keep` bytes stay.
     pub(crate) fn surplus(&mut self, keep: u64) -> Vec<(u64, u64)> {
         let mut out = Vec::new();
         let empty: Vec<(u64, u64)> = self
@@ -228,9 +228,9 @@ impl Pool {
 #[derive(Debug)]
 pub(crate) struct Pools {
     pub(crate) pools: Objects<Pool>,
-    /// The pool that came with each device, by the simulation's number.
+    /// The default pool of each device, by the machine's number.
     pub(crate) defaults: BTreeMap<usize, u64>,
-    /// The pool that is used where none is named.
+    /// The current pool of each device.
     pub(crate) current: BTreeMap<usize, u64>,
 }
 
@@ -239,7 +239,7 @@ impl Pools {
         Self { pools: Objects::new(Tag::Pool), defaults: BTreeMap::new(), current: BTreeMap::new() }
     }
 
-    /// The pool that came with a device.
+    /// The default pool of a device.
     pub(crate) fn default_of(&mut self, device: usize, ordinal: i32) -> u64 {
         let pools = &mut self.pools;
         *self.defaults.entry(device).or_insert_with(|| {
@@ -249,7 +249,7 @@ impl Pools {
         })
     }
 
-    /// The pool that is used on a device where none is named.
+    /// The current pool of a device: allocations without a named pool come from it.
     pub(crate) fn current_of(&mut self, device: usize, ordinal: i32) -> u64 {
         match self.current.get(&device) {
             Some(pool) => *pool,
@@ -261,7 +261,7 @@ impl Pools {
         self.current.insert(device, pool);
     }
 
-    /// A pool that the program knows.
+    /// A pool that the program has not destroyed.
     pub(crate) fn get(&self, pool: u64) -> Result<&Pool, Status> {
         self.pools.get(pool).ok().filter(|pool| !pool.ended).ok_or(status::INVALID_VALUE)
     }

@@ -1,15 +1,15 @@
-//! What is behind a device address?
+//! Regions: the memory behind device addresses.
 
 use std::collections::BTreeMap;
 
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 
-/// How a region came to be, which says how it ends.
+/// Origin of a region. It determines how the region ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `cuMemAlloc` and `cuMemAllocPitch`.
     Linear,
-    /// The same from the first generation: the address has 32 bits and stands for another one.
+    /// `cuMemAlloc` of the first generation: the address has 32 bits and stands for another one.
     Low,
     /// `cuMemAllocManaged`.
     Managed,
@@ -21,11 +21,11 @@ pub(crate) enum Origin {
     Variable,
     /// Made by a graph.
     Graph,
-    /// Memory of another process.
+    /// Imported from another process.
     Imported,
-    /// Memory that another process has from a pool.
+    /// Imported from a pool of another process.
     ImportedBlock,
-    /// Memory of another interface.
+    /// Imported from another interface.
     External,
 }
 
@@ -34,27 +34,27 @@ pub(crate) enum Origin {
 pub(crate) struct Region {
     /// Bytes.
     pub(crate) size: u64,
-    /// Where its bytes are, as an address of the arena.
+    /// Address of its bytes in the arena.
     pub(crate) backing: u64,
-    /// The device whose memory it is; none for memory of the host.
+    /// The device whose memory it is. `None`: host memory.
     pub(crate) device: Option<usize>,
-    /// The context it lives and ends in; 0 for none.
+    /// The context that it ends with; 0 for none.
     pub(crate) context: u64,
-    /// How it came to be.
+    /// Its origin.
     pub(crate) origin: Origin,
-    /// What was charged for it.
+    /// Bytes charged for it.
     pub(crate) charged: u64,
-    /// Its number, never used twice.
+    /// Its number, never reused.
     pub(crate) number: u64,
 }
 
 impl Region {
-    /// As what it was charged, where it is charged by itself.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    /// The kind of memory of its charge. `None`: it has no charge of its own.
+    pub(crate) fn kind(&self) -> Option<MemoryKind> {
         match self.origin {
-            Origin::Linear | Origin::Low => Some(Kind::Linear),
-            Origin::Managed => Some(Kind::Managed),
-            Origin::Variable => Some(Kind::Module),
+            Origin::Linear | Origin::Low => Some(MemoryKind::Linear),
+            Origin::Managed => Some(MemoryKind::Managed),
+            Origin::Variable => Some(MemoryKind::Module),
             Origin::Pool(_)
             | Origin::Mapped(_)
             | Origin::Graph
@@ -65,16 +65,16 @@ impl Region {
     }
 }
 
-/// Memory of the host that the device can use.
+/// Host memory that the device can use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostBlock {
     /// Bytes.
     pub(crate) size: u64,
-    /// Flags that it was made with.
+    /// Its creation flags.
     pub(crate) flags: u32,
-    /// Whether the program brought the memory itself.
+    /// Whether the program registered its own memory.
     pub(crate) registered: bool,
-    /// The context that it lives in.
+    /// The context that it belongs to.
     pub(crate) context: u64,
 }
 
@@ -87,19 +87,19 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Notes a region.
+    /// Adds a region.
     pub(crate) fn add(&mut self, address: u64, mut region: Region) {
         self.made += 1;
         region.number = self.made;
         self.device.insert(address, region);
     }
 
-    /// Forgets the region that begins at an address.
+    /// Removes the region that begins at an address.
     pub(crate) fn remove(&mut self, address: u64) -> Option<Region> {
         self.device.remove(&address)
     }
 
-    /// The region that begins at an address holds this much of its device from now on.
+    /// Sets the charge of the region that begins at an address.
     pub(crate) fn set_charged(&mut self, address: u64, bytes: u64) {
         if let Some(region) = self.device.get_mut(&address) {
             region.charged = bytes;
@@ -111,7 +111,7 @@ impl Regions {
         self.device.get(&address)
     }
 
-    /// The region that an address lies in, and where that begins.
+    /// The region around an address, and its start.
     pub(crate) fn around(&self, address: u64) -> Option<(u64, Region)> {
         let (&base, region) = self.device.range(..=address).next_back()?;
         (address - base < region.size).then_some((base, *region))
@@ -123,34 +123,34 @@ impl Regions {
         self.device.range(address..end).map(|(base, region)| (*base, *region)).collect()
     }
 
-    /// Addresses of the regions that fit.
+    /// Addresses of the matching regions.
     pub(crate) fn matching(&self, fits: impl Fn(&Region) -> bool) -> Vec<u64> {
         self.device.iter().filter(|(_, region)| fits(region)).map(|(base, _)| *base).collect()
     }
 
-    /// Notes memory of the host.
+    /// Adds host memory.
     pub(crate) fn add_host(&mut self, address: u64, block: HostBlock) {
         self.host.insert(address, block);
     }
 
-    /// Forgets memory of the host that begins at an address.
+    /// Removes the host memory that begins at an address.
     pub(crate) fn remove_host(&mut self, address: u64) -> Option<HostBlock> {
         self.host.remove(&address)
     }
 
-    /// The memory of the host that an address lies in, and where that begins.
+    /// The host memory around an address, and its start.
     pub(crate) fn host_around(&self, address: u64) -> Option<(u64, HostBlock)> {
         let (&base, block) = self.host.range(..=address).next_back()?;
         (address - base < block.size).then_some((base, *block))
     }
 
-    /// Memory of the host that was made in a context.
+    /// Addresses of the host memory of a context.
     pub(crate) fn host_of(&self, context: u64) -> Vec<u64> {
         self.host.iter().filter(|(_, block)| block.context == context).map(|(base, _)| *base).collect()
     }
 
-    /// Cuts a range of device addresses at the borders of regions: where each part's bytes are in the arena.
-    /// None where part of the range is nobody's.
+    /// Splits a range of device addresses at the borders of regions. Returns the arena address and length of each
+    /// part. `None`: a part of the range has no region.
     pub(crate) fn parts(&self, address: u64, size: u64) -> Option<Vec<(u64, u64)>> {
         let mut parts = Vec::new();
         let (mut at, mut left) = (address, size);

@@ -9,35 +9,35 @@ use crate::engine::{EventId, StreamId};
 /// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// The context it lives in.
+    /// Its context.
     pub(crate) context: u64,
-    /// Where it is.
-    pub(crate) place: Place,
-    /// Flags it was made with.
+    /// Its place in the engine.
+    pub(crate) place: StreamPlace,
+    /// Its creation flags.
     pub(crate) flags: u32,
-    /// Priority it was made with.
+    /// Its creation priority.
     pub(crate) priority: i32,
-    /// Its number, never used twice.
+    /// Its number, never reused.
     pub(crate) number: u64,
     /// Whether it is the context's legacy default stream.
     pub(crate) legacy: bool,
-    /// The green context that it was made in.
+    /// The green context in which it was made.
     pub(crate) green: Option<u64>,
-    /// The capture it takes part in.
+    /// Its part in a capture.
     pub(crate) capture: Option<Membership>,
 }
 
-/// Flag of streams that the legacy default stream does not know of.
+/// Flag of streams that do not synchronise with the legacy default stream.
 pub(crate) const NON_BLOCKING: u32 = 1;
 
-/// Flag of events that carry no time.
+/// Flag of events without time.
 pub(crate) const DISABLE_TIMING: u32 = 2;
 /// Flag of events that other processes can open.
 pub(crate) const INTERPROCESS: u32 = 4;
 
-/// A stream as the time of its device knows it.
+/// A stream of an engine.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct StreamPlace {
     pub(crate) device: usize,
     pub(crate) id: StreamId,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Event {
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) id: EventId,
-    /// Set while it speaks of a point in a capture.
+    /// Its part in a capture, if it was recorded in one.
     pub(crate) captured: Option<Membership>,
 }
 

@@ -1,8 +1,8 @@
-//! Handles that one process gives another so that it can use the first one's memory and events.
+//! Handles by which another process finds memory and events of this process.
 //!
-//! Memory that was made to be shared lies in a file of its own, whose descriptor is what is exported: behind the
-//! bytes stands what an importer must know. Ordinary memory is shared by a [`Ticket`], which says where it is. A
-//! descriptor or a ticket alone keeps no memory: somebody has to use it.
+//! Memory that is made to be shared is in a file of its own, and the exported handle is a descriptor of the file. A
+//! label behind the bytes tells an importer the rest. Ordinary memory is shared by a [`Ticket`], which tells where it
+//! is. A descriptor or ticket alone keeps no memory alive: a process must use the memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -13,18 +13,18 @@ use gpuslice_driver::types::{Status, status};
 use crate::hardware::allocation_sizes::PAGE;
 use crate::status::{Outcome, statuses};
 
-/// What stands behind the bytes of exported memory.
+/// The label behind the bytes of exported memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Label {
     /// Number of the export.
     pub(crate) number: u64,
-    /// The simulation's number of the device.
+    /// The machine's number of the device.
     pub(crate) device: u64,
     /// Bytes.
     pub(crate) size: u64,
 }
 
-/// The first word of a label and of a handle.
+/// The first word of a label and of a ticket.
 const MARK: u64 = 0x5347_5055_5348_4152;
 
 fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
@@ -36,7 +36,7 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     chunk.map_or(0, u64::from_le_bytes)
 }
 
-/// What a ticket is for.
+/// Purpose of a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
@@ -46,17 +46,18 @@ pub(crate) enum Purpose {
     PoolPointer,
     /// `CU_MEM_HANDLE_TYPE_FABRIC`.
     Fabric,
-    /// `cuIpcGetEventHandle`. Instead of a descriptor it has the event's name, and the number by which it is shared.
+    /// `cuIpcGetEventHandle`. The ticket has the event's name in place of a descriptor, and the number by which the
+    /// event is shared.
     Event,
 }
 
-/// The 64 bytes by which another process finds memory, or an event.
+/// The 64 bytes by which another process finds memory or an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
-    /// The process that gave it out: number and serial.
+    /// PID and serial of the process that issued it.
     pub(crate) pid: u64,
     pub(crate) serial: u64,
-    /// That process's descriptor of the file that the bytes are in, and where in it.
+    /// That process's descriptor of the file with the bytes, and the offset in the file.
     pub(crate) descriptor: u64,
     pub(crate) offset: u64,
     pub(crate) label: Label,
@@ -72,7 +73,7 @@ impl Ticket {
             .map_err(|_| statuses::UNKNOWN)
     }
 
-    /// Reads a ticket that is for this.
+    /// Reads a ticket of this purpose.
     pub(crate) fn read(bytes: &[u8; 64], purpose: Purpose) -> Result<Self, Status> {
         let [mark, pid, serial, descriptor, offset, size, device, number] =
             [0, 1, 2, 3, 4, 5, 6, 7].map(|index| word(bytes, index));
@@ -82,7 +83,7 @@ impl Ticket {
         Ok(Self { pid, serial, descriptor, offset, label: Label { number, device, size } })
     }
 
-    /// The file that the bytes are in.
+    /// Opens the file with the bytes.
     pub(crate) fn open(&self) -> Result<OwnedFd, Status> {
         let path = format!("/proc/{}/fd/{}", self.pid, self.descriptor);
         let file = OpenOptions::new().read(true).write(true).open(path);
@@ -90,7 +91,7 @@ impl Ticket {
     }
 }
 
-/// A file for memory that is to be shared.
+/// Makes a file for shared memory.
 pub(crate) fn make_file(size: u64) -> Option<OwnedFd> {
     // SAFETY: makes a file; the name ends in zero.
     let made = unsafe { libc::memfd_create(c"simgpu-shared".as_ptr(), libc::MFD_CLOEXEC) };
@@ -110,7 +111,7 @@ pub(crate) fn write_label(file: &OwnedFd, label: Label) -> Outcome {
     file.write_all_at(&bytes, label.size).map_err(|_| statuses::UNKNOWN)
 }
 
-/// A descriptor of the program's own for the same file.
+/// A second descriptor of the program's file.
 pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Status> {
     if descriptor < 0 {
         return Err(status::INVALID_VALUE);
@@ -120,7 +121,7 @@ pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Status> {
     borrowed.try_clone_to_owned().map_err(|_| status::INVALID_VALUE)
 }
 
-/// Reads the label behind imported memory.
+/// Reads the label of imported memory.
 pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     let file = File::from(file.try_clone().map_err(|_| status::INVALID_VALUE)?);
     let length = file.metadata().map_err(|_| status::INVALID_VALUE)?.len();
@@ -131,8 +132,8 @@ pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     if word(&bytes, 0) == MARK && label.size == place { Ok(label) } else { Err(status::INVALID_VALUE) }
 }
 
-/// A new descriptor of a file, given away. It is opened anew, as a driver makes each descriptor that it exports: what
-/// the program does to one says nothing of the others.
+/// A new descriptor of a file, for the program. The file is opened anew, so its state is independent of other
+/// descriptors. Real drivers do the same.
 pub(crate) fn hand_over(file: &OwnedFd) -> Result<i32, Status> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened = OpenOptions::new().read(true).write(true).open(path).map_err(|_| statuses::UNKNOWN)?;

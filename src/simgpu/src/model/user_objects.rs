@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use gpuslice_driver::types::CUhostFn;
 
-/// An object with a function that ends it.
+/// An object with a destructor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UserObject {
     pub(crate) data: usize,
@@ -12,13 +12,13 @@ pub(crate) struct UserObject {
     pub(crate) uses: u32,
 }
 
-/// An object whose last use is gone: to be ended without any lock held.
+/// Objects without remaining uses. Their destructors must run without any lock held.
 #[must_use]
 #[derive(Debug, Default)]
-pub(crate) struct Ended(pub(crate) Vec<UserObject>);
+pub(crate) struct EndedObjects(pub(crate) Vec<UserObject>);
 
-impl Ended {
-    /// Calls the program's functions.
+impl EndedObjects {
+    /// Runs the destructors.
     pub(crate) fn call(self) {
         for object in self.0 {
             if let Some(end) = object.end {

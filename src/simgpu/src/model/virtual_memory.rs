@@ -7,7 +7,7 @@ use gpuslice_driver::types::AllocationProperties;
 
 use super::multicast::Group;
 
-/// What sizes, offsets and addresses are multiples of.
+/// Unit of sizes, offsets and addresses, in bytes.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
@@ -21,18 +21,18 @@ pub(crate) const FABRIC: u32 = 8;
 pub(crate) struct Memory {
     pub(crate) size: u64,
     pub(crate) properties: Properties,
-    /// The device whose memory it is; none for memory of the host.
+    /// The device whose memory it is. `None`: host memory.
     pub(crate) device: Option<usize>,
     pub(crate) backing: u64,
-    /// Uses through handles.
+    /// Number of uses through handles.
     pub(crate) handles: u32,
-    /// Mappings of it.
+    /// Number of mappings.
     pub(crate) mappings: u32,
     /// Number of its export; 0 while no other process can use it.
     pub(crate) export: u64,
 }
 
-/// What memory was asked for as.
+/// The requested properties of memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Properties {
     pub(crate) kind: u32,
@@ -46,15 +46,15 @@ pub(crate) struct Properties {
 pub(crate) struct Vmm {
     pub(crate) memory: BTreeMap<u64, Memory>,
     pub(crate) made: u64,
-    /// Files of memory that can be shared.
+    /// Files of sharable memory, by handle.
     pub(crate) files: BTreeMap<u64, OwnedFd>,
-    /// Objects that stand for memory of several devices.
+    /// Multicast objects, by handle.
     pub(crate) groups: BTreeMap<u64, Group>,
-    /// Start and size.
+    /// Sizes of reserved address ranges, by start.
     pub(crate) reserved: BTreeMap<u64, u64>,
-    /// Rights that were given, by start of a mapping.
+    /// Access rights, by start of a mapping.
     pub(crate) access: BTreeMap<u64, u32>,
-    /// Which memory arrays have parts of: array and handle, with counts.
+    /// Arrays with mapped parts: array and memory handle, once for each part.
     pub(crate) arrays: Vec<(u64, u64)>,
 }
 

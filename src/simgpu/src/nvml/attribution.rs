@@ -1,4 +1,4 @@
-//! Use of a device by each process, as NVML tells it.
+//! Use of a device by each process, as NVML reports it.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::state::layout::{Process, State, life};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) pid: u32,
-    /// End of the newest window in which it was active, microseconds of the monotonic clock.
+    /// End of the newest window in which it was active, in microseconds of the monotonic clock.
     pub(super) timestamp_us: u64,
-    /// Mean over all windows, those without activity included.
+    /// Mean over all windows, idle ones included.
     pub(super) sm: u32,
     pub(super) memory: u32,
 }
 
-/// One entry per process, from the ends of all windows and the samples of those with activity.
+/// One entry for each process. `windows` are the ends of all windows, `samples` those of active processes.
 pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
     let mut sums: BTreeMap<u32, Share> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| windows.contains(&sample.timestamp_us)) {
@@ -32,7 +32,7 @@ pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
     sums.into_values().map(mean).collect()
 }
 
-/// The process that the time of a device knows by this number, even after its death.
+/// The process with this number in the engine, even after its death.
 pub(super) fn process_of(state: &State, number: u32) -> Option<&Process> {
     let known = |process: &&Process| process.life != life::FREE && process_number(process.serial) == number;
     state.processes.iter().find(known)

@@ -1,32 +1,32 @@
-//! What do the functions answer about clocks, power, temperature and partitions?
+//! Functions of clocks, power, temperature and partitions.
 //!
-//! Power and temperature follow the utilisation of the newest window, so that somebody who watches sees
-//! something happen. Nothing else depends on them.
+//! Power and temperature follow the utilisation of the newest window, so a monitor shows changes. Nothing else
+//! depends on them.
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome, Subject};
+use super::entry::{NvmlCall, Outcome, Subject};
 use super::layouts::{Temperature, version};
 use super::{Tuning, statuses};
 
-/// Milliwatts at rest, for each percent of utilisation, and allowed.
+/// Power in milliwatts: at rest, for each percent of utilisation, and the limits.
 const IDLE_MW: u32 = 70_000;
 const PERCENT_MW: u32 = 6_000;
 const LEAST_MW: u32 = 200_000;
 const LIMIT_MW: u32 = 700_000;
 
-/// Megahertz of graphics, multiprocessors, memory and video, by `nvmlClockType_t`.
+/// Clocks in MHz, by `nvmlClockType_t`: graphics, multiprocessors, memory, video.
 const CLOCKS: [u32; 4] = [1980, 1980, 2619, 1545];
-/// Degrees at which the device goes off, slows down, and up to which memory and device may go.
+/// Thresholds in degrees Celsius: shutdown, slowdown, and the highest for memory and for the device.
 const THRESHOLDS: [u32; 4] = [92, 89, 95, 87];
 
-/// An entry of a list; a number beyond it is the caller's mistake.
+/// An entry of a list. A number beyond it is an error of the caller.
 fn entry(list: [u32; 4], number: u32) -> Result<u32, Status> {
     let number = usize::try_from(number).unwrap_or(usize::MAX);
     list.get(number).copied().ok_or(statuses::INVALID_ARGUMENT)
 }
 
-impl Management {
+impl NvmlCall {
     fn clock(&self, device: nvmlDevice_t, kind: c_uint, to: *mut c_uint) -> Outcome {
         self.tell(device, to, entry(CLOCKS, kind)?)
     }
@@ -39,14 +39,14 @@ impl Management {
     }
 
     fn reasons(&self, device: nvmlDevice_t, to: *mut c_ulonglong) -> Outcome {
-        /// The device has nothing to do.
+        /// The device is idle.
         const IDLE: c_ulonglong = 1;
         let idle = self.utilization(device)?.gpu == 0;
         self.write(to, if idle { IDLE } else { 0 })
     }
 }
 
-impl Tuning for Management {
+impl Tuning for NvmlCall {
     fn nvmlDeviceGetClockInfo(&self, device: nvmlDevice_t, kind: c_uint, clock: *mut c_uint) -> Outcome {
         self.clock(device, kind, clock)
     }

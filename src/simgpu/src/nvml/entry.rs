@@ -1,4 +1,4 @@
-//! What is around every call of NVML from outside?
+//! The frame of every call of NVML: faults, and access to the caller's memory.
 
 use core::ffi::{CStr, c_char};
 use core::ops::Range;
@@ -16,29 +16,29 @@ use crate::state::machine::gpu_text;
 use crate::state::settings::Settings;
 use crate::state::sizes::DEVICES;
 
-/// What a call comes to: nothing, or the status that says why not.
+/// The result of a call: nothing, or the status of its failure.
 pub(super) type Outcome = Result<(), Status>;
 
-/// A call from outside, in progress.
+/// A call of NVML in progress.
 ///
-/// Whoever has one has the caller's promise that every pointer of the call is null or good for what NVML does
-/// with it. That is what makes the methods that follow such pointers safe.
+/// It exists only if the caller promises that every pointer of the call is null or good for what NVML does with it.
+/// So the methods that follow such pointers are safe.
 #[derive(Debug)]
-pub struct Management {
+pub struct NvmlCall {
     library: Option<&'static Library>,
 }
 
-/// Runs an exported function: faults first, then the work, with no panic leaving.
+/// Runs an exported function: first the faults, then `work`. No panic leaves it.
 ///
 /// # Safety
 /// Every pointer that `work` has from the caller is null or good for what NVML does with it.
-pub unsafe fn enter(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
+pub unsafe fn enter(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
     let done = catch_unwind(AssertUnwindSafe(|| run(symbol, work)));
     done.unwrap_or(statuses::UNKNOWN)
 }
 
-fn run(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
-    // Opened before the faults are asked, so that those of the state file reach the first call too.
+fn run(symbol: Symbol, work: impl FnOnce(&NvmlCall) -> Outcome) -> Status {
+    // The library opens the state first, so that faults of the state file reach the first call, too.
     let opened = if starts(symbol) { library::open().map(Some) } else { Ok(library::current()) };
     let found = opened.as_ref().ok().copied().flatten();
     let verdict = faults::before(symbol, found.map(|library| library.shared.faults()));
@@ -48,7 +48,7 @@ fn run(symbol: Symbol, work: impl FnOnce(&Management) -> Outcome) -> Status {
         (None, Ok(None)) if !works_uninitialised(symbol) => Err(statuses::UNINITIALIZED),
         (None, Ok(library)) => {
             library.into_iter().for_each(|library| library.pass_through_manager(symbol));
-            work(&Management { library })
+            work(&NvmlCall { library })
         }
     };
     if verdict.last {
@@ -61,7 +61,8 @@ fn starts(symbol: Symbol) -> bool {
     matches!(symbol, Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags)
 }
 
-/// As real libraries behave: a shutdown too many is no error, and the library's own version needs no driver.
+/// Whether a function works without `nvmlInit`. As in real libraries, an extra shutdown is no error, and the version
+/// needs no driver.
 fn works_uninitialised(symbol: Symbol) -> bool {
     matches!(
         symbol,
@@ -69,23 +70,23 @@ fn works_uninitialised(symbol: Symbol) -> bool {
     )
 }
 
-/// What handles of GPUs point at: the place is the GPU's number, the content means nothing.
+/// Targets of the handles of GPUs. The index is the GPU's number, and the content means nothing.
 static GPUS: [u8; DEVICES] = [0; DEVICES];
-/// What handles of instances point at: the place is the device's number. Unlike the content of those above, so that
-/// they are not one.
+/// Targets of the handles of instances. The index is the device's number. The content differs from that of `GPUS`, so
+/// the compiler cannot merge the two.
 static INSTANCES: [u8; DEVICES] = [1; DEVICES];
 
-/// What a handle means.
+/// The object of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// A GPU, divided or not.
+    /// A GPU, whole or divided.
     Gpu(usize),
-    /// An instance, by its device's number.
+    /// A MIG instance, by its device's number.
     Instance(usize),
 }
 
 impl Subject {
-    /// The GPU that it is or is of.
+    /// The GPU that it is, or belongs to.
     pub(super) fn gpu(self, machine: &Settings) -> usize {
         match self {
             Self::Gpu(gpu) => gpu,
@@ -93,7 +94,7 @@ impl Subject {
         }
     }
 
-    /// The devices that it is made of.
+    /// Its devices: one, or all instances of a divided GPU.
     pub(super) fn devices(self, machine: &Settings) -> Range<usize> {
         match self {
             Self::Gpu(gpu) => machine.devices_of(gpu),
@@ -101,7 +102,7 @@ impl Subject {
         }
     }
 
-    /// Its identity as it is written.
+    /// Its UUID as text.
     pub(super) fn uuid_text(self, machine: &Settings) -> String {
         match self {
             Self::Gpu(gpu) => gpu_text(gpu),
@@ -109,7 +110,7 @@ impl Subject {
         }
     }
 
-    /// Its identity.
+    /// Its UUID.
     pub(super) fn uuid(self, machine: &Settings) -> [u8; 16] {
         match self {
             Self::Gpu(gpu) => texts::uuid(gpu),
@@ -118,8 +119,8 @@ impl Subject {
     }
 }
 
-impl Management {
-    /// For tests: a call of a library that is not this process's own.
+impl NvmlCall {
+    /// A call of another library than this process's own, for tests.
     #[cfg(test)]
     pub(super) fn of(library: &'static Library) -> Self {
         Self { library: Some(library) }
@@ -129,14 +130,14 @@ impl Management {
         self.library.ok_or(statuses::UNINITIALIZED)
     }
 
-    /// The shared state, with everything of dead processes taken back.
+    /// The shared state, after all dead processes are reaped.
     pub(super) fn truth(&self) -> Result<Locked<'static>, Status> {
         let mut state = self.library()?.shared.lock();
-        state.purge(None);
+        state.reap_dead(None);
         Ok(state)
     }
 
-    /// The shared state and what a handle means in it.
+    /// The shared state, and the object of a handle.
     pub(super) fn on(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, Subject), Status> {
         let state = self.truth()?;
         let among =
@@ -148,13 +149,14 @@ impl Management {
         Ok((state, subject))
     }
 
-    /// The GPU that a handle means, or whose instance it means.
+    /// The GPU of a handle. For an instance it is the GPU that it belongs to.
     pub(super) fn gpu(&self, handle: nvmlDevice_t) -> Result<usize, Status> {
         let (state, subject) = self.on(handle)?;
         Ok(subject.gpu(&state.settings))
     }
 
-    /// The shared state and the one whole device that a handle means. What is asked of it is not known of instances.
+    /// The shared state, and the single device of a handle. Instances are refused, because NVML does not know this
+    /// figure of them.
     pub(super) fn whole(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, usize), Status> {
         let (state, subject) = self.on(handle)?;
         match subject {
@@ -166,7 +168,7 @@ impl Management {
         }
     }
 
-    /// Writes the handle of a GPU or an instance.
+    /// Writes the handle of a GPU or instance.
     pub(super) fn write_handle(&self, to: *mut nvmlDevice_t, subject: Subject) -> Outcome {
         let place = match subject {
             Subject::Gpu(gpu) => GPUS.get(gpu),
@@ -176,29 +178,29 @@ impl Management {
         self.write(to, core::ptr::from_ref(place).cast_mut().cast())
     }
 
-    /// Writes a result that the caller must want.
+    /// Writes a result. The pointer must not be null.
     pub(super) fn write<T: Copy>(&self, to: *mut T, value: T) -> Outcome {
         if to.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // SAFETY: the caller's for writing: the invariant of `Management`.
+        // SAFETY: the caller's for writing: the invariant of `NvmlCall`.
         unsafe { arguments::write_out(to, value) };
         Ok(())
     }
 
-    /// Reads what the caller must give.
+    /// Reads an argument. The pointer must not be null.
     pub(super) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
-        // SAFETY: null, or the caller's for reading: the invariant of `Management`.
+        // SAFETY: null, or the caller's for reading: the invariant of `NvmlCall`.
         unsafe { arguments::read_in(from) }.ok_or(statuses::INVALID_ARGUMENT)
     }
 
-    /// Answers about a device with one value.
+    /// Writes a value about a device.
     pub(super) fn tell<T: Copy>(&self, handle: nvmlDevice_t, to: *mut T, value: T) -> Outcome {
         self.on(handle)?;
         self.write(to, value)
     }
 
-    /// Writes a list and its length; the caller said in the same place how much room there is.
+    /// Writes a list and its length. The caller gave the room in the place of the length.
     pub(super) fn write_list<T: Copy>(&self, count: *mut u32, to: *mut T, values: &[T]) -> Outcome {
         let room = self.read(count)?;
         let needed = u32::try_from(values.len()).unwrap_or(u32::MAX);
@@ -215,7 +217,7 @@ impl Management {
         Ok(())
     }
 
-    /// Writes a text with the zero at its end, if there is room for both.
+    /// Writes a text with its final zero, if there is room for both.
     pub(super) fn write_text(&self, to: *mut c_char, room: u32, text: &str) -> Outcome {
         if to.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
@@ -230,12 +232,12 @@ impl Management {
         Ok(())
     }
 
-    /// A text of the caller.
+    /// A text of the caller. The pointer must not be null.
     pub(super) fn text(&self, from: *const c_char) -> Result<&str, Status> {
         if from.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so a text that ends in zero: the invariant of `Management`.
+        // SAFETY: not null, so a text that ends in zero: the invariant of `NvmlCall`.
         let text = unsafe { CStr::from_ptr(from) };
         text.to_str().map_err(|_| statuses::NOT_FOUND)
     }

@@ -1,26 +1,26 @@
-//! What happens with sets of events? They exist, and nothing ever happens.
+//! Event sets. They exist, and no event ever comes.
 
 use gpuslice_driver::types::{nvmlDevice_t, nvmlEventSet_t};
 use parking_lot::Mutex;
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::statuses;
 use crate::os::clock;
 
-/// Errors, changes of the performance state and of clocks: what can be registered for.
+/// Event types that can be registered: errors, changes of the performance state, changes of clocks.
 pub(super) const TYPES: u64 = 0x1c;
 
-/// Handles of the sets that exist.
+/// Handles of the existing sets.
 static SETS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn exists(set: nvmlEventSet_t) -> Outcome {
     if SETS.lock().contains(&set.addr()) { Ok(()) } else { Err(statuses::INVALID_ARGUMENT) }
 }
 
-impl Management {
+impl NvmlCall {
     pub(super) fn new_event_set(&self, to: *mut nvmlEventSet_t) -> Outcome {
         let mut sets = SETS.lock();
-        // Unlike every handle of a set that exists, and aligned as an address would be.
+        // Differs from the handles of all existing sets, and is aligned like an address.
         let handle = sets.iter().max().map_or(0x1000, |last| last + 16);
         self.write(to, core::ptr::without_provenance_mut(handle))?;
         sets.push(handle);
@@ -39,7 +39,7 @@ impl Management {
         if types & !TYPES != 0 { Err(statuses::NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// Waits as long as the caller allows.
+    /// Waits for the caller's whole timeout.
     pub(super) fn wait<T>(&self, set: nvmlEventSet_t, data: *mut T, timeout_ms: u32) -> Outcome {
         exists(set)?;
         if data.is_null() {

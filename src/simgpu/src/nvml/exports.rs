@@ -1,9 +1,8 @@
-//! How does a row of the table become an exported function of NVML?
+//! Macros that make an exported function of each row of NVML's table.
 
 /// Exports every declared function of NVML that returns a status.
 ///
-/// For a library that nothing links. It needs the table's types, `Symbol` and the traits of `nvml` in
-/// scope.
+/// It is for a library that nothing links. It needs the table's types, `Symbol` and the traits of `nvml` in scope.
 #[macro_export]
 macro_rules! export_nvml {
     ($( $family:ident: $reason:literal { $( $treatment:ident $name:ident
@@ -12,8 +11,8 @@ macro_rules! export_nvml {
     };
 }
 
-/// The functions of one family. What no header declares has no signature; what returns no status has no
-/// method.
+/// Exports the functions of one family. A function that no header declares has no signature. A function that returns
+/// no status has no method.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_nvml_rows {

@@ -1,8 +1,8 @@
-//! What do the functions answer that describe a device?
+//! Functions that describe a device.
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome, Subject};
+use super::entry::{NvmlCall, Outcome, Subject};
 use super::identity::{driver_version, nvml_version};
 use super::{Hardware, events};
 use crate::config;
@@ -14,14 +14,14 @@ fn attribute(number: u32, device: usize) -> u32 {
     attributes::device(number, device).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
 }
 
-/// Cores of a multiprocessor.
+/// Number of cores of a multiprocessor.
 const CORES: u32 = 128;
 /// `NVML_BRAND_NVIDIA`, `NVML_BUS_TYPE_PCIE`, and the architecture of compute capability 9.0.
 const BRAND: u32 = 14;
 const PCI_EXPRESS: u32 = 2;
 const HOPPER: u32 = 9;
 
-impl Hardware for Management {
+impl Hardware for NvmlCall {
     fn nvmlSystemGetDriverVersion(&self, version: *mut c_char, length: c_uint) -> Outcome {
         self.write_text(version, length, &driver_version(config::version()))
     }

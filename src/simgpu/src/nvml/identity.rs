@@ -1,23 +1,23 @@
-//! How are devices told apart: numbers, UUIDs, places on the bus, versions?
+//! Numbers, UUIDs, bus addresses and versions of devices.
 
 use core::ffi::c_char;
 
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlPciInfo_t};
 
-use super::entry::{Management, Outcome, Subject};
+use super::entry::{NvmlCall, Outcome, Subject};
 use super::layouts::{PciInfoExt, PciInfoV1, PciInfoV2, Uuid, version};
 use super::processes::instance_ids;
 use super::statuses;
 use crate::hardware::texts;
 use crate::state::settings::Settings;
 
-/// Device and vendor, and those of the board: the numbers of the device that attributes are taken from.
+/// PCI device and vendor, and those of the board. They are those of the device that the attributes come from.
 const DEVICE_ID: u32 = 0x2330_10de;
 const SUBSYSTEM_ID: u32 = 0x16c1_10de;
-/// The bus's class for devices that compute without a display.
+/// PCI class of devices that compute without a display.
 const CLASS: (u32, u32) = (3, 2);
 
-/// The version of the driver that came with a version of the driver API.
+/// The driver version that came with a version of the driver API.
 pub(super) fn driver_version(api: i32) -> String {
     const SERIES: [(i32, u32); 11] = [
         (13_020, 595),
@@ -36,7 +36,7 @@ pub(super) fn driver_version(api: i32) -> String {
     format!("{series}.00.00")
 }
 
-/// The version of NVML: the driver API's major one and the driver's.
+/// The version of NVML: the driver API's major version, and the driver's version.
 pub(super) fn nvml_version(api: i32) -> String {
     format!("{}.{}", api / 1000, driver_version(api))
 }
@@ -49,7 +49,7 @@ fn bytes<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// Domain, bus, device: `domain:bus:device[.function]` or `bus:device[.function]`, all hexadecimal.
+/// Domain, bus and device of `domain:bus:device[.function]` or `bus:device[.function]`, in hexadecimal.
 pub(super) fn place(text: &str) -> Option<(u32, u32, u32)> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok();
     let (rest, device) = text.rsplit_once(':')?;
@@ -59,7 +59,7 @@ pub(super) fn place(text: &str) -> Option<(u32, u32, u32)> {
     (number(function)? == 0).then_some((domain, bus, device))
 }
 
-impl Management {
+impl NvmlCall {
     pub(super) fn handle_by_index(&self, index: u32, to: *mut nvmlDevice_t) -> Outcome {
         let gpus = self.truth()?.settings.gpus();
         let gpu = usize::try_from(index).ok().filter(|gpu| *gpu < gpus);
@@ -85,7 +85,7 @@ impl Management {
         self.write_handle(to, Subject::Instance(device.ok_or(statuses::NOT_FOUND)?))
     }
 
-    /// NVML's numbers of the GPU instance and the compute instance that a handle means.
+    /// NVML's numbers of the GPU instance and the compute instance of a handle.
     pub(super) fn ids_of_instance(&self, instance: nvmlDevice_t) -> Result<(u32, u32), Status> {
         let (state, subject) = self.on(instance)?;
         match subject {
@@ -108,7 +108,7 @@ impl Management {
     }
 
     pub(super) fn handle_by_uuid_v1(&self, uuid: *const Uuid, to: *mut nvmlDevice_t) -> Outcome {
-        /// Forms of the value.
+        /// Formats of the value.
         const TEXT: u32 = 1;
         const BYTES: u32 = 2;
         let asked = self.read(uuid)?;

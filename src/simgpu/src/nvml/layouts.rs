@@ -1,18 +1,18 @@
-//! What do NVML's structures look like that callers give or get?
+//! Structures of NVML that callers give or receive.
 
 use core::ffi::{c_int, c_uint, c_ulonglong};
 
-/// No partition: what stands for an instance of a device that has none.
+/// The instance number of a device without instances.
 pub(super) const NO_INSTANCE: c_uint = c_uint::MAX;
 
-/// The word with which a caller says which form of a structure it means.
+/// The version word of a structure, by which a caller tells its form.
 pub(super) const fn version<T>(number: u32) -> c_uint {
     #[allow(clippy::cast_possible_truncation, reason = "structures are small; asserted below")]
     let size = size_of::<T>() as c_uint;
     size | (number << 24)
 }
 
-/// A process in a list of the first form.
+/// A process in the first form of a list.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessInfoV1 {
@@ -20,7 +20,7 @@ pub(super) struct ProcessInfoV1 {
     pub(super) used: c_ulonglong,
 }
 
-/// A process in a list of the second and third form.
+/// A process in the second and third form of a list.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessInfo {
@@ -30,7 +30,7 @@ pub(super) struct ProcessInfo {
     pub(super) compute_instance: c_uint,
 }
 
-/// A process in a list with details.
+/// A process in the detailed list.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessDetail {
@@ -41,7 +41,7 @@ pub(super) struct ProcessDetail {
     pub(super) protected: c_ulonglong,
 }
 
-/// The list with details.
+/// The detailed list of processes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessDetailList {
@@ -51,7 +51,7 @@ pub(super) struct ProcessDetailList {
     pub(super) entries: *mut ProcessDetail,
 }
 
-/// Use by one process, all engines.
+/// Utilisation by one process, of all engines.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessUse {
@@ -62,7 +62,7 @@ pub(super) struct ProcessUse {
     pub(super) others: [c_uint; 4],
 }
 
-/// The list of these.
+/// The list of utilisation by process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessUseList {
@@ -77,12 +77,12 @@ pub(super) struct ProcessUseList {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) timestamp: c_ulonglong,
-    /// A union of eight bytes, of which an unsigned integer has the first four.
+    /// A union of eight bytes. An unsigned integer is in the first four.
     pub(super) value: c_uint,
     pub(super) rest: c_uint,
 }
 
-/// Memory of the device that the host reaches through the bus.
+/// Memory of the device that the host accesses through the bus.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bar1Memory {
@@ -91,7 +91,7 @@ pub(super) struct Bar1Memory {
     pub(super) used: c_ulonglong,
 }
 
-/// Where a device sits on the bus: the oldest form, and the beginning of all later ones.
+/// Bus address of a device: the oldest form, and the beginning of all later ones.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PciInfoV1 {
@@ -102,7 +102,7 @@ pub(super) struct PciInfoV1 {
     pub(super) device_id: c_uint,
 }
 
-/// The second form, without the words that are reserved at its end.
+/// The second form, without its reserved words at the end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PciInfoV2 {
@@ -125,12 +125,12 @@ pub(super) struct PciInfoExt {
     pub(super) bus_id: [u8; 32],
 }
 
-/// An identity, as a text of at most 41 bytes or as 16 bytes.
+/// A UUID: a text of at most 41 bytes, or 16 bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Uuid {
     pub(super) version: c_uint,
-    /// 1: text, 2: bytes.
+    /// 1 for a text, 2 for bytes.
     pub(super) kind: c_uint,
     pub(super) value: [u8; 41],
 }
@@ -144,7 +144,7 @@ pub(super) struct Temperature {
     pub(super) degrees: c_int,
 }
 
-/// Use of one part of a device over the last second.
+/// Utilisation of one part of a device over the last second.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Domain {
@@ -154,7 +154,7 @@ pub(super) struct Domain {
     pub(super) lower_at: c_uint,
 }
 
-/// Use of all parts.
+/// Utilisation of all parts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Domains {

@@ -1,4 +1,4 @@
-//! Which state does this process's NVML look at, and since how many `nvmlInit`s?
+//! The state that this process's NVML reads, and its number of `nvmlInit` calls.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -17,21 +17,21 @@ use crate::os::messages;
 use crate::state::file::{Shared, default_path};
 use crate::state::settings::Settings;
 
-/// The state that answers come from.
+/// An opened state.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// What all processes share.
+    /// The state that all processes share.
     pub(super) shared: Shared,
-    /// How this process sees it.
+    /// NVML as this process sees it.
     pub(super) view: NvmlView,
     path: PathBuf,
     file: Option<FileIdentity>,
 }
 
-/// Device and inode.
+/// Device and inode of a file.
 type FileIdentity = (u64, u64);
 
-/// Made once for each state file that was opened, and never unmade.
+/// The present state. One is made for each state file that was opened, and never freed.
 static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(core::ptr::null_mut());
 static OPENING: Mutex<()> = Mutex::new(());
 static USES: AtomicU32 = AtomicU32::new(0);
@@ -47,12 +47,12 @@ pub(super) fn use_once_less() {
     let _ = USES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// Whether it is initialised: another `nvmlInit` only counts.
+/// Whether NVML is initialised. A further `nvmlInit` only counts.
 pub(super) fn is_in_use() -> bool {
     USES.load(Ordering::Relaxed) != 0
 }
 
-/// The state, if the library is initialised.
+/// The state, if NVML is initialised.
 pub(super) fn current() -> Option<&'static Library> {
     if !is_in_use() {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn current() -> Option<&'static Library> {
     open().ok()
 }
 
-/// The state; opens the file at first, and again when another file has taken its place.
+/// The state. Opens the file at the first call, and again if another file has taken its place.
 pub(super) fn open() -> Result<&'static Library, Status> {
     if let Some(library) = opened().filter(|library| !library.replaced()) {
         return Ok(library);
@@ -92,7 +92,7 @@ fn identity(path: &Path) -> Option<FileIdentity> {
 }
 
 impl Library {
-    /// Opens a state file, and makes it first where there is none; `get` reads a variable.
+    /// Opens a state file, and makes it first if there is none. `get` reads a variable.
     pub(super) fn open(path: PathBuf, get: impl Fn(&str) -> Option<String>) -> Result<Self, Status> {
         let asked = Cell::new(false);
         let wanted = Settings::read(|name| {
@@ -105,9 +105,8 @@ impl Library {
         let shared =
             Shared::open(&path, &wanted).map_err(|error| failed(&format!("{}: {error}", path.display())))?;
         let mut state = shared.lock();
-        state.purge(None);
-        // Who only watches changes nothing, unless its environment describes another machine and nobody uses
-        // this one.
+        state.reap_dead(None);
+        // A monitor changes nothing, unless its environment describes another machine and no process lives.
         if asked.get() && !state.inhabited() && state.settings != wanted {
             state.clear(&wanted);
         }
@@ -117,15 +116,15 @@ impl Library {
         Ok(Self { shared, view, file: file.or_else(|| identity(&path)), path })
     }
 
-    /// Lets the time pass that a call spends in the resource manager, while nobody else of the machine can.
+    /// Lets the time of a call in the resource manager pass, while it holds the manager's lock.
     pub(super) fn pass_through_manager(&self, symbol: Symbol) {
         if let Some(duration) = self.view.turn_ns(symbol, is_in_use()) {
-            let _turn = self.shared.turn();
+            let _turn = self.shared.lock_manager();
             std::thread::sleep(Duration::from_nanos(duration));
         }
     }
 
-    /// Whether another file has the name now. While there is none, the old one goes on.
+    /// Whether another file has the name now. Without any file the old one stays in use.
     pub(super) fn replaced(&self) -> bool {
         identity(&self.path).is_some_and(|now| Some(now) != self.file)
     }

@@ -1,16 +1,16 @@
-//! How much memory of a device is held?
+//! Functions of device memory.
 //!
-//! The same words that `cuMemGetInfo` answers from: what is used is what all processes hold together,
-//! contexts included, and the driver keeps nothing for itself.
+//! They read the same words as `cuMemGetInfo`. Used memory is the memory that all processes hold together, contexts
+//! included. The driver keeps nothing for itself.
 
 use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t};
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::layouts::{Bar1Memory, version};
 use super::statuses;
 use crate::os::clock;
 
-impl Management {
+impl NvmlCall {
     fn figures(&self, device: nvmlDevice_t) -> Result<nvmlMemory_t, u32> {
         let (state, subject) = self.on(device)?;
         let devices = || subject.devices(&state.settings);
@@ -33,7 +33,7 @@ impl Management {
         self.write(to, nvmlMemory_v2_t { version: asked, total, reserved: 0, free, used })
     }
 
-    /// The window through which the host reaches the memory: all of it, and nobody uses it.
+    /// The window through which the host accesses device memory. It covers all memory, and none of it is in use.
     pub(super) fn bar1(&self, device: nvmlDevice_t, to: *mut Bar1Memory) -> Outcome {
         let total = self.figures(device)?.total.checked_next_power_of_two().unwrap_or(u64::MAX);
         self.write(to, Bar1Memory { total, free: total, used: 0 })

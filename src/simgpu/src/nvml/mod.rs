@@ -1,9 +1,9 @@
-//! What does each function of NVML answer?
+//! The functions of NVML.
 //!
-//! One trait per file of rows, made from the rows themselves: a method per function that answers "not
-//! supported" unless a module beside implements it. The answers come from the state that all processes share
-//! (`library`), so they are the truth about memory at every instant and the time engine's samples about
-//! use. Asking needs no context, makes none, and takes no place among the processes.
+//! One trait for each file of rows is made from the rows. It has a method for each function, which answers "not
+//! supported" unless a module here implements it. The answers come from the state that all processes share
+//! (`library`). So memory figures are exact at every instant, and utilisation comes from the samples of the engine. A
+//! call needs no context, makes none, and takes no slot.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -28,7 +28,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Management, enter};
+pub use entry::{NvmlCall, enter};
 pub use private::private_table;
 pub use statuses::text as error_text;
 
@@ -44,7 +44,7 @@ macro_rules! functions {
     };
 }
 
-/// What returns something else than a status is no method: it is exported by hand.
+/// A function that returns no status has no method. It is exported by hand.
 macro_rules! function {
     ($name:ident ( $($arg:ident: $ty:ty),* )) => {
         fn $name(&self, $($arg: $ty),*) -> Result<(), Status> {
@@ -66,4 +66,4 @@ gpuslice_driver::rows_nvml_tuning! { {rows_end} [tuning_functions] }
 macro_rules! vgpu_functions { ($($rows:tt)*) => { functions! { VirtualGpus; $($rows)* } }; }
 gpuslice_driver::rows_nvml_vgpu! { {rows_end} [vgpu_functions] }
 
-impl VirtualGpus for Management {}
+impl VirtualGpus for NvmlCall {}

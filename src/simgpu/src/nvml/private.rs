@@ -1,21 +1,21 @@
-//! What does `nvmlInternalGetExportTable` answer?
+//! The private table of `nvmlInternalGetExportTable`.
 //!
-//! `nvidia-smi` asks for a private table and believes in a mismatch of versions when there is none. It gets
-//! one that resembles no real table: every entry is the same function, which supports nothing.
+//! `nvidia-smi` requests a private table, and reports a version mismatch if there is none. This table resembles no
+//! real one: each entry is the same function, which supports nothing.
 
 use core::ffi::c_void;
 
 use gpuslice_driver::types::Status;
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::statuses;
 
-/// Enough for every caller known: they call entries up to the six hundreds.
+/// Number of words. Known callers use entries up to the six hundreds.
 const WORDS: usize = 640;
 
 #[repr(C)]
 struct PrivateTable {
-    /// Bytes of the whole.
+    /// Bytes of the whole table.
     size: usize,
     functions: [extern "C" fn() -> Status; WORDS - 1],
 }
@@ -27,11 +27,11 @@ extern "C" fn unsupported() -> Status {
 static TABLE: PrivateTable =
     PrivateTable { size: size_of::<PrivateTable>(), functions: [unsupported; WORDS - 1] };
 
-/// Writes where the table is, whichever is asked for.
+/// Writes the address of the table, whatever table is requested.
 ///
 /// # Errors
 /// `NVML_ERROR_INVALID_ARGUMENT` for a null pointer.
-pub fn private_table(nvml: &Management, table: *mut *const c_void, id: *const c_void) -> Outcome {
+pub fn private_table(nvml: &NvmlCall, table: *mut *const c_void, id: *const c_void) -> Outcome {
     if id.is_null() {
         return Err(statuses::INVALID_ARGUMENT);
     }

@@ -1,4 +1,4 @@
-//! Which processes use a device, and how much of it?
+//! Functions of the processes that use a device.
 
 use core::ffi::c_char;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
 use super::attribution::{Share, process_of, shares};
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::layouts::{
     NO_INSTANCE, ProcessDetail, ProcessDetailList, ProcessInfo, ProcessInfoV1, ProcessUse, ProcessUseList,
     version,
@@ -19,11 +19,11 @@ use crate::state::layout::{Process, life, name_text};
 use crate::state::settings::Settings;
 use crate::state::sizes::PROCESSES;
 
-/// Entries that are always enough for the use of processes.
+/// Room that always suffices for the utilisation of processes.
 #[allow(clippy::cast_possible_truncation, reason = "a few hundred")]
 const ENTRIES: u32 = PROCESSES as u32;
 
-/// NVML's numbers of the instances that a device is.
+/// NVML's numbers of the instances of a device.
 pub(super) fn instance_ids(machine: &Settings, device: usize) -> (u32, u32) {
     let gpu_instance =
         machine.instance(device).and_then(|instance| u32::try_from(gpu_instance_id(instance)).ok());
@@ -43,8 +43,8 @@ impl From<ProcessDetail> for ProcessInfoV1 {
     }
 }
 
-impl Management {
-    /// Processes that have a context or memory on a device, in the order in which they joined.
+impl NvmlCall {
+    /// Processes with a context or memory on a device, in the order in which they joined.
     fn running(&self, device: nvmlDevice_t) -> Result<Vec<ProcessDetail>, u32> {
         let (state, subject) = self.on(device)?;
         let view = self.library()?.view;
@@ -68,7 +68,7 @@ impl Management {
         Ok(found.into_iter().map(|(_, detail)| detail).collect())
     }
 
-    /// Compute processes, in any form of list.
+    /// Writes the compute processes, in any form of list.
     pub(super) fn compute<T>(&self, device: nvmlDevice_t, count: *mut u32, to: *mut T) -> Outcome
     where
         T: Copy + From<ProcessDetail>,
@@ -77,7 +77,7 @@ impl Management {
         self.write_list(count, to, &entries)
     }
 
-    /// Processes of a sort that is not simulated: graphics, and clients of the multi-process service.
+    /// Writes an empty list, for processes that are not simulated: graphics processes and MPS clients.
     pub(super) fn nobody(&self, device: nvmlDevice_t, count: *mut u32) -> Outcome {
         self.on(device)?;
         self.read(count)?;
@@ -85,7 +85,7 @@ impl Management {
     }
 
     pub(super) fn details(&self, device: nvmlDevice_t, list: *mut ProcessDetailList) -> Outcome {
-        /// Modes: compute, graphics, clients of the multi-process service.
+        /// Modes of the detailed list: compute, graphics, MPS clients.
         const COMPUTE: u32 = 0;
         const MODES: u32 = 3;
         let running = self.running(device)?;
@@ -100,7 +100,7 @@ impl Management {
         written
     }
 
-    /// Use of a device by each process since an instant of the wall clock.
+    /// Use of a device by each process since an instant of the wall clock, in microseconds.
     fn use_since(&self, device: nvmlDevice_t, last_seen: u64) -> Result<Vec<Share>, u32> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;
@@ -126,7 +126,8 @@ impl Management {
         Ok(shares)
     }
 
-    /// Use by process, or how many entries there must be room for. Nothing new is an error.
+    /// Writes the utilisation by process, or the number of entries that need room. Without a new sample it is an
+    /// error.
     pub(super) fn utilization_of_processes(
         &self,
         device: nvmlDevice_t,
@@ -155,7 +156,7 @@ impl Management {
         self.write_list(count, to, &entries)
     }
 
-    /// The same with a version, and with all engines.
+    /// Writes the utilisation by process in the form with a version and all engines.
     pub(super) fn utilization_list(&self, device: nvmlDevice_t, list: *mut ProcessUseList) -> Outcome {
         let asked = self.read(list)?;
         if asked.version != version::<ProcessUseList>(1) {
@@ -191,7 +192,7 @@ impl Management {
         self.write_list(&raw mut count, asked.entries, entries)
     }
 
-    /// The command of a process: as the machine knows it, otherwise as the process called itself.
+    /// The command of a process: from `/proc`, or else the name that the process registered.
     pub(super) fn process_name(&self, pid: u32, to: *mut c_char, room: u32) -> Outcome {
         if to.is_null() || room == 0 {
             return Err(statuses::INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-//! Which statuses does NVML return, and what do they mean?
+//! Statuses of NVML, and their texts.
 
 use core::ffi::CStr;
 
@@ -13,7 +13,7 @@ pub(super) const TIMEOUT: Status = 10;
 pub(super) const ARGUMENT_VERSION_MISMATCH: Status = 25;
 pub(super) const UNKNOWN: Status = 999;
 
-/// By number.
+/// Texts by status number.
 const TEXTS: [&CStr; 31] = [
     c"Success",
     c"Uninitialized",
@@ -48,7 +48,7 @@ const TEXTS: [&CStr; 31] = [
     c"Reset type not supported",
 ];
 
-/// What `nvmlErrorString` answers.
+/// The text of `nvmlErrorString`.
 #[must_use]
 pub fn text(status: Status) -> &'static CStr {
     let known = usize::try_from(status).ok().and_then(|number| TEXTS.get(number).copied());

@@ -1,20 +1,20 @@
-//! What do the functions answer that start the library and show who uses a device?
+//! Functions that start the library and report utilisation.
 
 use gpuslice_driver::types::*;
 
-use super::entry::{Management, Outcome};
+use super::entry::{NvmlCall, Outcome};
 use super::layouts::{Domain, Domains, ProcessInfo, ProcessInfoV1, Sample};
 use super::{Usage, library, statuses};
 use crate::engine::{DEVICE_SAMPLES, DeviceSample};
 use crate::os::clock;
 
-impl Management {
+impl NvmlCall {
     fn init(&self) -> Outcome {
         library::use_once_more();
         Ok(())
     }
 
-    /// Use of a device in the newest window that can be read.
+    /// Utilisation of a device in the newest readable window.
     pub(super) fn utilization(&self, device: nvmlDevice_t) -> Result<DeviceSample, Status> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;
@@ -22,7 +22,7 @@ impl Management {
         Ok(engine.utilization(clock::now()))
     }
 
-    /// Samples of a device since an instant of the wall clock, oldest first.
+    /// Samples of a device since an instant of the wall clock in microseconds, oldest first.
     fn samples(&self, device: nvmlDevice_t, kind: c_uint, last_seen: u64) -> Result<Vec<Sample>, Status> {
         let value: fn(&DeviceSample) -> u32 = match kind {
             1 => |sample| sample.gpu,
@@ -41,7 +41,7 @@ impl Management {
     }
 }
 
-impl Usage for Management {
+impl Usage for NvmlCall {
     fn nvmlInit(&self) -> Outcome {
         self.init()
     }

@@ -1,4 +1,4 @@
-//! What time is it?
+//! The monotonic clock.
 
 /// Nanoseconds of the monotonic clock, which all processes of the machine share.
 #[must_use]
@@ -10,7 +10,7 @@ pub(crate) fn now() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Sleeps until an instant of [`now`].
+/// Sleeps until an instant of [`now`], in nanoseconds.
 pub(crate) fn sleep_until(instant: u64) {
     let seconds = libc::time_t::try_from(instant / 1_000_000_000).unwrap_or(libc::time_t::MAX);
     let nanos = libc::c_long::try_from(instant % 1_000_000_000).unwrap_or(0);

@@ -1,6 +1,6 @@
-//! How is something said to the user?
+//! Messages to the user.
 
-/// Writes one line to standard error, and does not care whether that works.
+/// Writes one line to standard error. A failure is ignored.
 pub(crate) fn say(line: &str) {
     let line = format!("simgpu: {line}\n");
     // SAFETY: the bytes are there for the length given.

@@ -1,7 +1,7 @@
-//! How do processes exclude each other, so that a dead one excludes nobody?
+//! A mutex between processes that survives the death of its owner.
 //!
-//! A robust mutex of the C library: the kernel hands it on when the thread that holds it ends, however it
-//! ends. It needs no descriptor that a program could close and no process number that could be reused.
+//! It is a robust mutex of the C library: the kernel hands it on when the thread that holds it ends, in whatever way.
+//! It needs no descriptor that a program could close, and no process number that could be reused.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 /// A mutex in shared memory.
 #[repr(C, align(8))]
 pub struct RobustMutex {
-    /// The C library's structure, with room to spare.
+    /// The structure of the C library, with room to spare.
     bytes: UnsafeCell<[u8; 64]>,
 }
 
@@ -25,12 +25,12 @@ impl core::fmt::Debug for RobustMutex {
 // SAFETY: the C library's mutex is made to be used by several threads, and processes.
 unsafe impl Sync for RobustMutex {}
 
-/// What came of trying to take a mutex.
+/// The result of an attempt to take a mutex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It is ours.
+    /// This thread has it.
     Ours,
-    /// It is ours; the thread that had it ended.
+    /// This thread has it, and the previous owner died with it.
     Inherited,
     /// Another thread has it.
     Busy,
@@ -41,14 +41,14 @@ impl RobustMutex {
         self.bytes.get().cast()
     }
 
-    /// Makes it ready for use. Nobody else may know of it yet.
+    /// Makes the mutex ready for use. No other thread may know of it yet.
     pub fn init(&self) {
         let mut attributes = MaybeUninit::uninit();
         // SAFETY: the attributes are made here.
         unsafe { libc::pthread_mutexattr_init(attributes.as_mut_ptr()) };
         // SAFETY: the attributes were made above.
         unsafe { libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
-        // SAFETY: as above.
+        // SAFETY: the attributes were made above.
         unsafe { libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
         // SAFETY: the bytes are large and aligned enough, and nobody else uses them yet.
         unsafe { libc::pthread_mutex_init(self.raw(), attributes.as_ptr()) };
@@ -66,9 +66,9 @@ impl RobustMutex {
         }
     }
 
-    /// Takes it, waiting for it where necessary.
+    /// Takes the mutex, and waits for it if necessary.
     ///
-    /// Never for long at a time: where waiters are killed as well as owners, a wake-up can be lost with who got it.
+    /// It waits 0.1 s at a time. If waiters are killed as well as owners, a wake-up may be lost with a killed waiter.
     pub fn lock(&self) -> Taken {
         loop {
             let until = soon();
@@ -80,22 +80,22 @@ impl RobustMutex {
         }
     }
 
-    /// Takes it if nobody has it.
+    /// Takes the mutex if it is free.
     pub fn try_lock(&self) -> Taken {
         // SAFETY: the mutex was made by `init`.
         let result = unsafe { libc::pthread_mutex_trylock(self.raw()) };
         self.outcome(result)
     }
 
-    /// Gives it back. Only for the thread that took it.
+    /// Releases the mutex. Only the thread that took it may do so.
     pub fn unlock(&self) {
         // SAFETY: the mutex was made by `init`; a thread that does not hold it is told so and changes nothing.
         unsafe { libc::pthread_mutex_unlock(self.raw()) };
     }
 }
 
-/// A tenth of a second from now, by the clock that the C library wants. If it is set meanwhile, no more is lost than one
-/// try that is shorter or longer.
+/// The instant 0.1 s from now, by the clock that the C library wants. If that clock is set meanwhile, only the length
+/// of one wait changes.
 fn soon() -> libc::timespec {
     const TENTH: libc::c_long = 100_000_000;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,11 +1,11 @@
-//! Which threads does the simulation start, and what does it keep per thread of the program?
+//! Threads that the simulation starts.
 
 use core::mem::MaybeUninit;
 use std::sync::mpsc;
 
 use super::robust_mutex::{RobustMutex, Taken};
 
-/// Starts a thread of our own: no signal of the program's is delivered to it.
+/// Starts a thread in which all signals are blocked, so it receives no signal of the program.
 pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<()> {
     let mut all = MaybeUninit::uninit();
     // SAFETY: writes the set.
@@ -19,15 +19,15 @@ pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<
     started.ok().map(drop)
 }
 
-/// A thread whose life will be the process's.
-pub(crate) struct Life {
+/// A thread that lives as long as the process, and holds the process's life lock.
+pub(crate) struct LifeThread {
     give: mpsc::Sender<&'static RobustMutex>,
     told: mpsc::Receiver<bool>,
 }
 
-impl Life {
-    /// Starts it. Not under a lock of the shared file: starting a thread goes through the loader, where a preloaded
-    /// library may stand still.
+impl LifeThread {
+    /// Starts the thread. The caller must not hold the lock of the shared file: the loader takes part in starting a
+    /// thread, and a preloaded library may block there.
     pub(crate) fn start() -> Option<Self> {
         let (give, given) = mpsc::channel::<&'static RobustMutex>();
         let (tell, told) = mpsc::channel();
@@ -42,7 +42,7 @@ impl Life {
         Some(Self { give, told })
     }
 
-    /// Makes it hold `alive` until the process ends.
+    /// Makes the thread hold `alive` until the process ends.
     pub(crate) fn hold(self, alive: &'static RobustMutex) -> Option<()> {
         self.give.send(alive).ok()?;
         self.told.recv().ok().filter(|ours| *ours).map(|_| ())

@@ -2,15 +2,16 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes;
-use crate::model::arrays::{Array, GRANULE, Level, Mipmap, Shape};
-use crate::state::layout::Kind;
+use crate::model::arrays::{Array, GRANULE, MipLevel, Mipmap, Shape};
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-impl Local {
-    /// Takes memory and bytes for something of a shape.
+impl ProcessObjects {
+    /// Takes device memory, and bytes of the arena, for `levels` levels of a shape. Returns the start, the bytes, and
+    /// the charge. `is_own`: the array has memory of its own.
     fn back(
         &self,
         simulation: &Simulation,
@@ -20,15 +21,16 @@ impl Local {
     ) -> Result<(u64, u64, u64), Status> {
         let device = self.current()?.1.device;
         let bytes = shape.size(levels).ok_or(status::OUT_OF_MEMORY)?;
-        // A driver tells no addresses of arrays: small ones take their slot here, and not a part of a block.
+        // A driver does not tell addresses of arrays. So here small arrays take a whole slot of their own, and no
+        // part of a block.
         let taken =
             || if simulation.settings.has_blocks() { allocation_sizes::whole(bytes) } else { Some(bytes) };
         let charged = if is_own && shape.is_backed() { taken().ok_or(status::OUT_OF_MEMORY)? } else { 0 };
-        simulation.allocate(device, Kind::Array, charged)?;
+        simulation.allocate(device, MemoryKind::Array, charged)?;
         match simulation.arena.take(bytes, GRANULE) {
             Some(start) => Ok((start, bytes, charged)),
             None => {
-                simulation.release(device, Kind::Array, charged);
+                simulation.release(device, MemoryKind::Array, charged);
                 Err(status::OUT_OF_MEMORY)
             }
         }
@@ -40,7 +42,7 @@ impl Local {
         let (context, device) = self.current().map(|(handle, context)| (handle, context.device))?;
         let (row, rows, slices) = shape.rows(0).ok_or(status::INVALID_VALUE)?;
         let (start, bytes, charged) = self.back(simulation, &shape, 1, true)?;
-        let level = Level { start, row, rows, slices };
+        let level = MipLevel { start, row, rows, slices };
         Ok(self.arrays.arrays.add(Array { context, device, shape, level, charged, parent: None, bytes }))
     }
 
@@ -54,7 +56,7 @@ impl Local {
         self.add_mipmap(simulation, shape, levels, true)
     }
 
-    /// The same over memory that is not this array's.
+    /// Makes a mipmapped array over memory that is not its own.
     pub(crate) fn view_mipmap(
         &mut self,
         simulation: &Simulation,
@@ -79,7 +81,7 @@ impl Local {
         Ok(self.arrays.mipmaps.add(mipmap))
     }
 
-    /// The array that is a level of a mipmapped one.
+    /// The array of a level of a mipmapped array.
     pub(crate) fn mip_level(&mut self, handle: u64, level: u32) -> Result<u64, Status> {
         let mipmap = self.arrays.mipmaps.get(handle)?;
         if level >= mipmap.levels {
@@ -91,7 +93,7 @@ impl Local {
         let (row, rows, slices) = mipmap.shape.rows(level).ok_or(status::INVALID_VALUE)?;
         let start = mipmap.start + mipmap.shape.size(level).unwrap_or(0);
         let shape = mipmap.shape.level(level);
-        let level_of = Level { start, row, rows, slices };
+        let level_of = MipLevel { start, row, rows, slices };
         let (context, device) = (mipmap.context, mipmap.device);
         let array =
             Array { context, device, shape, level: level_of, charged: 0, parent: Some(handle), bytes: 0 };
@@ -100,7 +102,7 @@ impl Local {
         Ok(array)
     }
 
-    /// Ends an array. A level of a mipmapped array ends with that.
+    /// Ends an array. A level ends only with its mipmapped array.
     pub(crate) fn end_array(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         if self.arrays.arrays.get(handle)?.parent.is_some() {
             return Err(crate::status::statuses::INVALID_HANDLE);
@@ -108,7 +110,7 @@ impl Local {
         let array = self.arrays.arrays.remove(handle)?;
         self.unmap_array(simulation, handle);
         simulation.arena.give(array.level.start, array.bytes);
-        simulation.release(array.device, Kind::Array, array.charged);
+        simulation.release(array.device, MemoryKind::Array, array.charged);
         Ok(())
     }
 
@@ -120,7 +122,7 @@ impl Local {
         }
         self.unmap_array(simulation, handle);
         simulation.arena.give(mipmap.start, mipmap.bytes);
-        simulation.release(mipmap.device, Kind::Array, mipmap.charged);
+        simulation.release(mipmap.device, MemoryKind::Array, mipmap.charged);
         Ok(())
     }
 

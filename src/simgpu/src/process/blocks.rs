@@ -1,9 +1,11 @@
-//! Takes and gives back slots of the blocks that small memory shares.
+//! Takes and gives back slots of the blocks that small allocations share.
 //!
-//! A real driver takes memory of a device in pages of 2 MiB. An allocation of up to 1 MiB gets a slot of a power of two in such
-//! a block, which it shares with others of its context, kind and size. A block is taken when no block of the kind has a free slot,
-//! and given back with its last slot. Measured on A10G, RTX 3090 and H200 (driver 580.173) is what each size costs; that
-//! sizes do not mix in a block is an assumption.
+//! A real driver takes device memory in pages of 2 MiB. An allocation of up to 1 MiB gets a slot of a power of two in
+//! such a block. Allocations of the same context, kind and size share a block. A block is taken when no block of the
+//! family has a free slot. It is given back with its last slot.
+//!
+//! The cost of each size was measured on A10G, RTX 3090 and H200 (driver 580.173). That sizes do not mix in a block
+//! is an assumption.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +15,11 @@ use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::BLOCK;
 use crate::model::blocks::{Block, Blocks, Family, Slot};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 
 impl Blocks {
-    /// Takes a slot, on the device or not yet.
-    pub(crate) fn take(
+    /// Takes a slot. `on_device`: its memory is on the device at once.
+    pub(crate) fn take_slot(
         &mut self,
         simulation: &Simulation,
         (context, device): (u64, usize),
@@ -37,7 +39,7 @@ impl Blocks {
         taken.ok_or(status::OUT_OF_MEMORY)
     }
 
-    /// Finds addresses for a new block.
+    /// Takes addresses for a new block.
     fn begin(&mut self, simulation: &Simulation, family: Family, device: usize) -> Result<u64, Status> {
         let (_, is_managed, is_low, _) = family;
         let arena = &simulation.arena;
@@ -47,7 +49,7 @@ impl Blocks {
             arena.give(backing, BLOCK);
             return Err(status::OUT_OF_MEMORY);
         };
-        let kind = if is_managed { Kind::Managed } else { Kind::Linear };
+        let kind = if is_managed { MemoryKind::Managed } else { MemoryKind::Linear };
         let freed = BTreeSet::new();
         let block = Block { family, device, kind, backing, fresh: 0, freed, live: 0, resident: 0 };
         self.all.insert(start, block);
@@ -59,7 +61,7 @@ impl Blocks {
         let block = self.all.get_mut(&start)?;
         let (.., bytes) = block.family;
         if on_device {
-            block.come(simulation)?;
+            block.move_to_device(simulation)?;
         }
         let offset = block.freed.pop_first().unwrap_or_else(|| {
             block.fresh += bytes;
@@ -74,12 +76,12 @@ impl Blocks {
         Some(Slot { address: start + offset, backing: block.backing + offset })
     }
 
-    /// Gives a slot back.
-    pub(crate) fn leave(&mut self, simulation: &Simulation, address: u64, on_device: bool) {
+    /// Gives a slot back. `on_device`: its memory is on the device.
+    pub(crate) fn give_slot(&mut self, simulation: &Simulation, address: u64, on_device: bool) {
         let start = address & !(BLOCK - 1);
         let Some(block) = self.all.get_mut(&start) else { return };
         if on_device {
-            block.go(simulation);
+            block.leave_device(simulation);
         }
         block.live -= 1;
         block.freed.insert(address - start);
@@ -103,27 +105,27 @@ impl Blocks {
         }
     }
 
-    /// Whether a region lies in one of the blocks.
+    /// Whether a region is a slot of one of the blocks.
     pub(crate) fn holds(&self, address: u64, region: &Region) -> bool {
         matches!(region.origin, Origin::Linear | Origin::Low | Origin::Managed)
             && self.all.contains_key(&(address & !(BLOCK - 1)))
     }
 
-    /// The memory of a slot comes to the device. None where the device is full.
-    pub(crate) fn come(&mut self, simulation: &Simulation, address: u64) -> Option<()> {
-        self.all.get_mut(&(address & !(BLOCK - 1)))?.come(simulation)
+    /// Moves the memory of a slot to the device. `None`: the device is full.
+    pub(crate) fn move_to_device(&mut self, simulation: &Simulation, address: u64) -> Option<()> {
+        self.all.get_mut(&(address & !(BLOCK - 1)))?.move_to_device(simulation)
     }
 
-    /// The memory of a slot leaves the device.
-    pub(crate) fn go(&mut self, simulation: &Simulation, address: u64) {
+    /// Moves the memory of a slot away from the device.
+    pub(crate) fn leave_device(&mut self, simulation: &Simulation, address: u64) {
         if let Some(block) = self.all.get_mut(&(address & !(BLOCK - 1))) {
-            block.go(simulation);
+            block.leave_device(simulation);
         }
     }
 }
 
 impl Block {
-    fn come(&mut self, simulation: &Simulation) -> Option<()> {
+    fn move_to_device(&mut self, simulation: &Simulation) -> Option<()> {
         if self.resident == 0 {
             simulation.grow(self.device, self.kind, BLOCK).ok()?;
         }
@@ -131,7 +133,7 @@ impl Block {
         Some(())
     }
 
-    fn go(&mut self, simulation: &Simulation) {
+    fn leave_device(&mut self, simulation: &Simulation) {
         self.resident -= 1;
         if self.resident == 0 {
             simulation.shrink(self.device, self.kind, BLOCK);

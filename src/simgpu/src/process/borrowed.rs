@@ -1,24 +1,25 @@
-//! How does ordinary memory of one process come to an address of another?
+//! Ordinary memory of one process at an address of another (CUDA IPC).
 //!
-//! By a ticket. The memory lives until nobody uses it: where its maker frees it, or dies, one of those who opened it
-//! is charged from then on. A block of a pool is the pool's again as soon as its maker frees it.
+//! The exporting process issues a ticket. The memory lives until nobody uses it. If its owner frees it or dies, one
+//! of the other users is charged for it. A block of a pool is an exception: it returns to the pool as soon as its
+//! owner frees it.
 
 use std::os::fd::OwnedFd;
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::PAGE;
 use crate::model::borrowed::Opened;
 use crate::model::pools::BLOCK;
 use crate::model::regions::{Origin, Region};
 use crate::model::tickets::{Label, Purpose, Ticket};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-impl Local {
-    /// The ticket by which another process can open ordinary memory.
+impl ProcessObjects {
+    /// The ticket by which another process opens ordinary memory.
     pub(crate) fn ticket(
         &mut self,
         simulation: &Simulation,
@@ -27,9 +28,9 @@ impl Local {
     ) -> Result<[u8; 64], Status> {
         let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         let (kind, bytes) = match (region.origin, purpose) {
-            (Origin::Linear, Purpose::Ipc) => (Kind::Linear, region.charged),
+            (Origin::Linear, Purpose::Ipc) => (MemoryKind::Linear, region.charged),
             (Origin::Pool(pool), Purpose::PoolPointer) if self.pools.get(pool)?.handle_types != 0 => {
-                (Kind::Pool, region.size.next_multiple_of(BLOCK))
+                (MemoryKind::Pool, region.size.next_multiple_of(BLOCK))
             }
             _ => return Err(status::INVALID_VALUE),
         };
@@ -50,7 +51,7 @@ impl Local {
         Ticket { pid, serial, descriptor, offset, label }.bytes(purpose)
     }
 
-    /// Opens memory of another process: its bytes, at an address of this one. What is open in the current context is
+    /// Opens memory of another process at an address of this one. Memory that is open in the current context is
     /// opened once more.
     pub(crate) fn open_ticket(
         &mut self,
@@ -85,7 +86,7 @@ impl Local {
         opened
     }
 
-    /// Memory that another interface made, at an address. Whoever imported it keeps it alive.
+    /// Maps memory that another interface made. Its importer keeps it alive.
     pub(crate) fn open_external(
         &mut self,
         simulation: &Simulation,
@@ -99,7 +100,7 @@ impl Local {
         Ok(address)
     }
 
-    /// Puts bytes of a file at an address.
+    /// Maps bytes of a file at an address.
     fn open_file(
         &mut self,
         simulation: &Simulation,
@@ -121,14 +122,14 @@ impl Local {
         Ok(address)
     }
 
-    /// Closes memory of another process that was opened by `cuIpcOpenMemHandle`.
+    /// Closes memory that `cuIpcOpenMemHandle` opened.
     pub(crate) fn close_ipc(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         let region = self.regions.at(address).filter(|region| region.origin == Origin::Imported);
         region.ok_or(status::INVALID_VALUE)?;
         self.close_borrowed(simulation, address)
     }
 
-    /// Closes memory that is not this process's, once.
+    /// Closes memory of another process once.
     pub(crate) fn close_borrowed(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         let opened = self.borrowed.opened.get_mut(&address).ok_or(status::INVALID_VALUE)?;
         opened.times -= 1;
@@ -147,7 +148,7 @@ impl Local {
         Ok(())
     }
 
-    /// One use of memory that is shared has ended: this process uses it no more if that was the last.
+    /// Ends one use of shared memory. With its last use the process leaves the export.
     pub(crate) fn leave_export(&mut self, simulation: &Simulation, number: u64) {
         let opened = self.borrowed.opened.values().any(|opened| opened.number == number);
         if number != 0 && !opened && !self.has_external(number) && !self.has_export(number) {
@@ -155,7 +156,7 @@ impl Local {
         }
     }
 
-    /// Closes what was opened in a context.
+    /// Closes all memory that was opened in a context.
     pub(crate) fn close_borrowed_of(&mut self, simulation: &Simulation, context: u64) {
         let opened = self.borrowed.opened.iter_mut().filter(|(_, opened)| opened.context == context);
         let addresses: Vec<u64> = opened

@@ -2,7 +2,7 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::thread_state;
 use crate::model::captures::{Capture, Membership, mode};
 use crate::model::graphs::{Graph, Op};
@@ -10,20 +10,20 @@ use crate::model::streams::{NON_BLOCKING, Stream};
 use crate::os::threads;
 use crate::status::{Outcome, statuses};
 
-impl Local {
+impl ProcessObjects {
     /// The capture that a stream takes part in.
     pub(crate) fn capture_of(&self, stream: u64) -> Result<Option<(u64, &Capture)>, Status> {
         let Some(membership) = &self.streams.streams.get(stream)?.capture else { return Ok(None) };
         Ok(Some((membership.capture, self.captures.get(&membership.capture).ok_or(statuses::UNKNOWN)?)))
     }
 
-    /// Refuses a call that could wait for a capture, and spoils that capture.
+    /// Refuses a call that could wait for a capture, and invalidates that capture.
     pub(crate) fn unsafe_call(&mut self) -> Outcome {
         if self.captures.is_empty() {
             return Ok(());
         }
-        let (own, local) = (threads::number(), thread_state::capture_mode());
-        let forbidden = |capture: &Capture| match local {
+        let (own, own_mode) = (threads::number(), thread_state::capture_mode());
+        let forbidden = |capture: &Capture| match own_mode {
             mode::RELAXED => false,
             mode::GLOBAL => {
                 capture.mode == mode::GLOBAL || (capture.thread == own && capture.mode != mode::RELAXED)
@@ -38,7 +38,7 @@ impl Local {
         if spoiled { Err(statuses::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Refuses to wait for a stream that captures, and spoils the capture.
+    /// Refuses to wait for a stream that captures, and invalidates the capture.
     pub(crate) fn refuse_capturing(&mut self, stream: u64) -> Outcome {
         let Some((number, _)) = self.capture_of(stream)? else { return Ok(()) };
         if let Some(capture) = self.captures.get_mut(&number) {
@@ -47,8 +47,8 @@ impl Local {
         Err(statuses::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses work on a legacy default stream that streams which capture would have to wait for, and spoils
-    /// their capture.
+    /// Refuses work on a legacy default stream for which capturing streams would have to wait. Invalidates their
+    /// captures.
     pub(crate) fn refuse_implicit(&mut self, stream: u64) -> Outcome {
         let numbers = self.implicit_captures(stream)?;
         for number in &numbers {
@@ -59,7 +59,7 @@ impl Local {
         if numbers.is_empty() { Ok(()) } else { Err(statuses::STREAM_CAPTURE_IMPLICIT) }
     }
 
-    /// The captures that work on a stream would be entangled with.
+    /// The captures that work on a stream would affect implicitly.
     pub(crate) fn implicit_captures(&self, stream: u64) -> Result<Vec<u64>, Status> {
         if self.captures.is_empty() || !self.streams.streams.get(stream)?.legacy {
             return Ok(Vec::new());
@@ -72,7 +72,7 @@ impl Local {
         Ok(numbers.filter(strict).collect())
     }
 
-    /// Begins a capture on a stream, into a new graph or behind nodes of one that is there.
+    /// Begins a capture on a stream: into a new graph, or behind nodes of an existing one.
     pub(crate) fn begin_capture(&mut self, stream: u64, mode: u32, into: Option<(u64, Vec<u64>)>) -> Outcome {
         if mode > mode::RELAXED {
             return Err(status::INVALID_VALUE);
@@ -97,7 +97,7 @@ impl Local {
         Ok(())
     }
 
-    /// Ends a capture: its graph.
+    /// Ends a capture, and returns its graph.
     pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, Status> {
         let Some((number, capture)) = self.capture_of(stream)? else { return Err(statuses::ILLEGAL_STATE) };
         if capture.origin != stream {
@@ -125,7 +125,7 @@ impl Local {
         }
     }
 
-    /// Whether everything that was captured leads to the stream on which the capture ends.
+    /// Whether all captured work leads to the stream on which the capture ends.
     fn is_joined(&self, stream: u64, graph: u64) -> Result<bool, Status> {
         let number = self.streams.streams.get(stream)?.capture.as_ref().map(|own| own.capture);
         let graph = self.graphs.get(graph)?;
@@ -136,7 +136,7 @@ impl Local {
         Ok(ends.all(|node| reached.contains(node)))
     }
 
-    /// Takes everybody out of a capture.
+    /// Removes all streams and events from a capture.
     pub(crate) fn leave_capture(&mut self, number: u64) {
         self.captures.remove(&number);
         let of =
@@ -153,7 +153,7 @@ impl Local {
         }
     }
 
-    /// Adds what was called on a stream that captures to its graph. None: the stream does not capture.
+    /// Adds a call on a capturing stream to the graph. Returns the node. `None`: the stream does not capture.
     pub(crate) fn capture(&mut self, stream: u64, op: &Op) -> Result<Option<u64>, Status> {
         let Some((_, capture)) = self.capture_of(stream)? else { return Ok(None) };
         if capture.invalid {
@@ -169,7 +169,7 @@ impl Local {
         Ok(Some(node))
     }
 
-    /// An address that what was captured on a stream has freed, with room for an allocation.
+    /// An address with room for an allocation that earlier captured work of a stream has freed.
     pub(crate) fn captured_address(
         &self,
         stream: u64,
@@ -182,7 +182,7 @@ impl Local {
         Ok(self.graphs.get(capture.graph)?.free_address(&after, size, device))
     }
 
-    /// Records an event on a stream that captures. False: the stream does not.
+    /// Records an event on a capturing stream. Returns false if the stream does not capture.
     pub(crate) fn capture_record(&mut self, stream: u64, event: u64) -> Result<bool, Status> {
         let own = self.streams.streams.get(stream)?.capture.clone();
         let captures = own.is_some();
@@ -190,7 +190,7 @@ impl Local {
         Ok(captures)
     }
 
-    /// Lets a stream wait for an event where one of them captures. False: neither does.
+    /// Lets a stream wait for an event if one of them captures. Returns false if neither does.
     pub(crate) fn capture_wait(&mut self, stream: u64, event: u64) -> Result<bool, Status> {
         let captured = self.streams.events.get(event)?.captured.clone();
         let target = self.streams.streams.get_mut(stream)?;

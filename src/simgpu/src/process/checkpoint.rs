@@ -1,8 +1,13 @@
-//! What happens to a process that is checkpointed?
+//! Checkpoints of processes.
 //!
-//! First it is locked: its calls wait. Then its memory leaves the devices, and comes back when it is restored, if
-//! there is room; until it is unlocked its calls wait on. Calls that are under way when it is locked are not waited
-//! for. Memory that processes share cannot be checkpointed.
+//! A checkpoint has four steps:
+//!
+//! 1. *Lock.* Calls of the process wait from now on. Calls in progress are not waited for.
+//! 2. *Checkpoint.* Its memory leaves the devices.
+//! 3. *Restore.* Its memory comes back, if there is room.
+//! 4. *Unlock.* Its calls continue.
+//!
+//! A process that shares memory with others cannot be checkpointed.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -12,7 +17,7 @@ use gpuslice_driver::types::{Status, status};
 
 use super::simulation::Simulation;
 use crate::state::file::Locked;
-use crate::state::layout::{Kind, life};
+use crate::state::layout::{MemoryKind, life};
 use crate::state::sizes::DEVICES;
 use crate::status::{Outcome, statuses};
 
@@ -23,7 +28,7 @@ pub(crate) mod phase {
     pub(crate) const CHECKPOINTED: u32 = 2;
 }
 
-/// Functions that work in a locked process.
+/// Whether a function works in a locked process.
 fn never_waits(symbol: Symbol) -> bool {
     matches!(
         symbol,
@@ -45,7 +50,7 @@ impl Simulation {
         }
     }
 
-    /// The living process with a number.
+    /// The living process with this PID.
     fn process_of(&self, pid: i32) -> Result<(Locked<'_>, usize), Status> {
         let state = self.truth();
         let wanted = u32::try_from(pid).map_err(|_| status::INVALID_VALUE)?;
@@ -55,13 +60,13 @@ impl Simulation {
         Ok((state, slot))
     }
 
-    /// Where a process is.
+    /// The phase of a process.
     pub(crate) fn phase_of(&self, pid: i32) -> Result<u32, Status> {
         let (state, slot) = self.process_of(pid)?;
         Ok(state.processes.get(slot).map_or(phase::RUNNING, |process| process.phase.load(Ordering::Acquire)))
     }
 
-    /// Takes a process from one phase to the next, if `work` is done.
+    /// Moves a process from one phase to the next, if `work` succeeds.
     pub(crate) fn turn_phase(
         &self,
         pid: i32,
@@ -81,36 +86,37 @@ impl Simulation {
     }
 }
 
-/// Takes everything that a process holds off the devices.
-pub(crate) fn park(state: &mut Locked<'_>, slot: usize) -> Outcome {
+/// Evicts all memory of a process from the devices.
+pub(crate) fn evict(state: &mut Locked<'_>, slot: usize) -> Outcome {
     if state.shares(slot) {
         return Err(status::NOT_SUPPORTED);
     }
     for device in 0..DEVICES {
         let held = state.usage(slot, device).map(|usage| usage.held).unwrap_or_default();
-        for (kind, bytes) in Kind::ALL.into_iter().zip(held) {
+        for (kind, bytes) in MemoryKind::ALL.into_iter().zip(held) {
             state.refund(slot, device, kind, bytes);
         }
-        if let Some(parked) = state.processes.get_mut(slot).and_then(|process| process.parked.get_mut(device))
+        if let Some(evicted) =
+            state.processes.get_mut(slot).and_then(|process| process.evicted.get_mut(device))
         {
-            *parked = held;
+            *evicted = held;
         }
     }
     Ok(())
 }
 
-/// Brings it back, all or nothing.
-pub(crate) fn unpark(state: &mut Locked<'_>, slot: usize) -> Outcome {
-    let parked = state.processes.get(slot).map(|process| process.parked).ok_or(status::INVALID_VALUE)?;
-    let room = |(device, parked): (usize, &[u64; crate::state::layout::KINDS])| {
-        parked.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)) <= state.free(device)
+/// Restores all memory of a process, or none.
+pub(crate) fn restore(state: &mut Locked<'_>, slot: usize) -> Outcome {
+    let evicted = state.processes.get(slot).map(|process| process.evicted).ok_or(status::INVALID_VALUE)?;
+    let room = |(device, evicted): (usize, &[u64; crate::state::layout::KINDS])| {
+        evicted.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)) <= state.free(device)
     };
-    if !parked.iter().enumerate().all(room) {
+    if !evicted.iter().enumerate().all(room) {
         return Err(status::OUT_OF_MEMORY);
     }
-    for (device, held) in parked.into_iter().enumerate() {
-        for (kind, bytes) in Kind::ALL.into_iter().zip(held) {
-            // There is room: nobody else changes anything while the state is locked.
+    for (device, held) in evicted.into_iter().enumerate() {
+        for (kind, bytes) in MemoryKind::ALL.into_iter().zip(held) {
+            // There is room, and nobody else changes anything while the state is locked.
             let _ = state.charge(slot, device, kind, bytes);
         }
     }

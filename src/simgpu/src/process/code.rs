@@ -5,23 +5,23 @@ use std::ffi::CString;
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::ALIGNMENT;
 use crate::model::code::{Function, Kernel, Library, Module, Settings};
 use crate::model::image::{self, Image};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// What is missing to a multiple of the granule.
+/// The bytes from `bytes` to the next multiple of the granule.
 fn padding(bytes: u64, granule: u64) -> u64 {
     bytes.checked_next_multiple_of(granule).map_or(0, |rounded| rounded - bytes)
 }
 
-impl Local {
-    /// Loads code into a context: its variables take memory, and so does the code where the settings say so, now or
-    /// when the first of its functions is wanted.
+impl ProcessObjects {
+    /// Loads code into a context. Its variables take memory now. The code takes memory, too, if the settings say so:
+    /// now, or when its first function is requested.
     pub(crate) fn load(
         &mut self,
         simulation: &Simulation,
@@ -67,12 +67,12 @@ impl Local {
             sum = sum.saturating_add(charged);
         }
         let padding = padding(sum, simulation.settings.module_granule);
-        simulation.grow(device, Kind::Module, padding)?;
+        simulation.grow(device, MemoryKind::Module, padding)?;
         self.code.modules.get_mut(handle)?.charged += padding;
         Ok(())
     }
 
-    /// Brings a module's code to the device, if it is not there.
+    /// Loads a module's code to the device, if it is not there.
     fn load_code(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let module = self.code.modules.get_mut(handle)?;
         if module.loaded {
@@ -80,7 +80,7 @@ impl Local {
         }
         let bytes = simulation.settings.module_bytes;
         let bytes = bytes.saturating_add(padding(bytes, simulation.settings.module_granule));
-        simulation.grow(module.device, Kind::Module, bytes)?;
+        simulation.grow(module.device, MemoryKind::Module, bytes)?;
         (module.loaded, module.charged) = (true, module.charged.saturating_add(bytes));
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Local {
         if let Ok(library) = self.code.libraries.get_mut(module.library) {
             library.loaded.remove(&module.context);
         }
-        simulation.shrink(module.device, Kind::Module, module.charged);
+        simulation.shrink(module.device, MemoryKind::Module, module.charged);
     }
 
     /// Unloads the modules of a context.
@@ -117,7 +117,7 @@ impl Local {
         }
     }
 
-    /// The function of a name in a module, whose code is on the device then.
+    /// The function of a name in a module. Loads the module's code to the device.
     pub(crate) fn function(
         &mut self,
         simulation: &Simulation,
@@ -129,7 +129,7 @@ impl Local {
         Ok(function)
     }
 
-    /// The function of a name in a module, whose code need not be on the device.
+    /// The function of a name in a module. The module's code may be missing on the device.
     pub(crate) fn partial(
         &mut self,
         simulation: &Simulation,
@@ -150,7 +150,7 @@ impl Local {
             context: module.context,
             name: CString::new(name).map_err(|_| status::INVALID_VALUE)?,
             ns,
-            meets: name.contains("meet"),
+            is_collective: name.contains("meet"),
             settings: Settings::NEW,
             kernel: 0,
             block: [1; 3],
@@ -165,7 +165,7 @@ impl Local {
         Ok(self.code.modules.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
 
-    /// Address and size of a variable. One that lies in the code costs no more than the code, and gets its place now.
+    /// Address and size of a variable. A variable inside the code has no charge of its own, and gets its address now.
     pub(crate) fn variable(
         &mut self,
         simulation: &Simulation,
@@ -187,7 +187,7 @@ impl Local {
         if fits { Ok((start + symbol.offset, symbol.size)) } else { Err(statuses::NOT_FOUND) }
     }
 
-    /// Gives a variable of so many bytes its place, and charges so many for it.
+    /// Gives a variable of `size` bytes an address, and charges `charged` bytes for it.
     fn place_variable(
         &mut self,
         simulation: &Simulation,
@@ -197,10 +197,10 @@ impl Local {
     ) -> Outcome {
         let module = self.code.modules.get_mut(handle)?;
         let (context, device) = (module.context, module.device);
-        simulation.allocate(device, Kind::Module, charged)?;
+        simulation.allocate(device, MemoryKind::Module, charged)?;
         let size = size.max(1);
         let Some(address) = simulation.arena.take(size, ALIGNMENT) else {
-            simulation.release(device, Kind::Module, charged);
+            simulation.release(device, MemoryKind::Module, charged);
             return Err(status::OUT_OF_MEMORY);
         };
         let (backing, origin, device) = (address, Origin::Variable, Some(device));
@@ -209,12 +209,12 @@ impl Local {
         Ok(())
     }
 
-    /// Notes a library: nothing is loaded yet.
+    /// Adds a library. Nothing is loaded yet.
     pub(crate) fn add_library(&mut self, image: Image) -> u64 {
         self.code.libraries.add(Library { image, kernels: HashMap::new(), loaded: HashMap::new() })
     }
 
-    /// Unloads a library and what it has loaded.
+    /// Unloads a library and its modules.
     pub(crate) fn end_library(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let library = self.code.libraries.remove(handle)?;
         for module in library.loaded.values() {
@@ -226,7 +226,7 @@ impl Local {
         Ok(())
     }
 
-    /// The module of a library in the current context, loaded now if it was not.
+    /// The module of a library in the current context. Loads it if necessary.
     pub(crate) fn library_module(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
         let context = self.current()?.0;
         self.load_into(simulation, handle, context)
@@ -243,13 +243,13 @@ impl Local {
         Ok(module)
     }
 
-    /// Loads a library into every context, where code is loaded at once.
+    /// Loads a library into every context, unless loading is lazy.
     pub(crate) fn load_everywhere(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let contexts = self.contexts.matching(|_| !simulation.config.lazy);
         contexts.into_iter().try_for_each(|context| self.load_into(simulation, handle, context).map(drop))
     }
 
-    /// Loads every library into a new context, where code is loaded at once.
+    /// Loads every library into a new context, unless loading is lazy.
     pub(crate) fn load_libraries(&mut self, simulation: &Simulation, context: u64) -> Outcome {
         let libraries = self.code.libraries.matching(|_| !simulation.config.lazy);
         libraries.into_iter().try_for_each(|library| self.load_into(simulation, library, context).map(drop))
@@ -281,7 +281,7 @@ impl Local {
         Ok(self.code.libraries.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
 
-    /// The function that a handle means: a function, or a kernel in the current context.
+    /// The function of a handle: of a function, or of a kernel in the current context.
     pub(crate) fn launchable(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
         if let Ok(function) = self.code.functions.get(handle) {
             let module = function.module;

@@ -2,17 +2,17 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use super::thread_state;
 use crate::model::contexts::{Context, DEFAULT_LIMITS, Primary};
 use crate::os::clock;
 use crate::state::device_time;
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-impl Local {
-    /// Makes a context on a device. The caller chooses what becomes current.
+impl ProcessObjects {
+    /// Makes a context on a device. The caller decides which context becomes current.
     pub(crate) fn make_context(
         &mut self,
         simulation: &Simulation,
@@ -21,7 +21,7 @@ impl Local {
         primary: bool,
     ) -> Result<Context, Status> {
         let bytes = simulation.settings.context_bytes;
-        simulation.grow(device, Kind::Context, bytes)?;
+        simulation.grow(device, MemoryKind::Context, bytes)?;
         let mut state = simulation.shared.lock();
         let number = device_time::process_number(simulation.serial);
         let client = state.engine(device).add_client(number, clock::now());
@@ -31,7 +31,7 @@ impl Local {
         }
         drop(state);
         let Ok(client) = client else {
-            simulation.shrink(device, Kind::Context, bytes);
+            simulation.shrink(device, MemoryKind::Context, bytes);
             return Err(status::OUT_OF_MEMORY);
         };
         self.contexts_made += 1;
@@ -50,7 +50,7 @@ impl Local {
         })
     }
 
-    /// The primary context of a device, by this process's number. Its handle is the same for ever.
+    /// The primary context of a device, by this process's number. Its handle never changes.
     pub(crate) fn primary(&mut self, device: i32) -> Result<&mut Primary, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         let primary = self.primaries.get_mut(ordinal).ok_or(statuses::INVALID_DEVICE)?;
@@ -79,8 +79,10 @@ impl Local {
         Ok((handle, self.contexts.get(handle).map_err(|_| status::INVALID_CONTEXT)?))
     }
 
-    /// Refuses a handle that cannot be made current. A primary context's handle always can: a thread may keep it
-    /// current over a reset, and then every call that needs the context answers 709 until it is retained again.
+    /// Refuses a handle that cannot be made current.
+    ///
+    /// A primary context's handle always can. A thread may keep it current over a reset. Then every call that needs
+    /// the context returns 709, until the context is retained again.
     pub(crate) fn can_be_current(&self, handle: u64) -> Outcome {
         if handle == 0 {
             return Err(status::INVALID_CONTEXT);
@@ -91,7 +93,7 @@ impl Local {
         self.context(handle).map(|_| ())
     }
 
-    /// Ends a context and everything that lives in it.
+    /// Ends a context and everything in it.
     pub(crate) fn end_context(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let context = self.contexts.remove(handle).map_err(|_| status::INVALID_CONTEXT)?;
         self.unload_all_of(simulation, handle);
@@ -105,7 +107,7 @@ impl Local {
         self.peers.retain(|(one, other)| *one != handle && *other != handle);
         let mut state = simulation.shared.lock();
         let gone = device_time::remove_client(state.engine(context.device), context.client);
-        state.refund(simulation.slot, context.device, Kind::Context, context.charged);
+        state.refund(simulation.slot, context.device, MemoryKind::Context, context.charged);
         if let Some(usage) = state.usage(simulation.slot, context.device) {
             usage.remember(&gone);
             usage.contexts = usage.contexts.saturating_sub(1);

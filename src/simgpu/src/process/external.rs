@@ -1,7 +1,7 @@
-//! What is memory that another interface made?
+//! Imports memory of other interfaces.
 //!
-//! A file with bytes in it, whose descriptor is imported: no memory of CUDA's, so nothing is charged. The descriptor
-//! of memory that CUDA exported can be imported too; then this process uses that memory until the object is
+//! The memory is a file, and its descriptor is imported. It is not CUDA's memory, so nothing is charged. A descriptor
+//! of memory that CUDA exported can be imported, too. Then this process uses that memory until the object is
 //! destroyed.
 
 use std::fs::File;
@@ -9,15 +9,15 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::model::arrays::Shape;
 use crate::model::external::External;
 use crate::model::tickets;
 use crate::status::Outcome;
 
-impl Local {
-    /// Imports the memory behind a descriptor, which belongs to the driver from then on.
+impl ProcessObjects {
+    /// Imports the memory of a descriptor. The driver owns the descriptor from then on.
     pub(crate) fn import_external(
         &mut self,
         simulation: &Simulation,
@@ -38,7 +38,7 @@ impl Local {
         Ok(self.externals.add(External { file, size, number }))
     }
 
-    /// Part of it at an address, to be freed as ordinary memory is.
+    /// Maps a part of imported memory at an address. It is freed like ordinary memory.
     pub(crate) fn map_external(
         &mut self,
         simulation: &Simulation,
@@ -54,7 +54,8 @@ impl Local {
         self.open_external(simulation, &file, offset, size)
     }
 
-    /// Part of it as a mipmapped array, to be destroyed as one. Bytes written through it stay in it.
+    /// Maps a part of imported memory as a mipmapped array. It is destroyed like one. Bytes written through it stay
+    /// in it.
     pub(crate) fn map_external_mipmap(
         &mut self,
         simulation: &Simulation,
@@ -77,7 +78,7 @@ impl Local {
         Ok(())
     }
 
-    /// Whether an import of this process uses an export.
+    /// Whether an import of this process uses the export `number`.
     pub(crate) fn has_external(&self, number: u64) -> bool {
         self.externals.iter().any(|(_, external)| external.number == number)
     }

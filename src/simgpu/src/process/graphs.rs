@@ -4,23 +4,23 @@ use std::collections::{HashMap, HashSet};
 
 use gpuslice_driver::types::{CUhostFn, Status};
 
-use super::local::Local;
-use super::meetings;
+use super::collectives;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
-use crate::engine::{Config, Meeting, WHOLE_DEVICE, Work};
+use crate::engine::{Collective, Config, WHOLE_DEVICE, Work};
 use crate::model::graphs::{Graph, Node, Op};
 use crate::model::movement::Movement;
 use crate::status::statuses;
 
-/// What a launch of a graph does, put together.
+/// The work of a graph launch.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Time along the longest path.
     ns: u64,
     nodes: u32,
     occupancy: u16,
-    /// Whom its collectives wait for.
-    meeting: Option<Meeting>,
+    /// The collective of its kernels.
+    collective: Option<Collective>,
     pub(crate) moves: Vec<Movement>,
     pub(crate) hosts: Vec<(CUhostFn, usize)>,
     pub(crate) records: Vec<u64>,
@@ -28,20 +28,20 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What goes into the queue; nothing where nothing takes time.
+    /// The work for the queue. It is a marker if nothing takes time.
     pub(crate) fn work(&self) -> Work {
         let Self { ns, nodes, .. } = *self;
         let occupancy = self.occupancy.max(1);
-        match self.meeting {
-            Some(meeting) => Work::Meet { meeting, ns, nodes, occupancy },
+        match self.collective {
+            Some(collective) => Work::Collective { collective, ns, nodes, occupancy },
             None if nodes == 0 => Work::Marker,
             None => Work::Graph { kernels_ns: ns, nodes, occupancy },
         }
     }
 }
 
-impl Local {
-    /// Puts together what a launch of a graph does.
+impl ProcessObjects {
+    /// Collects the work of a graph launch.
     pub(crate) fn plan(
         &self,
         simulation: &Simulation,
@@ -77,7 +77,7 @@ impl Local {
             Op::Kernel(launch) => {
                 plan.nodes += 1;
                 plan.occupancy = plan.occupancy.max(launch.occupancy);
-                plan.meeting = plan.meeting.or_else(|| meetings::of(simulation, launch));
+                plan.collective = plan.collective.or_else(|| collectives::of_launch(simulation, launch));
                 return Ok(launch.ns);
             }
             Op::Move(movement) => {
@@ -96,7 +96,7 @@ impl Local {
                 let child = self.plan(simulation, (child, children), &HashSet::new(), config)?;
                 plan.nodes += child.nodes;
                 plan.occupancy = plan.occupancy.max(child.occupancy);
-                plan.meeting = plan.meeting.or(child.meeting);
+                plan.collective = plan.collective.or(child.collective);
                 plan.moves.extend(child.moves);
                 plan.hosts.extend(child.hosts);
                 plan.records.extend(child.records);
@@ -111,7 +111,7 @@ impl Local {
         Ok(0)
     }
 
-    /// Copies of the graphs of a graph's child nodes, and of theirs.
+    /// Copies of the graphs of all child nodes, nested ones included.
     pub(crate) fn children_of(&self, graph: &Graph) -> HashMap<u64, Graph> {
         let mut found = HashMap::new();
         let mut open: Vec<u64> = graph.children().collect();
@@ -124,7 +124,7 @@ impl Local {
         found
     }
 
-    /// The graph that a node is in.
+    /// The graph of a node.
     pub(crate) fn graph_of(&self, node: u64) -> Result<u64, Status> {
         let mut graphs = self.graphs.iter();
         let found = graphs.find(|(_, graph)| graph.nodes.contains_key(&node));
@@ -142,7 +142,7 @@ impl Local {
         self.graphs.get_mut(graph)?.nodes.get_mut(&node).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// A copy of a graph with nodes of its own.
+    /// A copy of a graph with its own nodes.
     pub(crate) fn copy_graph(&mut self, handle: u64) -> Result<Graph, Status> {
         let original = self.graphs.get(handle)?.clone();
         let mut copy = Graph::default();

@@ -1,31 +1,31 @@
-//! What are green contexts: parts of a device's multiprocessors, in which the primary context can be used?
+//! Green contexts: parts of a device's multiprocessors, in which the primary context is used.
 //!
-//! A green context keeps the primary context alive and takes a little memory of its own. What is made while one is
-//! current lives in the primary context. Kernels run as if they had the whole device.
+//! A green context keeps the primary context alive, and takes a little memory of its own. Objects that are made while
+//! it is current belong to the primary context. Kernels run as if they had the whole device.
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use super::thread_state;
 use crate::hardware::attributes::PROCESSORS;
 use crate::model::green_contexts::Green;
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-impl Local {
-    /// The context that a handle means: a green context's is the primary one.
+impl ProcessObjects {
+    /// The context of a handle. For a green context it is the primary context.
     pub(crate) fn resolved(&self, context: u64) -> u64 {
         let green = self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green));
         green.map_or(context, |green| green.context)
     }
 
-    /// The green context that a context's handle stands for.
+    /// The green context that a context handle stands for.
     pub(crate) fn green_of(&self, context: u64) -> Option<&Green> {
         self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green)).ok()
     }
 
-    /// Makes a green context in the primary context, which the caller has retained for it.
+    /// Makes a green context in the primary context. The caller has retained the primary context for it.
     pub(crate) fn make_green(
         &mut self,
         simulation: &Simulation,
@@ -34,7 +34,7 @@ impl Local {
     ) -> Result<u64, Status> {
         let context = self.primary(ordinal)?.handle;
         let (device, charged) = (self.contexts.get(context)?.device, simulation.settings.green_bytes);
-        simulation.grow(device, Kind::Context, charged)?;
+        simulation.grow(device, MemoryKind::Context, charged)?;
         self.contexts_made += 1;
         let number = self.contexts_made;
         Ok(self.greens.greens.add(Green { context, processors, number, ordinal, view: 0, charged }))
@@ -52,11 +52,11 @@ impl Local {
         let Ok(green) = self.greens.greens.remove(handle) else { return };
         let _ = self.greens.views.remove(green.view);
         if let Ok(device) = simulation.device(green.ordinal) {
-            simulation.shrink(device, Kind::Context, green.charged);
+            simulation.shrink(device, MemoryKind::Context, green.charged);
         }
     }
 
-    /// Ends the green contexts of a primary context that ends, and their uses of it.
+    /// Ends the green contexts of a primary context that ends, with their uses of it.
     pub(crate) fn end_greens_of(&mut self, simulation: &Simulation, context: u64) {
         for green in self.greens.greens.matching(|green| green.context == context) {
             let ordinal = self.greens.greens.get(green).map(|green| green.ordinal);
@@ -67,7 +67,7 @@ impl Local {
         }
     }
 
-    /// The handle by which a green context is used as a context.
+    /// The handle that stands for a green context as a context.
     pub(crate) fn green_view(&mut self, handle: u64) -> Result<u64, Status> {
         let green = self.greens.greens.get_mut(handle).map_err(|_| status::INVALID_CONTEXT)?;
         if green.view == 0 {
@@ -76,19 +76,19 @@ impl Local {
         Ok(green.view)
     }
 
-    /// The multiprocessors that a descriptor stands for.
+    /// The number of multiprocessors of a descriptor.
     pub(crate) fn described(&self, descriptor: u64) -> Result<u32, Status> {
         self.greens.descriptors.get(descriptor).copied().map_err(|_| status::INVALID_VALUE)
     }
 
-    /// The multiprocessors of a context: a green one's share, or all.
+    /// The number of multiprocessors of a context: those of a green context, or all.
     pub(crate) fn processors(&self, context: u64) -> Result<u32, Status> {
         self.context(context)?;
         let handle = if context == 0 { thread_state::current() } else { context };
         Ok(self.green_of(handle).map_or(PROCESSORS, |green| green.processors))
     }
 
-    /// Gives back a use of a primary context; the last one ends it.
+    /// Ends a use of a primary context. The last one ends the context.
     pub(crate) fn release_primary(&mut self, simulation: &Simulation, ordinal: i32) -> Outcome {
         let primary = self.primary(ordinal)?;
         primary.uses = primary.uses.checked_sub(1).ok_or(status::INVALID_CONTEXT)?;
@@ -98,7 +98,7 @@ impl Local {
         if is_over { Ok(()) } else { self.end_context(simulation, handle) }
     }
 
-    /// Takes a use of a device's primary context, which is made if it does not live.
+    /// Adds a use of a device's primary context. Makes the context if it does not exist.
     pub(crate) fn retain_primary(&mut self, simulation: &Simulation, ordinal: i32) -> Result<u64, Status> {
         let device = simulation.device(ordinal)?;
         let (made, flags) = self.primary(ordinal).map(|primary| (primary.handle, primary.flags))?;

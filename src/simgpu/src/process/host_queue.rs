@@ -1,4 +1,4 @@
-//! What the host thread has to do when streams get there.
+//! Tasks of the host thread: host functions, callbacks, and waits for events of other devices.
 
 use std::collections::HashMap;
 
@@ -8,45 +8,46 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::{ClientId, EventId, HostCall, Ticket};
 use crate::os::threads;
 
-/// What is to be done when a stream gets there.
+/// A task for the moment when a stream reaches it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Duty {
+pub(crate) enum HostTask {
     /// `cuLaunchHostFunc`.
     Function(CUhostFn, usize),
-    /// `cuStreamAddCallback`, with the stream as the program named it.
+    /// `cuStreamAddCallback`, with the handle of the stream as the program gave it.
     Callback(CUstreamCallback, u64, usize),
-    /// Wait for an event of another device.
+    /// A wait for an event of another device.
     Event(usize, EventId),
 }
 
-/// A duty in a queue.
+/// A task in a stream's queue.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct QueuedTask {
     pub(crate) device: usize,
     pub(crate) client: ClientId,
     pub(crate) ticket: Ticket,
 }
 
-/// What the thread has to do.
+/// All tasks of the host thread.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks {
+pub(crate) struct HostTasks {
     pub(crate) running: bool,
     pub(crate) last: u64,
-    pub(crate) duties: HashMap<u64, Duty>,
-    pub(crate) due: Vec<Due>,
+    pub(crate) tasks_by_token: HashMap<u64, HostTask>,
+    pub(crate) due: Vec<QueuedTask>,
     pub(crate) waiting: Vec<(usize, HostCall, usize, EventId)>,
 }
 
-/// The thread's desk.
+/// The queue of the host thread.
 #[derive(Debug, Default)]
-pub(crate) struct Host {
-    pub(crate) tasks: Mutex<Tasks>,
+pub(crate) struct HostQueue {
+    pub(crate) tasks: Mutex<HostTasks>,
     pub(crate) changed: Condvar,
 }
 
-impl Host {
-    /// Notes a duty; its token goes into the queue. The first one starts the thread, which runs `body`.
-    pub(crate) fn note(&self, duty: Duty, body: fn()) -> Result<u64, Status> {
+impl HostQueue {
+    /// Adds a task, and returns its token for the stream's queue. The first task starts the thread, which runs
+    /// `body`.
+    pub(crate) fn note(&self, task: HostTask, body: fn()) -> Result<u64, Status> {
         let mut tasks = self.tasks.lock();
         if !tasks.running {
             threads::start("simgpu-host", body).ok_or(status::OUT_OF_MEMORY)?;
@@ -54,13 +55,13 @@ impl Host {
         }
         tasks.last += 1;
         let token = tasks.last;
-        tasks.duties.insert(token, duty);
+        tasks.tasks_by_token.insert(token, task);
         Ok(token)
     }
 
-    /// Tells where the duty was queued.
+    /// Records the ticket of the task in its stream.
     pub(crate) fn queued(&self, device: usize, client: ClientId, ticket: Ticket) {
-        self.tasks.lock().due.push(Due { device, client, ticket });
+        self.tasks.lock().due.push(QueuedTask { device, client, ticket });
         self.changed.notify_one();
     }
 }

@@ -1,14 +1,14 @@
-//! Who runs the host functions that a program puts into its streams?
+//! The host thread: it runs the host functions of the program's streams.
 //!
-//! One thread of ours, started with the first of them. It also holds streams that wait for an event of another
-//! device until that event is complete.
+//! The first task starts it. It also holds streams that wait for an event of another device, until that event is
+//! complete.
 
 use core::ffi::c_void;
 use std::time::Duration;
 
 use gpuslice_driver::types::{CUstream, Status, status};
 
-use super::host_queue::Duty;
+use super::host_queue::HostTask;
 use super::simulation::{self, Simulation};
 use super::thread_state;
 use crate::engine::{ClientId, Completion, EventStatus, HostCall, Target, Ticket};
@@ -18,7 +18,7 @@ use crate::os::clock;
 /// A stream callback.
 type Callback = Option<unsafe extern "C" fn(CUstream, Status, *mut c_void)>;
 
-/// Body of the thread.
+/// Body of the host thread.
 pub(crate) fn work() {
     loop {
         let Some(simulation) = simulation::get() else {
@@ -29,7 +29,7 @@ pub(crate) fn work() {
         let mut tasks = simulation.host.tasks.lock();
         let idle = tasks.due.is_empty() && tasks.waiting.is_empty();
         match next {
-            // Something was done: there may be more.
+            // It did something, so there may be more.
             None => {}
             Some(_) if idle => simulation.host.changed.wait(&mut tasks),
             Some(instant) => {
@@ -40,10 +40,10 @@ pub(crate) fn work() {
     }
 }
 
-/// How often a full round is made while something is waited for that cannot be foreseen.
+/// Nanoseconds between two rounds while the end of a wait cannot be predicted.
 const ROUND_NS: u64 = 100_000;
 
-/// Does what is due. None when there was something, otherwise when to look again.
+/// Does the due tasks. Returns the instant of the next round. `None`: it did something.
 fn round(simulation: &Simulation) -> Option<u64> {
     let mut next = clock::now() + 1_000_000_000;
     let looked: Vec<(usize, ClientId, Ticket)> =
@@ -70,26 +70,26 @@ fn round(simulation: &Simulation) -> Option<u64> {
     if busy { None } else { Some(next) }
 }
 
-/// Runs one host function, or remembers that a stream waits.
+/// Runs one host function, or adds a wait.
 fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
-    let duty = simulation.host.tasks.lock().duties.remove(&call.token);
-    match duty {
-        Some(Duty::Function(Some(function), data)) => {
+    let task = simulation.host.tasks.lock().tasks_by_token.remove(&call.token);
+    match task {
+        Some(HostTask::Function(Some(function), data)) => {
             let data: *mut c_void = core::ptr::with_exposed_provenance_mut(data);
             // SAFETY: the program gave the function and its argument, to be called like this.
             thread_state::call_back(|| unsafe { function(data) });
         }
-        Some(Duty::Callback(function, stream, data)) => {
+        Some(HostTask::Callback(function, stream, data)) => {
             // SAFETY: the same function, its status argument as the integer that it is.
             let function: Callback = unsafe { core::mem::transmute(function) };
             let (stream, data): (CUstream, *mut c_void) =
                 (pointer(stream), core::ptr::with_exposed_provenance_mut(data));
             if let Some(function) = function {
-                // SAFETY: as above; the work before it succeeded.
+                // SAFETY: the program gave the function and its argument, to be called like this after successful work.
                 thread_state::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
             }
         }
-        Some(Duty::Event(other, event)) => {
+        Some(HostTask::Event(other, event)) => {
             simulation.host.tasks.lock().waiting.push((device, call, other, event));
             return;
         }
@@ -98,7 +98,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
     let _ = simulation.shared.lock().engine(device).finish_host_call(call, clock::now());
 }
 
-/// Lets streams go on whose events of other devices are complete.
+/// Lets streams continue whose events of other devices are complete.
 fn finish_waits(simulation: &Simulation, next: &mut u64) -> bool {
     let waiting = core::mem::take(&mut simulation.host.tasks.lock().waiting);
     let mut busy = false;

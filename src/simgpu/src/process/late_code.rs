@@ -1,12 +1,12 @@
-//! Calls wait here for code that is still to come into their context, as [`Loading`](crate::loading::Loading) counts it.
+//! Calls that wait for late loading of code. [`Loading`](super::loading::Loading) keeps track of it.
 
 use gpuslice_driver::Symbol;
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use super::thread_state;
 
-/// Whether a function needs no lock of a context: it looks at the machine, or at what is current.
+/// Whether a function needs no lock of a context: it queries the machine, or changes which context is current.
 fn needs_no_context(name: &str) -> bool {
     let beginnings = [
         "cuInit",
@@ -22,19 +22,19 @@ fn needs_no_context(name: &str) -> bool {
     beginnings.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// Whether a function finds its context by a handle where none is current.
+/// Whether a function can find its context by a handle.
 fn has_a_handle(name: &str) -> bool {
     name.starts_with("cuEvent") || name.starts_with("cuStream")
 }
 
-impl Local {
-    /// The context into which a module's code is still to come.
+impl ProcessObjects {
+    /// The context of a module whose code is not loaded yet.
     pub(crate) fn context_awaiting(&self, module: u64) -> Option<u64> {
         let module = self.code.modules.get(module).ok()?;
         (!module.loaded).then_some(module.context)
     }
 
-    /// The context into which code is still to come before a function, or a kernel in the current context, can run.
+    /// The context into which code must be loaded before a function, or a kernel in the current context, can run.
     pub(crate) fn context_awaiting_code_of(&self, handle: u64) -> Option<u64> {
         if let Ok(function) = self.code.functions.get(handle) {
             return self.context_awaiting(function.module);
@@ -47,7 +47,8 @@ impl Local {
 }
 
 impl Simulation {
-    /// Waits while code comes into the context of a call: the current one, or for an event or stream without one any.
+    /// Waits while code is loaded into the context of a call. That is the current context. For an event or stream
+    /// without a current context it is any context.
     pub(crate) fn wait_while_loading(&self, symbol: Symbol) {
         if !self.config.loading_waits || needs_no_context(symbol.name()) {
             return;
@@ -56,16 +57,16 @@ impl Simulation {
         self.loading.wait(|context| context == current || current == 0 && has_a_handle(symbol.name()));
     }
 
-    /// If the code is not there yet that a call wants: waits until all is done that was queued in its context, and lets nobody
-    /// else in there meanwhile. `wanted` tells the context. No lock may be held.
-    pub(crate) fn make_way_for_code(&self, wanted: impl Fn(&Local) -> Option<u64>) {
+    /// Waits for the queued work of a context if a call must load code into it, and blocks other calls there
+    /// meanwhile. `wanted` gives the context. No lock may be held.
+    pub(crate) fn make_way_for_code(&self, wanted: impl Fn(&ProcessObjects) -> Option<u64>) {
         if !self.config.loading_waits || !self.config.lazy {
             return;
         }
-        let Some(context) = wanted(&self.local()) else { return };
+        let Some(context) = wanted(&self.objects()) else { return };
         let _coming = self.loading.begin(context);
-        // Somebody else may have brought it.
-        if wanted(&self.local()) == Some(context) {
+        // Another thread may have loaded it.
+        if wanted(&self.objects()) == Some(context) {
             let _gone = self.wait_for_context(context);
         }
     }

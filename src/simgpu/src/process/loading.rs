@@ -1,20 +1,21 @@
-//! What does code that comes to the device late hold up?
+//! Late loading of code, and the calls that it blocks.
 //!
-//! A real driver takes its context's lock, waits until the GPU has done what is queued, and then loads. Meanwhile every other
-//! call in the context waits (meta-pytorch/torchcomms#2334). Nobody else of the process waits, and no other process does.
+//! A real driver takes the lock of the context, waits for the queued work of the GPU, and then loads the code.
+//! Meanwhile every other call in the context waits (meta-pytorch/torchcomms#2334). Other contexts and other processes
+//! do not wait.
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::os::threads;
 
-/// Contexts into which code comes, each with the thread that brings it.
+/// Contexts into which code is being loaded, each with the loading thread.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     contexts: Mutex<Vec<(u64, i32)>>,
     ended: Condvar,
 }
 
-/// Code comes into a context until this ends.
+/// A load into a context. It ends with this value.
 #[derive(Debug)]
 pub(crate) struct Coming<'a> {
     loading: &'a Loading,
@@ -29,7 +30,7 @@ impl Drop for Coming<'_> {
 }
 
 impl Loading {
-    /// Begins to bring code into a context, once nobody else does.
+    /// Begins a load into a context. Waits for the end of another one.
     pub(crate) fn begin(&self, context: u64) -> Coming<'_> {
         let mut contexts = self.contexts.lock();
         while contexts.iter().any(|(other, _)| *other == context) {
@@ -39,7 +40,7 @@ impl Loading {
         Coming { loading: self, context }
     }
 
-    /// Waits while another thread brings code into one of the contexts that a call concerns.
+    /// Waits while another thread loads code into a context that `concerns` a call.
     pub(crate) fn wait(&self, concerns: impl Fn(u64) -> bool) {
         let mut contexts = self.contexts.lock();
         if contexts.is_empty() {

@@ -1,21 +1,21 @@
-//! Where is managed memory: nowhere yet, on its device, or with the host?
+//! Location of managed memory: nowhere yet, on its device, or on the host.
 //!
-//! A real driver moves pages. Here an allocation is in one place as a whole, and moves by advice, prefetches, copies and
-//! fills. Whether it is on the device from the start, `SIMGPU_MANAGED` says. Kernels and the host move nothing: what they
-//! touch is not known.
+//! A real driver moves pages. Here an allocation is in one place as a whole. Advice, prefetches, copies and fills
+//! move it. `SIMGPU_MANAGED` says whether it is on the device from the start. Accesses by kernels and by the host are
+//! unknown, so they move nothing.
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::config::Managing;
-use crate::model::managed::{HOST, Managed, Place};
+use crate::model::managed::{HOST, Managed, Residence};
 use crate::model::movement::{Movement, Side};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// `CU_DEVICE_INVALID`: no place.
+/// `CU_DEVICE_INVALID`: no location.
 const NO_PLACE: i32 = -2;
 
 /// `CUmem_advise`.
@@ -35,57 +35,57 @@ mod attribute {
     pub(super) const LAST_PREFETCH: u32 = 4;
 }
 
-impl Local {
-    /// The managed allocation around an address, with where it begins.
+impl ProcessObjects {
+    /// The managed allocation around an address, and its start.
     fn managed_around(&self, address: u64) -> Option<(u64, Region, Managed)> {
         let (base, region) = self.regions.around(address)?;
         (region.origin == Origin::Managed).then_some(())?;
         Some((base, region, *self.managed.get(&base)?))
     }
 
-    /// Takes an allocation out of its place as it ends. What it held of the device is its region's to give back. Says
-    /// whether it was on the device, as what is not managed is.
+    /// Removes a managed allocation from its location. The memory on a device is given back with its region. Returns
+    /// whether it was on the device; an allocation that is not managed always is.
     pub(crate) fn end_managed(&mut self, simulation: &Simulation, base: u64, device: usize) -> bool {
         let Some(managed) = self.managed.remove(&base) else { return true };
-        if managed.place == Place::Host {
+        if managed.place == Residence::Host {
             simulation.change_host(device, |bytes| bytes.saturating_sub(managed.size));
         }
-        managed.place == Place::Device
+        managed.place == Residence::Device
     }
 
-    /// Moves an allocation; where the device is full it goes to the host.
-    fn settle(&mut self, simulation: &Simulation, base: u64, wanted: Place) {
+    /// Moves an allocation. If the device is full it moves to the host.
+    fn move_to(&mut self, simulation: &Simulation, base: u64, wanted: Residence) {
         let Some((_, region, managed)) = self.managed_around(base) else { return };
         let Some(device) = region.device.filter(|_| managed.place != wanted) else { return };
         let bytes = managed.bytes;
         let in_block = self.blocks.holds(base, &region);
-        let full = wanted == Place::Device
+        let full = wanted == Residence::Device
             && if in_block {
-                self.blocks.come(simulation, base).is_none()
+                self.blocks.move_to_device(simulation, base).is_none()
             } else {
-                simulation.grow(device, Kind::Managed, bytes).is_err()
+                simulation.grow(device, MemoryKind::Managed, bytes).is_err()
             };
-        let place = if full { Place::Host } else { wanted };
+        let place = if full { Residence::Host } else { wanted };
         if place == managed.place {
             return;
         }
         match managed.place {
-            Place::Nowhere => {}
-            Place::Device if in_block => self.blocks.go(simulation, base),
-            Place::Device => simulation.shrink(device, Kind::Managed, bytes),
-            Place::Host => simulation.change_host(device, |held| held.saturating_sub(managed.size)),
+            Residence::Nowhere => {}
+            Residence::Device if in_block => self.blocks.leave_device(simulation, base),
+            Residence::Device => simulation.shrink(device, MemoryKind::Managed, bytes),
+            Residence::Host => simulation.change_host(device, |held| held.saturating_sub(managed.size)),
         }
-        if place == Place::Host {
+        if place == Residence::Host {
             simulation.change_host(device, |held| held.saturating_add(managed.size));
         }
-        let charged = if place == Place::Device && !in_block { bytes } else { 0 };
+        let charged = if place == Residence::Device && !in_block { bytes } else { 0 };
         self.regions.set_charged(base, charged);
         if let Some(known) = self.managed.get_mut(&base) {
             known.place = place;
         }
     }
 
-    /// The device reads or writes what both ends of a movement name: what is nowhere yet comes to be.
+    /// Moves the managed memory at both ends of a movement, because the device reads or writes it.
     pub(crate) fn touch(&mut self, simulation: &Simulation, movement: &Movement) {
         let ends = match movement {
             Movement::Copy { to, from, .. } => [Some(to.side), Some(from.side)],
@@ -94,11 +94,13 @@ impl Local {
         for side in ends.into_iter().flatten() {
             let Side::Device(address) = side else { continue };
             let Some((base, _, managed)) = self.managed_around(address) else { continue };
-            // Memory that prefers the host is reached there, and so is what is there already.
+            // The device reaches memory that prefers the host, or is on the host, where it is.
             match (managed.place, managed.prefers) {
-                (_, Some(HOST)) => self.settle(simulation, base, Place::Host),
-                (Place::Nowhere | Place::Host, _) => self.settle(simulation, base, Place::Device),
-                (Place::Device, _) => {}
+                (_, Some(HOST)) => self.move_to(simulation, base, Residence::Host),
+                (Residence::Nowhere | Residence::Host, _) => {
+                    self.move_to(simulation, base, Residence::Device);
+                }
+                (Residence::Device, _) => {}
             }
         }
     }
@@ -109,7 +111,7 @@ impl Local {
         if to != HOST {
             simulation.device(to)?;
         }
-        // Devices that cannot share an allocation with the host take it as a whole: no advice is of use.
+        // A device that cannot share an allocation with the host takes all of it, so no advice is possible.
         if simulation.config.managing == Managing::Exclusive {
             return Err(statuses::INVALID_DEVICE);
         }
@@ -122,21 +124,22 @@ impl Local {
             advice::SET_ACCESSED_BY | advice::UNSET_ACCESSED_BY => {}
             _ => return Err(status::INVALID_VALUE),
         }
-        // What is preferred moves nothing by itself, but for bytes that were taken for those of the device unseen.
+        // A preferred location moves nothing by itself. The exception is memory that counts as on the device from the
+        // start.
         let (prefers, unseen) = (known.prefers, simulation.config.managing == Managing::AtOnce);
         if unseen && prefers == Some(HOST) {
-            self.settle(simulation, base, Place::Host);
+            self.move_to(simulation, base, Residence::Host);
         }
         Ok(())
     }
 
-    /// A prefetch of memory that is there.
+    /// Prefetches managed memory.
     pub(crate) fn prefetch(&mut self, simulation: &Simulation, address: u64, to: i32) -> Outcome {
         if to != HOST {
             simulation.device(to)?;
         }
         let Some((base, _, _)) = self.managed_around(address) else { return Ok(()) };
-        self.settle(simulation, base, if to == HOST { Place::Host } else { Place::Device });
+        self.move_to(simulation, base, if to == HOST { Residence::Host } else { Residence::Device });
         if let Some(known) = self.managed.get_mut(&base) {
             known.last = Some(to);
         }

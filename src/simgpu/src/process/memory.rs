@@ -1,21 +1,21 @@
-//! How does ordinary device memory come and go?
+//! Allocates and frees ordinary device memory.
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::{ALIGNMENT, BLOCK, PAGE};
 use crate::model::blocks;
 use crate::model::managed::Managed;
 use crate::model::regions::{HostBlock, Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-/// The driver's pitch: widths are rounded up to this.
+/// Unit of pitches, in bytes.
 pub(crate) const PITCH: u64 = 512;
 
-impl Local {
-    /// Allocates linear memory in the current context. What is charged is what the settings say that the device takes.
+impl ProcessObjects {
+    /// Allocates linear memory in the current context. The settings determine the charge.
     pub(crate) fn allocate(
         &mut self,
         simulation: &Simulation,
@@ -31,7 +31,7 @@ impl Local {
             return self.allocate_small(simulation, (context, device), (size, slot), origin);
         }
         let charged = simulation.settings.taken(size).ok_or(status::OUT_OF_MEMORY)?;
-        let kind = if origin == Origin::Managed { Kind::Managed } else { Kind::Linear };
+        let kind = if origin == Origin::Managed { MemoryKind::Managed } else { MemoryKind::Linear };
         let taken = if origin == Origin::Managed { simulation.at_once(charged)? } else { charged };
         simulation.allocate(device, kind, taken)?;
         let region =
@@ -48,7 +48,7 @@ impl Local {
         Ok(address)
     }
 
-    /// Allocates a slot of a block that is shared with others.
+    /// Allocates a slot of a shared block.
     fn allocate_small(
         &mut self,
         simulation: &Simulation,
@@ -58,14 +58,14 @@ impl Local {
     ) -> Result<u64, Status> {
         let is_managed = origin == Origin::Managed;
         let on_device = !is_managed || simulation.at_once(slot)? > 0;
-        let placed = self.blocks.take(simulation, (context, device), (origin, slot), on_device)?;
-        let kind = if is_managed { Kind::Managed } else { Kind::Linear };
+        let placed = self.blocks.take_slot(simulation, (context, device), (origin, slot), on_device)?;
+        let kind = if is_managed { MemoryKind::Managed } else { MemoryKind::Linear };
         if is_managed && !simulation.arena.expose(placed.backing, slot) {
-            self.blocks.leave(simulation, placed.address, on_device);
+            self.blocks.give_slot(simulation, placed.address, on_device);
             return Err(status::OUT_OF_MEMORY);
         }
         if let Err(code) = simulation.allocate(device, kind, 0) {
-            self.blocks.leave(simulation, placed.address, on_device);
+            self.blocks.give_slot(simulation, placed.address, on_device);
             return Err(code);
         }
         let (address, backing) = (placed.address, placed.backing);
@@ -77,7 +77,7 @@ impl Local {
         Ok(address)
     }
 
-    /// Frees what [`Local::allocate`] made.
+    /// Frees memory of [`ProcessObjects::allocate`].
     pub(crate) fn free(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         let Some(region) = self.regions.at(address).copied() else {
             return Err(status::INVALID_VALUE);
@@ -91,7 +91,7 @@ impl Local {
         }
     }
 
-    /// Ends a region that is charged by itself, whatever made it.
+    /// Ends a region with a charge of its own, of any origin.
     pub(crate) fn end_region(&mut self, simulation: &Simulation, address: u64) {
         if let Some(region) = self.regions.remove(address) {
             let lent = self.borrowed.take_loan(address);
@@ -101,7 +101,7 @@ impl Local {
                 if region.origin == Origin::Managed {
                     simulation.arena.hide(address, blocks::slot_of(region.size, region.origin));
                 }
-                self.blocks.leave(simulation, address, was_on_device);
+                self.blocks.give_slot(simulation, address, was_on_device);
             } else {
                 give(simulation, address, &region);
             }
@@ -109,7 +109,7 @@ impl Local {
         }
     }
 
-    /// Frees all memory that lives in a context.
+    /// Frees all memory of a context.
     pub(crate) fn end_memory_of(&mut self, simulation: &Simulation, context: u64) {
         for address in self.regions.matching(|region| region.context == context && region.kind().is_some()) {
             self.end_region(simulation, address);
@@ -119,7 +119,7 @@ impl Local {
         }
     }
 
-    /// Ends memory of the host that the program or the driver made.
+    /// Frees host memory, or unregisters it.
     pub(crate) fn free_host(&mut self, address: u64) -> Option<HostBlock> {
         let block = self.regions.remove_host(address)?;
         if !block.registered {
@@ -129,10 +129,10 @@ impl Local {
     }
 }
 
-/// Bytes of the arena behind a region, and what they are aligned to.
+/// Bytes of the arena behind a region, and their alignment.
 fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     match region.origin {
-        // Of its own blocks no other allocation has a part.
+        // The region has whole blocks for itself.
         Origin::Linear | Origin::Low | Origin::Managed if simulation.settings.has_blocks() => {
             Some((simulation.settings.taken(region.size)?, BLOCK))
         }
@@ -141,7 +141,7 @@ fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     }
 }
 
-/// Finds an address and bytes for a region.
+/// Takes addresses and bytes for a region.
 fn place(simulation: &Simulation, mut region: Region) -> Option<(u64, Region)> {
     let arena = &simulation.arena;
     let (bytes, alignment) = spread(simulation, &region)?;
@@ -170,9 +170,9 @@ fn give(simulation: &Simulation, address: u64, region: &Region) {
     arena.give(region.backing, bytes);
 }
 
-/// Gives back what was charged for a region.
+/// Refunds the charge of a region.
 ///
-/// What others use as well lives on with them: the number of that loan is `lent`.
+/// `lent` is the number of its export: memory that others use lives on with them.
 fn end(simulation: &Simulation, region: &Region, lent: Option<u64>) {
     match (lent, region.kind(), region.device) {
         (Some(number), _, _) => simulation.shared.lock().leave(simulation.slot, number),
@@ -181,7 +181,7 @@ fn end(simulation: &Simulation, region: &Region, lent: Option<u64>) {
     }
 }
 
-/// Memory of the host, as `cuMemHostAlloc` makes it: whole pages that cost nothing until they are used.
+/// Makes host memory, as `cuMemHostAlloc` does. Untouched pages cost nothing.
 pub(crate) fn map_host(size: u64) -> Result<u64, Status> {
     let length = usize::try_from(size).ok().filter(|size| *size > 0).ok_or(status::INVALID_VALUE)?;
     let (rights, flags) =

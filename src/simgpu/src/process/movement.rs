@@ -1,23 +1,24 @@
-//! How are bytes moved: between the host and the device, within it, and filled?
+//! Moves bytes: between host and device, within a device, and fills.
 //!
-//! Bytes of asynchronous copies move when the copy is queued; time passes as if they moved when it runs.
+//! The bytes of an asynchronous copy move when the copy is queued. The time passes as if they moved when the copy
+//! runs.
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Direction, Work};
-use crate::model::arrays::Level;
+use crate::model::arrays::MipLevel;
 use crate::model::movement::{End, Movement, Side};
 use crate::status::statuses;
 
-/// Bytes of this process that a movement touches: an address that can be used, and a length.
+/// Bytes of this process that a movement touches: an accessible address, and a length.
 type Span = (u64, u64);
 
-/// What a movement comes to.
+/// A movement with its addresses resolved.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// For the device's time.
+    /// Its work for the engine.
     pub(crate) work: Work,
     spans: Vec<(Vec<Span>, Source)>,
 }
@@ -28,7 +29,7 @@ enum Source {
     Pattern(u32, u64),
 }
 
-/// Which memory an end lies in.
+/// Memory of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Memory {
     Host,
@@ -36,16 +37,20 @@ enum Memory {
 }
 
 impl Movement {
-    /// Checks that everything is there, and finds it.
-    pub(crate) fn prepare(&self, local: &Local, simulation: &Simulation) -> Result<Prepared, Status> {
+    /// Checks all addresses and resolves them.
+    pub(crate) fn prepare(
+        &self,
+        objects: &ProcessObjects,
+        simulation: &Simulation,
+    ) -> Result<Prepared, Status> {
         match *self {
             Self::Copy { to, from, width, height, depth } => {
-                let (to_memory, from_memory) = (local.memory_of(&to)?, local.memory_of(&from)?);
+                let (to_memory, from_memory) = (objects.memory_of(&to)?, objects.memory_of(&from)?);
                 let mut spans = Vec::new();
                 for row in 0..height.saturating_mul(depth) {
                     let (y, z) = (row % height, row / height);
-                    let target = local.spans(simulation, &to, y, z, width)?;
-                    spans.push((target, Source::Bytes(local.spans(simulation, &from, y, z, width)?)));
+                    let target = objects.spans(simulation, &to, y, z, width)?;
+                    spans.push((target, Source::Bytes(objects.spans(simulation, &from, y, z, width)?)));
                 }
                 let bytes = width.saturating_mul(height).saturating_mul(depth);
                 Ok(Prepared { work: copy_work(to_memory, from_memory, bytes), spans })
@@ -56,7 +61,8 @@ impl Movement {
                 for y in 0..height {
                     let start = y.checked_mul(pitch).and_then(|offset| to.checked_add(offset));
                     let end = End::flat(Side::Device(start.ok_or(status::INVALID_VALUE)?));
-                    spans.push((local.spans(simulation, &end, 0, 0, row)?, Source::Pattern(value, element)));
+                    spans
+                        .push((objects.spans(simulation, &end, 0, 0, row)?, Source::Pattern(value, element)));
                 }
                 Ok(Prepared { work: Work::Fill { bytes: row.saturating_mul(height) }, spans })
             }
@@ -64,7 +70,7 @@ impl Movement {
     }
 }
 
-/// Who does a copy: a copy engine, the multiprocessors, or nobody.
+/// The work of a copy: of a copy engine, of the multiprocessors, or of neither.
 fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
     match (to, from) {
         (Memory::Device(_), Memory::Host) => Work::Copy { direction: Direction::HostToDevice, bytes },
@@ -76,7 +82,7 @@ fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
 }
 
 impl Prepared {
-    /// Whether no memory of the host takes part.
+    /// Whether it touches no host memory.
     pub(crate) fn stays_on_devices(&self) -> bool {
         matches!(self.work, Work::Fill { .. } | Work::Copy { direction: Direction::Peer, .. })
     }
@@ -122,8 +128,8 @@ fn fill((address, length): Span, value: u32, element: u64) {
     }
 }
 
-impl Local {
-    /// Which memory an end lies in.
+impl ProcessObjects {
+    /// The memory of an end.
     fn memory_of(&self, end: &End) -> Result<Memory, Status> {
         match end.side {
             Side::Host(_) => Ok(Memory::Host),
@@ -153,7 +159,7 @@ impl Local {
             Side::Host(0) => Err(status::INVALID_VALUE),
             Side::Host(base) => Ok(vec![(base.saturating_add(offset), width)]),
             Side::Array(array) => {
-                let level: Level = self.arrays.level(array)?;
+                let level: MipLevel = self.arrays.level(array)?;
                 let start = level.place(end.x, y, z, width).ok_or(status::INVALID_VALUE)?;
                 Ok(vec![(arena(start), width)])
             }
@@ -169,12 +175,12 @@ impl Local {
         }
     }
 
-    /// A pointer that may be the device's or the host's.
+    /// The side of a pointer of the device or of the host.
     pub(crate) fn either(&self, address: u64) -> Side {
         if self.regions.around(address).is_some() { Side::Device(address) } else { Side::Host(address) }
     }
 
-    /// Refuses what would touch no memory at all but still names it wrongly.
+    /// Checks an array handle, for copies that touch no bytes.
     pub(crate) fn check_array(&self, array: u64) -> Result<(), Status> {
         self.arrays.level(array).map(|_| ()).map_err(|_| statuses::INVALID_HANDLE)
     }

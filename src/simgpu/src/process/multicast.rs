@@ -1,11 +1,11 @@
-//! What is an object that stands for memory of several devices?
+//! Multicast objects: they stand for memory of several devices.
 //!
-//! It has a handle and can be mapped as memory can, and takes none itself. What is bound to it stays until it is
-//! unbound, or the object has neither a handle nor a mapping any more. What is written to it reaches nobody.
+//! An object has a handle and can be mapped like memory, and takes no memory itself. Bound memory stays until it is
+//! unbound, or until the object has neither a handle nor a mapping. Written bytes are lost.
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::model::multicast::{Bound, Group, Part, Wanted};
 use crate::model::regions::Origin;
@@ -20,8 +20,8 @@ impl Wanted {
     }
 }
 
-impl Local {
-    /// Makes an object: its handle.
+impl ProcessObjects {
+    /// Makes an object, and returns its handle.
     pub(crate) fn make_group(&mut self, simulation: &Simulation, wanted: Wanted) -> Result<u64, Status> {
         wanted.check()?;
         let size = wanted.size as u64;
@@ -38,7 +38,7 @@ impl Local {
         self.vmm.groups.get_mut(&handle).ok_or(status::INVALID_VALUE)
     }
 
-    /// A device takes part.
+    /// Adds a device to the object.
     pub(crate) fn add_to_group(&mut self, handle: u64, device: usize) -> Outcome {
         let group = self.group(handle)?;
         if group.devices.contains(&device) || group.devices.len() == group.wanted {
@@ -48,7 +48,7 @@ impl Local {
         Ok(())
     }
 
-    /// Binds memory of a device that takes part.
+    /// Binds memory of an added device.
     pub(crate) fn bind(
         &mut self,
         simulation: &Simulation,
@@ -79,14 +79,14 @@ impl Local {
         Ok(())
     }
 
-    /// The memory that is mapped at an address, as what is to be bound.
+    /// The memory that is mapped at an address, as a part to bind.
     pub(crate) fn part_at(&self, address: u64, size: u64) -> Result<Part, Status> {
         let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         let Origin::Mapped(memory) = region.origin else { return Err(status::INVALID_VALUE) };
         Ok(Part { memory, offset: address - base, size })
     }
 
-    /// Takes away what is bound of a device in a range.
+    /// Unbinds memory of a device in a range.
     pub(crate) fn unbind(
         &mut self,
         simulation: &Simulation,
@@ -108,7 +108,7 @@ impl Local {
         Ok(())
     }
 
-    /// The object is gone, if it was one.
+    /// Ends the object, if the handle is one.
     pub(crate) fn end_group(&mut self, simulation: &Simulation, handle: u64) {
         if let Some(group) = self.vmm.groups.remove(&handle) {
             self.let_go(simulation, &group.bound);

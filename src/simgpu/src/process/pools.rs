@@ -1,23 +1,23 @@
-//! How does stream-ordered memory come and go?
+//! Allocates from memory pools, and trims them.
 //!
-//! A pool takes chunks of device memory, at least 32 MiB each, and cuts blocks from them, the first that fits. A
-//! block that is freed in a stream can be had again in that stream at once and elsewhere when the stream has got
-//! there. Chunks without blocks go back when the program synchronises, as far as the pool has more than its
-//! threshold, and when it is trimmed.
+//! A pool takes chunks of device memory, at least 32 MiB each. It cuts blocks from them, and uses the first block
+//! that fits. A freed block can be reused at once in the stream that freed it. Other streams can reuse it when that
+//! stream has reached the free. A chunk without blocks is given back at a synchronisation, as far as the pool exceeds
+//! its threshold, or when the pool is trimmed.
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, Target};
 use crate::model::pools::{BLOCK, Freed, Pool};
 use crate::model::regions::{Origin, Region};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
-/// The least that a pool takes at a time, and what chunks are multiples of.
+/// Unit and smallest size of chunks, in bytes.
 const CHUNK: u64 = 32 << 20;
-impl Local {
+impl ProcessObjects {
     /// Allocates from a pool, in the order of a stream.
     pub(crate) fn pool_allocate(
         &mut self,
@@ -59,16 +59,16 @@ impl Local {
             return Err(status::OUT_OF_MEMORY);
         }
         if let Some(device) = pool.device {
-            let grown = simulation.grow(device, Kind::Pool, size);
+            let grown = simulation.grow(device, MemoryKind::Pool, size);
             if grown.is_err() {
-                // What other pools of the device do not need makes room.
+                // Unused memory of other pools of the device makes room.
                 self.release_pools(simulation, Some(device), Some(0));
-                simulation.grow(device, Kind::Pool, size)?;
+                simulation.grow(device, MemoryKind::Pool, size)?;
             }
         }
         let Some(address) = simulation.arena.take(size, CHUNK) else {
             if let Some(device) = self.pools.get(handle)?.device {
-                simulation.shrink(device, Kind::Pool, size);
+                simulation.shrink(device, MemoryKind::Pool, size);
             }
             return Err(status::OUT_OF_MEMORY);
         };
@@ -102,7 +102,7 @@ impl Local {
         Ok(())
     }
 
-    /// Frees a block at once: everything before it is done.
+    /// Frees a block at once, because all work before it is done.
     pub(crate) fn free_block_now(&mut self, simulation: &Simulation, address: u64) -> Outcome {
         self.pool_free(simulation, address, None)
     }
@@ -122,13 +122,13 @@ impl Local {
         }
     }
 
-    /// Brings the counters of a pool up to date.
+    /// A pool, with its counters up to date.
     pub(crate) fn settled(&mut self, simulation: &Simulation, handle: u64) -> Result<&mut Pool, Status> {
         self.settle_pool(simulation, handle);
         self.pools.get_mut(handle)
     }
 
-    /// A synchronisation point: pools give back what they have beyond their thresholds, or beyond `keep`.
+    /// Trims the pools of a device at a synchronisation: down to their thresholds, or to `keep` bytes.
     pub(crate) fn release_pools(
         &mut self,
         simulation: &Simulation,
@@ -140,7 +140,7 @@ impl Local {
         }
     }
 
-    /// Gives back what a pool has beyond `keep` bytes, or beyond its threshold.
+    /// Gives back the memory of a pool beyond `keep` bytes, or beyond its threshold.
     pub(crate) fn trim_pool(&mut self, simulation: &Simulation, handle: u64, keep: Option<u64>) -> Outcome {
         self.settle_pool(simulation, handle);
         let pool = self.pools.pools.get_mut(handle).map_err(|_| status::INVALID_VALUE)?;
@@ -150,7 +150,7 @@ impl Local {
         for (address, size) in surplus {
             simulation.arena.give(address, size);
             if let Some(device) = device {
-                simulation.shrink(device, Kind::Pool, size);
+                simulation.shrink(device, MemoryKind::Pool, size);
             }
         }
         if gone {
@@ -159,7 +159,7 @@ impl Local {
         Ok(())
     }
 
-    /// Ends a pool. Allocations that live stay, and the pool with them as far as they need it.
+    /// Destroys a pool. It lives on while allocations of it live.
     pub(crate) fn end_pool(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let pool = self.pools.get_mut(handle)?;
         if pool.is_default {
@@ -170,7 +170,7 @@ impl Local {
         self.trim_pool(simulation, handle, Some(0))
     }
 
-    /// Frees the blocks that were allocated in a context, and lets the pools of its device go back to nothing.
+    /// Frees the blocks that were allocated in a context, and trims the pools of its device.
     pub(crate) fn end_blocks_of(&mut self, simulation: &Simulation, context: u64, device: usize) {
         let blocks = self
             .regions

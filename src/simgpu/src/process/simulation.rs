@@ -1,4 +1,4 @@
-//! How does this process take part in the simulation?
+//! The part of this process in the simulation.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -8,50 +8,50 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::types::{Status, status};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::host_queue::Host;
+use super::host_queue::HostQueue;
 use super::loading::Loading;
-use super::local::Local;
+use super::objects::ProcessObjects;
 use crate::config::{Config, Managing, NvmlView};
 use crate::faults::Verdict;
 use crate::model::arena::Arena;
 use crate::os::clock;
 use crate::os::messages;
-use crate::os::threads::Life;
+use crate::os::threads::LifeThread;
 use crate::state::file::{Locked, Shared, default_path};
-use crate::state::layout::{Kind, life};
-use crate::state::roster::Newcomer;
+use crate::state::layout::{MemoryKind, life};
+use crate::state::roster::NewProcess;
 use crate::state::settings::Settings;
 use crate::status::{Outcome, statuses};
 
-/// This process's part in the simulation.
+/// The part of this process in the simulation.
 #[derive(Debug)]
 pub(crate) struct Simulation {
-    /// What all processes share.
+    /// The state that all processes share.
     pub(crate) shared: Shared,
-    /// What this process was told by its environment.
+    /// Settings of this process.
     pub(crate) config: Config,
-    /// What is simulated.
+    /// Settings of the machine.
     pub(crate) settings: Settings,
-    /// Which devices this process sees: their numbers in the simulation, by its own numbers.
+    /// The machine's number of each device that this process sees.
     pub(crate) visible: Vec<usize>,
-    /// Its place among the processes.
+    /// Its slot.
     pub(crate) slot: usize,
-    /// Its number, never used twice.
+    /// Its serial, never reused.
     pub(crate) serial: u64,
     /// Addresses and bytes of its device memory.
     pub(crate) arena: Arena,
-    /// Who runs host functions.
-    pub(crate) host: Host,
-    /// Where code comes to the device late.
+    /// Tasks of the host thread.
+    pub(crate) host: HostQueue,
+    /// Late loading of code.
     pub(crate) loading: Loading,
-    /// Devices on which the driver has taken memory that no call explains, a bit each.
+    /// Devices on which the driver has taken its unexplained memory, one bit each.
     unexplained: AtomicU64,
-    local: Mutex<Local>,
+    objects: Mutex<ProcessObjects>,
 }
 
 static SIMULATION: OnceLock<Simulation> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
-/// Set in a child of a process that takes part: the child does not.
+/// Set in a forked child. The child takes no part.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// The simulation, if this process has joined it.
@@ -66,7 +66,7 @@ extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Joins the simulation; nothing happens if that is done.
+/// Joins the simulation. A second call does nothing.
 pub(crate) fn join() -> Outcome {
     if FORKED.load(Ordering::Relaxed) {
         return Err(status::NOT_INITIALIZED);
@@ -97,12 +97,12 @@ impl Simulation {
             messages::say(&format!("{}: {error}", path.display()));
             statuses::UNKNOWN
         })?;
-        // The file was not at hand when the call began.
+        // The call began before the file was open, so its faults act only now.
         let verdict = Verdict::default().after(Symbol::cuInit, shared.faults());
         verdict.status.map_or(Ok(()), Err)?;
-        let life = Life::start().ok_or(status::OUT_OF_MEMORY)?;
+        let life = LifeThread::start().ok_or(status::OUT_OF_MEMORY)?;
         let mut state = shared.lock();
-        state.purge(None);
+        state.reap_dead(None);
         if !state.inhabited() && state.settings != wanted {
             state.clear(&wanted);
         }
@@ -122,84 +122,96 @@ impl Simulation {
         let slot = enroll(&mut state, &shared, &config, life)?;
         let serial = state.processes.get(slot).map_or(0, |process| process.serial);
         drop(state);
-        let local = Mutex::new(Local::new(visible.len()));
-        let (host, loading, unexplained) = (Host::default(), Loading::default(), AtomicU64::new(0));
-        Ok(Self { shared, config, settings, visible, slot, serial, arena, host, loading, unexplained, local })
+        let objects = Mutex::new(ProcessObjects::new(visible.len()));
+        let (host, loading, unexplained) = (HostQueue::default(), Loading::default(), AtomicU64::new(0));
+        Ok(Self {
+            shared,
+            config,
+            settings,
+            visible,
+            slot,
+            serial,
+            arena,
+            host,
+            loading,
+            unexplained,
+            objects,
+        })
     }
 
-    /// What only this process knows. Taken before the shared lock, never after it.
-    pub(crate) fn local(&self) -> MutexGuard<'_, Local> {
-        self.local.lock()
+    /// The objects of this process. This lock is taken before the lock of the shared state, never after it.
+    pub(crate) fn objects(&self) -> MutexGuard<'_, ProcessObjects> {
+        self.objects.lock()
     }
 
-    /// The shared state, with everything of dead processes taken back.
+    /// The shared state, after all dead processes are reaped.
     pub(crate) fn truth(&self) -> Locked<'_> {
         let mut state = self.shared.lock();
-        state.purge(Some(self.slot));
+        state.reap_dead(Some(self.slot));
         state
     }
 
-    /// The simulation's number of a device of this process.
+    /// The machine's number of a device of this process.
     pub(crate) fn device(&self, device: i32) -> Result<usize, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         self.visible.get(ordinal).copied().ok_or(statuses::INVALID_DEVICE)
     }
 
-    /// The GPU that a device of this process is, or is an instance of.
+    /// The GPU that a device of this process is, or belongs to.
     pub(crate) fn gpu(&self, device: i32) -> Result<usize, Status> {
         Ok(self.settings.gpu_of(self.device(device)?))
     }
 
-    /// This process's number of a device of the simulation.
+    /// The process's number of a device of the machine. It is -1 if the process does not see the device.
     pub(crate) fn ordinal(&self, device: usize) -> i32 {
         let ordinal = self.visible.iter().position(|visible| *visible == device);
         ordinal.and_then(|ordinal| i32::try_from(ordinal).ok()).unwrap_or(-1)
     }
 
-    /// The shared state, while this process counts as living there. Of a process that is being killed, some threads
-    /// run on for a moment after others have taken back what it held: they change nothing any more.
+    /// The shared state, if this process still counts as living. While a process is being killed, some of its threads
+    /// may run after another process has reaped it. They must change nothing.
     fn own(&self) -> Option<Locked<'_>> {
         let state = self.shared.lock();
         let process = state.processes.get(self.slot)?;
         (process.life == life::LIVE && process.serial == self.serial).then_some(state)
     }
 
-    /// Takes device memory, to be counted as an allocation.
-    pub(crate) fn allocate(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
-        let _turn = self.shared.turn();
+    /// Charges device memory for an allocation of the program, and counts it.
+    pub(crate) fn allocate(&self, device: usize, kind: MemoryKind, bytes: u64) -> Outcome {
+        let _turn = self.shared.lock_manager();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
-        state.purge(Some(self.slot));
+        state.reap_dead(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)?;
         state.count(self.slot, device);
-        if kind == Kind::Linear && self.settings.unexplained_bytes > 0 {
+        if kind == MemoryKind::Linear && self.settings.unexplained_bytes > 0 {
             self.take_unexplained(&mut state, device);
         }
         Ok(())
     }
 
-    /// Takes what the driver takes for itself at a process's first allocation on a device, if it is there.
+    /// Charges the driver's unexplained memory at a process's first allocation on a device, if there is room.
     fn take_unexplained(&self, state: &mut Locked<'_>, device: usize) {
         let bit = 1_u64.wrapping_shl(u32::try_from(device).unwrap_or(u32::MAX));
         if self.unexplained.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            let _full = state.charge(self.slot, device, Kind::Context, self.settings.unexplained_bytes);
+            let _full = state.charge(self.slot, device, MemoryKind::Context, self.settings.unexplained_bytes);
         }
     }
 
-    /// Counts an allocation that costs nothing by itself.
+    /// Counts an allocation without a charge.
     pub(crate) fn count_allocation(&self, device: usize) {
         if let Some(mut state) = self.own() {
             state.count(self.slot, device);
         }
     }
 
-    /// Counts its end.
+    /// Counts the end of an allocation.
     pub(crate) fn uncount_allocation(&self, device: usize) {
         if let Some(mut state) = self.own() {
             state.uncount(self.slot, device);
         }
     }
 
-    /// How much of its device managed memory of so many bytes takes when it is made.
+    /// Bytes that new managed memory of `bytes` takes of its device.
     pub(crate) fn at_once(&self, bytes: u64) -> Result<u64, Status> {
         match self.config.managing {
             Managing::AtOnce | Managing::Exclusive => Ok(bytes),
@@ -208,7 +220,7 @@ impl Simulation {
         }
     }
 
-    /// Changes how many bytes of managed memory this process has with the host.
+    /// Changes the number of bytes of managed memory in host memory.
     pub(crate) fn change_host(&self, device: usize, change: impl FnOnce(u64) -> u64) {
         let Some(mut state) = self.own() else { return };
         if let Some(usage) = state.usage(self.slot, device) {
@@ -217,40 +229,45 @@ impl Simulation {
         }
     }
 
-    /// Gives an allocation's memory back.
-    pub(crate) fn release(&self, device: usize, kind: Kind, bytes: u64) {
-        let _turn = self.shared.turn();
+    /// Refunds the memory of an allocation, and counts its end.
+    pub(crate) fn release(&self, device: usize, kind: MemoryKind, bytes: u64) {
+        let _turn = self.shared.lock_manager();
         let Some(mut state) = self.own() else { return };
         state.refund(self.slot, device, kind, bytes);
         state.uncount(self.slot, device);
     }
 
-    /// Takes device memory for something that is no allocation of the program's.
-    pub(crate) fn grow(&self, device: usize, kind: Kind, bytes: u64) -> Outcome {
-        let _turn = self.shared.turn();
+    /// Charges device memory that is not an allocation of the program.
+    pub(crate) fn grow(&self, device: usize, kind: MemoryKind, bytes: u64) -> Outcome {
+        let _turn = self.shared.lock_manager();
         let mut state = self.own().ok_or(status::OUT_OF_MEMORY)?;
-        state.purge(Some(self.slot));
+        state.reap_dead(Some(self.slot));
         state.charge(self.slot, device, kind, bytes).map_err(|_| status::OUT_OF_MEMORY)
     }
 
-    /// Gives such memory back.
-    pub(crate) fn shrink(&self, device: usize, kind: Kind, bytes: u64) {
-        let _turn = self.shared.turn();
+    /// Refunds device memory that is not an allocation of the program.
+    pub(crate) fn shrink(&self, device: usize, kind: MemoryKind, bytes: u64) {
+        let _turn = self.shared.lock_manager();
         if let Some(mut state) = self.own() {
             state.refund(self.slot, device, kind, bytes);
         }
     }
 }
 
-/// Takes a slot, and gives it the thread whose life is the process's.
-fn enroll(state: &mut Locked<'_>, shared: &Shared, config: &Config, life: Life) -> Result<usize, Status> {
-    let newcomer = Newcomer { pid: std::process::id(), name: &config.program, group: &config.group };
-    let slot = state.claim(&newcomer).map_err(|none| {
+/// Takes a slot, and lets the life thread hold its life lock.
+fn enroll(
+    state: &mut Locked<'_>,
+    shared: &Shared,
+    config: &Config,
+    life: LifeThread,
+) -> Result<usize, Status> {
+    let new_process = NewProcess { pid: std::process::id(), name: &config.program, group: &config.group };
+    let slot = state.claim(&new_process).map_err(|none| {
         messages::say(&format!("no room in the state file: {none:?}"));
         statuses::UNKNOWN
     })?;
     let process = state.processes.get_mut(slot).ok_or(statuses::UNKNOWN)?;
-    let alive = shared.alive(slot).ok_or(statuses::UNKNOWN)?;
+    let alive = shared.life_lock(slot).ok_or(statuses::UNKNOWN)?;
     life.hold(alive).ok_or(status::OUT_OF_MEMORY)?;
     process.life = life::LIVE;
     Ok(slot)

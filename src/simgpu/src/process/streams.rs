@@ -2,17 +2,17 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
-use super::meetings;
+use super::collectives;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, EnqueueError, EventId, Refused, StreamKind, Target, Ticket, Work};
-use crate::model::streams::{DISABLE_TIMING, Event, INTERPROCESS, NON_BLOCKING, Place, Stream};
+use crate::model::streams::{DISABLE_TIMING, Event, INTERPROCESS, NON_BLOCKING, Stream, StreamPlace};
 use crate::model::tickets::{self, Label, Purpose};
 use crate::os::clock;
 use crate::os::threads;
 use crate::status::{Outcome, statuses};
 
-impl Local {
+impl ProcessObjects {
     /// Makes a stream in a context.
     pub(crate) fn make_stream(
         &mut self,
@@ -25,18 +25,25 @@ impl Local {
         let kind = if flags & NON_BLOCKING == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
         let made = simulation.shared.lock().engine(device).add_stream(client, kind);
         let id = made.map_err(|_| status::OUT_OF_MEMORY)?;
-        Ok(self.note_stream(context, Place { device, id }, flags, priority, false))
+        Ok(self.note_stream(context, StreamPlace { device, id }, flags, priority, false))
     }
 
-    fn note_stream(&mut self, context: u64, place: Place, flags: u32, priority: i32, legacy: bool) -> u64 {
+    fn note_stream(
+        &mut self,
+        context: u64,
+        place: StreamPlace,
+        flags: u32,
+        priority: i32,
+        legacy: bool,
+    ) -> u64 {
         self.streams.made += 1;
         let number = self.streams.made;
         let (green, capture) = (None, None);
         self.streams.streams.add(Stream { context, place, flags, priority, number, legacy, green, capture })
     }
 
-    /// The handle that means a stream: of a stream the program made, or of a default stream of the current
-    /// context. `per_thread` says what the null stream means.
+    /// The handle of a stream argument: of the program's stream, or of a default stream of the current context.
+    /// `per_thread` is the meaning of a null stream.
     pub(crate) fn stream(
         &mut self,
         simulation: &Simulation,
@@ -60,7 +67,7 @@ impl Local {
         }
         let (device, client) = self.contexts.get(context).map(|context| (context.device, context.client))?;
         let id = simulation.shared.lock().engine(device).legacy_stream(client);
-        let place = Place { device, id: id.map_err(|_| status::INVALID_CONTEXT)? };
+        let place = StreamPlace { device, id: id.map_err(|_| status::INVALID_CONTEXT)? };
         let stream = self.note_stream(context, place, 0, 0, true);
         self.streams.legacy.insert(context, stream);
         Ok(stream)
@@ -76,7 +83,7 @@ impl Local {
         Ok(stream)
     }
 
-    /// Ends a stream; what is queued on it is still done.
+    /// Ends a stream. Its queued work is still done.
     pub(crate) fn end_stream(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         let stream = self.streams.streams.get(handle)?;
         if stream.legacy || self.streams.per_thread.values().any(|other| *other == handle) {
@@ -88,7 +95,7 @@ impl Local {
         removed.map_err(|_| statuses::INVALID_HANDLE)
     }
 
-    /// Forgets the streams and events of a context; the device has forgotten them with the context.
+    /// Removes the streams and events of a context. The engine has removed them with the context.
     pub(crate) fn end_streams_of(&mut self, context: u64) {
         self.streams.per_thread.retain(|(owner, _), _| *owner != context);
         self.streams.legacy.remove(&context);
@@ -123,7 +130,7 @@ impl Local {
             .bytes(Purpose::Event)
     }
 
-    /// Opens an event of another process, in the current context or else in another one of the event's device.
+    /// Opens an event of another process: in the current context, or else in another context of the event's device.
     pub(crate) fn open_event(&mut self, simulation: &Simulation, ticket: &[u8; 64]) -> Result<u64, Status> {
         let current = self.current()?.0;
         let ticket = tickets::Ticket::read(ticket, Purpose::Event)?;
@@ -148,17 +155,17 @@ impl Local {
 }
 
 impl Simulation {
-    /// Queues work, waiting while the queue is full. No lock may be held.
-    pub(crate) fn enqueue(&self, place: Place, work: Work) -> Result<Ticket, Status> {
+    /// Queues work. Waits while the queue is full. No lock may be held.
+    pub(crate) fn enqueue(&self, place: StreamPlace, work: Work) -> Result<Ticket, Status> {
         loop {
             let now = clock::now();
             let mut state = self.shared.lock();
-            state.look_around(self.slot, now);
-            meetings::look(&mut state, now);
+            state.reap_if_due(self.slot, now);
+            collectives::release_complete(&mut state, now);
             match state.engine(place.device).enqueue(place.id, work, now) {
                 Ok(ticket) => return Ok(ticket),
                 Err(EnqueueError::WouldBlock { retry_at }) => {
-                    let retry_at = meetings::again(&mut state, place.device, retry_at, now);
+                    let retry_at = collectives::ask_again_at(&mut state, place.device, retry_at, now);
                     drop(state);
                     clock::sleep_until(retry_at);
                 }
@@ -167,15 +174,15 @@ impl Simulation {
         }
     }
 
-    /// How a target stands. What is gone is complete.
+    /// The completion of a target. A target that is gone is complete.
     pub(crate) fn completion(&self, device: usize, target: Target) -> Completion {
         let now = clock::now();
         let mut state = self.shared.lock();
-        state.look_around(self.slot, now);
-        meetings::look(&mut state, now);
+        state.reap_if_due(self.slot, now);
+        collectives::release_complete(&mut state, now);
         match state.engine(device).completion(target, now).unwrap_or(Completion::Done) {
             Completion::NotBefore(instant) => {
-                Completion::NotBefore(meetings::again(&mut state, device, instant, now))
+                Completion::NotBefore(collectives::ask_again_at(&mut state, device, instant, now))
             }
             completion => completion,
         }
@@ -183,9 +190,9 @@ impl Simulation {
 
     /// Waits until a target is complete. No lock may be held.
     pub(crate) fn wait(&self, device: usize, target: Target) {
-        /// A host function runs on another thread, for nobody knows how long.
+        /// Nanoseconds between two checks while a host function runs on another thread. Its end cannot be predicted.
         const HOST_POLL_NS: u64 = 20_000;
-        /// Neighbours come and go; nobody sleeps longer than this on what was foreseen.
+        /// Longest sleep, in nanoseconds. Other clients come and go, so a prediction may become wrong.
         const LONGEST_NS: u64 = 50_000_000;
         loop {
             let now = clock::now();
@@ -197,9 +204,9 @@ impl Simulation {
         }
     }
 
-    /// Waits until everything that was queued in a context is done. No lock may be held.
+    /// Waits for all queued work of a context. No lock may be held.
     pub(crate) fn wait_for_context(&self, context: u64) -> Outcome {
-        let found = self.local().contexts.get(context).map(|context| (context.device, context.client));
+        let found = self.objects().contexts.get(context).map(|context| (context.device, context.client));
         if let Ok((device, client)) = found {
             self.wait(device, Target::Client(client));
         }

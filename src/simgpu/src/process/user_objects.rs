@@ -2,17 +2,17 @@
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
-use crate::model::user_objects::Ended;
+use super::objects::ProcessObjects;
+use crate::model::user_objects::EndedObjects;
 
-impl Local {
-    /// Takes uses of an object away.
-    pub(crate) fn drop_uses(&mut self, object: u64, count: u32) -> Result<Ended, Status> {
+impl ProcessObjects {
+    /// Removes `count` uses of an object. Returns the object if that was its last use.
+    pub(crate) fn drop_uses(&mut self, object: u64, count: u32) -> Result<EndedObjects, Status> {
         let found = self.user_objects.get_mut(object).map_err(|_| status::INVALID_VALUE)?;
         found.uses = found.uses.checked_sub(count).ok_or(status::INVALID_VALUE)?;
         if found.uses > 0 {
-            return Ok(Ended::default());
+            return Ok(EndedObjects::default());
         }
-        Ok(Ended(self.user_objects.remove(object).into_iter().collect()))
+        Ok(EndedObjects(self.user_objects.remove(object).into_iter().collect()))
     }
 }

@@ -1,20 +1,20 @@
-//! How are memory and addresses had apart from each other?
+//! Physical memory and addresses, separate from each other.
 //!
-//! Memory lives while it has a handle or a mapping. Addresses are reserved, and memory is mapped into them.
+//! Memory lives while it has a handle or a mapping. The program reserves addresses, and maps memory into them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use gpuslice_driver::types::{Status, status};
 
-use super::local::Local;
+use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::model::regions::{Origin, Region};
 use crate::model::tickets::{self, Label, Purpose, Ticket};
 use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Memory, Properties, location};
-use crate::state::layout::Kind;
+use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// The device of a location; none for the host.
+/// The device of a location. `None`: the host.
 pub(crate) fn device_of(simulation: &Simulation, (kind, id): (u32, i32)) -> Result<Option<usize>, Status> {
     match kind {
         location::DEVICE | location::PART_OF_DEVICE => simulation.device(id).map(Some),
@@ -31,8 +31,8 @@ fn aligned(values: &[u64]) -> Outcome {
     }
 }
 
-impl Local {
-    /// Takes physical memory: its handle.
+impl ProcessObjects {
+    /// Takes physical memory, and returns its handle.
     pub(crate) fn create_memory(
         &mut self,
         simulation: &Simulation,
@@ -45,11 +45,11 @@ impl Local {
         }
         let device = device_of(simulation, given.location)?;
         if let Some(device) = device {
-            simulation.allocate(device, Kind::Vmm, size)?;
+            simulation.allocate(device, MemoryKind::Vmm, size)?;
         }
         let Some(backing) = simulation.arena.take(size, GRANULARITY) else {
             if let Some(device) = device {
-                simulation.release(device, Kind::Vmm, size);
+                simulation.release(device, MemoryKind::Vmm, size);
             }
             return Err(status::OUT_OF_MEMORY);
         };
@@ -89,7 +89,7 @@ impl Local {
         Ticket { pid, serial, descriptor, offset: 0, label }.bytes(Purpose::Fabric)
     }
 
-    /// Lets others use the memory, by handles of this type.
+    /// Exports the memory for handles of type `kind`. Returns its label.
     fn label(&mut self, simulation: &Simulation, handle: u64, kind: u32) -> Result<Label, Status> {
         let memory = self.memory(handle)?;
         let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
@@ -99,7 +99,8 @@ impl Local {
         let mut number = memory.export;
         let device = memory.device.ok_or(status::NOT_SUPPORTED)?;
         if number == 0 {
-            let exported = simulation.shared.lock().export(simulation.slot, device, Kind::Vmm, memory.size);
+            let exported =
+                simulation.shared.lock().export(simulation.slot, device, MemoryKind::Vmm, memory.size);
             number = exported.ok_or(status::OUT_OF_MEMORY)?;
             tickets::write_label(file, Label { number, device: device as u64, size: memory.size })?;
             self.change(simulation, handle, |memory| memory.export = number);
@@ -107,12 +108,12 @@ impl Local {
         Ok(Label { number, device: device as u64, size: memory.size })
     }
 
-    /// Memory of another process, or of this one again, as a new handle.
+    /// Imports memory of another process, or of this one, by a descriptor. Returns a new handle.
     pub(crate) fn import_memory(&mut self, simulation: &Simulation, descriptor: i32) -> Result<u64, Status> {
         self.import_file(simulation, tickets::duplicate(descriptor)?)
     }
 
-    /// The same by the bytes of [`Local::export_to_fabric`].
+    /// Imports memory by the bytes of [`ProcessObjects::export_to_fabric`].
     pub(crate) fn import_from_fabric(
         &mut self,
         simulation: &Simulation,
@@ -145,30 +146,30 @@ impl Local {
         Ok(handle)
     }
 
-    /// Whether this process has exported or imported memory with this number.
+    /// Whether this process has exported or imported memory with this export number.
     pub(crate) fn has_export(&self, number: u64) -> bool {
         self.vmm.memory.values().any(|memory| memory.export == number)
     }
 
-    /// Memory by a handle, whether the program still has that or not.
+    /// Memory by a handle, even if the program has released the handle.
     pub(crate) fn memory_behind(&self, handle: u64) -> Result<Memory, Status> {
         self.vmm.memory.get(&handle).copied().ok_or(status::INVALID_VALUE)
     }
 
-    /// Memory by a handle that the program has.
+    /// Memory by a handle that the program holds.
     pub(crate) fn memory(&self, handle: u64) -> Result<Memory, Status> {
         let memory = self.vmm.memory.get(&handle).filter(|memory| memory.handles > 0);
         memory.copied().ok_or(status::INVALID_VALUE)
     }
 
-    /// Gives up one use of a handle.
+    /// Releases one use of a handle.
     pub(crate) fn release_handle(&mut self, simulation: &Simulation, handle: u64) -> Outcome {
         self.memory(handle)?;
         self.change(simulation, handle, |memory| memory.handles -= 1);
         Ok(())
     }
 
-    /// Changes the uses of memory, which ends with the last.
+    /// Changes the uses of memory. The memory ends with its last use.
     pub(crate) fn change(&mut self, simulation: &Simulation, handle: u64, change: impl FnOnce(&mut Memory)) {
         let Some(memory) = self.vmm.memory.get_mut(&handle) else { return };
         change(memory);
@@ -182,7 +183,7 @@ impl Local {
             simulation.arena.give(memory.backing, memory.size);
             match memory.device {
                 Some(_) if memory.export != 0 => self.leave_export(simulation, memory.export),
-                Some(device) => simulation.release(device, Kind::Vmm, memory.size),
+                Some(device) => simulation.release(device, MemoryKind::Vmm, memory.size),
                 None => {}
             }
         }
@@ -252,7 +253,7 @@ impl Local {
         Ok(())
     }
 
-    /// Takes mappings away: all that a range covers, none in part.
+    /// Removes all mappings in a range. The range may not cut a mapping.
     pub(crate) fn unmap(&mut self, simulation: &Simulation, address: u64, size: u64) -> Outcome {
         let mapped = self.regions.within(address, size);
         let covered: u64 = mapped.iter().map(|(_, region)| region.size).sum();
@@ -270,7 +271,7 @@ impl Local {
         Ok(())
     }
 
-    /// Another use of the memory behind an address: the same handle.
+    /// Adds a use of the memory at an address, and returns its handle.
     pub(crate) fn retain(&mut self, simulation: &Simulation, address: u64) -> Result<u64, Status> {
         let (_, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         let Origin::Mapped(handle) = region.origin else { return Err(status::INVALID_VALUE) };
@@ -278,7 +279,7 @@ impl Local {
         Ok(handle)
     }
 
-    /// Sets what may be done with mapped addresses.
+    /// Sets the access rights of mapped addresses.
     pub(crate) fn set_access(&mut self, address: u64, size: u64, rights: u32) -> Outcome {
         if self.regions.parts(address, size).is_none() || !matches!(rights, 0 | 1 | 3) {
             return Err(status::INVALID_VALUE);
@@ -289,13 +290,13 @@ impl Local {
         Ok(())
     }
 
-    /// What may be done with an address.
+    /// The access rights of an address.
     pub(crate) fn access(&self, address: u64) -> Result<u32, Status> {
         let (start, _) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         Ok(self.vmm.access.get(&start).copied().unwrap_or(0))
     }
 
-    /// Gives a part of an array memory, or takes it away: a sparse array has none of its own.
+    /// Maps memory into a part of a sparse array, or unmaps the newest part. A sparse array has no memory of its own.
     pub(crate) fn map_array(&mut self, simulation: &Simulation, array: u64, handle: Option<u64>) -> Outcome {
         match handle {
             Some(handle) => {
@@ -312,7 +313,7 @@ impl Local {
         Ok(())
     }
 
-    /// Takes all memory away from an array.
+    /// Unmaps all parts of an array.
     pub(crate) fn unmap_array(&mut self, simulation: &Simulation, array: u64) {
         while self.map_array(simulation, array, None).is_ok() {}
     }

@@ -1,8 +1,8 @@
-//! What did each process do on a device, millisecond by millisecond?
+//! Use of a device by each process, millisecond by millisecond.
 
 use std::collections::HashMap;
 
-use super::device_time::{process_done, process_number};
+use super::device_time::{process_number, process_totals};
 use super::file::Locked;
 use super::layout::life;
 use crate::os::clock;
@@ -10,30 +10,30 @@ use crate::os::clock;
 /// A millisecond in which kernels or fills of a process ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Millisecond {
-    /// The process, as it sees itself.
+    /// The process's own PID.
     pub pid: u32,
-    /// Which one, of the monotonic clock.
+    /// The millisecond, of the monotonic clock.
     pub ms: u64,
-    /// How long of it.
+    /// Busy time within it, in nanoseconds.
     pub busy_ns: u32,
 }
 
-/// What a process has done on a device since it joined.
+/// The figures of a process on a device since it joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deeds {
-    /// The process, as it sees itself.
+pub struct ProcessTotals {
+    /// The process's own PID.
     pub pid: u32,
     /// Time in which its kernels ran.
     pub busy_ns: u64,
     /// Durations of all its finished kernels.
     pub kernel_ns: u64,
-    /// Kernels that finished.
+    /// Number of finished kernels.
     pub launches: u64,
 }
 
 impl Locked<'_> {
-    /// Gives the busy milliseconds of all processes from `from` on that are over, and returns the first that is not.
-    /// Those of a minute are remembered.
+    /// Passes on the past busy milliseconds of all processes from `from` on. Returns the first millisecond that is
+    /// not over. The state keeps one minute.
     pub fn course(&mut self, device: usize, from: u64, mut give: impl FnMut(Millisecond)) -> u64 {
         let known = self.processes.iter().filter(|process| process.life != life::FREE);
         let pids: HashMap<u32, u32> =
@@ -52,15 +52,15 @@ impl Locked<'_> {
         })
     }
 
-    /// What all processes have done up to now, the dead included.
-    pub fn deeds(&mut self, device: usize) -> Vec<Deeds> {
+    /// The figures of all processes up to now, dead ones included.
+    pub fn process_totals(&mut self, device: usize) -> Vec<ProcessTotals> {
         let known = self.processes.iter().enumerate().filter(|(_, process)| process.life != life::FREE);
         let known: Vec<_> = known.map(|(slot, process)| (slot, process.serial, process.pid)).collect();
         let mut all = Vec::new();
         for (slot, serial, pid) in known {
-            let now = process_done(self.engine(device), serial);
+            let now = process_totals(self.engine(device), serial);
             let Some(gone) = self.usage(slot, device) else { continue };
-            all.push(Deeds {
+            all.push(ProcessTotals {
                 pid,
                 busy_ns: gone.busy_ns.saturating_add(now.busy_ns),
                 kernel_ns: gone.kernel_ns.saturating_add(now.kernel_ns),

@@ -1,25 +1,25 @@
-//! How does this process use the devices' time?
+//! The contexts of a process in the engine of a device.
 
 use crate::engine::{ClientId, ClientTruth, EngineState};
 use crate::os::clock;
 
-/// What contexts have done that are gone.
+/// Figures of removed contexts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Done {
-    /// Time on the multiprocessors.
+pub(crate) struct ClientTotals {
+    /// Time on the multiprocessors, in nanoseconds.
     pub(crate) busy_ns: u64,
-    /// Durations of all kernels.
+    /// Durations of all kernels, in nanoseconds.
     pub(crate) kernel_ns: u64,
-    /// Kernels.
+    /// Number of kernels.
     pub(crate) launches: u64,
 }
 
-/// The number under which the time of a device knows a process: unlike a pid, never used twice.
+/// The number by which the engine knows a process. Unlike a PID it is never reused.
 pub(crate) fn process_number(serial: u64) -> u32 {
     u32::try_from(serial & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-impl Done {
+impl ClientTotals {
     fn and(self, other: &ClientTruth) -> Self {
         Self {
             busy_ns: self.busy_ns.saturating_add(other.busy_ns),
@@ -29,9 +29,9 @@ impl Done {
     }
 }
 
-/// What the contexts of a process that live have done.
-pub(crate) fn process_done(engine: &mut EngineState, serial: u64) -> Done {
-    let mut done = Done::default();
+/// The figures of a process's living contexts.
+pub(crate) fn process_totals(engine: &mut EngineState, serial: u64) -> ClientTotals {
+    let mut done = ClientTotals::default();
     engine.each_client(clock::now(), |client| {
         if client.pid == process_number(serial) {
             done = done.and(&client);
@@ -40,14 +40,14 @@ pub(crate) fn process_done(engine: &mut EngineState, serial: u64) -> Done {
     done
 }
 
-/// How long a device's multiprocessors were busy.
+/// Busy time of a device's multiprocessors, in nanoseconds.
 pub(crate) fn device_busy(engine: &mut EngineState) -> u64 {
     engine.device_truth(clock::now()).busy_ns
 }
 
-/// Takes a dead process's contexts off a device.
-pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> Done {
-    let done = process_done(engine, serial);
+/// Removes a dead process's contexts from a device.
+pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> ClientTotals {
+    let done = process_totals(engine, serial);
     let mut clients = Vec::new();
     engine.each_client(clock::now(), |client| {
         if client.pid == process_number(serial) {
@@ -60,15 +60,15 @@ pub(crate) fn remove_process(engine: &mut EngineState, serial: u64) -> Done {
     done
 }
 
-/// Takes one context off a device.
-pub(crate) fn remove_client(engine: &mut EngineState, client: ClientId) -> Done {
+/// Removes one context from a device.
+pub(crate) fn remove_client(engine: &mut EngineState, client: ClientId) -> ClientTotals {
     let now = clock::now();
-    let Ok(truth) = engine.client_truth(client, now) else { return Done::default() };
+    let Ok(truth) = engine.client_truth(client, now) else { return ClientTotals::default() };
     let _ = engine.remove_client(client, now);
-    Done::default().and(&truth)
+    ClientTotals::default().and(&truth)
 }
 
-/// Brings a device's time in order after a process died while it changed it.
+/// Repairs an engine after a process died while it changed it.
 pub(crate) fn repair(engine: &mut EngineState) {
     engine.repair(clock::now());
 }

@@ -1,4 +1,4 @@
-//! How does a process come by the shared file?
+//! Opens, maps and locks the shared file.
 
 use core::ffi::CStr;
 use core::ops::{Deref, DerefMut};
@@ -26,7 +26,7 @@ pub struct Shared {
 
 // SAFETY: what is behind the pointer is touched under the file's mutex only, or is atomic.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: what is behind the pointer is touched under the file's mutex only, or is atomic.
 unsafe impl Sync for Shared {}
 
 /// The file's content while its lock is held.
@@ -35,11 +35,11 @@ pub struct Locked<'a> {
     shared: &'a Shared,
 }
 
-/// The turn of the driver's resource manager: one call of one process on the machine has it.
+/// The lock of the driver's resource manager. One call of one process on the machine holds it.
 #[derive(Debug)]
-pub struct Turn<'a>(&'a RobustMutex);
+pub struct ManagerGuard<'a>(&'a RobustMutex);
 
-impl Drop for Turn<'_> {
+impl Drop for ManagerGuard<'_> {
     fn drop(&mut self) {
         self.0.unlock();
     }
@@ -52,7 +52,7 @@ impl Drop for Shared {
     }
 }
 
-/// Where the file is, unless the environment names another place.
+/// The path of the file: `SIMGPU_STATE`, or the default.
 #[must_use]
 pub fn default_path() -> PathBuf {
     if let Some(path) = std::env::var_os("SIMGPU_STATE").filter(|path| !path.is_empty()) {
@@ -66,7 +66,7 @@ pub fn default_path() -> PathBuf {
 const LENGTH: usize = ENGINES_AT + DEVICES * ENGINE_STRIDE;
 
 impl Shared {
-    /// Opens the file, and makes it first if it is not there or was made by another version.
+    /// Opens the file. Makes it first if it does not exist or is of another version.
     ///
     /// # Errors
     /// The file can be neither opened nor made.
@@ -85,16 +85,16 @@ impl Shared {
         Err(io::Error::other("the state file is made anew again and again"))
     }
 
-    /// Opens the file if it is there.
+    /// Opens the file if it exists.
     ///
     /// # Errors
-    /// There is no such file, or another version made it.
+    /// There is no such file, or it is of another version.
     pub fn open_existing(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Self::accept(&file)?.ok_or_else(|| io::Error::other("not a state file of this version"))
     }
 
-    /// Maps a file that is complete; nothing where it is another version's.
+    /// Maps a complete file. `None`: it is of another version.
     fn accept(file: &File) -> io::Result<Option<Self>> {
         if file.metadata()?.len() != LENGTH as u64 {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Shared {
         let state = shared.base.as_ptr();
         // SAFETY: the mapping covers the whole state; the word is written before the file gets its name.
         let magic = unsafe { (*state).magic };
-        // SAFETY: as above.
+        // SAFETY: the mapping covers the whole state; the word is written before the file gets its name.
         let version = unsafe { (*state).version };
         if magic != MAGIC || version != VERSION || shared.ready().load(Ordering::Acquire) != 1 {
             return Ok(None);
@@ -116,14 +116,14 @@ impl Shared {
         unsafe { &(*self.base.as_ptr()).ready }
     }
 
-    /// Takes the turn of the driver's resource manager. Taken before the lock of the file, never after it.
+    /// Takes the lock of the driver's resource manager. It is taken before the lock of the file, never after it.
     #[must_use]
-    pub fn turn(&self) -> Turn<'_> {
+    pub fn lock_manager(&self) -> ManagerGuard<'_> {
         // SAFETY: the mapping lives as long as `self`; the mutex has interior mutability.
         let manager = unsafe { &(*self.base.as_ptr()).manager };
-        // There is nothing to repair where a process died with it.
+        // The lock guards no word, so a death of its holder leaves nothing to repair.
         let _taken = manager.lock();
-        Turn(manager)
+        ManagerGuard(manager)
     }
 
     fn mutex(&self) -> &RobustMutex {
@@ -131,14 +131,14 @@ impl Shared {
         unsafe { &(*self.base.as_ptr()).mutex }
     }
 
-    /// The faults, which are looked at without the lock: atomics only.
+    /// The faults. They are atomics, and need no lock.
     #[must_use]
     pub fn faults(&self) -> &crate::faults::FaultTable {
         // SAFETY: the mapping lives as long as the process; the table is made of atomics.
         unsafe { &(*self.base.as_ptr()).faults }
     }
 
-    /// Where the process of a slot is on the way to a checkpoint and back; looked at without the lock.
+    /// The checkpoint phase of the process in a slot. It needs no lock.
     #[must_use]
     pub fn phase(&self, slot: usize) -> Option<&core::sync::atomic::AtomicU32> {
         if slot >= PROCESSES {
@@ -153,9 +153,9 @@ impl Shared {
         Some(unsafe { &(*process).phase })
     }
 
-    /// What the process of a slot holds while it lives.
+    /// The life lock of the process in a slot.
     #[must_use]
-    pub fn alive(&self, slot: usize) -> Option<&'static RobustMutex> {
+    pub fn life_lock(&self, slot: usize) -> Option<&'static RobustMutex> {
         if slot >= PROCESSES {
             return None;
         }
@@ -165,10 +165,10 @@ impl Shared {
         // SAFETY: the slot is one of the array's.
         let process = unsafe { first.add(slot) };
         // SAFETY: the mapping is never unmapped, and the mutex has interior mutability.
-        Some(unsafe { &(*process).alive })
+        Some(unsafe { &(*process).life_lock })
     }
 
-    /// Takes the lock. What a dead holder left is brought in order first.
+    /// Takes the lock. If its last holder died with it, the state is repaired first.
     #[must_use]
     pub fn lock(&self) -> Locked<'_> {
         let taken = self.mutex().lock();
@@ -185,7 +185,7 @@ impl Shared {
 }
 
 impl Locked<'_> {
-    /// The time of a device. Devices beyond the last share the last one's.
+    /// The engine of a device. Devices beyond the last share the last one's.
     pub(crate) fn engine(&mut self, device: usize) -> &mut EngineState {
         let at = ENGINES_AT + device.min(DEVICES - 1) * ENGINE_STRIDE;
         // SAFETY: the place lies inside the mapping, which has `DEVICES` of them at this distance.
@@ -194,7 +194,7 @@ impl Locked<'_> {
         unsafe { &mut *engine.cast() }
     }
 
-    /// Forgets everything but the lock: as after the file was made.
+    /// Resets everything except the lock, as in a new file.
     pub fn clear(&mut self, settings: &Settings) {
         let state: *mut State = &raw mut **self;
         // SAFETY: a plain address computation inside the state.
@@ -216,11 +216,11 @@ impl Locked<'_> {
 }
 
 impl State {
-    /// Sets what a new file says.
+    /// Sets the words of a new file.
     fn found(&mut self, settings: &Settings) {
         self.settings = *settings;
         for process in &self.processes {
-            process.alive.init();
+            process.life_lock.init();
         }
     }
 }
@@ -256,7 +256,7 @@ fn map(file: &File) -> io::Result<NonNull<State>> {
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))
 }
 
-/// Makes a complete file under another name and gives it its own, unless somebody was faster.
+/// Makes a complete file under a temporary name, and links it to its own name unless another process was faster.
 fn make(path: &Path, settings: &Settings) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.{}", std::process::id(), crate::os::clock::now()));
@@ -297,13 +297,13 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the path still leads to the file that was opened.
+/// Whether the path still leads to the opened file.
 fn same_file(file: &File, path: &Path) -> bool {
     let Ok(opened) = file.metadata() else { return false };
     fs::metadata(path).is_ok_and(|named| (named.ino(), named.dev()) == (opened.ino(), opened.dev()))
 }
 
-/// Removes a file of another version, if it is still the one that was looked at.
+/// Removes a file of another version, if it is still the inspected one.
 fn discard(file: &File, path: &Path) {
     if same_file(file, path) {
         let _ = fs::remove_file(path);

@@ -1,8 +1,8 @@
-//! How is the ground truth told?
+//! The ground truth as JSON.
 
-use super::device_time::Done;
+use super::device_time::ClientTotals;
 use super::file::Locked;
-use super::layout::{Kind, Process, State, Usage, life, name_text};
+use super::layout::{MemoryKind, Process, State, Usage, life, name_text};
 use super::sizes::DEVICES;
 
 /// A text as JSON.
@@ -36,8 +36,8 @@ fn device(state: &mut Locked<'_>, device: usize) -> String {
     )
 }
 
-fn usage(usage: &Usage, device: usize, now: &Done) -> String {
-    let kinds = Kind::ALL.iter().zip(usage.held);
+fn usage(usage: &Usage, device: usize, now: &ClientTotals) -> String {
+    let kinds = MemoryKind::ALL.iter().zip(usage.held);
     let kinds: Vec<_> = kinds.map(|(kind, held)| format!("\"{}\":{held}", kind.name())).collect();
     format!(
         "{{\"device\":{device},\"held\":{},\"peak\":{},\"kinds\":{{{}}},\"on_host\":{},\"on_host_peak\":{},\"allocations\":{},\"refusals\":{},\
@@ -86,7 +86,7 @@ fn processes(state: &mut Locked<'_>) -> Vec<String> {
     for (serial, slot) in serials {
         let mut devices = Vec::new();
         for device in 0..state.settings.count() {
-            let now = super::device_time::process_done(state.engine(device), serial);
+            let now = super::device_time::process_totals(state.engine(device), serial);
             if let Some(own) = state.usage(slot, device) {
                 devices.push(usage(own, device, &now));
             }
@@ -111,11 +111,11 @@ fn groups(state: &State) -> Vec<String> {
         .collect()
 }
 
-/// Everything that is known, as one JSON object. Dead processes hold nothing in it; what the devices do not have back of theirs
-/// is told beside.
+/// All figures as one JSON object. Dead processes hold nothing in it. Their memory that the devices do not have back
+/// is in `leaving`.
 #[must_use]
 pub fn report(state: &mut Locked<'_>) -> String {
-    state.purge(None);
+    state.reap_dead(None);
     let devices: Vec<_> =
         (0..state.settings.count().min(DEVICES)).map(|index| device(state, index)).collect();
     let processes = processes(state);

@@ -8,22 +8,22 @@ use crate::engine::EngineState;
 use crate::faults::FaultTable;
 use crate::os::robust_mutex::RobustMutex;
 
-/// `SIMGPU` and a number that changes with the layout.
+/// `SIMGPU` and a number that belongs to the layout.
 pub const MAGIC: u64 = 0x0055_5047_4d49_5300;
-/// Counts up whenever the layout changes.
+/// Changes with the layout.
 pub const VERSION: u32 = 11;
 
-/// What device memory is spent on.
+/// Use of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Kind {
+pub enum MemoryKind {
     /// `cuMemAlloc`, `cuMemAllocPitch`.
     Linear,
     /// `cuMemAllocManaged`.
     Managed,
     /// `cuMemCreate`.
     Vmm,
-    /// What pools have reserved.
+    /// Reserved by pools.
     Pool,
     /// Arrays and mipmapped arrays.
     Array,
@@ -31,14 +31,14 @@ pub enum Kind {
     Context,
     /// Code and device variables.
     Module,
-    /// What the graph pool has reserved.
+    /// Reserved by graph pools.
     Graph,
 }
 
 /// Number of kinds.
 pub const KINDS: usize = 8;
 
-impl Kind {
+impl MemoryKind {
     /// All kinds, in order.
     pub const ALL: [Self; KINDS] = [
         Self::Linear,
@@ -67,65 +67,65 @@ impl Kind {
     }
 }
 
-/// Bytes in use, now and at the most.
+/// Bytes in use, with their peak.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Level {
     /// Bytes in use.
     pub held: u64,
-    /// The most that were ever in use.
+    /// Peak of the bytes in use.
     pub peak: u64,
 }
 
-/// What one process has of one device.
+/// The figures of one process on one device.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// Bytes by [`Kind`].
+    /// Bytes by [`MemoryKind`].
     pub held: [u64; KINDS],
-    /// The most that were ever held, over all kinds.
+    /// Peak of the bytes of all kinds together.
     pub peak: u64,
-    /// Bytes of managed memory that are with the host.
+    /// Bytes of managed memory that are in host memory.
     pub on_host: u64,
-    /// The most that were ever there.
+    /// Peak of these bytes.
     pub on_host_peak: u64,
-    /// Allocations that succeeded.
+    /// Number of successful allocations.
     pub allocations: u64,
-    /// Allocations refused for want of memory.
+    /// Number of allocations that failed for lack of memory.
     pub refusals: u64,
-    /// Allocations that live.
+    /// Number of living allocations.
     pub live: u64,
-    /// Contexts that live.
+    /// Number of living contexts.
     pub contexts: u64,
-    /// Contexts that were ever made.
+    /// Number of contexts that were ever made.
     pub contexts_made: u64,
-    /// Modules and libraries that are loaded.
+    /// Number of loaded modules and libraries.
     pub modules: u64,
-    /// Modules and libraries that were ever loaded.
+    /// Number of modules and libraries that were ever loaded.
     pub modules_loaded: u64,
-    /// Time on the multiprocessors of contexts that are gone.
+    /// Time of removed contexts on the multiprocessors, in nanoseconds.
     pub busy_ns: u64,
-    /// Durations of all kernels of contexts that are gone.
+    /// Durations of all kernels of removed contexts, in nanoseconds.
     pub kernel_ns: u64,
-    /// Kernels of contexts that are gone.
+    /// Number of kernels of removed contexts.
     pub launches: u64,
 }
 
 impl Usage {
-    /// Bytes over all kinds.
+    /// Bytes of all kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.held.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 }
 
-/// Life of a process slot.
+/// States of a process slot.
 pub mod life {
     /// Never used.
     pub const FREE: u32 = 0;
-    /// A process has it and was not seen to be dead.
+    /// A process has it. It is alive, or nobody has noticed its death.
     pub const LIVE: u32 = 1;
-    /// Its process is dead; the slot tells what it had used.
+    /// Its process is dead. The slot keeps its figures.
     pub const DEAD: u32 = 2;
 }
 
@@ -137,62 +137,62 @@ pub struct Process {
     pub life: u32,
     /// Index of its group.
     pub group: u32,
-    /// Its number as it sees it itself.
+    /// Its own PID.
     pub pid: u32,
-    /// Whether it runs, or where it is on the way to a checkpoint and back: `checkpoint` has the numbers.
+    /// Its checkpoint phase, by the numbers of `checkpoint::phase`.
     pub phase: AtomicU32,
-    /// Counts all processes that ever joined.
+    /// Its position in the order of all processes that ever joined, from 1.
     pub serial: u64,
-    /// When it joined, nanoseconds of the monotonic clock.
+    /// Instant at which it joined, in nanoseconds of the monotonic clock.
     pub joined_ns: u64,
     /// The program's name.
     pub name: [u8; NAME],
-    /// Bytes by device and [`Kind`] that a checkpoint took off the devices.
-    pub parked: [[u64; KINDS]; DEVICES],
-    /// Held by a thread of the process for as long as it lives.
-    pub alive: RobustMutex,
-    /// Per device.
+    /// Bytes by device and [`MemoryKind`] that a checkpoint evicted from the devices.
+    pub evicted: [[u64; KINDS]; DEVICES],
+    /// Its life lock: one of its threads holds it until the process ends.
+    pub life_lock: RobustMutex,
+    /// Its figures by device.
     pub usage: [Usage; DEVICES],
 }
 
-/// A set of processes whose sum is watched.
+/// A set of processes with a common sum.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Group {
-    /// Its name; empty where the group does not exist.
+    /// Its name; empty for an unused entry.
     pub name: [u8; NAME],
-    /// Per device, over its processes.
+    /// The sum over its processes, by device.
     pub levels: [Level; DEVICES],
 }
 
-/// Memory that was given to other processes to use.
+/// Memory that its owner lets other processes use.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Export {
-    /// Its number, never used twice; 0 where there is none.
+    /// Its number, never reused; 0 for an unused entry.
     pub number: u64,
     /// Bytes.
     pub bytes: u64,
     /// The device whose memory it is.
     pub device: u32,
-    /// The process that it is charged to.
+    /// The slot of the process that is charged for it.
     pub owner: u32,
-    /// What kind of memory it is: a number of [`Kind`].
+    /// Its [`MemoryKind`] as a number.
     pub kind: u64,
-    /// The processes that use it, a bit each.
+    /// The processes that use it, one bit each.
     pub users: [u64; PROCESSES / 64],
 }
 
-/// Exports at a time.
+/// Largest number of exports.
 pub const EXPORTS: usize = 1024;
 
 /// Memory of a dead process that the device does not have back yet.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Leaving {
-    /// Bytes; 0 where the entry is free.
+    /// Bytes; 0 for an unused entry.
     pub bytes: u64,
-    /// When the device has them back, nanoseconds of the monotonic clock.
+    /// Instant at which the device has them back, in nanoseconds of the monotonic clock.
     pub until_ns: u64,
     /// The device.
     pub device: u32,
@@ -200,10 +200,10 @@ pub struct Leaving {
     pub group: u32,
 }
 
-/// Entries for it. What finds none is back at once.
+/// Largest number of such entries. Without a free entry the device has the memory back at once.
 pub const LEAVING: usize = 256;
 
-/// The shared file, apart from the devices' time.
+/// The shared file, without the engines of the devices.
 #[repr(C)]
 #[derive(Debug)]
 pub struct State {
@@ -213,31 +213,32 @@ pub struct State {
     pub version: u32,
     /// 1 once everything else is set.
     pub ready: AtomicU32,
-    /// Whoever holds it may touch what follows.
+    /// Guards the words that follow.
     pub mutex: RobustMutex,
-    /// Held during calls that the driver's resource manager serialises on the whole machine. Guards no word.
+    /// The lock of the driver's resource manager, for calls that it serialises on the whole machine. It guards no
+    /// word.
     pub manager: RobustMutex,
-    /// What is simulated.
+    /// The simulated machine.
     pub settings: Settings,
-    /// Whether the devices' time has the properties that the settings say.
+    /// Whether the engines have the properties of the settings.
     pub timed: u64,
-    /// Processes that ever joined.
+    /// Number of processes that ever joined.
     pub joined: u64,
-    /// How often the lock was taken over from a process that died with it.
+    /// Number of times that the lock was taken over from a dead process.
     pub takeovers: u64,
-    /// Slots in which there may be a living process, a bit each: all others need not be looked at.
+    /// Slots in which a process may live, one bit each. Other slots need no look.
     pub perhaps_live: [u64; PROCESSES / 64],
-    /// When processes were last looked through for dead ones.
+    /// Instant at which the slots were last searched for dead processes.
     pub looked_ns: u64,
-    /// Exports that were ever made.
+    /// Number of exports that were ever made.
     pub exported: u64,
     /// Exports.
     pub exports: [Export; EXPORTS],
-    /// Memory of the dead.
+    /// Memory of dead processes that the devices do not have back yet.
     pub leaving: [Leaving; LEAVING],
-    /// Faults that are switched on at run time.
+    /// Faults that are set at run time.
     pub faults: FaultTable,
-    /// Per device, over all processes.
+    /// The sum over all processes, by device.
     pub levels: [Level; DEVICES],
     /// Groups.
     pub groups: [Group; GROUPS],
@@ -245,13 +246,13 @@ pub struct State {
     pub processes: [Process; PROCESSES],
 }
 
-/// Where the devices' time begins in the file.
+/// Offset of the engines in the file.
 pub const ENGINES_AT: usize = size_of::<State>().next_multiple_of(1 << 16);
-/// Distance between the times of two devices.
+/// Distance between two engines.
 pub const ENGINE_STRIDE: usize = size_of::<EngineState>().next_multiple_of(1 << 16);
 
 impl State {
-    /// Makes every total anew from the words of the processes.
+    /// Rebuilds every total from the words of the processes.
     pub fn repair(&mut self) {
         for device in 0..DEVICES {
             let mut sums = [0_u64; GROUPS];
@@ -281,7 +282,7 @@ impl State {
     }
 }
 
-/// A name cut to the bytes there are for it.
+/// A name, cut to the room for it.
 #[must_use]
 pub fn name_bytes(name: &[u8]) -> [u8; NAME] {
     let mut bytes = [0; NAME];

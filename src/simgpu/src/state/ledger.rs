@@ -1,11 +1,11 @@
-//! Who holds how much of which device? The ground truth.
+//! The ground truth of memory: the bytes that each process holds of each device.
 //!
-//! Every change is made under the file's lock, so held bytes and peaks are exact for the device, for each
+//! Every change is made under the lock of the file. So held bytes and peaks are exact for the device, for each
 //! process and for each group.
 
-use super::layout::{Kind, Level, State, Usage};
+use super::layout::{Level, MemoryKind, State, Usage};
 
-/// The device has not that much memory left.
+/// The device has not enough memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -17,7 +17,7 @@ impl Level {
 }
 
 impl State {
-    /// What a process has of a device.
+    /// The figures of a process on a device.
     pub fn usage(&mut self, process: usize, device: usize) -> Option<&mut Usage> {
         self.processes.get_mut(process)?.usage.get_mut(device)
     }
@@ -29,14 +29,14 @@ impl State {
         self.settings.capacity(device).saturating_sub(held)
     }
 
-    /// Bytes of the dead that the device does not have back yet.
+    /// Bytes of dead processes that the device does not have back yet.
     #[must_use]
     pub fn leaving(&self, device: usize) -> u64 {
         let here = self.leaving.iter().filter(|left| left.device as usize == device);
         here.fold(0, |sum, left| sum.saturating_add(left.bytes))
     }
 
-    /// What the device says of its free memory. Where that is the host's, other programs move it up and down by as much as 1 GiB
+    /// The free memory that the device reports. If its memory is the host's, other programs change it by up to 1 GiB
     /// from one millisecond to the next.
     #[must_use]
     pub(crate) fn reported_free(&self, device: usize, now: u64) -> u64 {
@@ -45,11 +45,17 @@ impl State {
         self.free(device).saturating_sub(others)
     }
 
-    /// Takes `bytes` of a device for a process.
+    /// Charges `bytes` of a device to a process.
     ///
     /// # Errors
-    /// The device has not that much left; nothing is taken.
-    pub fn charge(&mut self, process: usize, device: usize, kind: Kind, bytes: u64) -> Result<(), Full> {
+    /// The device has not enough memory left. Nothing is charged.
+    pub fn charge(
+        &mut self,
+        process: usize,
+        device: usize,
+        kind: MemoryKind,
+        bytes: u64,
+    ) -> Result<(), Full> {
         if bytes > self.free(device) {
             if let Some(usage) = self.usage(process, device) {
                 usage.refusals = usage.refusals.saturating_add(1);
@@ -80,15 +86,15 @@ impl State {
         }
     }
 
-    /// Counts the end of one.
+    /// Counts the end of an allocation.
     pub fn uncount(&mut self, process: usize, device: usize) {
         if let Some(usage) = self.usage(process, device) {
             usage.live = usage.live.saturating_sub(1);
         }
     }
 
-    /// Gives `bytes` of a device back for a process.
-    pub fn refund(&mut self, process: usize, device: usize, kind: Kind, bytes: u64) {
+    /// Refunds `bytes` of a device to a process, at most those that it holds of this kind.
+    pub fn refund(&mut self, process: usize, device: usize, kind: MemoryKind, bytes: u64) {
         let group = self.processes.get(process).map_or(0, |process| process.group as usize);
         let Some(held) = self.usage(process, device).and_then(|usage| usage.held.get_mut(kind as usize))
         else {

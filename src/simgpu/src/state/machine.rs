@@ -1,7 +1,7 @@
-//! Which GPUs does the machine have, which of them are divided, and what are they and their instances called?
+//! The GPUs of the machine, their MIG instances, and the names of both.
 //!
-//! A device is what computes and has memory: a whole GPU, or an instance of one that is divided (MIG). Devices are
-//! numbered through, the instances of a GPU in its place.
+//! A device computes and has memory. It is a whole GPU, or one instance of a divided GPU (MIG). Devices are numbered
+//! through; the instances of a GPU take its place.
 
 use core::ops::Range;
 
@@ -16,7 +16,7 @@ impl Settings {
         usize::try_from(self.devices).unwrap_or(DEVICES).min(DEVICES)
     }
 
-    /// Whether a GPU is divided.
+    /// Whether a GPU is divided into instances.
     #[must_use]
     pub fn is_divided(&self, gpu: usize) -> bool {
         gpu < self.gpus() && self.instances.get(gpu).is_some_and(|instances| *instances > 0)
@@ -32,48 +32,48 @@ impl Settings {
         start..end
     }
 
-    /// The GPU that a device is, or is an instance of.
+    /// The GPU that a device is, or belongs to.
     #[must_use]
     pub fn gpu_of(&self, device: usize) -> usize {
         (0..self.gpus()).find(|gpu| self.devices_of(*gpu).contains(&device)).unwrap_or(device)
     }
 
-    /// A device's number among the instances of its GPU; none for a whole one.
+    /// A device's number among the instances of its GPU. `None`: it is a whole GPU.
     #[must_use]
     pub fn instance(&self, device: usize) -> Option<usize> {
         let gpu = self.gpu_of(device);
         self.is_divided(gpu).then(|| device - self.devices_of(gpu).start)
     }
 
-    /// The GPUs in the driver API's order: that of the bus, or with the fastest one first.
+    /// The GPUs in the order of the driver API: in bus order, or with the fastest one first.
     #[must_use]
     pub fn order(&self, by_bus: bool) -> Vec<usize> {
         let fastest = usize::try_from(self.fastest).ok().filter(|gpu| !by_bus && *gpu < self.gpus());
         fastest.into_iter().chain((0..self.gpus()).filter(|gpu| Some(*gpu) != fastest)).collect()
     }
 
-    /// The identity of a device. Instances have their own.
+    /// The UUID of a device. Instances have their own.
     #[must_use]
     pub fn uuid(&self, device: usize) -> [u8; 16] {
         let number = if self.instance(device).is_some() { DEVICES + device } else { self.gpu_of(device) };
         texts::uuid(number)
     }
 
-    /// The same as it is written.
+    /// The UUID of a device as text.
     #[must_use]
     pub fn uuid_text(&self, device: usize) -> String {
         let kind = if self.instance(device).is_some() { "MIG" } else { "GPU" };
         texts::uuid_text(kind, &self.uuid(device))
     }
 
-    /// The name of a GPU. The one that is faster is another model.
+    /// The name of a GPU. The fastest one is another model.
     #[must_use]
     pub fn name(&self, gpu: usize) -> &'static str {
         if self.fastest != 0 && gpu as u64 == self.fastest { texts::FASTER_NAME } else { texts::DEVICE_NAME }
     }
 }
 
-/// The identity of a GPU as it is written, divided or not.
+/// The UUID of a GPU as text, whether it is divided or not.
 #[must_use]
 pub fn gpu_text(gpu: usize) -> String {
     texts::uuid_text("GPU", &texts::uuid(gpu))

@@ -1,8 +1,8 @@
-//! What do all processes that use the simulated GPUs share?
+//! The state that all processes share: memory, processes, faults, and the engines of the devices.
 //!
-//! One file, mapped by each of them and by the reader of the ground truth. Plain integers, valid when zeroed,
-//! touched only by whoever holds the file's lock. Totals are kept beside the words they sum and are made anew
-//! from them when a process died while it held the lock.
+//! It is one file. Each process maps it, and so does the reader of the ground truth. It consists of plain integers
+//! that are valid when zeroed. A process changes them only while it holds the lock of the file. Totals are kept
+//! beside the words that they sum. If a process dies while it holds the lock, the next holder rebuilds them.
 
 pub mod course;
 pub(crate) mod device_time;

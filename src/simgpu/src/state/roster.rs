@@ -1,7 +1,8 @@
-//! Which processes are there, and which of them are dead?
+//! The processes that take part, and which of them are dead.
 //!
-//! A process holds a mutex in its slot by a thread that does nothing else. When the process ends, in whatever
-//! way, the kernel lets go of it; so does an `exec`. A forked child has no such thread and is no process here.
+//! A thread of each process holds the life lock in the process's slot and does nothing else. When the process ends in
+//! whatever way, or calls `exec`, the kernel releases the lock. A forked child has no such thread, so it takes no
+//! part.
 
 use core::sync::atomic::Ordering;
 
@@ -10,19 +11,19 @@ use super::layout::{Usage, life, name_bytes, name_text};
 use super::sizes::{DEVICES, GROUPS, PROCESSES};
 use crate::os::robust_mutex::Taken;
 
-/// Why a process cannot join.
+/// The reason why a process cannot join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoPlace {
+pub enum NoRoom {
     /// All process slots are taken.
     Processes,
     /// All groups are taken.
     Groups,
 }
 
-/// Who joins.
+/// A process that joins.
 #[derive(Debug)]
-pub struct Newcomer<'a> {
-    /// Its number as it sees it itself.
+pub struct NewProcess<'a> {
+    /// Its own PID.
     pub pid: u32,
     /// The program's name.
     pub name: &'a [u8],
@@ -31,8 +32,8 @@ pub struct Newcomer<'a> {
 }
 
 impl Locked<'_> {
-    /// Takes back everything from processes that are dead. `own` is known to live.
-    pub fn purge(&mut self, own: Option<usize>) {
+    /// Reclaims everything that dead processes hold. The process in slot `own` is known to live.
+    pub fn reap_dead(&mut self, own: Option<usize>) {
         self.end_leaving();
         let marked = self.perhaps_live;
         let slots = marked.into_iter().enumerate().flat_map(|(word, bits)| {
@@ -42,17 +43,17 @@ impl Locked<'_> {
             let Some(process) = self.processes.get(slot).filter(|process| process.life == life::LIVE) else {
                 continue;
             };
-            match process.alive.try_lock() {
+            match process.life_lock.try_lock() {
                 Taken::Busy => {}
                 Taken::Ours | Taken::Inherited => {
-                    process.alive.unlock();
-                    self.bury(slot);
+                    process.life_lock.unlock();
+                    self.reap(slot);
                 }
             }
         }
     }
 
-    /// The devices have back what has left for long enough.
+    /// Returns leaving memory to the devices when its time is over.
     fn end_leaving(&mut self) {
         let now = crate::os::clock::now();
         let mut is_any = false;
@@ -64,8 +65,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Notes what a dead process held, if its memory is back later only.
-    fn let_leave(&mut self, slot: usize) {
+    /// Records the memory of a dead process as leaving, if the device has it back only later.
+    fn begin_leaving(&mut self, slot: usize) {
         let wait = self.settings.teardown_ms.saturating_mul(1_000_000);
         let Some(process) = self.processes.get(slot).filter(|_| wait > 0) else { return };
         let (group, until_ns) = (process.group, crate::os::clock::now().saturating_add(wait));
@@ -78,21 +79,21 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes back from dead processes if nobody has looked for a while: where being late does no harm.
-    pub(crate) fn look_around(&mut self, own: usize, now: u64) {
-        /// How long dead contexts may keep their turn on a device.
+    /// Reclaims from dead processes if nobody has for a while. For callers that may be late.
+    pub(crate) fn reap_if_due(&mut self, own: usize, now: u64) {
+        /// Time for which dead contexts may keep their turn on a device, in nanoseconds.
         const EVERY_NS: u64 = 1_000_000;
         if now.saturating_sub(self.looked_ns) > EVERY_NS {
             self.looked_ns = now;
-            self.purge(Some(own));
+            self.reap_dead(Some(own));
         }
     }
 
-    /// The process is dead: nothing of what it held is held any more. It counts as dead when all is done, so
-    /// that whoever comes after a death in the middle of this begins again.
-    fn bury(&mut self, slot: usize) {
+    /// Reclaims everything that a dead process holds. The process is marked as dead at the end. So if the reclaiming
+    /// process dies, the next one starts again.
+    fn reap(&mut self, slot: usize) {
         self.leave_all(slot);
-        self.let_leave(slot);
+        self.begin_leaving(slot);
         let Some(process) = self.processes.get_mut(slot) else { return };
         let serial = process.serial;
         for usage in &mut process.usage {
@@ -115,7 +116,7 @@ impl Locked<'_> {
         self.mark(slot, false);
     }
 
-    /// Notes whether there may be a living process in a slot.
+    /// Records whether a process may live in a slot.
     fn mark(&mut self, slot: usize, live: bool) {
         if let Some(word) = self.perhaps_live.get_mut(slot / 64) {
             let bit = 1 << (slot % 64);
@@ -123,9 +124,9 @@ impl Locked<'_> {
         }
     }
 
-    /// Lets all peaks start again from what is held, and forgets dead processes.
+    /// Resets all peaks to the present values, and forgets dead processes.
     pub fn reset_peaks(&mut self) {
-        self.purge(None);
+        self.reap_dead(None);
         let state: &mut super::layout::State = self;
         for process in &mut state.processes {
             if process.life == life::DEAD {
@@ -146,33 +147,33 @@ impl Locked<'_> {
         self.processes.iter().any(|process| process.life == life::LIVE)
     }
 
-    /// A slot for a new process: one that was never used, or else the one whose process died first.
+    /// Takes a slot for a new process: an unused one, or else the one whose process died first.
     ///
     /// # Errors
     /// There is no slot, or no room for another group.
-    pub fn claim(&mut self, newcomer: &Newcomer<'_>) -> Result<usize, NoPlace> {
-        let group = self.group(newcomer.group)?;
+    pub fn claim(&mut self, new_process: &NewProcess<'_>) -> Result<usize, NoRoom> {
+        let group = self.group(new_process.group)?;
         let rank = |slot: &usize| self.processes.get(*slot).map_or((life::LIVE, 0), |p| (p.life, p.serial));
         let free = (0..PROCESSES).filter(|slot| rank(slot).0 != life::LIVE);
         let slot =
-            free.min_by_key(|slot| (rank(slot).0 == life::DEAD, rank(slot).1)).ok_or(NoPlace::Processes)?;
+            free.min_by_key(|slot| (rank(slot).0 == life::DEAD, rank(slot).1)).ok_or(NoRoom::Processes)?;
         self.mark(slot, true);
         self.joined = self.joined.saturating_add(1);
         let serial = self.joined;
-        let process = self.processes.get_mut(slot).ok_or(NoPlace::Processes)?;
+        let process = self.processes.get_mut(slot).ok_or(NoRoom::Processes)?;
         process.life = life::FREE;
         process.usage = [Usage::NONE; DEVICES];
         process.phase.store(0, Ordering::Relaxed);
         process.group = group;
-        process.pid = newcomer.pid;
+        process.pid = new_process.pid;
         process.serial = serial;
         process.joined_ns = crate::os::clock::now();
-        process.name = name_bytes(newcomer.name);
+        process.name = name_bytes(new_process.name);
         Ok(slot)
     }
 
-    /// The number of a group, which is made where it is new.
-    fn group(&mut self, name: &[u8]) -> Result<u32, NoPlace> {
+    /// The index of a group. A new group is added.
+    fn group(&mut self, name: &[u8]) -> Result<u32, NoRoom> {
         if name.is_empty() {
             return Ok(0);
         }
@@ -181,22 +182,22 @@ impl Locked<'_> {
             let Some(group) = self.groups.get_mut(number) else { break };
             if group.name == bytes || name_text(&group.name).is_empty() {
                 group.name = bytes;
-                return u32::try_from(number).map_err(|_| NoPlace::Groups);
+                return u32::try_from(number).map_err(|_| NoRoom::Groups);
             }
         }
-        Err(NoPlace::Groups)
+        Err(NoRoom::Groups)
     }
 }
 
 impl Usage {
-    /// Adds what contexts did that are gone.
-    pub(crate) fn remember(&mut self, gone: &super::device_time::Done) {
+    /// Adds the figures of removed contexts.
+    pub(crate) fn remember(&mut self, gone: &super::device_time::ClientTotals) {
         self.busy_ns = self.busy_ns.saturating_add(gone.busy_ns);
         self.kernel_ns = self.kernel_ns.saturating_add(gone.kernel_ns);
         self.launches = self.launches.saturating_add(gone.launches);
     }
 
-    /// Nothing held, nothing counted.
+    /// All zero.
     pub const NONE: Self = Self {
         held: [0; super::layout::KINDS],
         peak: 0,

@@ -1,41 +1,42 @@
-//! What is simulated: how many devices, of what size?
+//! Settings of the simulated machine.
 
 use super::sizes::DEVICES;
 use crate::engine::Config;
 use crate::hardware::allocation_sizes;
 use gpuslice_driver::types::device_attribute::INTEGRATED;
 
-/// Properties of the simulated machine. Whoever makes the state file sets them; later processes find them.
+/// Properties of the simulated machine. The process that makes the state file sets them, and later processes read
+/// them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Number of GPUs.
     pub devices: u64,
-    /// Into how many instances each GPU is divided; 0 where it is whole.
+    /// Number of MIG instances of each GPU; 0 for a whole GPU.
     pub instances: [u64; DEVICES],
-    /// The GPU that is faster than all others.
+    /// The number of the fastest GPU.
     pub fastest: u64,
-    /// What the driver takes at a process's first allocation of linear memory on a device, and keeps: memory that no
-    /// call explains.
+    /// Bytes that the driver takes at a process's first linear allocation on a device, and keeps. No call explains
+    /// them.
     pub unexplained_bytes: u64,
-    /// What a context costs.
+    /// Bytes of a context.
     pub context_bytes: u64,
-    /// What a module's code costs, in addition to its variables.
+    /// Bytes of a module's code, without its variables.
     pub module_bytes: u64,
-    /// What a module's code, and its variables together, are rounded up to.
+    /// Unit to which a module's code, and all its variables together, are rounded up.
     pub module_granule: u64,
-    /// What a green context costs.
+    /// Bytes of a green context.
     pub green_bytes: u64,
-    /// What linear memory is rounded up to; 0 for blocks: what is above 1 MiB takes multiples of 2 MiB, what is smaller
-    /// shares such a block with others of its size.
+    /// Unit of linear memory; 0 for blocks. With blocks, an allocation above 1 MiB takes multiples of 2 MiB, and a
+    /// smaller one shares such a block with others of its size.
     pub linear_granule: u64,
-    /// Size of the memory of each device: of each GPU, or of each instance of one that is divided.
+    /// Bytes of each device: of a whole GPU, or of one instance.
     pub memory: [u64; DEVICES],
-    /// How long after its death the device has the memory of a process back, in milliseconds.
+    /// Milliseconds after the death of a process until the device has its memory back.
     pub teardown_ms: u64,
-    /// 1: the devices' memory is the host's, and free memory moves by itself.
+    /// 1: the devices' memory is the host's, and free memory changes by itself.
     pub integrated: u64,
-    /// Properties of the devices' time.
+    /// Properties of the engines.
     pub(crate) time: Config,
 }
 
@@ -57,10 +58,10 @@ impl Settings {
         time: Config::DEFAULT,
     };
 
-    /// What the variables ask for; `get` reads one.
+    /// Reads the settings from variables; `get` reads one.
     ///
     /// # Errors
-    /// The name and value of the first variable that cannot be understood.
+    /// The name and value of the first malformed variable.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let mut settings = Self::DEFAULT;
         let number = |name: &str, default: u64| match get(name) {
@@ -96,17 +97,17 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What a device says of itself where the machine's setting decides.
+    /// A device attribute, if these settings change it.
     pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
         (number == INTEGRATED && self.integrated > 0).then_some(1)
     }
 
-    /// Whether small memory shares blocks of 2 MiB.
+    /// Whether small allocations share blocks of 2 MiB.
     pub(crate) const fn has_blocks(&self) -> bool {
         self.linear_granule == 0
     }
 
-    /// What memory of a size takes of the device if it shares nothing. None for more than there can be.
+    /// Bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
     pub(crate) fn taken(&self, size: u64) -> Option<u64> {
         if self.has_blocks() {
             allocation_sizes::whole(size)
@@ -115,7 +116,7 @@ impl Settings {
         }
     }
 
-    /// Number of devices that compute: GPUs, and instances of those that are divided.
+    /// Number of devices: whole GPUs, and instances of divided ones.
     #[must_use]
     pub fn count(&self) -> usize {
         usize::try_from(self.all_devices()).unwrap_or(DEVICES).min(DEVICES)
@@ -126,14 +127,14 @@ impl Settings {
         self.instances.iter().take(gpus).fold(0, |sum, instances| sum.saturating_add((*instances).max(1)))
     }
 
-    /// Size of a device's memory; 0 where there is no such device.
+    /// Bytes of a device's memory; 0 if there is no such device.
     #[must_use]
     pub fn capacity(&self, device: usize) -> u64 {
         if device >= self.count() { 0 } else { self.memory.get(device).copied().unwrap_or(0) }
     }
 }
 
-/// A number for each device, separated by commas; `rest` for those behind the last.
+/// A number for each device, separated by commas. `rest` is the number of further devices.
 fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
     let mut numbers = [rest; DEVICES];
     for (place, part) in text.split(',').enumerate() {
@@ -142,7 +143,7 @@ fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
     Some(numbers)
 }
 
-/// Properties of the devices' time, as `slice_ns=1000000,stream_depth=64`.
+/// Properties of the engines, such as `slice_ns=1000000,stream_depth=64`.
 fn time(text: &str) -> Option<Config> {
     let mut config = Config::DEFAULT;
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
@@ -173,7 +174,7 @@ fn time(text: &str) -> Option<Config> {
     Some(config)
 }
 
-/// Bytes in words: a number and a power of 1024 (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`, `t`, `TiB`).
+/// Bytes of a size text: a number and a power of 1024 (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`, `t`, `TiB`).
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let text = text.trim();

@@ -1,9 +1,9 @@
-//! Who pays for memory that several processes use?
+//! The charge for memory that several processes use.
 //!
-//! The process that made it, for as long as it uses it; after that one of those that still do. The memory is
-//! there until nobody uses it.
+//! The process that made the memory is charged as long as it uses it. After that one of the remaining users is
+//! charged. The memory exists until nobody uses it.
 
-use super::layout::{Export, KINDS, Kind, State};
+use super::layout::{Export, KINDS, MemoryKind, State};
 use super::sizes::PROCESSES;
 
 impl Export {
@@ -18,10 +18,10 @@ impl Export {
         }
     }
 
-    /// What kind of memory it is.
-    fn kind(&self) -> Kind {
+    /// The kind of the memory.
+    fn kind(&self) -> MemoryKind {
         let index = usize::try_from(self.kind).unwrap_or(KINDS);
-        Kind::ALL.get(index).copied().unwrap_or(Kind::Vmm)
+        MemoryKind::ALL.get(index).copied().unwrap_or(MemoryKind::Vmm)
     }
 
     fn uses(&self, slot: usize) -> bool {
@@ -31,8 +31,9 @@ impl Export {
 }
 
 impl State {
-    /// Notes that a process lets others use memory that it is charged for. None where there is no room.
-    pub fn export(&mut self, slot: usize, device: usize, kind: Kind, bytes: u64) -> Option<u64> {
+    /// Records that a process lets others use memory that it is charged for. Returns the number of the export.
+    /// `None`: there is no room.
+    pub fn export(&mut self, slot: usize, device: usize, kind: MemoryKind, bytes: u64) -> Option<u64> {
         let number = self.exported + 1;
         let free = self.exports.iter_mut().find(|export| export.number == 0)?;
         let (device, owner) = (u32::try_from(device).ok()?, u32::try_from(slot).ok()?);
@@ -48,7 +49,7 @@ impl State {
         self.exports.iter_mut().find(|export| export.number == number && number != 0)
     }
 
-    /// Notes that a process uses memory of another. False where it is gone.
+    /// Records that a process uses memory of another one. Returns false if the export is gone.
     pub fn import(&mut self, slot: usize, number: u64) -> bool {
         self.shared(number).is_some_and(|export| {
             export.set(slot, true);
@@ -56,7 +57,8 @@ impl State {
         })
     }
 
-    /// A process uses shared memory no more. The last to do so ends it; the one that pays hands the charge on.
+    /// Records that a process no longer uses shared memory. The last user ends it. A charged process hands the charge
+    /// on.
     pub fn leave(&mut self, slot: usize, number: u64) {
         let Some(export) = self.shared(number).filter(|export| export.uses(slot)) else { return };
         export.set(slot, false);
@@ -72,7 +74,7 @@ impl State {
             self.refund(owner, device, kind, bytes);
             self.uncount(owner, device);
             if let Some(heir) = heir {
-                // What was just given back is there to be taken.
+                // The bytes were refunded just now, so there is room.
                 let _ = self.charge(heir, device, kind, bytes);
                 if let Some(usage) = self.usage(heir, device) {
                     usage.live = usage.live.saturating_add(1);
@@ -81,14 +83,14 @@ impl State {
         }
     }
 
-    /// Shared memory that ends now, whoever uses it: what a pool had given out is the pool's again.
+    /// Ends shared memory now, whoever uses it: the pool has its block back.
     pub fn withdraw(&mut self, number: u64) {
         if let Some(export) = self.shared(number) {
             export.number = 0;
         }
     }
 
-    /// Bytes of a device that a process uses and another one pays for.
+    /// Bytes of a device that a process uses and another process is charged for.
     #[must_use]
     pub fn imported(&self, slot: usize, device: usize) -> u64 {
         let of_others = |export: &&Export| {
@@ -104,7 +106,7 @@ impl State {
         self.exports.iter().any(|export| export.number != 0 && export.uses(slot))
     }
 
-    /// Everything that a dead process shared, before its words are zeroed.
+    /// Ends all sharing of a dead process, before its words are zeroed.
     pub fn leave_all(&mut self, slot: usize) {
         for index in 0..self.exports.len() {
             let export = self.exports.get(index).filter(|export| export.number != 0 && export.uses(slot));

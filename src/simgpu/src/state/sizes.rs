@@ -1,10 +1,10 @@
-//! Numbers of devices, processes and groups that the state file has room for.
+//! Capacities of the state file.
 
-/// Devices at the most.
+/// Largest number of devices.
 pub const DEVICES: usize = 16;
-/// Processes at a time; also how many dead ones are remembered at the most.
+/// Largest number of processes, living and dead.
 pub const PROCESSES: usize = 256;
-/// Groups of processes at the most; the first is that of the processes without one.
+/// Largest number of groups. The first one is that of processes without a group.
 pub const GROUPS: usize = 64;
-/// Bytes of a name: of a group or a program.
+/// Bytes of the name of a group or program.
 pub const NAME: usize = 32;

@@ -1,14 +1,14 @@
-//! Are the sums in the file exact, whoever dies when?
+//! Tests that the sums in the file are exact, whichever process dies when.
 
 use std::path::PathBuf;
 
 use super::file::{Locked, Shared};
-use super::layout::{Kind, life};
+use super::layout::{MemoryKind, life};
 use super::ledger::Full;
-use super::roster::Newcomer;
+use super::roster::NewProcess;
 use super::settings::Settings;
 
-/// Memory of the dead is back at once, so that sums can be told.
+/// Memory of dead processes is back at once, so the sums are known.
 const SETTINGS: Settings =
     Settings { devices: 2, memory: [1000; super::sizes::DEVICES], teardown_ms: 0, ..Settings::DEFAULT };
 
@@ -30,10 +30,10 @@ impl Drop for File {
     }
 }
 
-/// A process that lives for as long as nobody looks.
+/// A process without a life lock: it counts as alive until the next reaping.
 fn join(state: &mut Locked<'_>, group: &str) -> usize {
-    let newcomer = Newcomer { pid: 1, name: b"test", group: group.as_bytes() };
-    let slot = state.claim(&newcomer).unwrap();
+    let new_process = NewProcess { pid: 1, name: b"test", group: group.as_bytes() };
+    let slot = state.claim(&new_process).unwrap();
     state.processes[slot].life = life::LIVE;
     slot
 }
@@ -44,21 +44,21 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let shared = file.open();
     let mut state = shared.lock();
     let slot = join(&mut state, "");
-    assert_eq!(state.charge(slot, 0, Kind::Linear, 600), Ok(()));
-    assert_eq!(state.charge(slot, 0, Kind::Vmm, 401), Err(Full));
+    assert_eq!(state.charge(slot, 0, MemoryKind::Linear, 600), Ok(()));
+    assert_eq!(state.charge(slot, 0, MemoryKind::Vmm, 401), Err(Full));
     assert_eq!((state.levels[0].held, state.levels[0].peak, state.free(0)), (600, 600, 400));
-    assert_eq!(state.charge(slot, 0, Kind::Vmm, 400), Ok(()));
-    assert_eq!(state.charge(slot, 1, Kind::Vmm, 1000), Ok(()));
-    assert_eq!(state.charge(slot, 2, Kind::Vmm, 1), Err(Full), "there is no such device");
+    assert_eq!(state.charge(slot, 0, MemoryKind::Vmm, 400), Ok(()));
+    assert_eq!(state.charge(slot, 1, MemoryKind::Vmm, 1000), Ok(()));
+    assert_eq!(state.charge(slot, 2, MemoryKind::Vmm, 1), Err(Full), "there is no such device");
 }
 
 #[test]
 fn the_turn_of_one_that_died_with_it_is_the_next_ones() {
     let file = File::new("turn");
     let shared = file.open();
-    std::thread::scope(|scope| scope.spawn(|| core::mem::forget(shared.turn())).join()).unwrap();
+    std::thread::scope(|scope| scope.spawn(|| core::mem::forget(shared.lock_manager())).join()).unwrap();
     for _ in 0..2 {
-        drop(shared.turn());
+        drop(shared.lock_manager());
     }
 }
 
@@ -68,9 +68,9 @@ fn a_refund_never_gives_back_more_than_is_held() {
     let shared = file.open();
     let mut state = shared.lock();
     let (one, other) = (join(&mut state, ""), join(&mut state, ""));
-    assert_eq!(state.charge(one, 0, Kind::Pool, 100), Ok(()));
-    assert_eq!(state.charge(other, 0, Kind::Pool, 50), Ok(()));
-    state.refund(one, 0, Kind::Pool, 500);
+    assert_eq!(state.charge(one, 0, MemoryKind::Pool, 100), Ok(()));
+    assert_eq!(state.charge(other, 0, MemoryKind::Pool, 50), Ok(()));
+    state.refund(one, 0, MemoryKind::Pool, 500);
     assert_eq!(state.levels[0].held, 50);
 }
 
@@ -81,10 +81,10 @@ fn the_peak_of_a_group_is_of_the_sum_at_one_instant() {
     let mut state = shared.lock();
     let (one, other, foreign) = (join(&mut state, "a"), join(&mut state, "a"), join(&mut state, "b"));
     for (slot, bytes) in [(one, 300), (foreign, 100), (other, 200)] {
-        assert_eq!(state.charge(slot, 0, Kind::Linear, bytes), Ok(()));
+        assert_eq!(state.charge(slot, 0, MemoryKind::Linear, bytes), Ok(()));
     }
-    state.refund(one, 0, Kind::Linear, 300);
-    assert_eq!(state.charge(other, 0, Kind::Linear, 250), Ok(()));
+    state.refund(one, 0, MemoryKind::Linear, 300);
+    assert_eq!(state.charge(other, 0, MemoryKind::Linear, 250), Ok(()));
     let group = state.processes[one].group as usize;
     assert_eq!((state.groups[group].levels[0].held, state.groups[group].levels[0].peak), (450, 500));
 }
@@ -94,7 +94,7 @@ fn a_death_that_holds_the_lock_is_repaired_by_whoever_comes_next() {
     let file = File::new("takeover");
     let shared = file.open();
     let slot = join(&mut shared.lock(), "a");
-    assert_eq!(shared.lock().charge(slot, 0, Kind::Linear, 100), Ok(()));
+    assert_eq!(shared.lock().charge(slot, 0, MemoryKind::Linear, 100), Ok(()));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut state = shared.lock();
@@ -116,8 +116,8 @@ fn the_dead_hold_nothing_and_are_remembered_until_their_place_is_needed() {
     let shared = file.open();
     let mut state = shared.lock();
     let first = join(&mut state, "");
-    assert_eq!(state.charge(first, 0, Kind::Array, 100), Ok(()));
-    state.purge(None);
+    assert_eq!(state.charge(first, 0, MemoryKind::Array, 100), Ok(()));
+    state.reap_dead(None);
     assert_eq!((state.processes[first].life, state.levels[0].held), (life::DEAD, 0));
     assert_eq!(state.processes[first].usage[0].peak, 100);
     for _ in 1..super::sizes::PROCESSES {
@@ -135,9 +135,9 @@ fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
         Shared::open(&file.0, &Settings { teardown_ms: Settings::DEFAULT.teardown_ms, ..SETTINGS }).unwrap();
     let mut state = shared.lock();
     let first = join(&mut state, "a");
-    assert_eq!(state.charge(first, 0, Kind::Linear, 700), Ok(()));
+    assert_eq!(state.charge(first, 0, MemoryKind::Linear, 700), Ok(()));
     let began = crate::os::clock::now();
-    state.purge(None);
+    state.reap_dead(None);
     let due = state.leaving[0].until_ns;
     assert!((began..=crate::os::clock::now()).contains(&(due - 300_000_000)), "{} ns", due - began);
     let group = state.processes[first].group as usize;
@@ -146,7 +146,7 @@ fn memory_of_the_dead_is_back_after_300_ms_unless_the_settings_say_otherwise() {
     assert_eq!((state.processes[first].life, held(&state)), (life::DEAD, (700, 700, 700)));
     assert_eq!((state.leaving(1), state.free(0)), (0, 300));
     state.leaving[0].until_ns = crate::os::clock::now();
-    state.purge(None);
+    state.reap_dead(None);
     assert_eq!(held(&state), (0, 0, 0));
 }
 
@@ -156,8 +156,8 @@ fn shared_memory_is_charged_to_one_of_its_users_until_the_last_is_gone() {
     let shared = file.open();
     let mut state = shared.lock();
     let (maker, user) = (join(&mut state, ""), join(&mut state, ""));
-    assert_eq!(state.charge(maker, 0, Kind::Vmm, 100), Ok(()));
-    let number = state.export(maker, 0, Kind::Vmm, 100).unwrap();
+    assert_eq!(state.charge(maker, 0, MemoryKind::Vmm, 100), Ok(()));
+    let number = state.export(maker, 0, MemoryKind::Vmm, 100).unwrap();
     assert!(state.import(user, number));
     state.leave(maker, number);
     let held = |state: &Locked<'_>| [maker, user].map(|slot| state.processes[slot].usage[0].total());
@@ -173,8 +173,8 @@ fn a_user_that_leaves_changes_nothing_for_whoever_pays() {
     let shared = file.open();
     let mut state = shared.lock();
     let (first, maker, last) = (join(&mut state, ""), join(&mut state, ""), join(&mut state, ""));
-    assert_eq!(state.charge(maker, 0, Kind::Linear, 100), Ok(()));
-    let number = state.export(maker, 0, Kind::Linear, 100).unwrap();
+    assert_eq!(state.charge(maker, 0, MemoryKind::Linear, 100), Ok(()));
+    let number = state.export(maker, 0, MemoryKind::Linear, 100).unwrap();
     assert!(state.import(first, number) && state.import(last, number));
     state.leave(last, number);
     state.leave(first, number);
@@ -184,7 +184,7 @@ fn a_user_that_leaves_changes_nothing_for_whoever_pays() {
     assert!(state.import(last, number));
     state.leave_all(maker);
     assert_eq!((held(&state), state.levels[0].held), ([0, 0, 100], 100));
-    assert_eq!(state.processes[last].usage[0].held[Kind::Linear as usize], 100);
+    assert_eq!(state.processes[last].usage[0].held[MemoryKind::Linear as usize], 100);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How are C programs built and run on the simulated GPU, each with a state file of its own?
+//! Builds C programs and runs them on the simulated GPU, each with a state file of its own.
 #![allow(
     clippy::disallowed_types,
     clippy::print_stdout,

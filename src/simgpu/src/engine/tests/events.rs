@@ -1,4 +1,4 @@
-//! Claims about events.
+//! Tests of events.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Claims about death: of a client, and of a process in the middle of a change.
+//! Tests of deaths: of a client, and of a process in the middle of a change.
 
 use super::*;
 use crate::engine::rows::phase;
@@ -92,15 +92,15 @@ fn a_copy_of_a_removed_client_frees_its_engine() {
     assert_eq!(wait(&mut d, Target::Client(b), T0 + 100 * US).0, T0 + 1100 * US);
 }
 
-/// Does to a state what a death in the middle of any change can do at the worst: no list, no count and no
-/// free place can be relied on.
+/// Damages a state as much as a death in the middle of any change can. No list, count or free place is valid after
+/// it.
 fn tear(d: &mut EngineState) {
-    d.poked = List { head: 7, tail: 3 };
+    d.marked = List { head: 7, tail: 3 };
     d.runnable = List { head: 1, tail: 99_999 };
     for engine in &mut d.engines {
         engine.waiting = List { head: 1, tail: 1 };
     }
-    // Taken, and never made anything of.
+    // Taken, and never used.
     while d.items.take().is_some() {}
     while d.events.take().is_some() {}
     while d.streams.take().is_some() {}
@@ -108,7 +108,7 @@ fn tear(d: &mut EngineState) {
     for link in d.streams.links() {
         let row = d.streams.at_mut(link);
         row.items = List { head: 5, tail: 5 };
-        row.poked = 1;
+        row.marked = 1;
         row.next_ready = link;
         row.waiters = link;
         row.next_waiter = link;

@@ -1,4 +1,4 @@
-//! The engine's claims, in virtual time.
+//! Tests of the engine in virtual time.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -8,9 +8,9 @@
 
 use super::*;
 
+mod collectives;
 mod events;
 mod faults;
-mod meetings;
 mod queues;
 mod random;
 mod samples;
@@ -20,10 +20,10 @@ mod streams;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Tests begin here: a machine that has been up for a while.
+/// Start of the tests: the machine has been up for a while.
 const T0: u64 = 1_000 * S;
 
-/// A device as it lies in a fresh file: zeroes.
+/// A device as in a fresh file: zeroes.
 fn device() -> Box<EngineState> {
     let layout = std::alloc::Layout::new::<EngineState>();
     // SAFETY: the layout is not of size zero.
@@ -34,7 +34,7 @@ fn device() -> Box<EngineState> {
     unsafe { Box::from_raw(memory) }
 }
 
-/// A device without costs that get in the way of round numbers.
+/// A device without the costs that would make times uneven.
 fn plain_device() -> Box<EngineState> {
     let mut state = device();
     let config = Config {
@@ -60,7 +60,7 @@ fn mark(state: &mut EngineState, client: ClientId, stream: StreamId, at: u64) ->
     event
 }
 
-/// When an event completed, after the start of the test.
+/// The completion of an event, in nanoseconds after the start of the test.
 fn time(state: &mut EngineState, event: EventId, now: u64) -> Option<u64> {
     match state.event_status(event, now).unwrap() {
         EventStatus::Done { time_ns } => Some(time_ns - T0),
@@ -72,7 +72,7 @@ fn busy(state: &mut EngineState, client: ClientId, now: u64) -> u64 {
     state.client_truth(client, now).unwrap().busy_ns
 }
 
-/// Sleeps as told until the target is complete. Gives the instant and how often it woke.
+/// Sleeps as told until the target is complete. Returns the instant and the number of wake-ups.
 fn wait(state: &mut EngineState, target: Target, from: u64) -> (u64, u32) {
     let (mut now, mut woken) = (from, 0);
     loop {

@@ -1,4 +1,4 @@
-//! Claims about queue depth, sleeping, and cost.
+//! Tests of queue depth, sleeping and cost.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Properties that hold for any schedule.
+//! Properties of random schedules.
 
 use super::*;
 
-/// A small generator (splitmix64): the same seed, the same schedule, everywhere.
+/// A small generator (splitmix64). The same seed gives the same schedule on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -14,7 +14,7 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    /// Small numbers as often as large ones.
+    /// A number below a random power of two, so small numbers are as frequent as large ones.
     fn below_power(&mut self, powers: u64) -> u64 {
         let sides = 1 << self.roll(powers);
         self.roll(sides)
@@ -26,7 +26,7 @@ struct World {
     d: Box<EngineState>,
     clients: Vec<ClientId>,
     streams: Vec<(ClientId, StreamId)>,
-    /// Per stream, its records in order of enqueueing.
+    /// The records of each stream, in the order in which they were enqueued.
     records: Vec<(StreamId, EventId)>,
     now: u64,
 }
@@ -57,7 +57,7 @@ impl World {
         world
     }
 
-    /// One random call.
+    /// Makes one random call.
     fn step(&mut self, dice: &mut Dice) {
         let (c, s) = self.streams[dice.roll(self.streams.len() as u64) as usize];
         let bytes = dice.roll(5_000_000);
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Everything that can be seen from outside.
+    /// Everything that is visible from outside.
     fn picture(&mut self) -> impl PartialEq + core::fmt::Debug + use<> {
         let mut clients = Vec::new();
         self.d.each_client(self.now, |c| clients.push(c));
@@ -179,7 +179,7 @@ fn nothing_completes_before_the_foretold_instant() {
                     Completion::Done => break,
                     Completion::NeedsHost => panic!("seed {seed}"),
                     Completion::NotBefore(instant) => {
-                        // One nanosecond before it is not complete: the bound is never late.
+                        // One nanosecond earlier it is not complete: the bound is never late.
                         let early = w.d.completion(Target::Client(client), instant - 1).unwrap();
                         assert_ne!(early, Completion::Done, "seed {seed}");
                         at = instant;

@@ -1,4 +1,4 @@
-//! Claims about time slices between clients.
+//! Tests of time slices between clients.
 
 use super::*;
 
@@ -160,7 +160,7 @@ fn who_sleeps_as_told_under_slicing_wakes_a_few_times_and_at_the_right_instant()
     d.set_config(Config { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, sa), _] = two(&mut d, [100 * US, S], [1000, 10]);
     let (now, woken) = wait(&mut d, Target::Stream(sa), T0);
-    // 50 slices of its own, 49 of the neighbour, a switch between each.
+    // 50 slices of its own, 49 of the neighbour, and a switch between each.
     assert_eq!(now, T0 + 100 * MS + 49 * (2 * MS + 2 * 50 * US));
     assert!(woken < 20, "{woken}");
     assert_eq!(busy(&mut d, a, now), 100 * MS);

@@ -1,4 +1,4 @@
-//! Claims about the order of work within a client.
+//! Tests of the order of work within a client.
 
 use super::*;
 

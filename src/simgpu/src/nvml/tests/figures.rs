@@ -1,4 +1,4 @@
-//! Memory and lists of processes.
+//! Tests of memory figures and lists of processes.
 
 use super::*;
 
@@ -88,11 +88,11 @@ fn details_come_in_entries_of_32_bytes() {
 
 #[test]
 fn a_dead_process_is_in_no_list_and_holds_nothing() {
-    // The device has its memory back at once, so that what is used can be told.
+    // The device has its memory back at once, so the used memory is known.
     let machine = machine(&[("SIMGPU_TEARDOWN_MS", "0")]);
     let (device, slot) = (machine.device(0), machine.process(100, 0, GIB));
     assert_eq!(machine.compute(device).len(), 1);
-    machine.library.shared.alive(slot).unwrap().unlock();
+    machine.library.shared.life_lock(slot).unwrap().unlock();
     assert_eq!(machine.compute(device), []);
     assert_eq!(machine.memory(device).used, 0);
 }

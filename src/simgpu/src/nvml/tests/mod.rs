@@ -1,4 +1,4 @@
-//! The claims of NVML's answers, on state files of their own.
+//! Tests of NVML's answers, on state files of their own.
 
 use core::ffi::{CStr, c_char};
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use super::layouts::{
     ProcessDetail, ProcessDetailList, ProcessInfo, ProcessInfoV1, ProcessUse, ProcessUseList, Uuid,
 };
 use super::library::Library;
-use super::{Hardware, Management, Tuning, Usage, layouts, statuses};
+use super::{Hardware, NvmlCall, Tuning, Usage, layouts, statuses};
 use crate::engine::{ProcessSample, StreamKind, WHOLE_DEVICE, Work};
 use crate::hardware::texts;
 use crate::os::clock;
 use crate::state::device_time::process_number;
-use crate::state::layout::{Kind, life};
-use crate::state::roster::Newcomer;
+use crate::state::layout::{MemoryKind, life};
+use crate::state::roster::NewProcess;
 use gpuslice_driver::types::*;
 
 mod figures;
@@ -25,9 +25,9 @@ mod samples;
 const GIB: u64 = 1 << 30;
 const MS: u64 = 1_000_000;
 
-/// A machine whose state file goes with it.
+/// A machine with its state file. The file is removed with it.
 struct Machine {
-    nvml: Management,
+    nvml: NvmlCall,
     library: &'static Library,
     path: PathBuf,
 }
@@ -51,7 +51,7 @@ fn variables<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<Str
 fn machine(pairs: &[(&str, &str)]) -> Machine {
     let path = fresh_path();
     let library = Box::leak(Box::new(Library::open(path.clone(), variables(pairs)).unwrap()));
-    Machine { nvml: Management::of(library), library, path }
+    Machine { nvml: NvmlCall::of(library), library, path }
 }
 
 impl Machine {
@@ -61,23 +61,23 @@ impl Machine {
         device
     }
 
-    /// A process that has memory on a device, and lives as long as the thread of the test.
+    /// A process with memory on a device. It lives as long as the thread of the test.
     fn process(&self, pid: u32, device: usize, bytes: u64) -> usize {
         self.process_of(pid, b"", device, bytes)
     }
 
-    /// The same, of a group.
+    /// A process of a group.
     fn process_of(&self, pid: u32, group: &[u8], device: usize, bytes: u64) -> usize {
         let mut state = self.library.shared.lock();
-        let slot = state.claim(&Newcomer { pid, name: b"worker", group }).unwrap();
-        self.library.shared.alive(slot).unwrap().lock();
+        let slot = state.claim(&NewProcess { pid, name: b"worker", group }).unwrap();
+        self.library.shared.life_lock(slot).unwrap().lock();
         state.processes[slot].life = life::LIVE;
-        state.charge(slot, device, Kind::Linear, bytes).unwrap();
+        state.charge(slot, device, MemoryKind::Linear, bytes).unwrap();
         state.usage(slot, device).unwrap().contexts = 1;
         slot
     }
 
-    /// Lets a process keep a device busy for a time that begins in the past.
+    /// Keeps a device busy for a process, from an instant in the past on.
     fn work(&self, slot: usize, device: usize, start: u64, ns: u64) {
         let mut state = self.library.shared.lock();
         let number = process_number(state.processes[slot].serial);

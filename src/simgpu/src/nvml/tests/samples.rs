@@ -1,4 +1,4 @@
-//! Use in windows, and which state it comes from.
+//! Tests of utilisation windows, and of the state that they come from.
 
 use super::*;
 
@@ -167,7 +167,7 @@ fn who_only_watches_changes_the_machine_only_when_asked_to_and_nobody_uses_it() 
     assert_eq!(opened(&[]), 2);
     let slot = machine.process(100, 0, 1);
     assert_eq!(opened(&[("SIMGPU_DEVICES", "3")]), 2, "somebody uses it");
-    machine.library.shared.alive(slot).unwrap().unlock();
+    machine.library.shared.life_lock(slot).unwrap().unlock();
     assert_eq!(opened(&[("SIMGPU_DEVICES", "3")]), 3);
 }
 

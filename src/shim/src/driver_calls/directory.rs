@@ -1,0 +1,56 @@
+//! Functions of the driver by their addresses.
+
+use core::ffi::{CStr, c_void};
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::table::ALL;
+use gpuslice_driver::{Api, Symbol};
+use once_cell::race::OnceBox;
+
+/// The symbol at an address of the driver. `Some(None)` where the table has none, and none for an address elsewhere.
+pub(crate) fn symbol_at(address: *const c_void) -> Option<Option<Symbol>> {
+    Some(Directory::of(address)?.symbol(address))
+}
+
+/// The driver's functions by address.
+#[derive(Debug)]
+struct Directory {
+    image: Image,
+    entries: Vec<(usize, Symbol)>,
+}
+
+impl Directory {
+    /// The directory of the driver that an address lies in; made when the first one is asked for. A second driver
+    /// in a namespace of its own gives none: its functions pass untouched.
+    fn of(address: *const c_void) -> Option<&'static Self> {
+        static DIRECTORY: OnceBox<Directory> = OnceBox::new();
+        let directory = match DIRECTORY.get() {
+            Some(directory) => directory,
+            None => {
+                let image = Image::containing(address)?;
+                DIRECTORY.get_or_init(|| Box::new(Self::new(image)))
+            }
+        };
+        directory.image.contains(address).then_some(directory)
+    }
+
+    fn new(image: Image) -> Self {
+        let mut entries: Vec<_> = ALL
+            .iter()
+            .filter(|symbol| symbol.api() == Api::Cuda)
+            .filter_map(|symbol| Some((find(&image, *symbol)?.addr(), *symbol)))
+            .collect();
+        entries.sort_unstable();
+        Self { image, entries }
+    }
+
+    fn symbol(&self, address: *const c_void) -> Option<Symbol> {
+        let place = self.entries.partition_point(|(entry, _)| *entry < address.addr());
+        self.entries.get(place).filter(|(entry, _)| *entry == address.addr()).map(|(_, symbol)| *symbol)
+    }
+}
+
+fn find(image: &Image, symbol: Symbol) -> Option<*const c_void> {
+    let mut name = [0; 128];
+    name.get_mut(..symbol.name().len())?.copy_from_slice(symbol.name().as_bytes());
+    image.symbol(CStr::from_bytes_until_nul(&name).ok()?)
+}

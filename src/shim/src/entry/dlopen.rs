@@ -1,0 +1,85 @@
+//! In which order does a library that the program opens look its symbols up?
+//!
+//! `RTLD_DEEPBIND` puts a library's own scope before the global one, and so the C library's `dlsym` and the driver's
+//! functions before ours. Where something is limited the flag is taken off. Every call is a tail jump to the next `dlopen`,
+//! which sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on it.
+
+use super::dlsym::known_driver;
+use crate::os::messages;
+use crate::os::reentrancy::quietly;
+use crate::slice::settings;
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::num::NonZeroUsize;
+use core::ptr;
+use gpuslice_driver::resolve;
+use gpuslice_policy::config::LogLevel;
+use once_cell::race::OnceNonZeroUsize;
+
+/// `void *dlopen(const char *file, int flags)`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn dlopen() {
+    naked_asm!(
+        "push rdi",
+        "sub rsp, 16",
+        "mov rdx, [rsp + 24]",
+        "call {decide}",
+        "add rsp, 16",
+        "pop rdi",
+        "mov rsi, rdx",
+        "jmp rax",
+        decide = sym decide,
+    )
+}
+
+/// Where `dlopen` jumps with the caller's file, and with which flags.
+#[repr(C)]
+struct Onward {
+    jump: *const c_void,
+    flags: usize,
+}
+
+extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -> Onward {
+    let taken =
+        if flags & libc::RTLD_DEEPBIND != 0 && takes_off(file, caller) { libc::RTLD_DEEPBIND } else { 0 };
+    Onward { jump: next(), flags: (flags & !taken).cast_unsigned() as usize }
+}
+
+/// Whether the flag is taken off. The driver's own libraries keep it: what they call is not the program's.
+#[cold]
+fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
+    if known_driver(caller) || quietly(settings::leaves_deepbind, true) {
+        return false;
+    }
+    if !file.is_null() {
+        // SAFETY: the caller passes a zero-terminated name.
+        let file = unsafe { CStr::from_ptr(file) };
+        let say = || {
+            let line = format_args!(
+                "gpuslice: {} is opened without RTLD_DEEPBIND, with which it would pass the limits; GPUSLICE_DEEPBIND=1 \
+                 leaves the flag.",
+                file.to_string_lossy()
+            );
+            messages::say(LogLevel::Info, &line);
+        };
+        quietly(say, ());
+    }
+    true
+}
+
+/// The `dlopen` behind ours. Finding it ends a pending `dlerror`, as `dlopen` itself does.
+fn next() -> *const c_void {
+    static NEXT: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let find = || {
+        let found = NonZeroUsize::new(resolve::next(c"dlopen")?.expose_provenance())?;
+        Some(NEXT.get_or_init(|| found))
+    };
+    let found = NEXT.get().or_else(find);
+    found.map_or(nothing as *const c_void, |found| ptr::with_exposed_provenance(found.get()))
+}
+
+/// Where a call goes on a system without the function.
+extern "C" fn nothing() -> *const c_void {
+    ptr::null()
+}

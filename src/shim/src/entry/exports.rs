@@ -1,0 +1,236 @@
+//! Which entry does a program reach for each symbol? The table, expanded.
+//!
+//! A row without a hook becomes a jump through its door. A row with a hook becomes a function that finds the
+//! real function and hands it to the hook together with the arguments. All exported names but `dlsym`,
+//! `dlvsym` and `dlopen` are made here.
+#![allow(
+    non_snake_case,
+    clippy::wildcard_imports,
+    reason = "the names are the driver's, and so are the types"
+)]
+
+use crate::driver_calls::nvml::initialization;
+use crate::hooks::code::{context, green, library, limits, module};
+use crate::hooks::memory::{array, linear, managed, multicast, physical, pool, sharing};
+use crate::hooks::reports::{nvml, process_use, processes, report, use_rates};
+use crate::hooks::start;
+use crate::hooks::work::{
+    batches, capture, copies, graph, graph_cost, host_copies, launch, stream, stream_waits, sync,
+};
+use crate::os::reentrancy;
+use core::arch::naked_asm;
+use core::ptr;
+use gpuslice_driver::slot::{self, DOORS};
+use gpuslice_driver::table::{ALL, COUNT};
+use gpuslice_driver::types::*;
+use gpuslice_driver::{Api, Symbol, functions};
+
+/// Size of a door in bytes.
+const WORD: usize = size_of::<usize>();
+
+macro_rules! entries {
+    ($( $family:ident: $reason:literal { $(
+        $treatment:ident $name:ident $(@ $since:literal)? ( $($arg:ident: $ty:ty),* )
+            $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?;
+    )* } )*) => {
+        $( $( entry!($name ( $($arg: $ty),* ) $($module $hook)?); )* )*
+
+        /// The entry of each symbol, by [`Symbol::index`].
+        static ENTRIES: [Entry; COUNT] = [ $( $( Entry($name as *const c_void), )* )* ];
+    };
+}
+
+macro_rules! entry {
+    ($name:ident ( $($arg:ident: $ty:ty),* )) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov rax, qword ptr [rip + {slots} + {offset}]",
+                "test rax, rax",
+                "je 2f",
+                "jmp rax",
+                "2:",
+                "mov r11d, {index}",
+                "jmp {first}",
+                slots = sym DOORS,
+                offset = const Symbol::$name.index() * WORD,
+                index = const Symbol::$name.index(),
+                first = sym first_call,
+            )
+        }
+    };
+    ($name:ident ( $($arg:ident: $ty:ty),* ) $module:ident $hook:ident) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
+            let Some(real) = slot::real::<functions::$name>(Symbol::$name) else {
+                return absent_status(Symbol::$name);
+            };
+            if const { is_nvml(Symbol::$name) } && initialization::is_hidden_from(Symbol::$name) {
+                return status::NVML_UNINITIALIZED;
+            }
+            // SAFETY: the arguments are the caller's own, who keeps the driver's contract for them.
+            unsafe { $module::$hook(real, $($arg),*) }
+        }
+    };
+}
+
+/// The address of a function, known when the library is linked.
+struct Entry(*const c_void);
+
+// SAFETY: nothing is ever read or written through the address.
+unsafe impl Sync for Entry {}
+
+gpuslice_driver::for_each_symbol! { [entries] }
+
+/// Look-ups of functions, which answer with the entries of this file.
+mod lookup {
+    use super::entry;
+    use crate::entry::lookup;
+    use core::ffi::{c_char, c_int, c_void};
+    use gpuslice_driver::functions as real;
+    use gpuslice_driver::types::{CUdriverProcAddressQueryResult, Status};
+
+    pub(super) use lookup::export_table;
+
+    pub(super) unsafe fn proc_address(
+        real: real::cuGetProcAddress,
+        symbol: *const c_char,
+        output: *mut *mut c_void,
+        version: c_int,
+        flags: u64,
+    ) -> Status {
+        // SAFETY: the caller's own arguments, by the driver's contract for them.
+        unsafe { lookup::proc_address((real, entry), symbol, output, version, flags) }
+    }
+
+    pub(super) unsafe fn proc_address_v2(
+        real: real::cuGetProcAddress_v2,
+        symbol: *const c_char,
+        output: *mut *mut c_void,
+        version: c_int,
+        flags: u64,
+        found: *mut CUdriverProcAddressQueryResult,
+    ) -> Status {
+        // SAFETY: the caller's own arguments, by the driver's contract for them.
+        unsafe { lookup::proc_address_v2((real, entry), symbol, output, version, flags, found) }
+    }
+}
+
+/// The entry of a symbol: what programs get instead of the real function.
+pub(crate) fn entry(symbol: Symbol) -> *const c_void {
+    ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
+}
+
+/// Where an entry goes whose door is empty: finds the real function, then jumps to it with the caller's
+/// arguments as they were. The symbol's index comes in `r11`, which a call may destroy.
+#[unsafe(naked)]
+unsafe extern "C" fn first_call() {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 128",
+        "movups [rsp], xmm0",
+        "movups [rsp + 16], xmm1",
+        "movups [rsp + 32], xmm2",
+        "movups [rsp + 48], xmm3",
+        "movups [rsp + 64], xmm4",
+        "movups [rsp + 80], xmm5",
+        "movups [rsp + 96], xmm6",
+        "movups [rsp + 112], xmm7",
+        "mov edi, r11d",
+        "call {find}",
+        "movups xmm0, [rsp]",
+        "movups xmm1, [rsp + 16]",
+        "movups xmm2, [rsp + 32]",
+        "movups xmm3, [rsp + 48]",
+        "movups xmm4, [rsp + 64]",
+        "movups xmm5, [rsp + 80]",
+        "movups xmm6, [rsp + 96]",
+        "movups xmm7, [rsp + 112]",
+        "add rsp, 128",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "pop rbp",
+        "jmp rax",
+        find = sym find,
+    )
+}
+
+/// What an entry jumps to: the real function, or what answers in its place.
+extern "C" fn find(index: usize) -> *const c_void {
+    let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
+    let Some(real) = reentrancy::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
+    if is_nvml(symbol) && initialization::is_hidden_from(symbol) {
+        return uninitialized as *const c_void;
+    }
+    slot::set_door(symbol, real);
+    real.as_ptr().cast_const()
+}
+
+const fn is_nvml(symbol: Symbol) -> bool {
+    matches!(symbol.api(), Api::Nvml)
+}
+
+/// What answers for a function that is not there: as on a machine without a driver where none is loaded, as for
+/// an unknown function where the driver is older than the caller.
+fn absent(symbol: Symbol) -> *const c_void {
+    if symbol == Symbol::nvmlErrorString {
+        return no_text as *const c_void;
+    }
+    match absent_status(symbol) {
+        status::NO_DEVICE => no_device as *const c_void,
+        status::NOT_SUPPORTED => not_supported as *const c_void,
+        status::NVML_LIBRARY_NOT_FOUND => library_not_found as *const c_void,
+        status::NVML_FUNCTION_NOT_FOUND => function_not_found as *const c_void,
+        _ => not_initialized as *const c_void,
+    }
+}
+
+fn absent_status(symbol: Symbol) -> Status {
+    match (symbol.api(), slot::is_driver_loaded(symbol.api())) {
+        (Api::Cuda, true) => status::NOT_SUPPORTED,
+        (Api::Cuda, false) if symbol == Symbol::cuInit => status::NO_DEVICE,
+        (Api::Cuda, false) => status::NOT_INITIALIZED,
+        (Api::Nvml, true) => status::NVML_FUNCTION_NOT_FOUND,
+        (Api::Nvml, false) => status::NVML_LIBRARY_NOT_FOUND,
+    }
+}
+
+extern "C" fn uninitialized() -> Status {
+    status::NVML_UNINITIALIZED
+}
+
+extern "C" fn no_device() -> Status {
+    status::NO_DEVICE
+}
+
+extern "C" fn not_initialized() -> Status {
+    status::NOT_INITIALIZED
+}
+
+extern "C" fn not_supported() -> Status {
+    status::NOT_SUPPORTED
+}
+
+extern "C" fn library_not_found() -> Status {
+    status::NVML_LIBRARY_NOT_FOUND
+}
+
+extern "C" fn function_not_found() -> Status {
+    status::NVML_FUNCTION_NOT_FOUND
+}
+
+extern "C" fn no_text() -> *const c_char {
+    c"NVML is not loaded".as_ptr()
+}

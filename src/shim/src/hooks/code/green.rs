@@ -1,0 +1,172 @@
+//! Green contexts: what do they take beside the primary context, which they keep alive?
+//!
+//! The driver makes the primary context for one where it does not live. So that each is charged for itself, it is made
+//! first, by the call that does nothing else, and given up once the green context keeps it.
+//!
+//! What is made while a green context is current lives in the primary one, and so do its charges.
+
+use super::context;
+use super::measured::{How, Plan, measured};
+use crate::compute;
+use crate::driver_calls::capture_mode::beside_captures;
+use crate::driver_calls::contexts;
+use crate::hooks::protocol::around;
+use crate::memory::context_measurement::Making;
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::What;
+use crate::process::{self, Process, Standing};
+use crate::slice::green_contexts::Green;
+use core::ffi::c_uint;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUcontext, CUdevResourceDesc, CUdevice, CUgreenCtx, Status, status};
+
+/// What a green context is taken for where nobody can say: work queues and a stream.
+const ESTIMATE: u64 = 4 << 20;
+
+/// `cuGreenCtxCreate`.
+pub(crate) unsafe fn create(
+    real: real::cuGreenCtxCreate,
+    output: *mut CUgreenCtx,
+    resources: CUdevResourceDesc,
+    device: CUdevice,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, resources, device, flags) };
+    if !is_concerned(device) {
+        let code = call();
+        // SAFETY: the caller's output.
+        unsafe { note(output, device, code) };
+        return code;
+    }
+    let Some(retain) = slot::real::<real::cuDevicePrimaryCtxRetain>(Symbol::cuDevicePrimaryCtxRetain) else {
+        return call();
+    };
+    let mut primary: CUcontext = ptr::null_mut();
+    // SAFETY: the output is valid for writes.
+    let code = beside_captures(|| unsafe { context::primary_retain(retain, &raw mut primary, device) });
+    if code != status::SUCCESS {
+        return code;
+    }
+    // SAFETY: the caller's output.
+    let code = unsafe { create_in(output, (primary.addr(), device), call) };
+    if let Some(release) =
+        slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
+    {
+        // SAFETY: takes back the retain above.
+        beside_captures(|| unsafe { context::primary_release(release, device) });
+    }
+    code
+}
+
+/// Whether the device is one of the slice's.
+fn is_concerned(device: CUdevice) -> bool {
+    let Standing::Member(process) = process::standing() else { return false };
+    process.place(device).is_some()
+}
+
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn create_in(
+    output: *mut CUgreenCtx,
+    (primary, device): (usize, CUdevice),
+    call: impl FnMut() -> Status,
+) -> Status {
+    // SAFETY: by the contract above.
+    let old = unsafe { read_in(output) };
+    let plan = |process: &'static Process| {
+        let how = How::Making(Making::beside(process, process.place(device)?), ESTIMATE);
+        Some(Plan { what: What::Context, how, least: 0 })
+    };
+    // SAFETY: by the contract above.
+    let made = |_| unsafe { read_in(output) }.map(|green: CUgreenCtx| (Holder::Green(green.addr()), primary));
+    let undo = || {
+        // SAFETY: by the contract above.
+        let green = unsafe { read_in(output) };
+        if let Some((destroy, green)) =
+            slot::real::<real::cuGreenCtxDestroy>(Symbol::cuGreenCtxDestroy).zip(green)
+        {
+            // SAFETY: made in this call, and seen by nobody.
+            unsafe { destroy(green) };
+        }
+        if let Some(old) = old {
+            // SAFETY: by the contract above.
+            unsafe { write_out(output, old) };
+        }
+    };
+    let code = measured(plan, call, made, undo);
+    // SAFETY: by the contract above.
+    unsafe { note(output, device, code) };
+    code
+}
+
+/// Remembers what was made, with or without a quota.
+///
+/// # Safety
+/// `output` is null or valid for reads.
+unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
+    around(
+        |_| (),
+        || code,
+        |process, (), code| {
+            // SAFETY: by the contract above.
+            if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                // Its streams name it by this, whether the program has asked for it or not.
+                let view = contexts::view_of(green).unwrap_or(0);
+                process.greens.add(Green { handle: green.addr(), view, device });
+            }
+        },
+    );
+}
+
+/// `cuGreenCtxDestroy`: ends the primary context with its last use.
+pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -> Status {
+    let take = |process: &'static Process| {
+        let known = process.greens.take(green.addr())?;
+        let turn = process.primaries.turn(known.device);
+        // Before the rest of what ends with the primary context.
+        let own = process.take_held(Holder::Green(green.addr()));
+        let measured = compute::view_ends(&process.compute, known.view);
+        Some((turn, known, own, measured, context::take_primary_unless_held(process, known.device)))
+    };
+    // SAFETY: the caller's own argument.
+    let call = || unsafe { real(green) };
+    around(take, call, |process, taken, code| {
+        let Some((_turn, known, own, measured, primary)) = taken else { return };
+        if let Some(pool) = measured {
+            compute::context_left(&process.compute, pool, code == status::SUCCESS);
+        }
+        if code == status::SUCCESS {
+            own.into_iter().for_each(|holding| holding.end(process));
+        } else {
+            process.greens.add(known);
+            process.holdings.put_back(own);
+        }
+        context::primary_left(process, primary, known.device, code == status::SUCCESS);
+    })
+}
+
+/// `cuCtxFromGreenCtx`: the handle by which a green context is made current. It means the primary context.
+pub(crate) unsafe fn as_context(
+    real: real::cuCtxFromGreenCtx,
+    output: *mut CUcontext,
+    green: CUgreenCtx,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, green) };
+    around(
+        |_| (),
+        call,
+        |process, (), code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                compute::context_seen(&process.compute, view.addr());
+                process.greens.note_view(green.addr(), view.addr());
+            }
+        },
+    )
+}

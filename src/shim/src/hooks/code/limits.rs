@@ -1,0 +1,91 @@
+//! `cuCtxSetLimit`: what do heap, stacks, printf buffer and room for launches take?
+//!
+//! The excess over the old value is reserved before the driver is called: a heap of 3 GiB under a quota of
+//! 1 GiB never reaches the device. The memory that the driver takes in the call is measured, and the rest goes back. A driver may
+//! take it at the next launch instead: what a context was set to and did not pay for is looked for at the next measured
+//! call, or when the program waits.
+
+use super::measured::{How, Plan, measured};
+use crate::driver_calls::{contexts, devices};
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::What;
+use crate::os::reentrancy::quietly;
+use crate::process::{self, Process, Standing};
+use core::ffi::c_uint;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUdevice, Status, status};
+
+/// `CU_LIMIT_STACK_SIZE`, `CU_LIMIT_PRINTF_FIFO_SIZE`, `CU_LIMIT_MALLOC_HEAP_SIZE`.
+const STACK: c_uint = 0;
+const PRINTF: c_uint = 1;
+const HEAP: c_uint = 2;
+/// `CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT`.
+const LAUNCHES: c_uint = 4;
+/// Bytes for a launch that waits, at the most that was reported.
+const LAUNCH: u64 = 16 << 10;
+/// What the driver may round up to, and what it takes for its own ends.
+const REST: u64 = 64 << 20;
+
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+const PROCESSORS: c_uint = 16;
+/// `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`.
+const THREADS: c_uint = 39;
+
+/// `cuCtxSetLimit`.
+pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize) -> Status {
+    let is_member = matches!(process::standing(), Standing::Member(_));
+    let old = if is_member { quietly(|| contexts::context_limit(limit), None) } else { None };
+    let undo = || {
+        if let Some((set, old)) = slot::real::<real::cuCtxSetLimit>(Symbol::cuCtxSetLimit).zip(old) {
+            // SAFETY: two numbers, the second of which the driver itself gave for the first.
+            unsafe { set(limit, old) };
+        }
+    };
+    let code = measured(
+        |process| plan(process, limit, value as u64, old.unwrap_or(0) as u64),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(limit, value) },
+        |context| Some((Holder::Limits, context)),
+        undo,
+    );
+    if code == status::SUCCESS
+        && let Standing::Member(process) = process::standing()
+    {
+        quietly(|| look_again(process), ());
+    }
+    code
+}
+
+/// What was not taken now may be taken at the next launch.
+pub(crate) fn look_again(process: &Process) {
+    let place = contexts::current_device().and_then(|device| process.place(device));
+    if let Some((place, context)) = place.zip(process.owner_of_current()) {
+        process.witness.unsettle(place.device, context);
+    }
+}
+
+fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Option<Plan<'static>> {
+    let before = Before::begin_exactly(process)?;
+    let each = cost(before.place.handle, limit)?;
+    let more = value.saturating_sub(old).saturating_mul(each);
+    let held = process.holdings.bytes(Holder::Limits, before.context);
+    let most = i64::try_from(more.saturating_add(REST)).unwrap_or(i64::MAX);
+    let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
+    let otherwise = i64::try_from(more).unwrap_or(i64::MAX);
+    let how = How::InContext(before, Likely { range: (least, most), otherwise, surely: false }, None);
+    Some(Plan { what: What::Limit, how, least: more })
+}
+
+/// Bytes of device memory for each unit of a limit; none for limits that take no memory.
+fn cost(device: CUdevice, limit: c_uint) -> Option<u64> {
+    match limit {
+        STACK => devices::device_attribute(device, PROCESSORS)?
+            .checked_mul(devices::device_attribute(device, THREADS)?),
+        PRINTF | HEAP => Some(1),
+        LAUNCHES => Some(LAUNCH),
+        _ => None,
+    }
+}

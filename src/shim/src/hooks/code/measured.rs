@@ -1,0 +1,161 @@
+//! Calls that take memory nobody can tell before: contexts, modules, libraries, limits, green contexts.
+//!
+//! What they surely take is reserved; the rest is measured afterwards. Where that does not fit the call is undone, as
+//! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
+
+use crate::driver_calls::capture_mode::beside_captures;
+use crate::hooks::protocol::{Decision, Granted, charge, reserve_for};
+use crate::memory::context_measurement::Making;
+use crate::memory::leaving;
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::{Advice, What};
+use crate::os::messages;
+use crate::process::Process;
+use crate::slice::handle::Reservation;
+use core::cell::Cell;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::config::LogLevel;
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::Device;
+use once_cell::race::OnceBool;
+
+/// How it is found out what a call took.
+pub(crate) enum How<'call> {
+    /// A context, taken for the estimate where nobody can say.
+    Making(Making, u64),
+    /// Anything in the current context. The call may find proof that it took so many bytes.
+    InContext(Before, Likely, Option<&'call Cell<u64>>),
+}
+
+/// A call that is to be measured.
+pub(crate) struct Plan<'call> {
+    pub(crate) what: What,
+    pub(crate) how: How<'call>,
+    /// What it surely takes.
+    pub(crate) least: u64,
+}
+
+impl How<'_> {
+    fn device(&self) -> Device {
+        match self {
+            Self::Making(making, _) => making.place.device,
+            Self::InContext(before, ..) => before.place.device,
+        }
+    }
+
+    /// The context that it happens in; 0 for none.
+    fn context(&self) -> usize {
+        match self {
+            Self::Making(..) => 0,
+            Self::InContext(before, ..) => before.context,
+        }
+    }
+
+    fn change(&self, reserved: u64) -> i64 {
+        match self {
+            Self::Making(making, estimate) => {
+                i64::try_from(making.took(reserved, *estimate)).unwrap_or(i64::MAX)
+            }
+            Self::InContext(before, likely, proof) => {
+                before.change(reserved, likely.with_proof(proof.map_or(0, Cell::get)))
+            }
+        }
+    }
+}
+
+impl Granted for (&'static Process, Plan<'_>, Reservation) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.2.granted()
+    }
+}
+
+/// A call by a plan; without one it is the driver's alone. `made` gets the context that it happens in, and says what
+/// holds the memory from now on and with which context it ends, once the driver has succeeded; `undo` takes back what the driver did, and the caller's outputs.
+pub(crate) fn measured<'call>(
+    plan: impl FnOnce(&'static Process) -> Option<Plan<'call>>,
+    call: impl FnMut() -> Status,
+    made: impl FnOnce(usize) -> Option<(Holder, usize)>,
+    undo: impl FnOnce(),
+) -> Status {
+    let decide = |process: &'static Process| {
+        let Some(plan) = plan(process) else { return Decision::Forward };
+        let reserved = likely(process, plan.how.device(), plan.what, plan.least);
+        reserved.map(|reservation| (process, plan, reservation))
+    };
+    charge(decide, call, |(process, plan, reservation), code| {
+        let made = made(plan.how.context()).filter(|_| code == status::SUCCESS);
+        let Some((holder, context)) = made else { return code };
+        let device = plan.how.device();
+        let change = plan.how.change(reservation.bytes());
+        if change < 0 {
+            process.holdings.shrink(process, holder, context, change.unsigned_abs());
+            return code;
+        }
+        let Err(took) = keep(process, reservation, change.unsigned_abs(), (holder, context)) else {
+            return code;
+        };
+        // The program's call has gone through: what takes it back must spoil nothing either.
+        beside_captures(undo);
+        process.count_refusal(device, plan.what, took);
+        status::OUT_OF_MEMORY
+    })
+}
+
+/// Reserves what a call surely takes. Nothing is refused that may cost nothing.
+pub(crate) fn likely(
+    process: &'static Process,
+    device: Device,
+    what: What,
+    bytes: u64,
+) -> Decision<Reservation> {
+    if bytes == 0 {
+        Decision::Go(Reservation::new(process, device, 0))
+    } else {
+        reserve_for(process, device, what, bytes)
+    }
+}
+
+/// Brings the charge to what was taken, and keeps it for its holder.
+fn keep(
+    process: &'static Process,
+    mut reservation: Reservation,
+    took: u64,
+    (holder, context): (Holder, usize),
+) -> Result<(), u64> {
+    let fits = reservation.settle(took) || {
+        process.pools.reconcile_all(process);
+        let more = took.saturating_sub(reservation.bytes());
+        leaving::wait(process, reservation.device(), more, more);
+        reservation.settle(took)
+    };
+    if !fits {
+        return Err(took);
+    }
+    process.holdings.add(process, holder, context, reservation.device(), took);
+    reservation.keep();
+    Ok(())
+}
+
+/// Charges what was taken by a call that cannot be undone, whatever the quota says.
+pub(crate) fn force(process: &Process, device: Device, took: u64, (holder, context): (Holder, usize)) {
+    if took == 0 {
+        return;
+    }
+    process.charge(device, took);
+    process.holdings.add(process, holder, context, device, took);
+    if process.is_beyond(device) {
+        static SAID: OnceBool = OnceBool::new();
+        if SAID.set(true).is_ok() {
+            messages::say(
+                LogLevel::Warn,
+                &format_args!(
+                    "gpuslice: code that was loaded when it was first used took {}, and the quota has no room for it; \
+                     nothing else is granted until there is. {}",
+                    Bytes::new(took),
+                    Advice::new(process, device)
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Modules: what do code and variables take, now or when they are first used?
+//!
+//! Loading a module is measured and can be undone. Code that is loaded late takes memory when a function is asked for: such
+//! a call is measured as well, but what it took stays, since only the end of the module or library gives it back. A launch
+//! is never looked at: what it loaded is found at the next measured call, or when the program waits.
+
+use super::image::{data, file};
+use super::measured::{How, Plan, force, measured};
+use crate::driver_calls::{capture_mode, code, devices};
+use crate::hooks::protocol::around;
+use crate::memory::loaded_symbols::Key;
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::overheads::{Holder, Holding};
+use crate::memory::refusals::What;
+use crate::os::reentrancy::quietly;
+use crate::process::Process;
+use core::cell::Cell;
+use core::ffi::{c_char, c_uint, c_void};
+use gpuslice_driver::Symbol;
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{
+    CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, Status, status,
+};
+use gpuslice_policy::sizes::code::Image;
+
+/// What a call takes at the most that loads code which was seen before.
+pub(crate) const LATE_MOST: i64 = 256 << 20;
+
+/// `cuModuleLoad`.
+pub(crate) unsafe fn load(real: real::cuModuleLoad, output: *mut CUmodule, name: *const c_char) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, name) };
+    // SAFETY: the caller's own arguments.
+    unsafe { module(output, || file(name), call) }
+}
+
+/// `cuModuleLoadData`, `cuModuleLoadFatBinary`.
+pub(crate) unsafe fn load_data(
+    real: real::cuModuleLoadData,
+    output: *mut CUmodule,
+    image: *const c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, image) };
+    // SAFETY: the caller's own arguments.
+    unsafe { module(output, || data(image), call) }
+}
+
+/// `cuModuleLoadDataEx`.
+pub(crate) unsafe fn load_data_ex(
+    real: real::cuModuleLoadDataEx,
+    output: *mut CUmodule,
+    image: *const c_void,
+    count: c_uint,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, image, count, options, values) };
+    // SAFETY: the caller's own arguments.
+    unsafe { module(output, || data(image), call) }
+}
+
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn module(
+    output: *mut CUmodule,
+    image: impl FnOnce() -> Option<Image>,
+    call: impl Fn() -> Status,
+) -> Status {
+    let undo = |module| {
+        if let Some(unload) = slot::real::<real::cuModuleUnload>(Symbol::cuModuleUnload) {
+            // SAFETY: a module that the driver made in this call and nobody has seen.
+            unsafe { unload(module) };
+        }
+    };
+    // SAFETY: by the contract above.
+    unsafe { loaded(output, image, call, |module: CUmodule| Holder::Module(module.addr()), undo) }
+}
+
+/// A call that loads an image into the current context. Where the device loses more than the image shows, the call is undone
+/// and made again: a compressed image may have large variables, and a neighbour may have taken memory meanwhile.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+pub(crate) unsafe fn loaded<T: Copy>(
+    output: *mut T,
+    image: impl FnOnce() -> Option<Image>,
+    call: impl Fn() -> Status,
+    holder: impl FnOnce(T) -> Holder,
+    undo: impl Fn(T),
+) -> Status {
+    // SAFETY: by the contract above.
+    let old = unsafe { read_in(output) };
+    let (shown, proof) = (Cell::new(None), Cell::new(0));
+    let plan = |process: &'static Process| {
+        let before = Before::begin_exactly(process)?;
+        let image = image()?;
+        let is_proved = process.has_quota(before.place.device) && !before.place.shares_host_memory;
+        shown.set(Some(image.most()).filter(|_| is_proved));
+        let bytes = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let likely = Likely {
+            range: (0, bytes(image.most())),
+            otherwise: bytes(image.likely()),
+            surely: image.least() > 0,
+        };
+        Some(Plan {
+            what: What::Code,
+            how: How::InContext(before, likely, Some(&proof)),
+            least: image.least(),
+        })
+    };
+    // SAFETY: by the contract above.
+    let made = || unsafe { read_in(output) };
+    let undo = || {
+        made().map(&undo);
+        if let Some(old) = old {
+            // SAFETY: by the contract above.
+            unsafe { write_out(output, old) };
+        }
+    };
+    let call = || match shown.get() {
+        Some(shown) => proved(&call, undo, shown, &proof),
+        None => call(),
+    };
+    measured(plan, call, |context| Some((holder(made()?), context)), undo)
+}
+
+/// A load that is undone and made again if the device lost more by it than is shown. The load took as much as the
+/// device lost and got back.
+fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u64>) -> Status {
+    let free = || quietly(devices::device_free, None);
+    let before = free();
+    let code = load();
+    let (Some(before), Some(after)) = (before, free()) else { return code };
+    let lost = before.saturating_sub(after);
+    if code != status::SUCCESS || lost <= shown {
+        return code;
+    }
+    capture_mode::beside_captures(undo);
+    proof.set(lost.min(free().unwrap_or(0).saturating_sub(after)));
+    load()
+}
+
+/// `cuModuleUnload`.
+pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Status {
+    // SAFETY: the caller's own argument.
+    unloaded(Holder::Module(module.addr()), || unsafe { real(module) })
+}
+
+/// Code ends. What the driver does not give back at once it keeps for other code of the context.
+pub(crate) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
+    let take = |process: &'static Process| {
+        let before = Before::begin_exactly(process);
+        (process.take_held(holder), before)
+    };
+    around(take, call, |process, (held, before), code| {
+        if code != status::SUCCESS {
+            return process.holdings.put_back(held);
+        }
+        process.look_ups.forget();
+        let current = before.as_ref().map(|before| before.context);
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|holding| Some(holding.context()) == current);
+        elsewhere.into_iter().for_each(|holding| holding.end(process));
+        if let Some(before) = before {
+            give_back(process, &before, here.iter().map(Holding::bytes).sum());
+        }
+    })
+}
+
+/// Gives back what the device got of what some code held, and of what older code or launches had left behind.
+fn give_back(process: &'static Process, before: &Before, bytes: u64) {
+    let (device, context) = (before.place.device, before.context);
+    let rest = process.holdings.bytes(Holder::Rest, context);
+    process.holdings.add(process, Holder::Rest, context, device, bytes);
+    let negative = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).saturating_neg();
+    let range = (negative(bytes.saturating_add(rest)), 0);
+    let gave = before.change(0, Likely { range, otherwise: negative(bytes), surely: bytes > 0 });
+    process.holdings.shrink(process, Holder::Rest, context, gave.min(0).unsigned_abs());
+}
+
+/// What a module is asked for by name: a function and a variable may have the same one.
+#[derive(Clone, Copy)]
+enum Named {
+    Function,
+    Variable,
+}
+
+/// # Safety
+/// `name` is null or a string that ends in zero.
+unsafe fn found_in(
+    module: CUmodule,
+    what: Named,
+    name: *const c_char,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    // SAFETY: by the contract above.
+    let key = || unsafe { Key::new(module.addr(), what as usize).of_name(name) };
+    late(key, |process| of_module(process, module.addr()), call)
+}
+
+/// `cuModuleGetFunction`.
+pub(crate) unsafe fn function(
+    real: real::cuModuleGetFunction,
+    output: *mut CUfunction,
+    module: CUmodule,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, module, name) };
+    // SAFETY: the caller's own arguments.
+    unsafe { found_in(module, Named::Function, name, call) }
+}
+
+/// `cuModuleGetGlobal_v2`.
+pub(crate) unsafe fn variable(
+    real: real::cuModuleGetGlobal_v2,
+    address: *mut CUdeviceptr,
+    bytes: *mut usize,
+    module: CUmodule,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(address, bytes, module, name) };
+    // SAFETY: the caller's own arguments.
+    unsafe { found_in(module, Named::Variable, name, call) }
+}
+
+/// `cuModuleGetGlobal`, with 32 bits of size and address.
+pub(crate) unsafe fn variable_v1(
+    real: real::cuModuleGetGlobal,
+    address: *mut CUdeviceptr_v1,
+    bytes: *mut c_uint,
+    module: CUmodule,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(address, bytes, module, name) };
+    // SAFETY: the caller's own arguments.
+    unsafe { found_in(module, Named::Variable, name, call) }
+}
+
+/// `cuFuncLoad`.
+pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
+    let holder =
+        |process: &Process| code::module_of_function(function).and_then(|module| of_module(process, module));
+    // SAFETY: the caller's own argument.
+    late(|| Key::new(function.addr(), 0), holder, || unsafe { real(function) })
+}
+
+/// Who holds what a module takes: its library, where it came out of one.
+#[allow(clippy::unnecessary_wraps, reason = "one of several")]
+fn of_module(process: &Process, module: usize) -> Option<Holder> {
+    Some(process.libraries.of(module).map_or(Holder::Module(module), Holder::Library))
+}
+
+/// A call that may load code which the driver has had for longer. Nothing can be undone, so what it took is charged.
+/// The same look-up once more loads nothing more.
+pub(crate) fn late(
+    key: impl FnOnce() -> Key,
+    holder: impl FnOnce(&Process) -> Option<Holder>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let begin = |process: &'static Process| {
+        let key = key();
+        if process.look_ups.contain(key) {
+            return None;
+        }
+        Some((key, Before::begin(process)?))
+    };
+    around(begin, call, |process, begun, code| {
+        let Some((key, before)) = begun else { return };
+        if code == status::SUCCESS {
+            process.look_ups.add(key);
+        }
+        let took = before.change(0, Likely { range: (0, LATE_MOST), otherwise: 0, surely: false });
+        if took > 0 {
+            let holder = holder(process).unwrap_or(Holder::Rest);
+            force(process, before.place.device, took.unsigned_abs(), (holder, before.context));
+        }
+    })
+}

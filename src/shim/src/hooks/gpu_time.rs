@@ -1,0 +1,105 @@
+//! Calls of hooks to the part of the library that paces GPU time. Without a share they do nothing.
+
+use crate::compute::{self, Compute, Launch};
+use crate::driver_calls::streams::Stream;
+use crate::os::reentrancy::quietly;
+use crate::process::{self, Standing};
+use gpuslice_driver::types::{CUstream, Status, status};
+use gpuslice_policy::compute::cost::estimate::Key;
+
+/// A call that submits work. The call waits until it may go, goes to the driver, and is measured. `launch` tells what it submits,
+/// and is asked only where GPU time is paced.
+#[inline]
+pub(super) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Status) -> Status {
+    match gatekeeper() {
+        Gatekeeper::None => call(),
+        Gatekeeper::Refuses => status::NOT_PERMITTED,
+        Gatekeeper::Compute(compute) => compute::gate(compute, launch, call),
+    }
+}
+
+/// A call that submits work to several streams at once. Each is paid for, one after the other.
+pub(super) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce() -> Status) -> Status {
+    match gatekeeper() {
+        Gatekeeper::None => call(),
+        Gatekeeper::Refuses => status::NOT_PERMITTED,
+        Gatekeeper::Compute(compute) => compute::gate_all(compute, launches, call),
+    }
+}
+
+/// What stands before a call that submits work.
+enum Gatekeeper {
+    /// Nothing: the call goes to the driver as it is.
+    None,
+    /// A limit that cannot be enforced.
+    Refuses,
+    /// A slice, whose time may be paced.
+    Compute(&'static Compute),
+}
+
+#[inline(always)]
+fn gatekeeper() -> Gatekeeper {
+    // The usual launch is one of a process that has joined.
+    match process::joined() {
+        Some(process) => Gatekeeper::Compute(&process.compute),
+        None => match process::standing() {
+            Standing::Free => Gatekeeper::None,
+            Standing::Refused => Gatekeeper::Refuses,
+            Standing::Member(process) => Gatekeeper::Compute(&process.compute),
+        },
+    }
+}
+
+/// Whether launches of this process are paced now.
+pub(super) fn is_paced() -> bool {
+    member().is_some_and(Compute::is_pacing)
+}
+
+/// A copy of `bytes` bytes from or to the host. `is_sync`: the program waits for it, and for the work before it in the stream.
+pub(super) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl FnOnce() -> Status) -> Status {
+    match member() {
+        Some(compute) => compute::host_copy(compute, (stream, bytes, is_sync), call),
+        None => call(),
+    }
+}
+
+/// A call after which the stream waits for something other than the GPU. Its open run ends before the call.
+pub(super) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status {
+    if let Some(compute) = member() {
+        compute::ends_run(compute, stream);
+    }
+    call()
+}
+
+/// A stream begins to record its calls instead of running them. Called before the driver is.
+pub(super) fn capture_begins(stream: CUstream) {
+    tell(|compute| compute::capture_begins(compute, stream));
+}
+
+/// The work of a key has changed: its cost has to be learned anew.
+pub(super) fn forget(key: &Key) {
+    tell(|compute| compute::forget(compute, key));
+}
+
+/// A stream is about to be destroyed.
+pub(super) fn stream_ends(stream: CUstream) {
+    tell(|compute| compute::stream_ends(compute, stream));
+}
+
+/// The program has this context.
+pub(super) fn context_seen(context: usize) {
+    tell(|compute| compute::context_seen(compute, context));
+}
+
+fn tell(change: impl FnOnce(&'static Compute)) {
+    if let Some(compute) = member() {
+        quietly(|| change(compute), ());
+    }
+}
+
+fn member() -> Option<&'static Compute> {
+    match process::standing() {
+        Standing::Member(process) => Some(&process.compute),
+        Standing::Free | Standing::Refused => None,
+    }
+}

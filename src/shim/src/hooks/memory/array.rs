@@ -1,0 +1,319 @@
+//! Arrays and mipmapped arrays: what do they cost, and what keeps memory mapped to them alive?
+//!
+//! Levels and planes are handed out by calls that take no memory, so their handles are unknown here and their end
+//! gives nothing back. Memory that is mapped to sparse and deferred arrays was charged when it was made; a mapping
+//! keeps it alive until it is taken away by a call that names the same part, or the array ends.
+
+use crate::driver_calls::contexts;
+use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
+use crate::memory::arrays::{Descriptor, Part, Wanted};
+use crate::memory::{physical, physical_uses};
+use crate::process::Process;
+use crate::slice::handle::Reservation;
+use core::ffi::c_uint;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1,
+    CUarray, CUarrayMapInfo, CUmipmappedArray, CUstream, Status, status,
+};
+use gpuslice_policy::sizes::array::Shape;
+use gpuslice_policy::sizes::blocks::taken;
+use gpuslice_region::Device;
+
+/// `CU_MEM_OPERATION_TYPE_MAP`.
+const MAP: c_uint = 1;
+/// `CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL`.
+const MIP_TAIL: c_uint = 1;
+
+/// `CUDA_ARRAY_DESCRIPTOR`, its format as a number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Flat {
+    width: usize,
+    height: usize,
+    format: c_uint,
+    channels: c_uint,
+}
+
+const _: () = assert!(size_of::<Flat>() == size_of::<CUDA_ARRAY_DESCRIPTOR>());
+
+/// `CUDA_ARRAY_DESCRIPTOR_v1`: extents of 32 bits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct FirstFlat {
+    width: c_uint,
+    height: c_uint,
+    format: c_uint,
+    channels: c_uint,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR_v1`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct First {
+    width: c_uint,
+    height: c_uint,
+    depth: c_uint,
+    format: c_uint,
+    channels: c_uint,
+    flags: c_uint,
+}
+
+/// `CUarrayMapInfo`, its enumerations as numbers and its unions as words.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct MapInfo {
+    resource_kind: c_uint,
+    resource: u64,
+    part_kind: c_uint,
+    part: [u64; 4],
+    operation: c_uint,
+    handle_kind: c_uint,
+    handle: u64,
+    offset: u64,
+    device_mask: c_uint,
+    flags: c_uint,
+    reserved: [c_uint; 2],
+}
+
+const _: () = assert!(size_of::<MapInfo>() == size_of::<CUarrayMapInfo>());
+
+impl From<Flat> for Shape {
+    fn from(Flat { width, height, format, channels }: Flat) -> Self {
+        Self { width: width as u64, height: height as u64, depth: 0, format, channels, flags: 0 }
+    }
+}
+
+impl From<FirstFlat> for Shape {
+    fn from(FirstFlat { width, height, format, channels }: FirstFlat) -> Self {
+        Self { width: width.into(), height: height.into(), depth: 0, format, channels, flags: 0 }
+    }
+}
+
+impl From<First> for Shape {
+    fn from(First { width, height, depth, format, channels, flags }: First) -> Self {
+        Self { width: width.into(), height: height.into(), depth: depth.into(), format, channels, flags }
+    }
+}
+
+/// `cuArrayCreate_v2`.
+pub(crate) unsafe fn create(
+    real: real::cuArrayCreate_v2,
+    output: *mut CUarray,
+    wanted: *const CUDA_ARRAY_DESCRIPTOR,
+) -> Status {
+    plain(
+        // SAFETY: the caller's own argument; the type reads the same bytes with an integer for the enumeration.
+        || unsafe { read_in(wanted.cast::<Flat>()) }.map(Shape::from),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, wanted) },
+        // SAFETY: the caller's output, which the driver accepted.
+        || unsafe { read_in(output) },
+    )
+}
+
+/// `cuArrayCreate`, with 32 bits of extent.
+pub(crate) unsafe fn create_v1(
+    real: real::cuArrayCreate,
+    output: *mut CUarray,
+    wanted: *const CUDA_ARRAY_DESCRIPTOR_v1,
+) -> Status {
+    plain(
+        // SAFETY: the caller's own argument; the type is the one that stands behind the opaque one.
+        || unsafe { read_in(wanted.cast::<FirstFlat>()) }.map(Shape::from),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, wanted) },
+        // SAFETY: the caller's output, which the driver accepted.
+        || unsafe { read_in(output) },
+    )
+}
+
+/// `cuArray3DCreate_v2`.
+pub(crate) unsafe fn create_3d(
+    real: real::cuArray3DCreate_v2,
+    output: *mut CUarray,
+    wanted: *const CUDA_ARRAY3D_DESCRIPTOR,
+) -> Status {
+    plain(
+        // SAFETY: the caller's own argument; the type reads the same bytes with an integer for the enumeration.
+        || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(Shape::from),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, wanted) },
+        // SAFETY: the caller's output, which the driver accepted.
+        || unsafe { read_in(output) },
+    )
+}
+
+/// `cuArray3DCreate`, with 32 bits of extent.
+pub(crate) unsafe fn create_3d_v1(
+    real: real::cuArray3DCreate,
+    output: *mut CUarray,
+    wanted: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
+) -> Status {
+    plain(
+        // SAFETY: the caller's own argument; the type is the one that stands behind the opaque one.
+        || unsafe { read_in(wanted.cast::<First>()) }.map(Shape::from),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, wanted) },
+        // SAFETY: the caller's output, which the driver accepted.
+        || unsafe { read_in(output) },
+    )
+}
+
+/// `cuMipmappedArrayCreate`: all levels at once.
+pub(crate) unsafe fn create_mipmapped(
+    real: real::cuMipmappedArrayCreate,
+    output: *mut CUmipmappedArray,
+    wanted: *const CUDA_ARRAY3D_DESCRIPTOR,
+    levels: c_uint,
+) -> Status {
+    // SAFETY: the caller's own argument; the type reads the same bytes with an integer for the enumeration.
+    let shape = || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(Shape::from);
+    made(
+        || Some(Wanted { shape: shape()?, levels: Some(levels) }),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, wanted, levels) },
+        // SAFETY: the caller's output, which the driver accepted.
+        || unsafe { read_in(output) }.map(|handle| handle.addr() as u64),
+    )
+}
+
+/// An array without levels.
+fn plain(
+    shape: impl FnOnce() -> Option<Shape>,
+    call: impl FnMut() -> Status,
+    handle: impl FnOnce() -> Option<CUarray>,
+) -> Status {
+    let wanted = || Some(Wanted { shape: shape()?, levels: None });
+    made(wanted, call, || handle().map(|handle| handle.addr() as u64))
+}
+
+/// What is due once the driver has made an array.
+struct Due {
+    process: &'static Process,
+    context: usize,
+    device: Device,
+    charged: Option<Reservation>,
+}
+
+impl Granted for Due {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.charged.as_ref()?.granted()
+    }
+}
+
+fn made(
+    wanted: impl FnOnce() -> Option<Wanted>,
+    call: impl FnMut() -> Status,
+    handle: impl FnOnce() -> Option<u64>,
+) -> Status {
+    charge(
+        |process| wanted().map_or(Decision::Forward, |wanted| decide(process, wanted)),
+        call,
+        |Due { process, context, device, charged }, code| {
+            if code == status::SUCCESS
+                && let Some(handle) = handle()
+            {
+                process.arrays.add(handle, context, device, charged);
+            }
+            code
+        },
+    )
+}
+
+/// Reserves on the device of the current context. Without one, the driver has its say.
+fn decide(process: &'static Process, wanted: Wanted) -> Decision<Due> {
+    let place = contexts::current_device().and_then(|device| process.place(device));
+    let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
+    let due = |charged| Due { process, context, device: place.device, charged };
+    match process.arrays.requirement(place, wanted) {
+        0 => Decision::Go(due(None)),
+        bytes => reserve(process, place.device, taken(bytes)).map(|reservation| due(Some(reservation))),
+    }
+}
+
+/// `cuArrayDestroy`.
+pub(crate) unsafe fn destroy(real: real::cuArrayDestroy, array: CUarray) -> Status {
+    // SAFETY: the caller's own argument.
+    ended(array.addr() as u64, || unsafe { real(array) })
+}
+
+/// `cuMipmappedArrayDestroy`.
+pub(crate) unsafe fn destroy_mipmapped(
+    real: real::cuMipmappedArrayDestroy,
+    mipmap: CUmipmappedArray,
+) -> Status {
+    // SAFETY: the caller's own argument.
+    ended(mipmap.addr() as u64, || unsafe { real(mipmap) })
+}
+
+fn ended(handle: u64, call: impl FnOnce() -> Status) -> Status {
+    around(
+        |process| process.take_array(handle),
+        call,
+        |process, array, code| {
+            let Some(array) = array else { return };
+            if code == status::SUCCESS {
+                array.end(process, |piece| physical_uses::unpin(process, piece));
+            } else {
+                process.arrays.put_back(handle, array);
+            }
+        },
+    )
+}
+
+/// `cuMemMapArrayAsync` in both forms: what takes memory away does so in the order of a stream, and counts at once.
+pub(crate) unsafe fn map(
+    real: real::cuMemMapArrayAsync,
+    list: *mut CUarrayMapInfo,
+    count: c_uint,
+    stream: CUstream,
+) -> Status {
+    around(
+        // SAFETY: the caller's own arguments; the driver reads as many.
+        |process| unsafe { pinned(process, list, count) },
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(list, count, stream) },
+        |process, changes, code| {
+            for (array, part, piece) in changes {
+                let gone =
+                    if code == status::SUCCESS { process.arrays.set_part(array, part, piece) } else { piece };
+                if let Some(piece) = gone {
+                    physical_uses::unpin(process, piece);
+                }
+            }
+        },
+    )
+}
+
+/// What is about to change, each piece of memory that is to be mapped counted once more.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` entries.
+unsafe fn pinned(
+    process: &Process,
+    list: *const CUarrayMapInfo,
+    count: c_uint,
+) -> Vec<(u64, Part, Option<physical::Number>)> {
+    if list.is_null() {
+        return Vec::new();
+    }
+    let change = |index: c_uint| {
+        let entry = list.cast::<MapInfo>().wrapping_add(index as usize);
+        // SAFETY: within the list.
+        let entry = unsafe { read_in(entry) }?;
+        let piece = if entry.operation == MAP { physical_uses::pin(process, entry.handle) } else { None };
+        Some((entry.resource, part_of(&entry), piece))
+    };
+    (0..count).filter_map(change).collect()
+}
+
+/// A mip tail is named by fewer words; what stands in the others says nothing.
+fn part_of(entry: &MapInfo) -> Part {
+    let [first, second, third, fourth] = entry.part;
+    match entry.part_kind {
+        MIP_TAIL => [MIP_TAIL.into(), first & u64::from(c_uint::MAX), second, third, 0],
+        kind => [kind.into(), first, second, third, fourth],
+    }
+}

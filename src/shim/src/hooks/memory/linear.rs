@@ -1,0 +1,356 @@
+//! Ordinary device memory: what does it cost, and who gives it back?
+
+use crate::driver_calls::{contexts, memory};
+use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
+use crate::memory::addresses::Owner;
+use crate::memory::linear::{Grant, Wanted};
+use crate::memory::pools::Pools;
+use crate::memory::refusals::What;
+use crate::memory::spill_request::Claim;
+use crate::process::Process;
+use crate::slice::device::SliceDevice;
+use core::ffi::c_uint;
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
+use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::sizes::blocks::Kind;
+
+/// What the driver rounds a row of pitched memory up to, at most: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every
+/// GPU so far. Only a first guess; the pitch that the driver returns is what counts.
+const PITCH_GUESS: u64 = 512;
+/// What rows of pitched memory are shorter than: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every GPU so far.
+const LONGEST_ROW: u64 = 1 << 31;
+/// `CU_MEM_ATTACH_GLOBAL`: any stream of any device can use it.
+pub(crate) const ATTACH_GLOBAL: c_uint = 1;
+
+/// `cuMemAlloc_v2`.
+pub(crate) unsafe fn alloc(real: real::cuMemAlloc_v2, output: *mut CUdeviceptr, bytes: usize) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, bytes) };
+    // SAFETY: the caller's output.
+    unsafe { linear_or_spilled(bytes as u64, Kind::Linear, call, output, ATTACH_GLOBAL) }
+}
+
+/// `cuMemAlloc`, with 32 bits of size and address.
+pub(crate) unsafe fn alloc_v1(real: real::cuMemAlloc, output: *mut CUdeviceptr_v1, bytes: c_uint) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, bytes) };
+    charge(
+        // Managed memory has addresses of 64 bits.
+        // SAFETY: the caller's output.
+        |process| unsafe { with_output(reserve_here(process, bytes.into(), Kind::Low), output) },
+        call,
+        // SAFETY: the caller's output.
+        |grant, code| unsafe { recorded(grant, code, output) },
+    )
+}
+
+/// `cuMemAllocManaged`: all of it can live on the device at once.
+pub(crate) unsafe fn managed(
+    real: real::cuMemAllocManaged,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, bytes, flags) };
+    // SAFETY: the caller's output.
+    unsafe { linear_or_spilled(bytes as u64, Kind::Managed, call, output, flags) }
+}
+
+/// Memory of a known size at an address that the driver chooses, or what stands in for it.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn linear_or_spilled(
+    bytes: u64,
+    kind: Kind,
+    call: impl FnMut() -> Status,
+    output: *mut CUdeviceptr,
+    flags: c_uint,
+) -> Status {
+    charge_or_spill(
+        // SAFETY: by the contract above.
+        |process| unsafe { with_output(reserve_or_spill_here(process, bytes, kind), output) },
+        call,
+        // SAFETY: by the contract above.
+        |grant, code| unsafe { recorded(grant, code, output) },
+        // SAFETY: by the contract above.
+        |claim| unsafe { spilled(claim, output, flags) },
+    )
+}
+
+/// A grant, and the value of the output before the driver writes an address there.
+///
+/// # Safety
+/// `output` is null or valid for reads.
+unsafe fn with_output<A: Word>(decision: Decision<Grant>, output: *const A) -> Decision<(Grant, Option<A>)> {
+    // SAFETY: by the contract above.
+    decision.map(|grant| (grant, unsafe { read_in(output) }))
+}
+
+/// Keeps the charge for memory that the driver has made. Where the driver took more than there is room for, that is freed again,
+/// and the program finds its output as it was `before`.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+pub(crate) unsafe fn recorded<A: Word>(
+    (grant, before): (Grant, Option<A>),
+    code: Status,
+    output: *mut A,
+) -> Status {
+    // SAFETY: by the contract above.
+    let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
+    let Some(address) = made.and_then(|address| address.try_into().ok()) else { return code };
+    if grant.record(address) {
+        return code;
+    }
+    memory::free(address);
+    if let Some(before) = before {
+        // SAFETY: by the contract above.
+        unsafe { write_out(output, before) };
+    }
+    status::OUT_OF_MEMORY
+}
+
+/// Host memory instead of the device's. Without a place to write the address to nothing is made.
+///
+/// # Safety
+/// `output` is null or valid for writes.
+pub(crate) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_uint) -> Status {
+    if output.is_null() {
+        return claim.refuse();
+    }
+    // SAFETY: by the contract above.
+    claim.serve(flags, |address| unsafe { write_out(output, address) })
+}
+
+/// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
+pub(crate) fn reserve_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
+    reserve_or(process, bytes, kind, |place, _| refuse(process, place.device, What::Linear, bytes))
+}
+
+/// As [`reserve_here`], for what host memory can stand in for.
+pub(crate) fn reserve_or_spill_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
+    reserve_or(process, bytes, kind, |place, context| {
+        spill_or_refuse(process, place, Some(context), What::Linear, bytes)
+    })
+}
+
+/// Reserves on the device of the current context, or does what is due `otherwise`.
+#[inline]
+fn reserve_or(
+    process: &'static Process,
+    bytes: u64,
+    kind: Kind,
+    otherwise: impl FnOnce(&SliceDevice, usize) -> Decision<Grant>,
+) -> Decision<Grant> {
+    let place = contexts::current_device().and_then(|device| process.place(device));
+    let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
+    if bytes == 0 {
+        return Decision::Forward;
+    }
+    let device = place.device;
+    match Grant::new(process, device, Wanted { context, kind, bytes }, |bytes| fit(process, device, bytes)) {
+        Some(grant) => Decision::Go(grant),
+        None => otherwise(&place, context),
+    }
+}
+
+/// `cuMemAllocPitch_v2`.
+pub(crate) unsafe fn pitch(
+    real: real::cuMemAllocPitch_v2,
+    output: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> Status {
+    // SAFETY: the caller's outputs, both for as long as the call lasts.
+    let outputs = unsafe { Outputs::new(output, pitch) };
+    pitched(
+        (width as u64, height as u64),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, pitch, width, height, element) },
+        &outputs,
+        // What the driver does not accept is refused as ever.
+        (Kind::Linear, matches!(element, 4 | 8 | 16)),
+    )
+}
+
+/// `cuMemAllocPitch`, with 32 bits of size and address.
+pub(crate) unsafe fn pitch_v1(
+    real: real::cuMemAllocPitch,
+    output: *mut CUdeviceptr_v1,
+    pitch: *mut c_uint,
+    width: c_uint,
+    height: c_uint,
+    element: c_uint,
+) -> Status {
+    // SAFETY: the caller's outputs, both for as long as the call lasts.
+    let outputs = unsafe { Outputs::new(output, pitch) };
+    pitched(
+        (width.into(), height.into()),
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, pitch, width, height, element) },
+        &outputs,
+        (Kind::Low, false),
+    )
+}
+
+/// A number of the driver's, of whichever size.
+pub(crate) trait Word: Copy + TryInto<u64> + TryFrom<u64> {}
+
+impl<T: Copy + TryInto<u64> + TryFrom<u64>> Word for T {}
+
+/// Where a call for rows writes address and pitch, and what stood there before.
+struct Outputs<A, P> {
+    address: *mut A,
+    pitch: *mut P,
+    before: (Option<A>, Option<P>),
+}
+
+impl<A: Word, P: Word> Outputs<A, P> {
+    /// # Safety
+    /// Both are null or valid for reads and writes for as long as this lives.
+    unsafe fn new(address: *mut A, pitch: *mut P) -> Self {
+        // SAFETY: by the contract above.
+        let old_address = unsafe { read_in(address) };
+        // SAFETY: by the contract above.
+        let old_pitch = unsafe { read_in(pitch) };
+        Self { address, pitch, before: (old_address, old_pitch) }
+    }
+
+    /// Whether there is a place for either.
+    fn are_there(&self) -> bool {
+        !self.address.is_null() && !self.pitch.is_null()
+    }
+
+    /// What the driver wrote.
+    fn read(&self) -> Option<(u64, u64)> {
+        // SAFETY: by the contract of `new`.
+        let address = unsafe { read_in(self.address) }?;
+        // SAFETY: by the contract of `new`.
+        let pitch = unsafe { read_in(self.pitch) }?;
+        Some((address.try_into().ok()?, pitch.try_into().ok()?))
+    }
+
+    /// Writes what the driver would have. Only outputs of 64 bits have room for any address.
+    fn write(&self, address: u64, pitch: u64) {
+        if let (Ok(address), Ok(pitch)) = (address.try_into(), pitch.try_into()) {
+            // SAFETY: by the contract of `new`.
+            unsafe { write_out(self.address, address) };
+            // SAFETY: by the contract of `new`.
+            unsafe { write_out(self.pitch, pitch) };
+        }
+    }
+
+    /// As if the call had not been made.
+    fn restore(&self) {
+        if let Some(address) = self.before.0 {
+            // SAFETY: by the contract of `new`.
+            unsafe { write_out(self.address, address) };
+        }
+        if let Some(pitch) = self.before.1 {
+            // SAFETY: by the contract of `new`.
+            unsafe { write_out(self.pitch, pitch) };
+        }
+    }
+}
+
+/// Rows of memory, each as long as the driver wants it. Where rows turn out longer than there is room for, the
+/// memory is freed again. Host memory can stand in for rows if `may_spill`, with a pitch that suits every GPU.
+fn pitched<A: Word, P: Word>(
+    (width, height): (u64, u64),
+    call: impl FnMut() -> Status,
+    outputs: &Outputs<A, P>,
+    (kind, may_spill): (Kind, bool),
+) -> Status {
+    let row = width.checked_next_multiple_of(PITCH_GUESS);
+    // What overflows is more than any quota, and the driver refuses it where there is none.
+    let guess = row.and_then(|row| row.checked_mul(height));
+    let may_spill = may_spill && row.is_some_and(|row| row < LONGEST_ROW) && outputs.are_there();
+    charge_or_spill(
+        |process| {
+            let reserve = if may_spill { reserve_or_spill_here } else { reserve_here };
+            reserve(process, guess.unwrap_or(u64::MAX), kind)
+        },
+        call,
+        |mut grant, code| {
+            let Some((address, pitch)) = outputs.read().filter(|_| code == status::SUCCESS) else {
+                return code;
+            };
+            if grant.settle(pitch.saturating_mul(height)) && grant.record(address) {
+                return code;
+            }
+            memory::free(address);
+            outputs.restore();
+            status::OUT_OF_MEMORY
+        },
+        |claim| claim.serve(ATTACH_GLOBAL, |address| outputs.write(address, row.unwrap_or(0))),
+    )
+}
+
+/// `cuMemFree_v2`.
+pub(crate) unsafe fn free(real: real::cuMemFree_v2, address: CUdeviceptr) -> Status {
+    // SAFETY: the caller's own argument.
+    freed(address, || FreeFor::All, || unsafe { real(address) })
+}
+
+/// `cuMemFree`, with 32 bits of address.
+pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> Status {
+    // SAFETY: the caller's own argument.
+    freed(address.into(), || FreeFor::All, || unsafe { real(address) })
+}
+
+/// The end of an address, by whichever call. One that nobody charged is none of our business. `free` says for whom
+/// it is free now, should it belong to a pool.
+pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
+    let take = |process: &'static Process| {
+        // In a box: it is large and hardly ever there, and every free would carry it around.
+        let ending = process.shared.any().then(|| Box::new(process.take_shared(address)));
+        let Some(charge) = process.take_charge(address) else {
+            // Nor is this often there.
+            return (ending, None, process.take_spilled(address).map(Box::new));
+        };
+        let pool = match charge.owner {
+            Owner::Pool(pool) => pool,
+            Owner::Block(_) => {
+                process.small.leaves(address);
+                return (ending, Some((charge, None)), None);
+            }
+            Owner::Context(_) => return (ending, Some((charge, None)), None),
+        };
+        let block = process.pools.leave(process, pool, address, charge.bytes);
+        (ending, Some((charge, Some((block, free())))), None)
+    };
+    around(take, call, |process, (ending, taken, spilled), code| {
+        let is_freed = code == status::SUCCESS;
+        match ending {
+            Some(ending) if is_freed => ending.end(process),
+            Some(ending) => process.shared.put_back(address, *ending),
+            None => {}
+        }
+        let Some((charge, block)) = taken else {
+            match spilled {
+                Some(extent) if is_freed => extent.end(process),
+                Some(extent) => process.spilled.put_back(address, *extent),
+                None => {}
+            }
+            return;
+        };
+        match block {
+            Some((block, free)) if is_freed => process.pools.left(process, block, free),
+            Some((block, _)) => Pools::stay(process, block),
+            None if matches!(charge.owner, Owner::Block(_)) => {
+                process.small.left(process, charge.device, address, is_freed);
+            }
+            None if is_freed => process.refund(charge.device, charge.bytes),
+            None => {}
+        }
+        if !is_freed {
+            process.addresses.insert(address, charge);
+        }
+    })
+}

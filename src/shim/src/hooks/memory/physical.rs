@@ -1,0 +1,209 @@
+//! Physical memory apart from addresses: it goes back with its last handle and its last mapping.
+//!
+//! Handles and mappings are counted before the driver is called where a call adds one, and after it where a call
+//! takes one away, so that memory is never given back while the driver still holds it.
+
+use crate::driver_calls::locations::device_of;
+use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
+pub(crate) use crate::memory::physical::Number;
+use crate::memory::physical::Piece;
+use crate::memory::physical_uses::{pin, released, unmapped};
+use crate::process::Process;
+use crate::slice::handle::Reservation;
+use core::ffi::c_void;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    AllocationProperties, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, Status, status,
+};
+use gpuslice_region::{Device, SharedUse};
+
+/// What is known of an import before the driver is asked.
+pub(crate) enum Incoming {
+    /// Memory that this process has already: one handle more.
+    Known(Number),
+    /// Memory that somebody of the slice pays for.
+    Borrowed(u64, SharedUse),
+    /// Anything else.
+    Foreign,
+}
+
+impl Incoming {
+    pub(crate) fn expect(process: &Process, key: Option<u64>) -> Self {
+        let Some(key) = key else { return Self::Foreign };
+        let mut tables = process.physical.lock();
+        if let Some(number) = tables.by_key(key) {
+            tables.retain(number);
+            return Self::Known(number);
+        }
+        drop(tables);
+        process.borrow(key).map_or(Self::Foreign, |used| Self::Borrowed(key, used))
+    }
+
+    /// The driver gave a handle of it.
+    pub(crate) fn arrive(self, process: &Process, handle: CUmemGenericAllocationHandle) {
+        if let Self::Borrowed(_, used) = &self {
+            process.settle_use(used);
+        }
+        let mut tables = process.physical.lock();
+        match self {
+            Self::Known(number) => tables.note(handle, number),
+            Self::Borrowed(key, used) => {
+                // Another thread may have imported the same meanwhile.
+                if let Some(number) = tables.by_key(key) {
+                    tables.retain(number);
+                    tables.note(handle, number);
+                    drop(tables);
+                    process.end_use(used, true);
+                } else {
+                    tables.add(handle, Piece::borrowed(key, used));
+                }
+            }
+            // The driver gives the same handle for memory that it knows.
+            Self::Foreign => match tables.number_of(handle) {
+                Some(number) => {
+                    tables.retain(number);
+                    tables.note(handle, number);
+                }
+                None => tables.add_free(handle),
+            },
+        }
+    }
+
+    /// The driver did not.
+    pub(crate) fn fail(self, process: &Process) {
+        match self {
+            Self::Known(number) => released(process, process.physical.lock(), number),
+            Self::Borrowed(_, used) => process.end_use(used, true),
+            Self::Foreign => {}
+        }
+    }
+}
+
+impl Granted for (&'static Process, Reservation) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.1.granted()
+    }
+}
+
+/// `cuMemCreate`. Needs no context: the location says whose memory it is.
+pub(crate) unsafe fn create(
+    real: real::cuMemCreate,
+    output: *mut CUmemGenericAllocationHandle,
+    bytes: usize,
+    properties: *const CUmemAllocationProp,
+    flags: u64,
+) -> Status {
+    let decide = |process: &'static Process| -> Decision<(&'static Process, Reservation)> {
+        // SAFETY: the caller's own argument; the type reads the same bytes with integers for enumerations.
+        let wanted = unsafe { read_in(properties.cast::<AllocationProperties>()) };
+        let device = wanted.and_then(|wanted| device_of(wanted.location));
+        let Some(place) = device.and_then(|device| process.place(device)) else { return Decision::Forward };
+        reserve(process, place.device, bytes as u64).map(|reservation| (process, reservation))
+    };
+    charge(
+        decide,
+        // SAFETY: the caller's own arguments.
+        || unsafe { real(output, bytes, properties, flags) },
+        |(process, reservation), code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                let piece = Piece::made(reservation.device(), reservation.bytes());
+                process.physical.lock().add(handle, piece);
+                reservation.keep();
+            }
+            code
+        },
+    )
+}
+
+/// `cuMemRelease`.
+pub(crate) unsafe fn release(real: real::cuMemRelease, handle: CUmemGenericAllocationHandle) -> Status {
+    // SAFETY: the caller's own argument.
+    around(
+        |process| process.physical.lock().forget(handle),
+        || unsafe { real(handle) },
+        |process, number, code| {
+            let Some(number) = number else { return };
+            let mut tables = process.physical.lock();
+            if code == status::SUCCESS {
+                released(process, tables, number);
+            } else {
+                tables.note(handle, number);
+            }
+        },
+    )
+}
+
+/// `cuMemRetainAllocationHandle`: a further handle of what is mapped at an address.
+pub(crate) unsafe fn retain(
+    real: real::cuMemRetainAllocationHandle,
+    output: *mut CUmemGenericAllocationHandle,
+    address: *mut c_void,
+) -> Status {
+    let pin = |process: &'static Process| {
+        let mut tables = process.physical.lock();
+        let number = tables.mapped_at(address.addr() as u64)?;
+        tables.retain(number);
+        Some(number)
+    };
+    // SAFETY: the caller's own arguments.
+    around(
+        pin,
+        || unsafe { real(output, address) },
+        |process, number, code| {
+            let Some(number) = number else { return };
+            let mut tables = process.physical.lock();
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                tables.note(handle, number);
+                return;
+            }
+            released(process, tables, number);
+        },
+    )
+}
+
+/// `cuMemMap`.
+pub(crate) unsafe fn map(
+    real: real::cuMemMap,
+    address: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: u64,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    around(
+        |process| pin(process, handle),
+        || unsafe { real(address, bytes, offset, handle, flags) },
+        |process, number, code| {
+            let Some(number) = number else { return };
+            let mut tables = process.physical.lock();
+            if code == status::SUCCESS {
+                tables.map(address, bytes as u64, number);
+            } else {
+                unmapped(process, tables, number);
+            }
+        },
+    )
+}
+
+/// `cuMemUnmap`: all mappings within a range.
+pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: usize) -> Status {
+    // SAFETY: the caller's own arguments.
+    around(
+        |process| process.physical.lock().take_mappings(address, bytes as u64),
+        || unsafe { real(address, bytes) },
+        |process, gone, code| {
+            for (start, (bytes, number)) in gone {
+                let mut tables = process.physical.lock();
+                if code == status::SUCCESS {
+                    unmapped(process, tables, number);
+                } else {
+                    tables.map(start, bytes, number);
+                }
+            }
+        },
+    )
+}

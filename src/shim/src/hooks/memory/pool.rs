@@ -1,0 +1,334 @@
+//! Stream-ordered memory: which pool does a call concern, and what happens around it?
+
+use super::linear::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
+use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};
+use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse};
+use crate::memory::linear::Grant;
+use crate::memory::pools::{Flight, Pool, Releasing};
+use crate::memory::refusals::What;
+use crate::process::{self, Process};
+use crate::slice::device::SliceDevice;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUstream, PoolProperties, Status, status,
+};
+use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::sizes::blocks::Kind;
+use gpuslice_region::Device;
+use std::sync::Arc;
+
+/// Which stream stands for the default one.
+#[derive(Clone, Copy)]
+enum DefaultStream {
+    /// The legacy stream, one a context.
+    Legacy,
+    /// The thread's own: what the `_ptsz` forms mean.
+    PerThread,
+}
+
+/// `cuMemAllocAsync`.
+pub(crate) unsafe fn alloc(
+    real: real::cuMemAllocAsync,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_in(real, output, bytes, stream, DefaultStream::Legacy) }
+}
+
+/// `cuMemAllocAsync_ptsz`.
+pub(crate) unsafe fn alloc_ptsz(
+    real: real::cuMemAllocAsync_ptsz,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_in(real, output, bytes, stream, DefaultStream::PerThread) }
+}
+
+unsafe fn alloc_in(
+    real: real::cuMemAllocAsync,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+    default: DefaultStream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, bytes, stream) };
+    let pool = |process| pool_of_stream(process, stream);
+    // SAFETY: the caller's output.
+    unsafe { allocate(output, bytes as u64, (stream, default), pool, call) }
+}
+
+/// `cuMemAllocFromPoolAsync`.
+pub(crate) unsafe fn alloc_from(
+    real: real::cuMemAllocFromPoolAsync,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::Legacy)) }
+}
+
+/// `cuMemAllocFromPoolAsync_ptsz`.
+pub(crate) unsafe fn alloc_from_ptsz(
+    real: real::cuMemAllocFromPoolAsync_ptsz,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments, by the contract of this hook.
+    unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::PerThread)) }
+}
+
+unsafe fn alloc_from_in(
+    real: real::cuMemAllocFromPoolAsync,
+    output: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    order: (CUstream, DefaultStream),
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, bytes, pool, order.0) };
+    // SAFETY: the caller's output.
+    unsafe { allocate(output, bytes as u64, order, |process| pool_of_handle(process, pool), call) }
+}
+
+/// A number for the stream in whose order a call stands: streams of one number are one stream.
+fn order_of((stream, default): (CUstream, DefaultStream)) -> usize {
+    std::thread_local! {
+        /// Its address tells threads apart.
+        static THREAD: u8 = const { 0 };
+    }
+    let own = || THREAD.with(|place| core::ptr::from_ref(place).addr());
+    match (stream.addr(), default) {
+        (0, DefaultStream::PerThread) | (2, _) => own(),
+        (0 | 1, _) => contexts::current_context().unwrap_or(0),
+        (handle, _) => handle,
+    }
+}
+
+/// The stream of a call by a handle that means the same in every form.
+fn shown((stream, default): (CUstream, DefaultStream)) -> CUstream {
+    /// `CU_STREAM_PER_THREAD`.
+    const PER_THREAD: usize = 2;
+    match (stream.addr(), default) {
+        (0, DefaultStream::PerThread) => core::ptr::without_provenance_mut(PER_THREAD),
+        _ => stream,
+    }
+}
+
+/// Where an allocation comes from.
+enum Source {
+    /// A pool whose memory is a device's.
+    Pool(Arc<Pool>),
+    /// A pool whose memory is the host's.
+    Host,
+    /// The driver does not say.
+    Unknown,
+}
+
+/// How an allocation is paid for.
+enum Payment {
+    /// By what its pool grows.
+    Pool(Flight),
+    /// By its size: nothing is known of its pool.
+    Size(Grant),
+}
+
+impl Granted for Payment {
+    fn granted(&self) -> Option<(Device, u64)> {
+        match self {
+            Self::Pool(flight) => flight.granted(),
+            Self::Size(grant) => Some(grant.granted()),
+        }
+    }
+}
+
+/// Host memory that stands in is there before the stream comes to it, which is soon enough.
+///
+/// # Safety
+/// `output` is null or valid for reads and writes.
+unsafe fn allocate(
+    output: *mut CUdeviceptr,
+    bytes: u64,
+    order: (CUstream, DefaultStream),
+    source: impl FnOnce(&'static Process) -> Source,
+    call: impl FnMut() -> Status,
+) -> Status {
+    let decide = |process: &'static Process| {
+        // While a stream captures, the call adds a node to a graph: the memory is the graph's, and no pool's.
+        if bytes == 0 || streams::is_capturing(shown(order)) {
+            return Decision::Forward;
+        }
+        let pool = match source(process) {
+            Source::Pool(pool) => pool,
+            Source::Host => return Decision::Forward,
+            Source::Unknown => return reserve_or_spill_here(process, bytes, Kind::Linear).map(Payment::Size),
+        };
+        let device = pool.device;
+        let begin = |pool| Flight::begin(process, &process.addresses, pool, bytes, order_of(order));
+        let again = |pool| if process.make_room(device, bytes) { begin(pool).ok() } else { None };
+        match begin(pool).map_or_else(again, Some) {
+            Some(flight) => Decision::Go(Payment::Pool(flight)),
+            None => match process.places().iter().find(|place| place.device == device) {
+                Some(place) => {
+                    let context = streams::stream_context(order.0).map(|context| process.owner_of(context));
+                    spill_or_refuse(process, place, context, What::Allocation, bytes)
+                }
+                None => refuse(process, device, What::Allocation, bytes),
+            },
+        }
+    };
+    // SAFETY: by the contract above.
+    let before = unsafe { read_in(output) };
+    // SAFETY: by the contract above.
+    let address = || unsafe { read_in(output) };
+    let settle = |payment, code| match payment {
+        Payment::Pool(flight) => {
+            flight.land(address().filter(|_| code == status::SUCCESS));
+            code
+        }
+        // SAFETY: by the contract above.
+        Payment::Size(grant) => unsafe { recorded((grant, before), code, output) },
+    };
+    let spill = |claim| {
+        // SAFETY: by the contract above.
+        let spilled = || unsafe { spilled(claim, output, ATTACH_GLOBAL) };
+        // The call that it stands for spoils no capture of another thread's.
+        capture_mode::beside_captures(spilled)
+    };
+    charge_or_spill(decide, call, settle, spill)
+}
+
+/// The pool that a stream's allocations come from.
+fn pool_of_stream(process: &Process, stream: CUstream) -> Source {
+    let device = streams::stream_context(stream).and_then(contexts::context_device);
+    let Some(place) = device.and_then(|device| process.place(device)) else { return Source::Unknown };
+    // A program may have made a pool of another device or of the host the current one.
+    match pools::current_pool(place.handle) {
+        None => Source::Unknown,
+        Some(handle) if process.pools.is_host(handle) => Source::Host,
+        Some(handle) => Source::Pool(process.pools.find_or_add(handle, place.device)),
+    }
+}
+
+/// A pool by its handle: one that was made through us, or one that a device has.
+fn pool_of_handle(process: &Process, pool: CUmemoryPool) -> Source {
+    let handle = pool.addr();
+    if let Some(pool) = process.pools.find(handle) {
+        return Source::Pool(pool);
+    }
+    if process.pools.is_host(handle) {
+        return Source::Host;
+    }
+    let owns = |place: &&SliceDevice| {
+        pools::default_pool(place.handle) == Some(handle) || pools::current_pool(place.handle) == Some(handle)
+    };
+    let owner = process.places().iter().find(owns);
+    owner.map_or(Source::Unknown, |place| Source::Pool(process.pools.find_or_add(handle, place.device)))
+}
+
+/// `cuMemFreeAsync`.
+pub(crate) unsafe fn free(real: real::cuMemFreeAsync, address: CUdeviceptr, stream: CUstream) -> Status {
+    // SAFETY: the caller's own arguments.
+    freed_in(address, (stream, DefaultStream::Legacy), || unsafe { real(address, stream) })
+}
+
+/// `cuMemFreeAsync_ptsz`.
+pub(crate) unsafe fn free_ptsz(
+    real: real::cuMemFreeAsync_ptsz,
+    address: CUdeviceptr,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    freed_in(address, (stream, DefaultStream::PerThread), || unsafe { real(address, stream) })
+}
+
+/// The end of an address in the order of a stream. A driver that does not free managed memory so is given the time to
+/// come there: then the memory is freed at once.
+fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
+    let is_spilled = process::joined().is_some_and(|process| process.spilled_begins_at(address));
+    let free = || FreeFor::Stream(order_of(order));
+    freed(address, free, || {
+        let code = call();
+        let is_unable = matches!(code, status::INVALID_VALUE | status::NOT_SUPPORTED);
+        if !is_spilled || !is_unable || streams::is_capturing(shown(order)) {
+            return code;
+        }
+        // What another thread captures must not be spoiled by it, as it would not be by the program's own call.
+        let free_now = || match streams::wait_for(shown(order)) {
+            status::SUCCESS => memory::free(address),
+            failed => failed,
+        };
+        capture_mode::beside_captures(free_now)
+    })
+}
+
+/// `cuMemPoolCreate`: a new pool holds nothing yet.
+pub(crate) unsafe fn create(
+    real: real::cuMemPoolCreate,
+    output: *mut CUmemoryPool,
+    properties: *const CUmemPoolProps,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, properties) };
+    around(
+        |_| (),
+        call,
+        |process, (), code| {
+            // SAFETY: the caller's own arguments, which the driver accepted; integers stand for enumerations.
+            let wanted = unsafe { read_in(properties.cast::<PoolProperties>()) };
+            // SAFETY: as above.
+            let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
+            let (Some(wanted), Some(pool)) = (wanted, made) else { return };
+            let place = locations::device_of(wanted.location).and_then(|device| process.place(device));
+            match place {
+                Some(place) => drop(process.pools.find_or_add(pool.addr(), place.device)),
+                None => process.pools.add_host(pool.addr()),
+            }
+        },
+    )
+}
+
+/// `cuMemPoolDestroy`.
+pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -> Status {
+    // SAFETY: the caller's own argument.
+    let call = || unsafe { real(pool) };
+    around(
+        |process| process.pools.take(pool.addr()),
+        call,
+        |process, taken, code| {
+            if code == status::SUCCESS {
+                process.pools.end(process, &process.addresses, taken);
+            } else {
+                process.pools.put_back(taken);
+            }
+        },
+    )
+}
+
+/// `cuMemPoolTrimTo`.
+pub(crate) unsafe fn trim(real: real::cuMemPoolTrimTo, pool: CUmemoryPool, keep: usize) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(pool, keep) };
+    releasing(|process| process.pools.find(pool.addr()).into_iter().collect(), call)
+}
+
+/// A call in which the driver may take memory out of pools.
+pub(crate) fn releasing(
+    pools: impl FnOnce(&'static Process) -> Vec<Arc<Pool>>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    around(
+        |process| Releasing::begin(process, pools(process)),
+        call,
+        |process, releasing, _| releasing.end(process),
+    )
+}

@@ -1,0 +1,303 @@
+//! Memory that goes from one process to another: what is known of it at either end?
+//!
+//! Whoever made it pays. An import is charged nothing; where the exporter is of the same slice, it is noted as a use,
+//! and inherits the charge when the exporter ends first. Memory of another slice is that slice's to pay.
+
+use super::physical::Incoming;
+use crate::driver_calls::{contexts, memory};
+use crate::hooks::protocol::around;
+use crate::memory::addresses::Owner;
+use crate::memory::share_keys::{self, HANDLE_BYTES};
+use crate::process::Process;
+use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUipcMemHandle,
+    CUmemGenericAllocationHandle, CUmemPoolPtrExportData, CUmemoryPool, Status, status,
+};
+use gpuslice_region::SharedUse;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
+const DESCRIPTOR: c_uint = 1;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+const FABRIC: c_uint = 8;
+
+type HandleBytes = [u8; HANDLE_BYTES];
+
+const _: () = assert!(size_of::<CUipcMemHandle>() == HANDLE_BYTES);
+const _: () = assert!(size_of::<CUmemPoolPtrExportData>() == HANDLE_BYTES);
+
+/// The leading fields of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, as far as descriptors need them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ExternalHandle {
+    kind: c_uint,
+    unused: c_uint,
+    descriptor: c_int,
+}
+
+/// `cuMemExportToShareableHandle`.
+pub(crate) unsafe fn export(
+    real: real::cuMemExportToShareableHandle,
+    output: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    kind: c_uint,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, handle, kind, flags) };
+    around(
+        |process| process.physical.lock().number_of(handle),
+        call,
+        |process, number, code| {
+            let Some(number) = number.filter(|_| code == status::SUCCESS) else { return };
+            let mut tables = process.physical.lock();
+            match kind {
+                DESCRIPTOR => {
+                    let key = tables.descriptor_key(number).or_else(share_keys::new_key);
+                    // SAFETY: the caller's output, which the driver accepted as a descriptor.
+                    let descriptor = unsafe { read_in(output.cast::<c_int>()) };
+                    if let Some((key, descriptor)) = key.zip(descriptor)
+                        && share_keys::set_key(descriptor, key)
+                    {
+                        tables.lend(process, number, key);
+                    }
+                }
+                FABRIC => {
+                    // SAFETY: the caller's output, which the driver accepted as a fabric handle.
+                    if let Some(bytes) = unsafe { read_in(output.cast::<HandleBytes>()) } {
+                        tables.lend(process, number, share_keys::key_of_bytes(&bytes));
+                    }
+                }
+                _ => {}
+            }
+        },
+    )
+}
+
+/// `cuMemImportFromShareableHandle`.
+pub(crate) unsafe fn import(
+    real: real::cuMemImportFromShareableHandle,
+    output: *mut CUmemGenericAllocationHandle,
+    from: *mut c_void,
+    kind: c_uint,
+) -> Status {
+    let key = || match kind {
+        // A descriptor travels in the pointer itself.
+        DESCRIPTOR => c_int::try_from(from.addr()).ok().and_then(share_keys::key_of_descriptor),
+        FABRIC => {
+            // SAFETY: the caller's own argument, which the driver reads as a fabric handle.
+            let bytes = unsafe { read_in(from.cast::<HandleBytes>()) };
+            bytes.map(|bytes| share_keys::key_of_bytes(&bytes))
+        }
+        _ => None,
+    };
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, from, kind) };
+    around(
+        |process| {
+            process.shared.note_import();
+            Incoming::expect(process, key())
+        },
+        call,
+        |process, incoming, code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            let handle = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
+            match handle {
+                Some(handle) => incoming.arrive(process, handle),
+                None => incoming.fail(process),
+            }
+        },
+    )
+}
+
+/// `cuIpcGetMemHandle`.
+pub(crate) unsafe fn ipc_get(
+    real: real::cuIpcGetMemHandle,
+    output: *mut CUipcMemHandle,
+    address: CUdeviceptr,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, address) };
+    // SAFETY: the caller's output, which the driver accepted.
+    lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
+}
+
+/// `cuMemPoolExportPointer`.
+pub(crate) unsafe fn pool_export_pointer(
+    real: real::cuMemPoolExportPointer,
+    output: *mut CUmemPoolPtrExportData,
+    address: CUdeviceptr,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, address) };
+    // SAFETY: the caller's output, which the driver accepted.
+    lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
+}
+
+/// Memory at an address becomes another process's to use, by a handle of bytes.
+fn lent(
+    address: CUdeviceptr,
+    call: impl FnOnce() -> Status,
+    handle: impl FnOnce() -> Option<HandleBytes>,
+) -> Status {
+    around(
+        |_| (),
+        call,
+        |process, (), code| {
+            let Some(bytes) = handle().filter(|_| code == status::SUCCESS) else { return };
+            // The handle is the whole allocation's, wherever in it the address lies.
+            let base = memory::start_of(address).unwrap_or(address);
+            let Some(charge) = process.addresses.get(base) else { return };
+            let key = share_keys::key_of_bytes(&bytes);
+            let lives_on = matches!(charge.owner, Owner::Context(_) | Owner::Block(_));
+            process.shared.lend(base, key, lives_on, || process.lend(charge.device, key, charge.bytes));
+        },
+    )
+}
+
+/// `cuIpcOpenMemHandle` in both forms.
+pub(crate) unsafe fn ipc_open(
+    real: real::cuIpcOpenMemHandle_v2,
+    output: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, handle, flags) };
+    // SAFETY: the caller's argument, of this size.
+    let bytes = || unsafe { read_in((&raw const handle).cast::<HandleBytes>()) };
+    // SAFETY: the caller's output, which the driver accepted.
+    opened(bytes, call, || unsafe { read_in(output) })
+}
+
+/// `cuMemPoolImportPointer`.
+pub(crate) unsafe fn pool_import_pointer(
+    real: real::cuMemPoolImportPointer,
+    output: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    data: *mut CUmemPoolPtrExportData,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, pool, data) };
+    // SAFETY: the caller's own argument, which the driver reads too.
+    let bytes = || unsafe { read_in(data.cast_const().cast::<HandleBytes>()) };
+    // SAFETY: the caller's output, which the driver accepted.
+    opened(bytes, call, || unsafe { read_in(output) })
+}
+
+/// Memory of another process comes to an address of this one.
+fn opened(
+    bytes: impl FnOnce() -> Option<HandleBytes>,
+    call: impl FnOnce() -> Status,
+    address: impl FnOnce() -> Option<u64>,
+) -> Status {
+    let expect = |process: &'static Process| {
+        process.shared.note_import();
+        let used = bytes().and_then(|bytes| process.borrow(share_keys::key_of_bytes(&bytes)));
+        (used, contexts::current_context().unwrap_or(0))
+    };
+    around(expect, call, |process, (used, context), code| {
+        match address().filter(|_| code == status::SUCCESS) {
+            Some(address) => {
+                used.iter().for_each(|used| process.settle_use(used));
+                process.shared.open(process, address, context, used);
+            }
+            None => fail(process, used),
+        }
+    })
+}
+
+/// What was expected did not come.
+fn fail(process: &Process, used: Option<SharedUse>) {
+    if let Some(used) = used {
+        process.end_use(used, true);
+    }
+}
+
+/// `cuIpcCloseMemHandle`.
+pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdeviceptr) -> Status {
+    around(
+        |process| process.take_shared(address),
+        // SAFETY: the caller's own argument.
+        || unsafe { real(address) },
+        |process, ending, code| {
+            if code == status::SUCCESS {
+                ending.end(process);
+            } else {
+                process.shared.put_back(address, ending);
+            }
+        },
+    )
+}
+
+/// `cuMemPoolImportFromShareableHandle`: a pool that is not this process's, so that nothing of it is charged here.
+pub(crate) unsafe fn pool_import(
+    real: real::cuMemPoolImportFromShareableHandle,
+    output: *mut CUmemoryPool,
+    from: *mut c_void,
+    kind: c_uint,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, from, kind, flags) };
+    around(
+        |_| (),
+        call,
+        |process, (), code| {
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(pool) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                process.pools.add_host(pool.addr());
+            }
+        },
+    )
+}
+
+/// `cuImportExternalMemory`: another interface's memory, which it pays for itself, or CUDA's own by another door.
+pub(crate) unsafe fn external_import(
+    real: real::cuImportExternalMemory,
+    output: *mut CUexternalMemory,
+    wanted: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> Status {
+    let expect = |process: &'static Process| {
+        process.shared.note_import();
+        // SAFETY: the caller's own argument; the type reads the leading bytes, with an integer for the enumeration.
+        let given = unsafe { read_in(wanted.cast::<ExternalHandle>()) };
+        let descriptor = given.filter(|given| given.kind == DESCRIPTOR)?.descriptor;
+        process.borrow(share_keys::key_of_descriptor(descriptor)?)
+    };
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, wanted) };
+    around(expect, call, |process, used, code| {
+        let Some(used) = used else { return };
+        // SAFETY: the caller's output, which the driver accepted.
+        match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+            Some(object) => {
+                process.settle_use(&used);
+                process.shared.import(object.addr(), used);
+            }
+            None => process.end_use(used, true),
+        }
+    })
+}
+
+/// `cuDestroyExternalMemory`: buffers and arrays over it must not be used any more.
+pub(crate) unsafe fn external_destroy(
+    real: real::cuDestroyExternalMemory,
+    object: CUexternalMemory,
+) -> Status {
+    around(
+        |process| process.shared.take_import(object.addr()),
+        // SAFETY: the caller's own argument.
+        || unsafe { real(object) },
+        |process, used, code| {
+            let Some(used) = used else { return };
+            if code == status::SUCCESS {
+                process.end_use(used, true);
+            } else {
+                process.shared.import(object.addr(), used);
+            }
+        },
+    )
+}

@@ -1,0 +1,130 @@
+//! Who belongs to the slice, as somebody sees it who asks NVML about a device?
+
+use super::entries::Listed;
+use super::nvml;
+use crate::driver_calls::nvml::devices::{self, Part};
+use crate::driver_calls::nvml::utilization::{knows_our_numbers, pid_namespace};
+use crate::os::reentrancy::{Phase, phase};
+use crate::process::{self, Standing};
+use crate::slice::settings;
+use gpuslice_driver::types::nvmlDevice_t;
+use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
+
+/// A process of the slice.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// Its number, in its own namespace.
+    pid: u32,
+    /// Whether that is our namespace too.
+    near: bool,
+    /// Bytes of the device that it holds.
+    held: u64,
+}
+
+/// The living processes of a slice. Nobody, where none has used the GPU yet.
+#[derive(Debug, Default)]
+pub(crate) struct Members(Vec<Seen>);
+
+impl Members {
+    /// Those of our slice; none where the device has no quota.
+    pub(crate) fn on(device: nvmlDevice_t) -> Option<Self> {
+        nvml::quota(device)?;
+        Self::of_all(&devices::parts(device))
+    }
+
+    /// Those of our slice; none where it may use all of the device's time and has no quota.
+    fn sharing(device: nvmlDevice_t) -> Option<Self> {
+        let parts = devices::parts(device);
+        let is_shared = nvml::quota(device).is_some() || nvml::has_share(&parts);
+        is_shared.then(|| Self::of_all(&parts))?
+    }
+
+    fn of_all(parts: &[Part]) -> Option<Self> {
+        let _limits = settings::settings()?;
+        Some(in_region(|region| Self::of(region, parts)).unwrap_or_default())
+    }
+
+    fn of(region: &Region, parts: &[Part]) -> Self {
+        // An error means that the dead cannot be told now: they stay listed until they can.
+        let _reaped = region.reap();
+        let here = pid_namespace();
+        let devices: Vec<_> = parts.iter().filter_map(|part| region.device(&Uuid(part.uuid))).collect();
+        let held = |process: &ProcessView| {
+            let words = devices.iter().filter_map(|device| process.held.get(device.index()));
+            words.fold(0_u64, |sum, held| sum.saturating_add(*held))
+        };
+        let seen = |process: ProcessView| Seen {
+            pid: process.pid,
+            near: process.pid_namespace == here,
+            held: held(&process),
+        };
+        Self(region.processes().into_iter().map(seen).collect())
+    }
+
+    /// Whether a member has this number in our namespace.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        self.held(pid).is_some()
+    }
+
+    /// Whether the driver can say of each of them by our numbers what it uses.
+    pub(crate) fn are_told_apart(&self) -> bool {
+        self.0.iter().all(|seen| seen.near) && knows_our_numbers()
+    }
+
+    /// Whether none of them holds anything of the device, as all do that run anything there.
+    pub(crate) fn hold_nothing(&self) -> bool {
+        self.0.iter().all(|seen| seen.held == 0)
+    }
+
+    /// What the member with this number in our namespace holds.
+    pub(crate) fn held(&self, pid: u32) -> Option<u64> {
+        self.0.iter().find(|seen| seen.near && seen.pid == pid).map(|seen| seen.held)
+    }
+
+    /// What of a list of what processes use is about members.
+    pub(crate) fn own_uses<T: Listed>(&self, uses: impl Iterator<Item = T>) -> Vec<T> {
+        // Of another numbering, the numbers of ours would be strangers'.
+        if knows_our_numbers() { self.own(uses) } else { Vec::new() }
+    }
+
+    /// What of a list is about members.
+    pub(crate) fn own<T: Listed>(&self, entries: impl Iterator<Item = T>) -> Vec<T> {
+        entries.filter(|entry| self.has(entry.pid())).collect()
+    }
+
+    /// Members who hold memory of the device and whom the driver cannot name to us, with what they hold: those of
+    /// other namespaces, and all `if_none` of ours was named.
+    pub(crate) fn unnamed(&self, if_none: bool) -> impl Iterator<Item = (u32, u64)> {
+        let hidden = self.0.iter().filter(move |seen| seen.held > 0 && (if_none || !seen.near));
+        hidden.map(|seen| (seen.pid, seen.held))
+    }
+}
+
+/// The slice, where the device has a quota; none where the driver's answer stands.
+pub(crate) fn members(device: nvmlDevice_t) -> Option<Members> {
+    found(|| Members::on(device))
+}
+
+/// The slice, where it has a part of the device or of its time; none where the driver's answer stands.
+pub(crate) fn sharers(device: nvmlDevice_t) -> Option<Members> {
+    found(|| Members::sharing(device))
+}
+
+fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
+    match phase(find) {
+        Phase::Done(members) => members,
+        Phase::Nested => None,
+        // A mistake of ours shows nobody.
+        Phase::Broken => Some(Members::default()),
+    }
+}
+
+/// What the slice's region says; none where there is none.
+pub(crate) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
+    if let Standing::Member(process) = process::standing() {
+        return Some(look(process.region()));
+    }
+    let settings = settings::settings()?;
+    let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten()?;
+    Some(look(monitor.region()))
+}

@@ -1,0 +1,166 @@
+//! NVML's figures of a device's memory: the slice's answer, consistent with CUDA's.
+//!
+//! A program that only watches takes no place in the slice: it reads the region.
+
+use super::report::quota_of;
+use crate::driver_calls::nvml::devices::{self, Part};
+use crate::os::reentrancy::quietly;
+use crate::process::{self, Standing};
+use crate::slice::handle::Quota;
+use crate::slice::settings::{self, Settings};
+use gpuslice_driver::arguments::{read_in, write_out};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, status};
+use gpuslice_region::{Monitor, Region, Uuid};
+
+/// `nvmlDeviceGetMemoryInfo`, and `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which has the same form.
+pub(crate) unsafe fn memory_info(
+    real: real::nvmlDeviceGetMemoryInfo,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(device, memory) };
+    // SAFETY: the caller's output, which the driver wrote if the call succeeded.
+    unsafe { show(code, device, memory) };
+    code
+}
+
+/// `nvmlDeviceGetMemoryInfo_v2`.
+pub(crate) unsafe fn memory_info_v2(
+    real: real::nvmlDeviceGetMemoryInfo_v2,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_v2_t,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(device, memory) };
+    // SAFETY: the caller's output, which the driver wrote if the call succeeded.
+    unsafe { show(code, device, memory) };
+    code
+}
+
+/// A device's memory as NVML describes it.
+trait Figures: Copy {
+    /// The device's size.
+    fn total(&self) -> u64;
+    /// The figures of a slice that has `size` bytes, of which at most `left` are free, on a device of `total` bytes.
+    fn of_slice(self, total: u64, size: u64, left: u64) -> Self;
+}
+
+impl Figures for nvmlMemory_t {
+    fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// This form has no field for what is neither free nor the slice's: it counts as used.
+    fn of_slice(self, total: u64, _size: u64, left: u64) -> Self {
+        let free = left.min(self.free);
+        Self { total, free, used: total.saturating_sub(free) }
+    }
+}
+
+impl Figures for nvmlMemory_v2_t {
+    fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The driver's own reserve is outside the quota, so none is shown of it.
+    fn of_slice(self, total: u64, size: u64, left: u64) -> Self {
+        let free = left.min(self.free);
+        Self { total, free, used: size.saturating_sub(free), reserved: total.saturating_sub(size), ..self }
+    }
+}
+
+/// Puts the slice's figures in the place of the device's, where it has a quota.
+///
+/// # Safety
+/// `memory` is null or valid for reads and writes if the status is a success.
+unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
+    if code != status::SUCCESS {
+        return;
+    }
+    // SAFETY: by the contract above.
+    let Some(figures) = (unsafe { read_in(memory) }) else { return };
+    if let Some(quota) = quietly(|| quota(device), None) {
+        let size = quota.total.min(figures.total());
+        let total = if settings::reports_device_total() { figures.total() } else { size };
+        let shown = figures.of_slice(total, size, quota.left);
+        // SAFETY: by the contract above.
+        unsafe { write_out(memory, shown) };
+    }
+}
+
+/// What the slice has and holds of a device; none where it has no quota. Of a GPU that is divided: of all its instances
+/// together.
+pub(crate) fn quota(device: nvmlDevice_t) -> Option<Quota> {
+    let settings = settings::settings()?;
+    let parts = devices::parts(device);
+    let quotas = parts.iter().filter_map(|part| of_part(settings, *part));
+    quotas.reduce(|sum, quota| Quota {
+        total: sum.total.saturating_add(quota.total),
+        left: sum.left.saturating_add(quota.left),
+    })
+}
+
+fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
+    let standing = process::standing();
+    if let Standing::Member(process) = standing
+        && let Some(place) = process.place_of(&part.uuid)
+    {
+        return quota_of(process, place);
+    }
+    let number = || match standing {
+        // CUDA has shown its devices, and this is none of them.
+        Standing::Member(_) => None,
+        Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
+    };
+    watched(settings, &part.uuid).unwrap_or_else(|| configured(settings, part, number()))
+}
+
+/// From the region, where the slice lives and has the device: what it has, or that it has no quota.
+fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
+    let monitor = Monitor::open(&settings.region, settings.trust).ok()??;
+    let region = monitor.region();
+    // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
+    let _reaped = region.reap();
+    if region.processes().is_empty() {
+        // Whoever comes next makes it anew.
+        return None;
+    }
+    let known = region.device(&Uuid(*uuid))?;
+    let quota = |limit: u64| Quota { total: limit, left: limit.saturating_sub(region.held(known)) };
+    Some(region.memory_limit(known).map(quota))
+}
+
+/// From the settings, where nobody of the slice has used the device yet.
+fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Quota> {
+    let device = devices::identity(part, &settings.config, ordinal)?;
+    let limit = settings.config.limits_for(device).memory?.get();
+    Some(Quota { total: limit, left: limit })
+}
+
+/// Whether the time of one of these devices is limited for the slice, or divided with others.
+pub(crate) fn has_share(parts: &[Part]) -> bool {
+    let Some(settings) = settings::settings() else { return false };
+    parts.iter().any(|part| is_paced(settings, *part).unwrap_or(false))
+}
+
+/// The same of one: from the region, or else from the settings. Not from what it may use this instant, which others
+/// change all the time.
+fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
+    let in_region = |region: &Region| {
+        let device = region.device(&Uuid(part.uuid))?;
+        Some(region.is_paced(device))
+    };
+    let ordinal = match process::standing() {
+        Standing::Member(process) => return in_region(process.region()),
+        Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
+    };
+    let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
+    let region = monitor.as_ref().map(Monitor::region).filter(|region| !region.processes().is_empty());
+    region.and_then(in_region).or_else(|| {
+        let device = devices::identity(part, &settings.config, ordinal)?;
+        let limits = settings.config.limits_for(device);
+        Some(limits.cores.is_partial() || settings.config.divides())
+    })
+}

@@ -1,0 +1,123 @@
+//! What did the slice use of a device lately, and by what is that known?
+//!
+//! Where the slice's time is paced, the ledger says it: by how much GPU time the slice was charged. The ledger is in the region, so a
+//! process that only watches can read it too. Otherwise NVML says it of the slice's processes, if it calls them by numbers that
+//! can be matched. NVML comes second because each of its samples names one process and says how busy the whole GPU was. On
+//! the simulated GPU a slice that was charged for 29 % beside a busy neighbour read 22 % by such samples.
+
+use super::members::{Members, in_region, sharers};
+use crate::driver_calls::nvml::devices;
+use crate::driver_calls::nvml::utilization::{Form, Used, used};
+use crate::os::clock::now;
+use crate::os::reentrancy::quietly;
+use core::ffi::{c_uint, c_ulonglong};
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{nvmlDevice_t, nvmlUtilization_t, status};
+use gpuslice_driver::{Symbol, slot};
+use gpuslice_region::{Region, Uuid};
+
+/// Microseconds of a second: over the last one the mean is shown, the longest period over which NVML takes a device's own
+/// figure.
+const SECOND_US: c_ulonglong = 1_000_000;
+
+/// What the slice used, in percents of the time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OwnUse {
+    /// As NVML says it of the slice's processes.
+    Told(nvmlUtilization_t),
+    /// GPU time that it was charged for. Nobody knows in how much of it memory was read or written.
+    Charged(c_uint),
+}
+
+impl OwnUse {
+    /// What is shown of a device that is so busy: no more than that. How much memory was busy with work that is not told
+    /// apart is taken to be the same for all of it.
+    pub(crate) fn of(self, whole: nvmlUtilization_t) -> nvmlUtilization_t {
+        match self {
+            Self::Told(own) => {
+                nvmlUtilization_t { gpu: own.gpu.min(whole.gpu), memory: own.memory.min(whole.memory) }
+            }
+            Self::Charged(percent) => {
+                let gpu = percent.min(whole.gpu);
+                let memory = whole.memory.saturating_mul(gpu).checked_div(whole.gpu).unwrap_or(0);
+                nvmlUtilization_t { gpu, memory }
+            }
+        }
+    }
+}
+
+/// In the last second.
+pub(crate) fn lately(device: nvmlDevice_t) -> Option<OwnUse> {
+    let since = now_us().saturating_sub(SECOND_US);
+    own_use(device, since, since)
+}
+
+/// Of what NVML has sampled after `since`, or was charged after `began`, a second to a minute ago; none where the device is
+/// nobody's in part, or it cannot be known.
+pub(crate) fn own_use(device: nvmlDevice_t, since: c_ulonglong, began: c_ulonglong) -> Option<OwnUse> {
+    let members = sharers(device)?;
+    quietly(|| known(&members, device, (since, began)), None)
+}
+
+/// How busy the whole device is now.
+pub(crate) fn whole(device: nvmlDevice_t) -> Option<nvmlUtilization_t> {
+    let function = slot::real::<real::nvmlDeviceGetUtilizationRates>(Symbol::nvmlDeviceGetUtilizationRates)?;
+    let mut whole = nvmlUtilization_t { gpu: 0, memory: 0 };
+    // SAFETY: the output is valid for writes; NVML checks the handle.
+    let code = unsafe { function(device, &raw mut whole) };
+    (code == status::SUCCESS).then_some(whole)
+}
+
+fn known(
+    members: &Members,
+    device: nvmlDevice_t,
+    (since, began): (c_ulonglong, c_ulonglong),
+) -> Option<OwnUse> {
+    let by_ledger = charged(device, now_us().saturating_sub(began));
+    if by_ledger.is_some() {
+        return by_ledger;
+    }
+    let told = members.are_told_apart().then(|| told(members, device, since)).flatten();
+    if let Some(own) = told.as_ref().filter(|own| !own.is_empty()) {
+        let sum = |part: fn(&Used) -> u32| own.iter().fold(0_u32, |sum, used| sum.saturating_add(part(used)));
+        return Some(OwnUse::Told(nvmlUtilization_t {
+            gpu: sum(|used| used.sm),
+            memory: sum(|used| used.memory),
+        }));
+    }
+    // NVML lists neither idle processes nor those that it calls by numbers of another numbering.
+    let is_idle = told.is_some() || members.hold_nothing();
+    is_idle.then_some(OwnUse::Charged(0))
+}
+
+/// What NVML says of members; none where it says nothing of processes.
+fn told(members: &Members, device: nvmlDevice_t, since: c_ulonglong) -> Option<Vec<Used>> {
+    let answer = used(device, Form::Samples, since).or_else(|_not_so| used(device, Form::List, since));
+    Some(answer.ok()?.into_iter().filter(|used| members.has(used.pid)).collect())
+}
+
+/// By the slice's own account of so many microseconds; none where it keeps none.
+fn charged(device: nvmlDevice_t, microseconds: c_ulonglong) -> Option<OwnUse> {
+    let parts = devices::parts(device);
+    let [part] = parts.as_slice() else { return None };
+    let seconds = microseconds.checked_div(SECOND_US).unwrap_or(0);
+    in_region(|region| percent_of(region, &part.uuid, seconds)).flatten().map(OwnUse::Charged)
+}
+
+fn percent_of(region: &Region, uuid: &[u8; 16], seconds: u64) -> Option<c_uint> {
+    let device = region.device(&Uuid(*uuid)).filter(|device| region.is_paced(*device))?;
+    let lately = region.used_over(device, seconds, now());
+    let permille = lately.used.saturating_mul(1000).checked_div(lately.span).unwrap_or(0);
+    // To the nearest percent; who has used anything is not shown as idle.
+    let percent = permille.saturating_add(5) / 10;
+    c_uint::try_from(percent.max(u64::from(lately.used > 0)).min(100)).ok()
+}
+
+/// The clock by which NVML dates samples.
+fn now_us() -> c_ulonglong {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to the structure given.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    let microseconds = i128::from(time.tv_sec) * 1_000_000 + i128::from(time.tv_nsec / 1000);
+    c_ulonglong::try_from(microseconds).unwrap_or(0)
+}

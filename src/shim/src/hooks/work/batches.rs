@@ -1,0 +1,174 @@
+//! Batches of copies: how much do they move within the device?
+//!
+//! Only the driver knows where the addresses of a batch are, and to ask it for each would cost more than the call. So it is
+//! asked for some, spread over the batch. Where most of their bytes move within the device the whole is a copy as `copies`
+//! has them, at an estimate that goes by bytes and by number; otherwise it is one from or to the host.
+
+use super::copies::copied_together;
+use super::launch::{legacy, per_thread};
+use crate::driver_calls::memory;
+use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, host_copy, is_paced};
+use crate::os::reentrancy::quietly;
+use core::ffi::c_ulonglong;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    BoxCopy, BoxEnd, CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpyAttributes, CUstream, Status,
+};
+
+/// For so many copies of a batch the driver is asked, at most.
+const ASKED: usize = 16;
+
+/// Declares the hooks of batches of runs of bytes, which differ in whether the caller is told which one fails.
+macro_rules! runs {
+    ($( $(#[$about:meta])* $on:ident $name:ident $real:ident($($failed:ident)?); )*) => { $(
+        $(#[$about])*
+        #[allow(clippy::too_many_arguments, reason = "the driver's")]
+        pub(crate) unsafe fn $name(
+            real: real::$real,
+            to: *mut CUdeviceptr,
+            from: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            attributes: *mut CUmemcpyAttributes,
+            indices: *mut usize,
+            attribute_count: usize,
+            $($failed: *mut usize,)?
+            stream: CUstream,
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            let call = || unsafe { real(to, from, sizes, count, attributes, indices, attribute_count, $($failed,)? stream) };
+            if to.is_null() || from.is_null() || sizes.is_null() {
+                return call();
+            }
+            // SAFETY: the caller's lists, as long as it says.
+            let bytes = |at: usize| unsafe { read_in(sizes.wrapping_add(at)) }.unwrap_or(0) as u64;
+            let is_on_device = |list: *mut CUdeviceptr, at: usize| {
+                // SAFETY: as above.
+                unsafe { read_in(list.wrapping_add(at)) }.is_some_and(memory::is_on_device)
+            };
+            let is_within = |at: usize| is_on_device(to, at) && is_on_device(from, at);
+            batch($on(stream), count, bytes, is_within, call)
+        }
+    )* };
+}
+
+runs! {
+    /// `cuMemcpyBatchAsync`.
+    legacy runs cuMemcpyBatchAsync(failed);
+    /// `cuMemcpyBatchAsync_ptsz`.
+    per_thread runs_per_thread cuMemcpyBatchAsync_ptsz(failed);
+    /// `cuMemcpyBatchAsync_v2`.
+    legacy runs_v2 cuMemcpyBatchAsync_v2();
+    /// `cuMemcpyBatchAsync_v2_ptsz`.
+    per_thread runs_v2_per_thread cuMemcpyBatchAsync_v2_ptsz();
+}
+
+/// The same for batches of boxes of bytes.
+macro_rules! boxes {
+    ($( $(#[$about:meta])* $on:ident $name:ident $real:ident($($failed:ident)?); )*) => { $(
+        $(#[$about])*
+        pub(crate) unsafe fn $name(
+            real: real::$real,
+            count: usize,
+            list: *mut CUDA_MEMCPY3D_BATCH_OP,
+            $($failed: *mut usize,)?
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            let call = || unsafe { real(count, list, $($failed,)? flags, stream) };
+            // SAFETY: the caller's list, as long as it says.
+            unsafe { boxes_on($on(stream), list, count, call) }
+        }
+    )* };
+}
+
+boxes! {
+    /// `cuMemcpy3DBatchAsync`.
+    legacy boxes cuMemcpy3DBatchAsync(failed);
+    /// `cuMemcpy3DBatchAsync_ptsz`.
+    per_thread boxes_per_thread cuMemcpy3DBatchAsync_ptsz(failed);
+    /// `cuMemcpy3DBatchAsync_v2`.
+    legacy boxes_v2 cuMemcpy3DBatchAsync_v2();
+    /// `cuMemcpy3DBatchAsync_v2_ptsz`.
+    per_thread boxes_v2_per_thread cuMemcpy3DBatchAsync_v2_ptsz();
+}
+
+/// `cuMemcpy3DWithAttributesAsync`: one box.
+pub(crate) unsafe fn one_box(
+    real: real::cuMemcpy3DWithAttributesAsync,
+    copy: *mut CUDA_MEMCPY3D_BATCH_OP,
+    flags: c_ulonglong,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(copy, flags, stream) };
+    // SAFETY: the caller's copy.
+    unsafe { boxes_on(legacy(stream), copy, 1, call) }
+}
+
+/// `cuMemcpy3DWithAttributesAsync_ptsz`.
+pub(crate) unsafe fn one_box_per_thread(
+    real: real::cuMemcpy3DWithAttributesAsync_ptsz,
+    copy: *mut CUDA_MEMCPY3D_BATCH_OP,
+    flags: c_ulonglong,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(copy, flags, stream) };
+    // SAFETY: the caller's copy.
+    unsafe { boxes_on(per_thread(stream), copy, 1, call) }
+}
+
+/// # Safety
+/// `list` is null or has so many entries.
+unsafe fn boxes_on(
+    stream: Stream,
+    list: *const CUDA_MEMCPY3D_BATCH_OP,
+    count: usize,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if list.is_null() {
+        return call();
+    }
+    let list: *const BoxCopy = list.cast();
+    // SAFETY: by the contract above; the same structure with integers for enumerations.
+    let copy = |at: usize| unsafe { read_in(list.wrapping_add(at)) };
+    let bytes = |at: usize| {
+        let area = |copy: BoxCopy| {
+            (copy.width as u64).saturating_mul(copy.height as u64).saturating_mul(copy.depth as u64)
+        };
+        copy(at).map_or(0, area)
+    };
+    let is_on_device = |end: &BoxEnd| end.kind == BoxEnd::ARRAY || memory::is_on_device(end.place);
+    let is_within =
+        |at: usize| copy(at).is_some_and(|copy| is_on_device(&copy.to) && is_on_device(&copy.from));
+    batch(stream, count, bytes, is_within, call)
+}
+
+/// So many copies, of which it can be told how large each is and whether it moves within the device.
+fn batch(
+    stream: Stream,
+    count: usize,
+    bytes: impl Fn(usize) -> u64,
+    is_within: impl Fn(usize) -> bool,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if !is_paced() {
+        return call();
+    }
+    let sum = |places: &mut dyn Iterator<Item = usize>| {
+        places.fold(0_u64, |sum, place| sum.saturating_add(bytes(place)))
+    };
+    let looked_at = || {
+        let some = || (0..count).step_by(count.div_ceil(ASKED).max(1));
+        let within = sum(&mut some().filter(|place| is_within(*place)));
+        (sum(&mut (0..count)), within > sum(&mut some()) / 2)
+    };
+    match quietly(looked_at, (0, false)) {
+        (all, true) => gate(|| copied_together(all, count, stream), call),
+        (all, false) => host_copy(stream, all, false, call),
+    }
+}

@@ -1,0 +1,95 @@
+//! When may a stream be recording its calls instead of running them?
+//!
+//! Captures are counted so that launches ask the driver about their stream, and calls of ours are made apart, only while one
+//! may be open (`captures`). The count may be too high, which costs a question a launch, and never too low: a capture counts before the driver opens it, and ends only
+//! where the driver's answer says that this call ended it. One that nobody ends (its thread has ended, its stream or context
+//! was destroyed, the process has forked) counts for good.
+
+use crate::driver_calls::capture_mode;
+use crate::hooks::gpu_time;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphRecaptureCallback, CUstream, CUstreamCigCaptureParams,
+    Status, c_uint, c_void, status,
+};
+
+/// `cuStreamBeginCapture` and its per-thread form.
+pub(crate) unsafe fn begin(real: real::cuStreamBeginCapture, stream: CUstream) -> Status {
+    // SAFETY: the caller's own argument.
+    begins(stream, || unsafe { real(stream) })
+}
+
+/// `cuStreamBeginCapture_v2` and its per-thread form.
+pub(crate) unsafe fn begin_v2(real: real::cuStreamBeginCapture_v2, stream: CUstream, mode: c_uint) -> Status {
+    // SAFETY: the caller's own arguments.
+    begins(stream, || unsafe { real(stream, mode) })
+}
+
+/// `cuStreamBeginCaptureToGraph` and its per-thread form.
+pub(crate) unsafe fn begin_to_graph(
+    real: real::cuStreamBeginCaptureToGraph,
+    stream: CUstream,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    edges: *const CUgraphEdgeData,
+    count: usize,
+    mode: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    begins(stream, || unsafe { real(stream, graph, dependencies, edges, count, mode) })
+}
+
+/// `cuStreamBeginRecaptureToGraph` and its per-thread form.
+pub(crate) unsafe fn begin_again(
+    real: real::cuStreamBeginRecaptureToGraph,
+    stream: CUstream,
+    mode: c_uint,
+    graph: CUgraph,
+    callback: CUgraphRecaptureCallback,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    begins(stream, || unsafe { real(stream, mode, graph, callback, data) })
+}
+
+/// `cuStreamBeginCaptureToCig` and its per-thread form.
+pub(crate) unsafe fn begin_to_graphics(
+    real: real::cuStreamBeginCaptureToCig,
+    stream: CUstream,
+    parameters: *mut CUstreamCigCaptureParams,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    begins(stream, || unsafe { real(stream, parameters) })
+}
+
+/// `cuStreamEndCapture` and its per-thread form.
+pub(crate) unsafe fn end(real: real::cuStreamEndCapture, stream: CUstream, graph: *mut CUgraph) -> Status {
+    // SAFETY: the caller's own arguments.
+    ends(|| unsafe { real(stream, graph) })
+}
+
+/// `cuStreamEndCaptureToCig` and its per-thread form.
+pub(crate) unsafe fn end_to_graphics(real: real::cuStreamEndCaptureToCig, stream: CUstream) -> Status {
+    // SAFETY: the caller's own argument.
+    ends(|| unsafe { real(stream) })
+}
+
+fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
+    capture_mode::begins();
+    gpu_time::capture_begins(stream);
+    let code = call();
+    if code != status::SUCCESS {
+        capture_mode::ended();
+    }
+    code
+}
+
+/// A capture ends also where nothing comes of it. Every other status (the stream does not capture, another stream or thread
+/// began it, the context is broken) may leave it open.
+fn ends(call: impl FnOnce() -> Status) -> Status {
+    let code = call();
+    if matches!(code, status::SUCCESS | status::CAPTURE_INVALIDATED | status::CAPTURE_UNJOINED) {
+        capture_mode::ended();
+    }
+    code
+}

@@ -1,0 +1,227 @@
+//! Calls that copy within the device, or fill: how much do they move, and in which stream?
+//!
+//! The driver runs them on multiprocessors or copy engines, as it sees fit, and both spend the device's memory
+//! bandwidth. Their cost goes by operation and size: powers of two share an estimate. A copy that its arguments show to begin
+//! or end in memory of the host is none of these, nor is one whose direction only the driver knows (`host_copies`).
+
+use super::launch::{legacy, per_thread};
+use crate::compute::{Kind, Launch};
+use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, host_copy};
+use core::ptr;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::types::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUstream, PlaneCopy, Status, VolumeCopy, c_uint, memory_type,
+};
+use gpuslice_policy::compute::cost::estimate::{Key, Shape};
+
+/// What is done, in the place of a function's handle: no handle is that small.
+#[derive(Debug, Clone, Copy)]
+enum Operation {
+    Copy = 1,
+    CopyOfArray = 2,
+    CopyOfRows = 3,
+    Fill = 4,
+    FillOfRows = 5,
+    Batch = 6,
+}
+
+/// A number of bytes or elements in either width.
+pub(crate) trait Count: Copy {
+    /// As 64 bits.
+    fn wide(self) -> u64;
+}
+
+impl Count for usize {
+    fn wide(self) -> u64 {
+        self as u64
+    }
+}
+
+impl Count for c_uint {
+    fn wide(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+/// So many bytes at one estimate: a KiB, and then each power of two.
+fn work(operation: Operation, bytes: u64, stream: Stream) -> Launch {
+    in_parts(operation, bytes, 1, stream)
+}
+
+/// The same in so many parts: each power of two of them has its own estimate.
+fn in_parts(operation: Operation, bytes: u64, parts: u64, stream: Stream) -> Launch {
+    let power = |of: u64| {
+        let power = of.max(1).checked_next_power_of_two();
+        power.and_then(|power| c_uint::try_from(power).ok()).unwrap_or(c_uint::MAX)
+    };
+    let grid = [power(bytes.div_ceil(1024)), power(parts), 1];
+    let shape = Shape { function: operation as u64, grid, block: [0; 3], shared: 0 };
+    Launch { key: Key::kernel(&shape), kind: Kind::Copy, stream }
+}
+
+/// A batch of so many copies, of so many bytes together.
+pub(crate) fn copied_together(bytes: u64, count: usize, stream: Stream) -> Launch {
+    in_parts(Operation::Batch, bytes, count as u64, stream)
+}
+
+/// A copy of so many bytes that lie one after the other.
+pub(crate) fn copied(bytes: u64, stream: Stream) -> Launch {
+    work(Operation::Copy, bytes, stream)
+}
+
+/// Bytes of rows of elements of a type.
+fn rows<V>(width: impl Count, height: impl Count) -> u64 {
+    width.wide().saturating_mul(height.wide()).saturating_mul(size_of::<V>() as u64)
+}
+
+/// Declares for each operation the hook of the calls whose null stream is the legacy default stream, and that of those
+/// whose null stream is the thread's own. All forms of a call with the same order of arguments share a hook.
+macro_rules! hooks {
+    ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident $(: $bound:ident)?),*>
+        ($($arg:ident: $ty:ty),*) on $stream:expr => $operation:ident, $bytes:expr; )*) => { $(
+        hooks! { $(#[$about])* legacy $legacy <$($type $(: $bound)?),*> ($($arg: $ty),*) $stream, $operation, $bytes }
+        hooks! { $(#[$about])* per_thread $own <$($type $(: $bound)?),*> ($($arg: $ty),*) $stream, $operation, $bytes }
+    )* };
+    ($(#[$about:meta])* $on:ident $name:ident <$($type:ident $(: $bound:ident)?),*> ($($arg:ident: $ty:ty),*)
+        $stream:expr, $operation:ident, $bytes:expr) => {
+        $(#[$about])*
+        pub(crate) unsafe fn $name<$($type: Copy $(+ $bound)?),*>(
+            real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
+            $($arg: $ty),*
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            gate(|| work(Operation::$operation, $bytes, $on($stream)), || unsafe { real($($arg),*) })
+        }
+    };
+}
+
+hooks! {
+    /// `cuMemcpyDtoD`.
+    copy, copy_per_thread<A, N: Count>(to: A, from: A, bytes: N) on ptr::null_mut() => Copy, bytes.wide();
+    /// `cuMemcpyDtoDAsync`.
+    copy_async, copy_async_per_thread<A, N: Count>(to: A, from: A, bytes: N, stream: CUstream) on stream
+        => Copy, bytes.wide();
+    /// `cuMemcpyAtoA`.
+    between_arrays, between_arrays_per_thread<N: Count>(
+        to: CUarray, to_offset: N, from: CUarray, from_offset: N, bytes: N
+    ) on ptr::null_mut() => CopyOfArray, bytes.wide();
+    /// `cuMemcpyAtoD`.
+    from_array, from_array_per_thread<A, N: Count>(to: A, from: CUarray, offset: N, bytes: N) on ptr::null_mut()
+        => CopyOfArray, bytes.wide();
+    /// `cuMemcpyDtoA`.
+    to_array, to_array_per_thread<A, N: Count>(to: CUarray, offset: N, from: A, bytes: N) on ptr::null_mut()
+        => CopyOfArray, bytes.wide();
+    /// `cuMemsetD8`, `cuMemsetD16`, `cuMemsetD32`.
+    fill, fill_per_thread<A, V, N: Count>(to: A, value: V, count: N) on ptr::null_mut()
+        => Fill, rows::<V>(count, 1_usize);
+    /// `cuMemsetD8Async` and the like.
+    fill_async, fill_async_per_thread<A, V, N: Count>(to: A, value: V, count: N, stream: CUstream) on stream
+        => Fill, rows::<V>(count, 1_usize);
+    /// `cuMemsetD2D8` and the like.
+    fill_rows, fill_rows_per_thread<A, V, N: Count>(to: A, pitch: N, value: V, width: N, height: N)
+        on ptr::null_mut() => FillOfRows, rows::<V>(width, height);
+    /// `cuMemsetD2D8Async` and the like.
+    fill_rows_async, fill_rows_async_per_thread<A, V, N: Count>(
+        to: A, pitch: N, value: V, width: N, height: N, stream: CUstream
+    ) on stream => FillOfRows, rows::<V>(width, height);
+}
+
+/// Which memories a copy is between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// Of devices, arrays included.
+    Devices,
+    /// The host's and another.
+    Host,
+    /// Only the driver knows.
+    Unknown,
+}
+
+impl Between {
+    fn of(from: c_uint, to: c_uint) -> Self {
+        let is_device = |kind| matches!(kind, memory_type::DEVICE | memory_type::ARRAY);
+        match (from, to) {
+            (from, to) if is_device(from) && is_device(to) => Self::Devices,
+            (memory_type::HOST, _) | (_, memory_type::HOST) => Self::Host,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What a copy's description in memory says.
+pub(crate) trait Description {
+    /// Bytes that are copied, and between what.
+    ///
+    /// # Safety
+    /// `copy` is null or valid for reads.
+    unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)>;
+}
+
+impl Description for CUDA_MEMCPY2D {
+    unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)> {
+        // SAFETY: by the contract above; the same structure with integers for enumerations.
+        let copy: PlaneCopy = unsafe { read_in(copy.cast()) }?;
+        Some((rows::<u8>(copy.width, copy.height), Between::of(copy.from.kind, copy.to.kind)))
+    }
+}
+
+impl Description for CUDA_MEMCPY3D {
+    unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)> {
+        // SAFETY: by the contract above; the same structure with integers for enumerations.
+        let copy: VolumeCopy = unsafe { read_in(copy.cast()) }?;
+        let bytes = rows::<u8>(copy.width, copy.height).saturating_mul(copy.depth as u64);
+        Some((bytes, Between::of(copy.from.kind, copy.to.kind)))
+    }
+}
+
+/// A copy that is described in memory.
+///
+/// # Safety
+/// `copy` is null or valid for reads.
+unsafe fn described_on<C: Description>(
+    copy: *const C,
+    stream: Stream,
+    is_sync: bool,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    // SAFETY: by the contract above.
+    match unsafe { C::bytes(copy) } {
+        Some((bytes, Between::Devices)) => gate(|| work(Operation::CopyOfRows, bytes, stream), call),
+        Some((bytes, between)) => host_copy(stream, bytes, is_sync && between == Between::Host, call),
+        None => call(),
+    }
+}
+
+macro_rules! described {
+    ($( $(#[$about:meta])* $on:ident $name:ident ($($stream:ident)?); )*) => { $(
+        $(#[$about])*
+        pub(crate) unsafe fn $name<C: Description>(
+            real: unsafe extern "C-unwind" fn(*const C $(, described!(@type $stream))?) -> Status,
+            copy: *const C,
+            $($stream: CUstream,)?
+        ) -> Status {
+            let on = $on(described!(@handle $($stream)?));
+            // SAFETY: the caller's own arguments.
+            let call = || unsafe { real(copy $(, $stream)?) };
+            // SAFETY: the caller's description.
+            unsafe { described_on(copy, on, described!(@sync $($stream)?), call) }
+        }
+    )* };
+    (@type $stream:ident) => { CUstream };
+    (@handle $stream:ident) => { $stream };
+    (@handle) => { ptr::null_mut() };
+    (@sync $stream:ident) => { false };
+    (@sync) => { true };
+}
+
+described! {
+    /// `cuMemcpy2D`, aligned or not, and `cuMemcpy3D`.
+    legacy described();
+    /// The same with a null stream that is the thread's own.
+    per_thread described_per_thread();
+    /// `cuMemcpy2DAsync` and `cuMemcpy3DAsync`.
+    legacy described_async(stream);
+    /// The same with a null stream that is the thread's own.
+    per_thread described_async_per_thread(stream);
+}

@@ -1,0 +1,214 @@
+//! Graphs with memory: when is it reserved, and when does it go back?
+//!
+//! Instantiation reserves, so launches and uploads need no hook: what they take is reserved. Nor do frees: what a
+//! graph's allocation had stays its executable's, to be taken again by the next launch.
+
+use super::graph_cost;
+use crate::driver_calls::contexts;
+use crate::hooks::protocol::{Decision, Granted, around, charge, refuse};
+use crate::memory::device_full;
+use crate::memory::graphs::{Executable, Obstacle};
+use crate::memory::refusals::What;
+use crate::os::reentrancy::quietly;
+use crate::process::{self, Process};
+use core::ffi::{c_char, c_ulonglong};
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUstream, Status, status,
+};
+use gpuslice_region::Device;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: u64 = 2;
+
+/// `cuGraphInstantiate` in its first two forms.
+pub(crate) unsafe fn instantiate(
+    real: real::cuGraphInstantiate_v2,
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, graph, node, log, size) };
+    // SAFETY: the caller's output.
+    unsafe { instantiated(output, graph, 0, call) }
+}
+
+/// `cuGraphInstantiateWithFlags`.
+pub(crate) unsafe fn instantiate_with_flags(
+    real: real::cuGraphInstantiateWithFlags,
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, graph, flags) };
+    // SAFETY: the caller's output.
+    unsafe { instantiated(output, graph, flags, call) }
+}
+
+/// `cuGraphInstantiateWithParams` and its per-thread form.
+pub(crate) unsafe fn instantiate_with_params(
+    real: real::cuGraphInstantiateWithParams,
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> Status {
+    // SAFETY: the caller's own argument; the flags are what it begins with.
+    let flags = unsafe { read_in(parameters.cast::<u64>()) }.unwrap_or(0);
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(output, graph, parameters) };
+    // SAFETY: the caller's output.
+    unsafe { instantiated(output, graph, flags, call) }
+}
+
+impl Granted for (&'static Process, Executable) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.1.first_need()
+    }
+}
+
+/// A call that makes an executable.
+///
+/// # Safety
+/// `output` is null or valid for reads.
+unsafe fn instantiated(
+    output: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: u64,
+    call: impl FnMut() -> Status,
+) -> Status {
+    charge(
+        |process| reserve(process, graph),
+        call,
+        |(process, executable), code| {
+            // SAFETY: by the contract above.
+            match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
+                Some(made) => process.graphs.made(process, made.addr(), executable),
+                // The driver has tried to upload, and may have taken memory.
+                None if flags & UPLOAD != 0 => process.graphs.ended(process, executable),
+                None => process.graphs.cancel(process, executable),
+            }
+            code
+        },
+    )
+}
+
+fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Process, Executable)> {
+    let Some(context) = contexts::current_context() else { return Decision::Forward };
+    let reserve = || process.graphs.reserve(process, graph, context);
+    let reserved = reserve().or_else(|obstacle| match obstacle {
+        Obstacle::Full(device, bytes) if process.make_room(device, bytes) => reserve(),
+        obstacle => Err(obstacle),
+    });
+    match reserved {
+        Ok(executable) => Decision::Go((process, executable)),
+        Err(Obstacle::NotOurs) => Decision::Forward,
+        Err(Obstacle::Untold) => Decision::Refuse(status::OUT_OF_MEMORY),
+        Err(Obstacle::Full(device, bytes)) => refuse(process, device, What::Allocation, bytes),
+    }
+}
+
+/// `cuGraphExecUpdate`.
+pub(crate) unsafe fn update(
+    real: real::cuGraphExecUpdate,
+    executable: CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    result: *mut CUgraphExecUpdateResult,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    updated(executable, graph, || unsafe { real(executable, graph, node, result) })
+}
+
+/// `cuGraphExecUpdate_v2`.
+pub(crate) unsafe fn update_v2(
+    real: real::cuGraphExecUpdate_v2,
+    executable: CUgraphExec,
+    graph: CUgraph,
+    result: *mut CUgraphExecUpdateResultInfo,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    updated(executable, graph, || unsafe { real(executable, graph, result) })
+}
+
+/// An executable gets the nodes of another graph. Where the driver accepts allocations among them, it is as if the
+/// executable ended and another were made: what it left alive lives on beside what it takes from now on.
+fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnMut() -> Status) -> Status {
+    let code = charge(
+        |process| reserve(process, graph),
+        call,
+        |(process, renewed), code| {
+            if code == status::SUCCESS {
+                process.graphs.made(process, executable.addr(), renewed);
+            } else {
+                process.graphs.cancel(process, renewed);
+            }
+            code
+        },
+    );
+    graph_cost::forget(executable);
+    code
+}
+
+/// `cuGraphExecDestroy`.
+pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraphExec) -> Status {
+    // Before the driver can give the handle to another.
+    graph_cost::forget(executable);
+    // SAFETY: the caller's own argument.
+    let call = || unsafe { real(executable) };
+    around(
+        |process| process.take_executable(executable.addr()),
+        call,
+        |process, taken, code| {
+            let Some(taken) = taken else { return };
+            if code == status::SUCCESS {
+                process.graphs.ended(process, taken);
+            } else {
+                process.graphs.put_back(executable.addr(), taken);
+            }
+        },
+    )
+}
+
+/// A launch has taken what was reserved for its executable, or the device had not so much.
+#[inline]
+pub(crate) fn launched(executable: CUgraphExec, code: Status) -> Status {
+    if code == status::OUT_OF_MEMORY {
+        quietly(|| note_unmet(executable), ());
+    }
+    code
+}
+
+#[cold]
+fn note_unmet(executable: CUgraphExec) {
+    let Some(process) = process::joined() else { return };
+    if let Some((device, bytes)) = process.graphs.need_of(executable.addr()) {
+        device_full::note(&process.unmet, process, device, bytes);
+    }
+}
+
+/// `cuGraphUpload` in both forms.
+pub(crate) unsafe fn upload(real: real::cuGraphUpload, executable: CUgraphExec, stream: CUstream) -> Status {
+    // SAFETY: the caller's own arguments.
+    launched(executable, unsafe { real(executable, stream) })
+}
+
+/// `cuDeviceGraphMemTrim`.
+pub(crate) unsafe fn trim(real: real::cuDeviceGraphMemTrim, device: CUdevice) -> Status {
+    // SAFETY: the caller's own argument.
+    let call = || unsafe { real(device) };
+    around(
+        |process| process.place(device),
+        call,
+        |process, place, _| {
+            if let Some(place) = place {
+                process.graphs.trimmed(process, place.device);
+            }
+        },
+    )
+}

@@ -1,0 +1,92 @@
+//! Copies from and to the host, and those that only addresses tell apart: how large are they, and who waits?
+//!
+//! They are not GPU time of the slice's, but where a large one lies between kernels its time must not be taken for theirs.
+//! Calls without `Async` come back when the copy is done. For one between addresses of any kind the driver is asked where
+//! they are, while time is paced: within a device it is a copy as `copies` has them, for which nobody waits. Otherwise
+//! nothing is concluded from its return either.
+
+use super::copies::{Count, copied};
+use super::launch::{legacy, per_thread};
+use crate::driver_calls::memory;
+use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, host_copy, is_paced};
+use crate::os::reentrancy::quietly;
+use core::ptr;
+use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
+
+/// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
+/// those whose null stream is the thread's own.
+macro_rules! hooks {
+    ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) of $bytes:ident on $stream:expr,
+        $is_sync:literal; )*) => { $(
+        hooks! { $(#[$about])* legacy $legacy <$($type),*> ($($arg: $ty),*) $bytes, $stream, $is_sync }
+        hooks! { $(#[$about])* per_thread $own <$($type),*> ($($arg: $ty),*) $bytes, $stream, $is_sync }
+    )* };
+    ($(#[$about:meta])* $on:ident $name:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) $bytes:ident,
+        $stream:expr, $is_sync:literal) => {
+        $(#[$about])*
+        pub(crate) unsafe fn $name<$($type: Copy,)* N: Count>(
+            real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
+            $($arg: $ty),*
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            host_copy($on($stream), $bytes.wide(), $is_sync, || unsafe { real($($arg),*) })
+        }
+    };
+}
+
+hooks! {
+    /// `cuMemcpyHtoD` and `cuMemcpyDtoH`.
+    copy, copy_per_thread<A, B>(to: A, from: B, bytes: N) of bytes on ptr::null_mut(), true;
+    /// `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`.
+    copy_async, copy_async_per_thread<A, B>(to: A, from: B, bytes: N, stream: CUstream) of bytes on stream, false;
+    /// `cuMemcpyHtoA` and `cuMemcpyAtoH`, which differ in where the offset stands.
+    array, array_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N) of bytes on ptr::null_mut(), true;
+    /// `cuMemcpyHtoAAsync` and `cuMemcpyAtoHAsync`.
+    array_async, array_async_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N, stream: CUstream) of bytes on stream, false;
+}
+
+/// Hooks of the calls whose addresses may be of any memory.
+macro_rules! between_any {
+    ($( $(#[$about:meta])* $on:ident $name:ident($($last:ident: $ty:ty),*) $stream:expr; )*) => { $(
+        $(#[$about])*
+        pub(crate) unsafe fn $name(
+            real: unsafe extern "C-unwind" fn(CUdeviceptr, CUdeviceptr, usize $(, $ty)*) -> Status,
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+            $($last: $ty),*
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            any($on($stream), (to, from), bytes, || unsafe { real(to, from, bytes $(, $last)*) })
+        }
+    )* };
+}
+
+between_any! {
+    /// `cuMemcpy`.
+    legacy anywhere() ptr::null_mut();
+    /// `cuMemcpy_ptds`.
+    per_thread anywhere_per_thread() ptr::null_mut();
+    /// `cuMemcpyAsync`.
+    legacy anywhere_async(stream: CUstream) stream;
+    /// `cuMemcpyAsync_ptsz`.
+    per_thread anywhere_async_per_thread(stream: CUstream) stream;
+    /// `cuMemcpyWithAttributesAsync`.
+    legacy anywhere_with(attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
+    /// `cuMemcpyWithAttributesAsync_ptsz`.
+    per_thread anywhere_with_per_thread(attributes: *mut CUmemcpyAttributes, stream: CUstream) stream;
+}
+
+fn any(
+    stream: Stream,
+    (to, from): (CUdeviceptr, CUdeviceptr),
+    bytes: usize,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let is_within = || memory::is_on_device(to) && memory::is_on_device(from);
+    if is_paced() && quietly(is_within, false) {
+        return gate(|| copied(bytes.wide(), stream), call);
+    }
+    host_copy(stream, bytes.wide(), false, call)
+}

@@ -1,0 +1,244 @@
+//! Calls that submit kernels and graphs: whose cost is learned, and which stream do they go to?
+//!
+//! The usual launch comes through here. A key is made of numbers that are at hand; nothing is looked up.
+#![allow(clippy::too_many_arguments, reason = "the calls have as many")]
+
+use super::graph::launched;
+use crate::compute::{Kind, Launch};
+use crate::driver_calls::streams::Stream;
+use crate::hooks::gpu_time::{gate, gate_all};
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, Status};
+use gpuslice_policy::compute::cost::estimate::{Key, Shape};
+
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: it may begin before the one ahead of it has ended.
+const SERIALIZATION: c_uint = 6;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT`: others may begin before it has ended.
+const EVENT: c_uint = 7;
+/// The most attributes of one launch that are looked at: more than there are.
+const ATTRIBUTES: c_uint = 64;
+/// The most devices of one launch that are looked at: more than a process has.
+const DEVICES: c_uint = 64;
+
+/// A stream of a call whose null stream is the legacy default stream.
+pub(crate) fn legacy(handle: CUstream) -> Stream {
+    Stream::named(handle, false)
+}
+
+/// A stream of a call whose null stream is the thread's own.
+pub(crate) fn per_thread(handle: CUstream) -> Stream {
+    Stream::named(handle, true)
+}
+
+#[inline]
+fn kernel_of(
+    function: CUfunction,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: Stream,
+) -> Launch {
+    let shape = Shape { function: function.addr() as u64, grid, block, shared };
+    Launch { key: Key::kernel(&shape), kind: Kind::Kernel, stream }
+}
+
+/// Hooks of the calls that name grid, block, shared memory and stream one by one.
+macro_rules! kernels {
+    ($( $(#[$about:meta])* $on:ident $name:ident: $real:ident($($last:ident),*); )*) => { $(
+        $(#[$about])*
+        #[inline]
+        pub(crate) unsafe fn $name(
+            real: real::$real,
+            function: CUfunction,
+            x: c_uint,
+            y: c_uint,
+            z: c_uint,
+            block_x: c_uint,
+            block_y: c_uint,
+            block_z: c_uint,
+            shared: c_uint,
+            stream: CUstream,
+            $($last: *mut *mut c_void),*
+        ) -> Status {
+            let launch = || kernel_of(function, [x, y, z], [block_x, block_y, block_z], shared, $on(stream));
+            // SAFETY: the caller's own arguments.
+            gate(launch, || unsafe {
+                real(function, x, y, z, block_x, block_y, block_z, shared, stream, $($last),*)
+            })
+        }
+    )* };
+}
+
+kernels! {
+    /// `cuLaunchKernel`.
+    legacy kernel: cuLaunchKernel(parameters, extra);
+    /// `cuLaunchKernel_ptsz`.
+    per_thread kernel_per_thread: cuLaunchKernel_ptsz(parameters, extra);
+    /// `cuLaunchCooperativeKernel`.
+    legacy cooperative: cuLaunchCooperativeKernel(parameters);
+    /// `cuLaunchCooperativeKernel_ptsz`.
+    per_thread cooperative_per_thread: cuLaunchCooperativeKernel_ptsz(parameters);
+}
+
+/// `cuLaunchKernelEx`.
+#[inline]
+pub(crate) unsafe fn configured(
+    real: real::cuLaunchKernelEx,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(config, function, parameters, extra) };
+    // SAFETY: the caller's configuration.
+    unsafe { configured_on(legacy, config, function, call) }
+}
+
+/// `cuLaunchKernelEx_ptsz`.
+#[inline]
+pub(crate) unsafe fn configured_per_thread(
+    real: real::cuLaunchKernelEx_ptsz,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(config, function, parameters, extra) };
+    // SAFETY: the caller's configuration.
+    unsafe { configured_on(per_thread, config, function, call) }
+}
+
+/// A launch that is described in memory. Its attributes are the driver's affair, but for those by which it overlaps others.
+///
+/// # Safety
+/// `config` is null or valid for reads, and so are its attributes.
+#[inline]
+unsafe fn configured_on(
+    on: impl FnOnce(CUstream) -> Stream,
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    // SAFETY: by the contract above.
+    let Some(config) = (unsafe { read_in(config) }) else { return call() };
+    let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
+    let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
+    let launch = || {
+        let launch = kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream));
+        // SAFETY: by the contract above.
+        let kind = if unsafe { is_chained(&config) } { Kind::Chained } else { Kind::Kernel };
+        Launch { kind, ..launch }
+    };
+    gate(launch, call)
+}
+
+/// An attribute of a launch as the driver lays it out. Its value is a union of 64 bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Attribute {
+    id: c_uint,
+    padding: c_uint,
+    value: [c_uint; 16],
+}
+
+/// Whether a launch may overlap one beside it in its stream: it allows so, or names an event.
+///
+/// # Safety
+/// The configuration has as many attributes as it says, as the driver API requires of its caller.
+unsafe fn is_chained(config: &CUlaunchConfig) -> bool {
+    let attributes = config.attrs.cast::<Attribute>();
+    (0..config.numAttrs.min(ATTRIBUTES) as usize).any(|at| {
+        // SAFETY: by the contract above.
+        let attribute = unsafe { read_in(attributes.wrapping_add(at)) };
+        attribute.is_some_and(|Attribute { id, value: [low, high, ..], .. }| {
+            (id == SERIALIZATION && low != 0) || (id == EVENT && (low | high) != 0)
+        })
+    })
+}
+
+/// `cuLaunchCooperativeKernelMultiDevice`: a kernel on each of several streams.
+pub(crate) unsafe fn on_all_devices(
+    real: real::cuLaunchCooperativeKernelMultiDevice,
+    list: *mut CUDA_LAUNCH_PARAMS,
+    count: c_uint,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let call = || unsafe { real(list, count, flags) };
+    // SAFETY: the caller's list has so many entries.
+    let one = |index: usize| unsafe { read_in(list.wrapping_add(index)) };
+    let launches = || -> Vec<Launch> {
+        let entries = (0..count.min(DEVICES) as usize).filter(|_| !list.is_null()).filter_map(one);
+        entries.map(|one| on_one_device(&one)).collect()
+    };
+    gate_all(launches, call)
+}
+
+fn on_one_device(one: &CUDA_LAUNCH_PARAMS) -> Launch {
+    let grid = [one.gridDimX, one.gridDimY, one.gridDimZ];
+    let block = [one.blockDimX, one.blockDimY, one.blockDimZ];
+    kernel_of(one.function, grid, block, one.sharedMemBytes, legacy(one.hStream))
+}
+
+/// `cuLaunch`. Block and shared memory are the function's own, set before; the driver does not tell them.
+pub(crate) unsafe fn single(real: real::cuLaunch, function: CUfunction) -> Status {
+    // SAFETY: the caller's own argument.
+    gate(|| kernel_of(function, [1; 3], [0; 3], 0, legacy(ptr::null_mut())), || unsafe { real(function) })
+}
+
+/// `cuLaunchGrid`.
+pub(crate) unsafe fn grid(
+    real: real::cuLaunchGrid,
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+) -> Status {
+    let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
+    let launch = || kernel_of(function, shape, [0; 3], 0, legacy(ptr::null_mut()));
+    // SAFETY: the caller's own arguments.
+    gate(launch, || unsafe { real(function, width, height) })
+}
+
+/// `cuLaunchGridAsync`.
+pub(crate) unsafe fn grid_async(
+    real: real::cuLaunchGridAsync,
+    function: CUfunction,
+    width: c_int,
+    height: c_int,
+    stream: CUstream,
+) -> Status {
+    let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
+    let launch = || kernel_of(function, shape, [0; 3], 0, legacy(stream));
+    // SAFETY: the caller's own arguments.
+    gate(launch, || unsafe { real(function, width, height, stream) })
+}
+
+/// `cuGraphLaunch`. What its allocations take was reserved when it was instantiated.
+#[inline]
+pub(crate) unsafe fn graph(real: real::cuGraphLaunch, executable: CUgraphExec, stream: CUstream) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = gate(|| graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) });
+    launched(executable, code)
+}
+
+/// `cuGraphLaunch_ptsz`.
+#[inline]
+pub(crate) unsafe fn graph_per_thread(
+    real: real::cuGraphLaunch_ptsz,
+    executable: CUgraphExec,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let code = gate(|| graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) });
+    launched(executable, code)
+}
+
+#[inline]
+fn graph_of(executable: CUgraphExec, stream: Stream) -> Launch {
+    Launch { key: Key::graph(executable.addr() as u64), kind: Kind::Graph, stream }
+}

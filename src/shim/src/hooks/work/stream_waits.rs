@@ -1,0 +1,46 @@
+//! What becomes of the run of kernels in whose stream something else comes next: a wait, a function of the host, a copy
+//! between devices?
+//!
+//! How long that takes is nobody's GPU time, and may be any time. So the run ends before it: what lay between its events
+//! would be taken for its kernels'.
+
+use super::launch::{legacy, per_thread};
+use crate::hooks::gpu_time::ends_run;
+use core::ptr;
+use gpuslice_driver::types::{CUstream, Status};
+
+/// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
+/// those whose null stream is the thread's own.
+macro_rules! hooks {
+    ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) on $stream:expr; )*) => { $(
+        hooks! { $(#[$about])* legacy $legacy <$($type),*> ($($arg: $ty),*) $stream }
+        hooks! { $(#[$about])* per_thread $own <$($type),*> ($($arg: $ty),*) $stream }
+    )* };
+    ($(#[$about:meta])* $on:ident $name:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) $stream:expr) => {
+        $(#[$about])*
+        pub(crate) unsafe fn $name<$($type: Copy),*>(
+            real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
+            $($arg: $ty),*
+        ) -> Status {
+            // SAFETY: the caller's own arguments.
+            ends_run($on($stream), || unsafe { real($($arg),*) })
+        }
+    };
+}
+
+hooks! {
+    /// `cuStreamWaitEvent` and `cuLaunchHostFunc`.
+    first_of_three, first_of_three_per_thread<A, B>(stream: CUstream, second: A, third: B) on stream;
+    /// `cuStreamWaitValue32`, `cuStreamBatchMemOp`, `cuStreamAddCallback` and `cuLaunchHostFunc_v2`.
+    first_of_four, first_of_four_per_thread<A, B, C>(stream: CUstream, second: A, third: B, fourth: C) on stream;
+    /// `cuMemcpy3DPeer`.
+    none_of_one, none_of_one_per_thread<A>(copy: A) on ptr::null_mut();
+    /// `cuMemcpyPeer`.
+    none_of_five, none_of_five_per_thread<A, B, C, D, E>(to: A, there: B, from: C, here: D, bytes: E) on ptr::null_mut();
+    /// `cuMemcpy3DPeerAsync`.
+    last_of_two, last_of_two_per_thread<A>(copy: A, stream: CUstream) on stream;
+    /// `cuWaitExternalSemaphoresAsync` and `cuFabricCpyBatchAsync`.
+    last_of_four, last_of_four_per_thread<A, B, C>(first: A, second: B, third: C, stream: CUstream) on stream;
+    /// `cuMemcpyPeerAsync`.
+    last_of_six, last_of_six_per_thread<A, B, C, D, E>(to: A, there: B, from: C, here: D, bytes: E, stream: CUstream) on stream;
+}

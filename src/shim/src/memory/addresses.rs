@@ -1,0 +1,178 @@
+//! What did each address cost, and who gives it back?
+//!
+//! The map is cut into shards, each behind a lock that is held for a look-up and never across a call of the
+//! driver. A charge costs the same among one live allocation and a million.
+
+use crate::os::spin_lock::SpinLocked;
+use crate::slice::enforcement;
+use crate::slice::handle::Reservation;
+use core::num::NonZeroU64;
+use gpuslice_policy::address_table::{Addresses as Table, spread};
+use gpuslice_region::Device;
+
+/// What an address was charged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charge {
+    /// The device whose memory it is.
+    pub(crate) device: Device,
+    /// How much.
+    pub(crate) bytes: u64,
+    /// With what it ends.
+    pub(crate) owner: Owner,
+}
+
+/// What an allocation lives in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A context, by its handle: the bytes were charged for the address.
+    Context(usize),
+    /// The same, but a block was charged that the address shares with others.
+    Block(usize),
+    /// A pool, by our number for it: the pool was charged, not the address.
+    Pool(u64),
+}
+
+/// How many shards. So many that one of them grows in some microseconds where there are a million addresses.
+const SHARDS: usize = 1 << SHARD_BITS;
+const SHARD_BITS: u32 = 10;
+
+/// Every address that this process was charged for.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    shards: Box<[Shard]>,
+}
+
+/// One cache line: the lock, the newest address and what leads to the others.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Shard(SpinLocked<Table<Record>>);
+
+const _: () = assert!(size_of::<Shard>() == 64);
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self { shards: core::iter::repeat_with(Shard::default).take(SHARDS).collect() }
+    }
+}
+
+impl Addresses {
+    /// Keeps a reservation for an address. The address gives it back.
+    pub(crate) fn record(&self, reservation: Reservation, address: u64, context: usize) {
+        let (device, bytes) = (reservation.device(), reservation.bytes());
+        self.insert(address, Charge { device, bytes, owner: Owner::Context(context) });
+        reservation.keep();
+    }
+
+    /// Records a charge.
+    pub(crate) fn insert(&self, address: u64, charge: Charge) {
+        if let Some(Shard(table)) = self.shard(address) {
+            let mut table = table.lock();
+            table.insert(address, charge.into());
+            // The shard's next charge moves this one there.
+            fetch(table.near(address));
+        }
+    }
+
+    /// A charge that stays; none for an address that nobody charged.
+    pub(crate) fn get(&self, address: u64) -> Option<Charge> {
+        self.shard(address)?.0.lock().get(address).map(Charge::from)
+    }
+
+    /// Takes a charge out; none for an address that nobody charged.
+    pub(crate) fn take(&self, address: u64) -> Option<Charge> {
+        self.shard(address)?.0.lock().take(address).map(Charge::from)
+    }
+
+    /// Takes out all charges that a context's end gives back.
+    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Charge)> {
+        let is_of =
+            |charge: &Charge| matches!(charge.owner, Owner::Context(of) | Owner::Block(of) if of == context);
+        let mut taken = Vec::new();
+        for Shard(table) in &self.shards {
+            let mut table = table.lock();
+            let from = taken.len();
+            let count = charges(&table).filter(|(_, charge)| is_of(charge)).count();
+            if taken.try_reserve(count).is_err() {
+                // Memory that stays is charged until the process ends.
+                enforcement::run_out();
+                return taken;
+            }
+            taken.extend(charges(&table).filter(|(_, charge)| is_of(charge)));
+            for (address, _) in taken.iter().skip(from) {
+                table.take(*address);
+            }
+        }
+        taken
+    }
+
+    /// Bytes that live under an owner.
+    pub(crate) fn owned(&self, owner: Owner) -> u64 {
+        let of_shard = |Shard(table): &Shard| -> u64 {
+            charges(&table.lock())
+                .filter(|(_, charge)| charge.owner == owner)
+                .map(|(_, charge)| charge.bytes)
+                .sum()
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
+    fn shard(&self, address: u64) -> Option<&Shard> {
+        let place = usize::try_from(spread(address) >> (u64::BITS - SHARD_BITS)).ok()?;
+        self.shards.get(place)
+    }
+}
+
+/// Has the processor bring a line that will be needed, while it goes on: one of a million is in no cache.
+#[inline]
+fn fetch(line: Option<*const u8>) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(line) = line {
+        // SAFETY: a hint; it reads nothing.
+        unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+fn charges(table: &Table<Record>) -> impl Iterator<Item = (u64, Charge)> {
+    table.iter().map(|(address, record)| (address, record.into()))
+}
+
+/// A [`Charge`] in 24 bytes, of which an option is no larger.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    device: Device,
+    /// The bytes, of which the region can count 2^48, above the kind of owner. Never zero.
+    tagged: NonZeroU64,
+    owner: u64,
+}
+
+const OF_CONTEXT: u64 = 1;
+const OF_POOL: u64 = 2;
+const OF_BLOCK: u64 = 3;
+const TAG_BITS: u32 = 2;
+
+impl From<Charge> for Record {
+    fn from(charge: Charge) -> Self {
+        let (owner, tag) = match charge.owner {
+            Owner::Context(context) => (context as u64, OF_CONTEXT),
+            Owner::Block(context) => (context as u64, OF_BLOCK),
+            Owner::Pool(number) => (number, OF_POOL),
+        };
+        let tagged = NonZeroU64::new(charge.bytes << TAG_BITS | tag).unwrap_or(NonZeroU64::MIN);
+        Self { device: charge.device, tagged, owner }
+    }
+}
+
+impl From<Record> for Charge {
+    fn from(record: Record) -> Self {
+        let (bytes, tag) = (record.tagged.get() >> TAG_BITS, record.tagged.get() & ((1 << TAG_BITS) - 1));
+        let context = || usize::try_from(record.owner).unwrap_or(usize::MAX);
+        let owner = match tag {
+            OF_POOL => Owner::Pool(record.owner),
+            OF_BLOCK => Owner::Block(context()),
+            _ => Owner::Context(context()),
+        };
+        Self { device: record.device, bytes, owner }
+    }
+}

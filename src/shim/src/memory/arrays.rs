@@ -1,0 +1,221 @@
+//! What does each array of this process hold, and what would a new one take?
+//!
+//! A driver tells the size of an array whose memory is mapped later, and of no other. So for an array that is about to be
+//! made its twin without memory is made first, asked and ended. The answers are kept. A driver that cannot (before
+//! CUDA 11.6, or for a kind that has no such twin) leaves an estimate, on the high side.
+
+use super::physical::Number;
+use crate::driver_calls::capture_mode;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::{Reservation, Slice};
+use core::ffi::{c_int, c_uint};
+use core::mem::MaybeUninit;
+use core::ptr;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUdevice, CUmipmappedArray, Status,
+    status,
+};
+use gpuslice_policy::sizes::array::Shape;
+use gpuslice_region::Device;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// `CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED`.
+const CAN_DEFER: c_uint = 121;
+/// How many answers are kept. A program has a few shapes; one that has more asks again.
+const MOST_ANSWERS: usize = 1024;
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`, its format as a number.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: c_uint,
+    pub(crate) channels: c_uint,
+    pub(crate) flags: c_uint,
+}
+
+const _: () = assert!(size_of::<Descriptor>() == size_of::<CUDA_ARRAY3D_DESCRIPTOR>());
+
+impl From<Descriptor> for Shape {
+    fn from(from: Descriptor) -> Self {
+        let Descriptor { width, height, depth, format, channels, flags } = from;
+        Self { width: width as u64, height: height as u64, depth: depth as u64, format, channels, flags }
+    }
+}
+
+impl Descriptor {
+    fn of(shape: Shape) -> Option<Self> {
+        let Shape { width, height, depth, format, channels, flags } = shape;
+        let (width, height, depth) =
+            (width.try_into().ok()?, height.try_into().ok()?, depth.try_into().ok()?);
+        Some(Self { width, height, depth, format, channels, flags })
+    }
+}
+
+/// What a program wants to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    /// Its shape.
+    pub(crate) shape: Shape,
+    /// For a mipmapped array, how many levels.
+    pub(crate) levels: Option<c_uint>,
+}
+
+/// A part of an array that memory is mapped to, as the caller names it.
+pub(crate) type Part = [u64; 5];
+
+/// An array that this process made.
+#[derive(Debug)]
+pub(crate) struct Array {
+    /// The context that it ends with.
+    context: usize,
+    device: Device,
+    /// What it was charged; 0 where its memory is mapped.
+    bytes: u64,
+    /// What is mapped to it.
+    parts: HashMap<Part, Number>,
+}
+
+/// All arrays of this process, by the driver's handle; levels and planes of others are none.
+#[derive(Debug, Default)]
+pub(crate) struct Arrays {
+    live: Mutex<HashMap<u64, Array>>,
+    answers: Mutex<HashMap<(CUdevice, Wanted), u64>>,
+}
+
+impl Arrays {
+    /// What a new array takes of the device of the current context.
+    pub(crate) fn requirement(&self, place: SliceDevice, wanted: Wanted) -> u64 {
+        if !wanted.shape.takes_memory() {
+            return 0;
+        }
+        let question = (place.handle, wanted);
+        if let Some(known) = self.answers.lock().get(&question) {
+            return *known;
+        }
+        let Some(answer) = ask(place.handle, wanted) else {
+            return wanted.shape.at_most(wanted.levels.unwrap_or(1));
+        };
+        let mut answers = self.answers.lock();
+        if answers.len() >= MOST_ANSWERS {
+            answers.clear();
+        }
+        answers.insert(question, answer);
+        answer
+    }
+
+    /// An array was made.
+    pub(crate) fn add(&self, handle: u64, context: usize, device: Device, charged: Option<Reservation>) {
+        let bytes = charged.as_ref().map_or(0, Reservation::bytes);
+        self.live.lock().insert(handle, Array { context, device, bytes, parts: HashMap::new() });
+        if let Some(charged) = charged {
+            charged.keep();
+        }
+    }
+
+    /// Takes an array out that is about to end; none for one that this process did not make.
+    pub(crate) fn take(&self, handle: u64) -> Option<Array> {
+        self.live.lock().remove(&handle)
+    }
+
+    /// Takes out what ends with a context.
+    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Array)> {
+        self.live.lock().extract_if(|_, array| array.context == context).collect()
+    }
+
+    /// An array that was taken out lives on.
+    pub(crate) fn put_back(&self, handle: u64, array: Array) {
+        self.live.lock().insert(handle, array);
+    }
+
+    /// Memory was mapped to a part of an array, or taken away from it. Returns what held the memory that is not mapped
+    /// there any more: before, or, for an array that is not ours, now.
+    pub(crate) fn set_part(&self, handle: u64, part: Part, piece: Option<Number>) -> Option<Number> {
+        let mut live = self.live.lock();
+        let Some(array) = live.get_mut(&handle) else { return piece };
+        match piece {
+            Some(piece) => array.parts.insert(part, piece),
+            None => array.parts.remove(&part),
+        }
+    }
+}
+
+impl Array {
+    /// It is gone: what it was charged and what was mapped to it goes back.
+    pub(crate) fn end(self, slice: &Slice, unpin: impl Fn(Number)) {
+        if self.bytes > 0 {
+            slice.refund(self.device, self.bytes);
+        }
+        self.parts.into_values().for_each(unpin);
+    }
+}
+
+/// The driver's own answer; none where it has none.
+fn ask(device: CUdevice, wanted: Wanted) -> Option<u64> {
+    if !can_defer(device) {
+        return None;
+    }
+    let twin = Descriptor::of(wanted.shape.deferred())?;
+    let twin = (&raw const twin).cast::<CUDA_ARRAY3D_DESCRIPTOR>();
+    let size = capture_mode::beside_captures(|| match wanted.levels {
+        None => size_of_array(device, twin),
+        Some(levels) => size_of_mipmap(device, twin, levels),
+    });
+    // Zero is no answer: an array takes something.
+    size.filter(|bytes| *bytes > 0)
+}
+
+fn can_defer(device: CUdevice) -> bool {
+    let mut can: c_int = 0;
+    let function = slot::real::<real::cuDeviceGetAttribute>(Symbol::cuDeviceGetAttribute);
+    // SAFETY: the output is valid for writes; the driver checks the rest.
+    let code = function.map(|function| unsafe { function(&raw mut can, CAN_DEFER, device) });
+    code == Some(status::SUCCESS) && can != 0
+}
+
+fn size_of_array(device: CUdevice, twin: *const CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
+    let tell = slot::real::<real::cuArrayGetMemoryRequirements>(Symbol::cuArrayGetMemoryRequirements)?;
+    let make = slot::real::<real::cuArray3DCreate_v2>(Symbol::cuArray3DCreate_v2)?;
+    let end = slot::real::<real::cuArrayDestroy>(Symbol::cuArrayDestroy)?;
+    let mut array: CUarray = ptr::null_mut();
+    // SAFETY: the descriptor is valid for reads, the output for writes.
+    if unsafe { make(&raw mut array, twin) } != status::SUCCESS {
+        return None;
+    }
+    // SAFETY: the output is valid for writes, the array is the one just made.
+    let size = told(|output| unsafe { tell(output, array, device) });
+    // SAFETY: the array just made, which nobody else has seen.
+    unsafe { end(array) };
+    size
+}
+
+fn size_of_mipmap(device: CUdevice, twin: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> Option<u64> {
+    let tell = slot::real::<real::cuMipmappedArrayGetMemoryRequirements>(
+        Symbol::cuMipmappedArrayGetMemoryRequirements,
+    )?;
+    let make = slot::real::<real::cuMipmappedArrayCreate>(Symbol::cuMipmappedArrayCreate)?;
+    let end = slot::real::<real::cuMipmappedArrayDestroy>(Symbol::cuMipmappedArrayDestroy)?;
+    let mut mipmap: CUmipmappedArray = ptr::null_mut();
+    // SAFETY: the descriptor is valid for reads, the output for writes.
+    if unsafe { make(&raw mut mipmap, twin, levels) } != status::SUCCESS {
+        return None;
+    }
+    // SAFETY: the output is valid for writes, the array is the one just made.
+    let size = told(|output| unsafe { tell(output, mipmap, device) });
+    // SAFETY: the array just made, which nobody else has seen.
+    unsafe { end(mipmap) };
+    size
+}
+
+fn told(tell: impl FnOnce(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS) -> Status) -> Option<u64> {
+    let mut told = MaybeUninit::<CUDA_ARRAY_MEMORY_REQUIREMENTS>::zeroed();
+    let code = tell(told.as_mut_ptr());
+    // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
+    (code == status::SUCCESS).then(|| unsafe { told.assume_init() }.size as u64)
+}

@@ -1,0 +1,157 @@
+//! Teardown of contexts: their contents leave the tables before the driver is asked to end them.
+//!
+//! Once the driver has ended a context it may give its addresses and handles to other threads. So the contents leave the tables
+//! before the call. A free during the call looks among them. After the call they are released, or put back where the context
+//! lives on.
+
+use super::addresses::Charge;
+use super::arrays::Array;
+use super::ending_contexts::Contents;
+use super::graphs::Executable;
+use super::host_spill::Extent;
+use super::overheads::{Holder, Holding};
+use super::physical_uses::unpin;
+use super::shared;
+use super::state::Memory;
+use crate::slice::enforcement;
+use std::collections::HashMap;
+
+impl Contents {
+    fn take(memory: &Memory, context: usize) -> Self {
+        let addresses = memory.addresses.take_of(context);
+        Self {
+            shared: memory.shared.take_of(context, addresses.iter().map(|(address, _)| *address)),
+            addresses: gathered(addresses),
+            spilled: memory.spilled.take_of(context).into_iter().collect(),
+            arrays: memory.arrays.take_of(context).into_iter().collect(),
+            executables: memory.graphs.take_of(context).into_iter().collect(),
+            holdings: memory.holdings.take_of(context),
+        }
+    }
+
+    fn put_back(self, memory: &Memory) {
+        self.executables.into_iter().for_each(|(handle, one)| memory.graphs.put_back(handle, one));
+        self.arrays.into_iter().for_each(|(handle, array)| memory.arrays.put_back(handle, array));
+        self.shared.into_iter().for_each(|(address, ending)| memory.shared.put_back(address, ending));
+        self.addresses.into_iter().for_each(|(address, charge)| memory.addresses.insert(address, charge));
+        self.spilled.into_iter().for_each(|(address, extent)| memory.spilled.put_back(address, extent));
+        memory.holdings.put_back(self.holdings);
+    }
+
+    fn end(self, memory: &Memory) {
+        memory.graphs.context_ended(memory, self.executables.into_values());
+        self.arrays.into_values().for_each(|array| array.end(memory, |piece| unpin(memory, piece)));
+        // Before the bytes go back: an heir is charged first.
+        self.shared.into_iter().for_each(|(_, ending)| ending.end(memory));
+        self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
+        self.spilled.into_values().for_each(|extent| extent.end(memory));
+        self.holdings.into_iter().for_each(|holding| holding.end(memory));
+    }
+}
+
+/// A table of charges. One for which there is no memory is empty: the charges count until the process ends.
+fn gathered(charges: Vec<(u64, Charge)>) -> HashMap<u64, Charge> {
+    let mut table = HashMap::new();
+    match table.try_reserve(charges.len()) {
+        Ok(()) => table.extend(charges),
+        Err(_) => enforcement::run_out(),
+    }
+    table
+}
+
+/// What ends by itself is looked for in its table first.
+impl Memory {
+    /// Takes the contents of a context out of the tables, before the driver is asked to end the context, or one use of it.
+    /// Returns a number for [`end_teardown`](Self::end_teardown).
+    pub(crate) fn begin_teardown(&self, context: usize) -> u64 {
+        self.endings.begin(context, || Contents::take(self, context))
+    }
+
+    /// Releases the contents of a context after the driver has ended it, or puts them back where it lives on.
+    pub(crate) fn end_teardown(&self, number: u64, ended: bool) {
+        let release = |context: usize, all: Vec<Contents>| {
+            self.libraries.context_ended(context);
+            all.into_iter().for_each(|contents| contents.end(self));
+        };
+        self.endings.end(number, ended, release, |contents| contents.put_back(self));
+    }
+
+    /// Takes out what an address was charged; none for an address that nobody charged.
+    #[inline]
+    pub(crate) fn take_charge(&self, address: u64) -> Option<Charge> {
+        match self.addresses.take(address) {
+            Some(charge) => Some(charge),
+            None => self.find_charge(address),
+        }
+    }
+
+    /// Apart from what every free goes through.
+    #[cold]
+    #[inline(never)]
+    fn find_charge(&self, address: u64) -> Option<Charge> {
+        self.endings.find(|lived| lived.addresses.remove(&address), || self.addresses.take(address))
+    }
+
+    /// Takes out spilled memory that is about to be freed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_spilled(&self, address: u64) -> Option<Extent> {
+        let there = || self.spilled.take(address);
+        there().or_else(|| self.endings.find(|lived| lived.spilled.remove(&address), there))
+    }
+
+    /// Whether spilled memory begins at an address.
+    pub(crate) fn spilled_begins_at(&self, address: u64) -> bool {
+        let there = || self.spilled.begins_at(address).then_some(());
+        let here = |lived: &mut Contents| lived.spilled.contains_key(&address).then_some(());
+        self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
+    }
+
+    /// Whether any byte of a range is spilled.
+    pub(crate) fn spilled_touches(&self, address: u64, bytes: u64) -> bool {
+        let there = || self.spilled.touches(address, bytes).then_some(());
+        let here = |lived: &mut Contents| Extent::touch(&lived.spilled, address, bytes).then_some(());
+        self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
+    }
+
+    /// Takes out an array that is about to end.
+    pub(crate) fn take_array(&self, handle: u64) -> Option<Array> {
+        let there = || self.arrays.take(handle);
+        there().or_else(|| self.endings.find(|lived| lived.arrays.remove(&handle), there))
+    }
+
+    /// Takes out an executable that is about to end.
+    pub(crate) fn take_executable(&self, handle: usize) -> Option<Executable> {
+        let there = || self.graphs.take(handle);
+        there().or_else(|| self.endings.find(|lived| lived.executables.remove(&handle), there))
+    }
+
+    /// Takes out all that something holds, in any context.
+    pub(crate) fn take_held(&self, holder: Holder) -> Vec<Holding> {
+        let mut taken = self.holdings.take(holder);
+        // Of a library some may be here and some there.
+        self.endings.find::<()>(
+            |lived| {
+                taken.extend(lived.holdings.extract_if(.., |one| one.is_of(holder)));
+                None
+            },
+            || None,
+        );
+        taken
+    }
+
+    /// Takes out what others use at an address, and this process of others, that is about to end or to be closed once.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_shared(&self, address: u64) -> shared::Ending {
+        let there = || Some(self.shared.take(address)).filter(|ending| !ending.is_empty());
+        let here = |lived: &mut Contents| {
+            let at = lived.shared.iter().position(|(of, _)| *of == address)?;
+            Some(lived.shared.swap_remove(at).1)
+        };
+        if !self.shared.any() {
+            return shared::Ending::default();
+        }
+        there().or_else(|| self.endings.find(here, there)).unwrap_or_default()
+    }
+}

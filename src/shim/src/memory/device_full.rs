@@ -1,0 +1,96 @@
+//! What if the quota has room, and the device has not? Then others hold the device, and the slice is told so.
+
+use crate::driver_calls::nvml::memory;
+use crate::driver_calls::{contexts, devices};
+use crate::os::clock::now;
+use crate::os::messages;
+use crate::slice::handle::Slice;
+use core::fmt;
+use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::Device;
+use parking_lot::Mutex;
+
+/// How long nothing more is said of a device, in nanoseconds: programs try again and again.
+const QUIET: u64 = 60_000_000_000;
+
+/// When it was last said of which device.
+#[derive(Debug, Default)]
+pub(crate) struct Unmet(Mutex<Vec<(Device, u64)>>);
+
+impl Unmet {
+    /// Whether it is time to say something of a device; then it is not for a while.
+    fn is_due(&self, device: Device, now: u64) -> bool {
+        let mut said = self.0.lock();
+        match said.iter_mut().find(|(of, _)| *of == device) {
+            Some((_, at)) if now.saturating_sub(*at) < QUIET => return false,
+            Some((_, at)) => *at = now,
+            None => said.push((device, now)),
+        }
+        true
+    }
+}
+
+/// What stands beside what.
+struct Story {
+    name: String,
+    asked: u64,
+    held: u64,
+    quota: Option<u64>,
+    free: Option<u64>,
+    total: u64,
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = Bytes::new;
+        write!(f, "gpuslice: {}: the device has no memory for ", self.name)?;
+        if self.asked > 0 {
+            write!(f, "{} that the quota has room for: ", bytes(self.asked))?;
+        } else {
+            f.write_str("what the quota has room for: ")?;
+        }
+        write!(f, "this slice holds {} of ", bytes(self.held))?;
+        match self.quota {
+            Some(quota) => write!(f, "{}", bytes(quota))?,
+            None => f.write_str("no quota")?,
+        }
+        if let Some(free) = self.free {
+            write!(f, ", and {} of the device's {} are free", bytes(free), bytes(self.total))?;
+        }
+        f.write_str(".")?;
+        // The driver keeps something for itself on every device.
+        match self.free {
+            Some(free) if free.saturating_add(self.held) >= self.total / 8 * 7 => Ok(()),
+            _ => f.write_str(" Others hold the rest."),
+        }
+    }
+}
+
+/// The driver had no memory for what the ledger had granted, `granted` bytes of which are still counted as held.
+#[cold]
+pub(crate) fn note(unmet: &Unmet, slice: &Slice, device: Device, granted: u64) {
+    // Without a quota nothing was promised: the device is full, as it would be without us.
+    if !slice.has_quota(device) {
+        return;
+    }
+    slice.member().count_device_denial(device);
+    let Some(place) = slice.place_of_device(device) else { return };
+    if !unmet.is_due(device, now()) {
+        return;
+    }
+    let here = contexts::current_device() == Some(place.handle);
+    let free = if here { devices::device_free() } else { None };
+    let story = Story {
+        name: gpu_uuid_text(&place.uuid),
+        asked: granted,
+        held: slice.region().held(device).saturating_sub(granted),
+        quota: slice.region().memory_limit(device),
+        free: free.or_else(|| {
+            let nvml = memory::Session::open()?;
+            nvml.free(nvml.device(&place.uuid)?)
+        }),
+        total: place.total,
+    };
+    messages::say(LogLevel::Warn, &story);
+}

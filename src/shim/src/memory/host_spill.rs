@@ -1,0 +1,85 @@
+//! What does this process have in host memory because the quota had no room, and how is memory got that stays there?
+//!
+//! It is managed memory that prefers the host: the device reaches it over the bus, and no page of it moves to the
+//! device. It is counted as spilled from before the driver is asked until after it was freed, and never moves back.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::slice::handle::Slice;
+use core::sync::atomic::{AtomicBool, Ordering};
+use gpuslice_region::Device;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+
+/// Memory that was spilled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(super) device: Device,
+    pub(super) bytes: u64,
+    pub(super) context: usize,
+}
+
+/// All spilled memory of this process, by its first address.
+#[derive(Debug, Default)]
+pub(crate) struct Spilled {
+    any: AtomicBool,
+    live: Mutex<BTreeMap<u64, Extent>>,
+}
+
+impl Spilled {
+    /// Whether there ever was any. Cheap: every free asks.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        // Relaxed: who frees an address got it from the thread that has set this.
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, address: u64, extent: Extent) {
+        self.any.store(true, Ordering::Relaxed);
+        self.live.lock().insert(address, extent);
+    }
+
+    /// Whether spilled memory begins at an address.
+    pub(crate) fn begins_at(&self, address: u64) -> bool {
+        self.any() && self.live.lock().contains_key(&address)
+    }
+
+    /// Whether any byte of a range is spilled.
+    pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
+        self.any() && Extent::touch(&self.live.lock(), address, bytes)
+    }
+
+    /// Takes out what is about to be freed.
+    pub(crate) fn take(&self, address: u64) -> Option<Extent> {
+        if self.any() { self.live.lock().remove(&address) } else { None }
+    }
+
+    /// Takes out what ends with a context.
+    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Extent)> {
+        if !self.any() {
+            return Vec::new();
+        }
+        self.live.lock().extract_if(.., |_, extent| extent.context == context).collect()
+    }
+
+    /// What was taken out lives on.
+    pub(crate) fn put_back(&self, address: u64, extent: Extent) {
+        self.add(address, extent);
+    }
+}
+
+impl Extent {
+    /// Whether any byte of a range is of one of these.
+    pub(crate) fn touch(all: &BTreeMap<u64, Self>, address: u64, bytes: u64) -> bool {
+        let end = address.saturating_add(bytes);
+        let last = all.range(..end).next_back();
+        last.is_some_and(|(start, extent)| start.saturating_add(extent.bytes) > address)
+    }
+
+    /// It is gone.
+    pub(crate) fn end(self, slice: &Slice) {
+        slice.member().unspill(self.device, self.bytes);
+    }
+}

@@ -1,0 +1,172 @@
+//! How is ordinary memory paid for: by itself, or by a block that it shares with others?
+
+use super::addresses::{Charge, Owner};
+use super::small_blocks::apply;
+use super::state::Memory;
+use crate::slice::handle::Reservation;
+use core::mem::ManuallyDrop;
+use gpuslice_policy::sizes::blocks::{BLOCK, Family, Kind, Way, taken};
+use gpuslice_region::Device;
+
+/// An allocation that is about to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// The context that it lives in.
+    pub(crate) context: usize,
+    /// What sort of address it has.
+    pub(crate) kind: Kind,
+    /// Its bytes.
+    pub(crate) bytes: u64,
+}
+
+/// What was reserved for an allocation. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    memory: &'static Memory,
+    device: Device,
+    wanted: Wanted,
+    /// None once it is kept.
+    paid: Option<Paid>,
+}
+
+#[derive(Debug)]
+enum Paid {
+    /// By itself.
+    Whole(Reservation),
+    /// By a block, which was reserved if the way needs one.
+    Slot(Way),
+}
+
+impl Grant {
+    /// Reserves what an allocation takes; `fit` reserves bytes of the device.
+    #[inline]
+    pub(crate) fn new(
+        memory: &'static Memory,
+        device: Device,
+        wanted: Wanted,
+        fit: impl FnOnce(u64) -> Option<Reservation>,
+    ) -> Option<Self> {
+        let paid = match Family::of(wanted.context, wanted.kind, wanted.bytes) {
+            None => Paid::Whole(fit(taken(wanted.bytes))?),
+            Some(family) => Self::slot(memory, device, family, fit)?,
+        };
+        Some(Self { memory, device, wanted, paid: Some(paid) })
+    }
+
+    fn slot(
+        memory: &'static Memory,
+        device: Device,
+        family: Family,
+        fit: impl FnOnce(u64) -> Option<Reservation>,
+    ) -> Option<Paid> {
+        let way = memory.small.0.lock().begin(family);
+        if !way.needs_block() {
+            if memory.may_grant(device) {
+                return Some(Paid::Slot(way));
+            }
+            let change = memory.small.0.lock().failed(way);
+            apply(memory, device, change);
+            return None;
+        }
+        let Some(reserved) = fit(BLOCK) else {
+            let change = memory.small.0.lock().refused(way);
+            apply(memory, device, change);
+            return None;
+        };
+        memory.small.0.lock().reserved(&way);
+        // The blocks have it from here on.
+        reserved.keep();
+        Some(Paid::Slot(way))
+    }
+
+    /// The device it is of, and how many bytes of it were reserved.
+    pub(crate) fn granted(&self) -> (Device, u64) {
+        let bytes = match &self.paid {
+            Some(Paid::Whole(reserved)) => reserved.bytes(),
+            Some(Paid::Slot(way)) if way.needs_block() => BLOCK,
+            _ => 0,
+        };
+        (self.device, bytes)
+    }
+
+    /// Brings it to the size that the driver really made, which is seldom another; false if that does not fit.
+    #[must_use]
+    pub(crate) fn settle(&mut self, bytes: u64) -> bool {
+        if taken(bytes) == taken(self.wanted.bytes) {
+            return true;
+        }
+        let (memory, device) = (self.memory, self.device);
+        let Some(mut other) =
+            Self::new(memory, device, Wanted { bytes, ..self.wanted }, |bytes| memory.reserve(device, bytes))
+        else {
+            return false;
+        };
+        core::mem::swap(self, &mut other);
+        true
+    }
+
+    /// What was reserved, which is the caller's to keep or to give back.
+    fn into_paid(self) -> Option<Paid> {
+        let mut kept = ManuallyDrop::new(self);
+        kept.paid.take()
+    }
+
+    /// Keeps what was reserved for an address. False: the driver took more than anybody expected and there is no room for it.
+    #[must_use]
+    #[inline]
+    pub(crate) fn record(self, address: u64) -> bool {
+        let (memory, device, context) = (self.memory, self.device, self.wanted.context);
+        let way = match self.into_paid() {
+            Some(Paid::Whole(reserved)) => {
+                memory.addresses.record(reserved, address, context);
+                return true;
+            }
+            Some(Paid::Slot(way)) => way,
+            None => return true,
+        };
+        let change = memory.small.0.lock().landed(way, address);
+        apply(memory, device, change);
+        if change.more && !pay_for_more(memory, device, address) {
+            return false;
+        }
+        let charge = Charge { device, bytes: BLOCK, owner: Owner::Block(context) };
+        memory.addresses.insert(address, charge);
+        true
+    }
+}
+
+/// Reserves a block that nobody expected. Where there is no room the address is forgotten.
+#[cold]
+fn pay_for_more(memory: &'static Memory, device: Device, address: u64) -> bool {
+    if let Some(reserved) = memory.reserve(device, BLOCK) {
+        reserved.keep();
+        return true;
+    }
+    // The block counts as charged there, and is only if another call has got a slot of it meanwhile.
+    let mut change = memory.small.0.lock().ended(address);
+    match change.back.checked_sub(1) {
+        Some(back) => change.back = back,
+        None => change.charge = change.charge.saturating_add(1),
+    }
+    apply(memory, device, change);
+    false
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(Paid::Slot(way)) = self.paid.take() {
+            let change = self.memory.small.0.lock().failed(way);
+            apply(self.memory, self.device, change);
+        }
+    }
+}
+
+impl Charge {
+    /// What was charged for an address that has ended goes back.
+    pub(crate) fn end(self, memory: &Memory, address: u64) {
+        match self.owner {
+            Owner::Block(_) => memory.small.ended(memory, self.device, address),
+            Owner::Context(_) | Owner::Pool(_) => memory.refund(self.device, self.bytes),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Device memory that this process holds: tables of it, measurements, and what ends with a context.
+
+pub(crate) mod addresses;
+pub(crate) mod arrays;
+pub(crate) mod context_measurement;
+pub(crate) mod context_teardown;
+pub(crate) mod device_full;
+pub(crate) mod ending_contexts;
+pub(crate) mod graphs;
+pub(crate) mod host_spill;
+pub(crate) mod leaving;
+pub(crate) mod libraries;
+pub(crate) mod linear;
+pub(crate) mod loaded_symbols;
+pub(crate) mod make_room;
+pub(crate) mod measurement;
+pub(crate) mod memory_call;
+pub(crate) mod nvml_baseline;
+pub(crate) mod overheads;
+pub(crate) mod physical;
+pub(crate) mod physical_uses;
+pub(crate) mod pools;
+pub(crate) mod reading;
+pub(crate) mod refusals;
+pub(crate) mod share_keys;
+pub(crate) mod shared;
+pub(crate) mod small_blocks;
+pub(crate) mod spill_request;
+pub(crate) mod state;

@@ -1,0 +1,214 @@
+//! What physical memory does this process have apart from addresses?
+//!
+//! Pieces that it made, pieces that came from other processes, and objects that stand for memory of several devices:
+//! each with its handles and mappings, and with what others of the slice know of it.
+
+use super::share_keys;
+use crate::slice::handle::Slice;
+use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
+use gpuslice_region::{Device, SharedUse};
+use std::collections::{BTreeMap, HashMap};
+
+/// Our number for a piece of physical memory: the driver may use a handle's value again while the memory that it
+/// named is still mapped.
+pub(crate) type Number = u64;
+
+/// A piece of physical memory, or an object that stands for several.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    /// What was charged for it; none where it was not made here.
+    pub(crate) charged: Option<(Device, u64)>,
+    handles: u64,
+    mappings: u64,
+    /// By what other processes recognise it.
+    keys: Vec<u64>,
+    /// The uses of it that others of the slice know of.
+    pub(crate) uses: Vec<SharedUse>,
+    /// What is bound to it.
+    pub(crate) bound: Vec<Bound>,
+}
+
+/// Memory that is bound to an object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) memory: Number,
+}
+
+/// All physical memory that this process made, or got from another one.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    next: Number,
+    pieces: HashMap<Number, Piece>,
+    /// What a handle names, and how often it was given out.
+    handles: HashMap<CUmemGenericAllocationHandle, (Number, u64)>,
+    /// By address: size and piece.
+    mappings: BTreeMap<CUdeviceptr, (u64, Number)>,
+}
+
+impl Piece {
+    /// One that this process made and was charged for.
+    pub(crate) fn made(device: Device, bytes: u64) -> Self {
+        Self { charged: Some((device, bytes)), ..Self::default() }
+    }
+
+    /// One that somebody of the slice pays for.
+    pub(crate) fn borrowed(key: u64, used: SharedUse) -> Self {
+        Self { keys: vec![key], uses: vec![used], ..Self::default() }
+    }
+}
+
+impl Tables {
+    /// A new piece, with its first handle.
+    pub(crate) fn add(&mut self, handle: CUmemGenericAllocationHandle, piece: Piece) {
+        self.next = self.next.wrapping_add(1);
+        self.pieces.insert(self.next, Piece { handles: 1, ..piece });
+        self.handles.insert(handle, (self.next, 1));
+    }
+
+    /// Something new that is charged nothing.
+    pub(crate) fn add_free(&mut self, handle: CUmemGenericAllocationHandle) {
+        self.add(handle, Piece::default());
+    }
+
+    /// What a handle names.
+    pub(crate) fn number_of(&self, handle: CUmemGenericAllocationHandle) -> Option<Number> {
+        self.handles.get(&handle).map(|(number, _)| *number)
+    }
+
+    /// A handle was given out, perhaps once more, for a piece that counts it already.
+    pub(crate) fn note(&mut self, handle: CUmemGenericAllocationHandle, number: Number) {
+        let known = self.handles.entry(handle).or_insert((number, 0));
+        let times = if known.0 == number { known.1.saturating_add(1) } else { 1 };
+        *known = (number, times);
+    }
+
+    /// One use of a handle less; the piece counts it still.
+    pub(crate) fn forget(&mut self, handle: CUmemGenericAllocationHandle) -> Option<Number> {
+        let (number, times) = self.handles.get_mut(&handle)?;
+        let number = *number;
+        *times = times.saturating_sub(1);
+        if *times == 0 {
+            self.handles.remove(&handle);
+        }
+        Some(number)
+    }
+
+    /// One handle of a piece less.
+    pub(crate) fn release(&mut self, number: Number) {
+        self.change(number, |piece| piece.handles = piece.handles.saturating_sub(1));
+    }
+
+    /// One mapping of a piece more; what is bound to an object counts as mapped.
+    pub(crate) fn pin(&mut self, number: Number) {
+        self.change(number, |piece| piece.mappings = piece.mappings.saturating_add(1));
+    }
+
+    /// One mapping of a piece less.
+    pub(crate) fn unpin(&mut self, number: Number) {
+        self.change(number, |piece| piece.mappings = piece.mappings.saturating_sub(1));
+    }
+
+    /// Something was mapped at an address.
+    pub(crate) fn map(&mut self, address: CUdeviceptr, bytes: u64, number: Number) {
+        self.mappings.insert(address, (bytes, number));
+    }
+
+    /// Takes out all mappings within a range: address, size and piece of each.
+    pub(crate) fn take_mappings(
+        &mut self,
+        address: CUdeviceptr,
+        bytes: u64,
+    ) -> Vec<(CUdeviceptr, (u64, Number))> {
+        let range = address..address.saturating_add(bytes);
+        self.mappings.extract_if(range, |_, _| true).collect()
+    }
+
+    fn change(&mut self, number: Number, change: impl FnOnce(&mut Piece)) {
+        if let Some(piece) = self.pieces.get_mut(&number) {
+            change(piece);
+        }
+    }
+
+    /// One handle of a piece more.
+    pub(crate) fn retain(&mut self, number: Number) {
+        self.change(number, |piece| piece.handles = piece.handles.saturating_add(1));
+    }
+
+    /// Takes a piece out if nothing holds it any more.
+    pub(crate) fn ended(&mut self, number: Number) -> Option<Piece> {
+        let piece = self.pieces.get(&number)?;
+        if piece.handles > 0 || piece.mappings > 0 {
+            return None;
+        }
+        self.pieces.remove(&number)
+    }
+
+    /// The piece that is mapped at an address.
+    pub(crate) fn mapped_at(&self, address: CUdeviceptr) -> Option<Number> {
+        let (start, (bytes, number)) = self.mappings.range(..=address).next_back()?;
+        (address.wrapping_sub(*start) < *bytes).then_some(*number)
+    }
+
+    /// The piece that others know by a key.
+    pub(crate) fn by_key(&self, key: u64) -> Option<Number> {
+        let known = |(number, piece): (&Number, &Piece)| piece.keys.contains(&key).then_some(*number);
+        self.pieces.iter().find_map(known)
+    }
+
+    /// The key that descriptors of a piece were given.
+    pub(crate) fn descriptor_key(&self, number: Number) -> Option<u64> {
+        self.pieces.get(&number)?.keys.iter().copied().find(|key| share_keys::is_of_descriptor(*key))
+    }
+
+    /// Others can use a piece, by this key. Of what was made elsewhere they inherit by the key that it came with.
+    pub(crate) fn lend(&mut self, slice: &Slice, number: Number, key: u64) {
+        self.change(number, |piece| {
+            if piece.keys.contains(&key) {
+                return;
+            }
+            piece.keys.push(key);
+            if let Some((device, bytes)) = piece.charged {
+                piece.uses.extend(slice.lend(device, key, bytes));
+            }
+        });
+    }
+
+    /// Something is bound to an object; false where the object is not known.
+    pub(crate) fn bind(&mut self, object: CUmemGenericAllocationHandle, bound: Bound) -> bool {
+        let Some(object) = self.number_of(object).and_then(|number| self.pieces.get_mut(&number)) else {
+            return false;
+        };
+        object.bound.push(bound);
+        true
+    }
+
+    /// Takes out what a device has bound to an object in a range.
+    pub(crate) fn unbind(
+        &mut self,
+        object: CUmemGenericAllocationHandle,
+        device: Option<Device>,
+        offset: u64,
+        bytes: u64,
+    ) -> Vec<Number> {
+        let of_device = |pieces: &HashMap<Number, Piece>, bound: &Bound| {
+            let owner = pieces.get(&bound.memory).and_then(|piece| piece.charged).map(|(device, _)| device);
+            owner.is_none() || device.is_none() || owner == device
+        };
+        let Some(number) = self.number_of(object) else { return Vec::new() };
+        let Some(mut all) = self.pieces.get_mut(&number).map(|piece| core::mem::take(&mut piece.bound))
+        else {
+            return Vec::new();
+        };
+        let end = offset.saturating_add(bytes);
+        let inside = |bound: &mut Bound| {
+            offset <= bound.offset
+                && bound.offset.saturating_add(bound.bytes) <= end
+                && of_device(&self.pieces, bound)
+        };
+        let gone = all.extract_if(.., inside).map(|bound| bound.memory).collect();
+        self.change(number, |piece| piece.bound = all);
+        gone
+    }
+}

@@ -1,0 +1,286 @@
+//! Which pools does this process allocate from, and what is each of them charged?
+//!
+//! The arithmetic is `gpuslice_policy::pool`'s; here it meets the driver and the ledger.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::addresses::{Addresses, Charge, Owner};
+use crate::driver_calls::pools;
+use crate::slice::handle::Slice;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use gpuslice_policy::pool::holes::FreeFor;
+use gpuslice_policy::pool::{self, PendingFree, PoolDriver, PoolLedger};
+use gpuslice_region::Device;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// A pool that this process allocates from.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// Our number for it: the driver may use a handle's value again.
+    number: u64,
+    handle: usize,
+    /// The device whose memory it holds.
+    pub(crate) device: Device,
+    books: Mutex<PoolLedger>,
+}
+
+/// The pools of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    any: AtomicBool,
+    next: AtomicU64,
+    known: Mutex<Vec<Arc<Pool>>>,
+    /// Pools that were destroyed while allocations from them live: the memory ends with each of those.
+    orphaned: Mutex<Vec<Arc<Pool>>>,
+    /// Pools whose memory is the host's.
+    host: Mutex<Vec<usize>>,
+}
+
+/// A pool that was taken out of the list.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// One whose memory is a device's.
+    OfDevice(Arc<Pool>),
+    /// One whose memory is the host's.
+    OfHost(usize),
+    /// One that nobody knows.
+    Unknown,
+}
+
+/// A block of a pool that the driver is about to free.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Its pool; none where the pool was destroyed before.
+    of: Option<(Arc<Pool>, PendingFree)>,
+    number: u64,
+    bytes: u64,
+}
+
+/// A pool with the slice that pays for it.
+struct PoolAccess<'a> {
+    slice: &'static Slice,
+    pool: &'a Pool,
+}
+
+impl PoolDriver for PoolAccess<'_> {
+    fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R {
+        step(&mut self.pool.books.lock())
+    }
+
+    fn held(&self) -> Option<u64> {
+        pools::pool_reserved(self.pool.handle)
+    }
+
+    fn used(&self) -> Option<u64> {
+        pools::pool_used(self.pool.handle)
+    }
+
+    fn trim(&self, keep: u64) {
+        pools::trim_pool(self.pool.handle, keep);
+    }
+
+    fn reserve(&self, bytes: u64) -> bool {
+        let reserved = self.slice.reserve(self.pool.device, bytes);
+        reserved.map(crate::slice::handle::Reservation::keep).is_some()
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.slice.charge(self.pool.device, bytes);
+    }
+
+    fn refund(&self, bytes: u64) {
+        self.slice.refund(self.pool.device, bytes);
+    }
+}
+
+impl Pools {
+    /// Whether any pool has been used. Cheap.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// All pools that are known now.
+    pub(crate) fn all(&self) -> Vec<Arc<Pool>> {
+        if self.any() { self.known.lock().clone() } else { Vec::new() }
+    }
+
+    /// Brings the charge of every pool to what the driver says it holds.
+    pub(crate) fn reconcile_all(&self, slice: &'static Slice) {
+        self.all().iter().for_each(|pool| pool.reconcile(slice));
+    }
+
+    /// A context ended, and perhaps allocations of pools with it.
+    pub(crate) fn distrust(&self) {
+        self.known.lock().iter().for_each(|pool| pool.books.lock().distrust());
+    }
+
+    /// An allocation of the pool with this number of ours is about to be freed.
+    pub(crate) fn leave(&self, slice: &'static Slice, number: u64, address: u64, bytes: u64) -> Block {
+        let pool = of_number(&self.known, number);
+        let of = pool.map(|pool| {
+            let leaving = pool::begin_free(&pool.access(slice), address, bytes);
+            (pool, leaving)
+        });
+        Block { of, number, bytes }
+    }
+
+    /// It was freed; `free` says for whom.
+    pub(crate) fn left(&self, slice: &'static Slice, block: Block, free: FreeFor) {
+        if let Some((pool, leaving)) = block.of {
+            pool::finish_free(&pool.access(slice), &leaving, free);
+        } else if let Some(orphan) = of_number(&self.orphaned, block.number) {
+            orphan.shrink(slice, block.bytes);
+        }
+    }
+
+    /// It was not freed.
+    pub(crate) fn stay(slice: &'static Slice, block: Block) {
+        if let Some((pool, leaving)) = block.of {
+            pool::cancel_free(&pool.access(slice), &leaving);
+        }
+    }
+
+    /// A pool that is known by this handle.
+    pub(crate) fn find(&self, handle: usize) -> Option<Arc<Pool>> {
+        self.known.lock().iter().find(|pool| pool.handle == handle).cloned()
+    }
+
+    /// The pool of this handle, whose memory is a device's.
+    pub(crate) fn find_or_add(&self, handle: usize, device: Device) -> Arc<Pool> {
+        let mut known = self.known.lock();
+        if let Some(pool) = known.iter().find(|pool| pool.handle == handle) {
+            return Arc::clone(pool);
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let pool = Arc::new(Pool { number, handle, device, books: Mutex::default() });
+        known.push(Arc::clone(&pool));
+        self.any.store(true, Ordering::Relaxed);
+        pool
+    }
+
+    /// Takes out the pool of this handle while the driver ends it.
+    pub(crate) fn take(&self, handle: usize) -> Taken {
+        let mut known = self.known.lock();
+        if let Some(place) = known.iter().position(|pool| pool.handle == handle) {
+            return Taken::OfDevice(known.swap_remove(place));
+        }
+        let mut host = self.host.lock();
+        let place = host.iter().position(|known| *known == handle);
+        place.map_or(Taken::Unknown, |place| Taken::OfHost(host.swap_remove(place)))
+    }
+
+    /// Puts a pool back that lives on.
+    pub(crate) fn put_back(&self, taken: Taken) {
+        match taken {
+            Taken::OfDevice(pool) => self.known.lock().push(pool),
+            Taken::OfHost(handle) => self.host.lock().push(handle),
+            Taken::Unknown => {}
+        }
+    }
+
+    /// Ends a pool: what allocations still hold of it goes back with them.
+    pub(crate) fn end(&self, slice: &'static Slice, addresses: &Addresses, taken: Taken) {
+        let Taken::OfDevice(pool) = taken else { return };
+        let live = addresses.owned(Owner::Pool(pool.number));
+        let charged = pool.books.lock().charged();
+        pool.shrink(slice, charged.saturating_sub(live));
+        if live > 0 {
+            self.orphaned.lock().push(pool);
+        }
+    }
+
+    /// Remembers a pool whose memory is the host's.
+    pub(crate) fn add_host(&self, handle: usize) {
+        self.host.lock().push(handle);
+    }
+
+    /// Whether a pool's memory is the host's.
+    pub(crate) fn is_host(&self, handle: usize) -> bool {
+        self.host.lock().contains(&handle)
+    }
+}
+
+fn of_number(pools: &Mutex<Vec<Arc<Pool>>>, number: u64) -> Option<Arc<Pool>> {
+    pools.lock().iter().find(|pool| pool.number == number).cloned()
+}
+
+impl Pool {
+    fn access(&self, slice: &'static Slice) -> PoolAccess<'_> {
+        PoolAccess { slice, pool: self }
+    }
+
+    /// Brings the charge to what the driver says that the pool holds.
+    pub(crate) fn reconcile(&self, slice: &'static Slice) {
+        pool::reconcile(&self.access(slice));
+    }
+
+    /// Lowers the charge of a pool whose counter cannot be read any more.
+    fn shrink(&self, slice: &Slice, bytes: u64) {
+        let mut books = self.books.lock();
+        slice.refund(self.device, books.shrink(bytes));
+    }
+}
+
+/// Pools out of which the driver may take memory in a call that is on its way. Must [`end`](Self::end).
+#[derive(Debug, Default)]
+pub(crate) struct Releasing(Vec<Arc<Pool>>);
+
+impl Releasing {
+    /// Before the call.
+    pub(crate) fn begin(slice: &'static Slice, pools: Vec<Arc<Pool>>) -> Self {
+        pools.iter().for_each(|pool| pool::begin_release(&pool.access(slice)));
+        Self(pools)
+    }
+
+    /// After it.
+    pub(crate) fn end(self, slice: &'static Slice) {
+        self.0.iter().for_each(|pool| pool::end_release(&pool.access(slice)));
+    }
+}
+
+/// An allocation on its way to a pool.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    slice: &'static Slice,
+    addresses: &'static Addresses,
+    pool: Arc<Pool>,
+    way: pool::PendingAllocation,
+}
+
+impl Flight {
+    /// Makes sure that an allocation stays within the quota.
+    ///
+    /// # Errors
+    /// It does not fit. The pool is given back to the caller.
+    pub(crate) fn begin(
+        slice: &'static Slice,
+        addresses: &'static Addresses,
+        pool: Arc<Pool>,
+        bytes: u64,
+        stream: usize,
+    ) -> Result<Self, Arc<Pool>> {
+        match pool::begin(&pool.access(slice), bytes, stream) {
+            Some(way) => Ok(Self { slice, addresses, pool, way }),
+            None => Err(pool),
+        }
+    }
+
+    /// How much of which device was reserved for it; none where the pool has a hole.
+    pub(crate) fn granted(&self) -> Option<(Device, u64)> {
+        Some((self.pool.device, self.way.reserved()?))
+    }
+
+    /// The driver has answered: brings the charge up to date.
+    pub(crate) fn land(self, address: Option<u64>) {
+        let Self { slice, addresses, pool, way } = self;
+        let bytes = way.bytes();
+        pool::finish(&pool.access(slice), way, address);
+        if let Some(address) = address {
+            let charge = Charge { device: pool.device, bytes, owner: Owner::Pool(pool.number) };
+            addresses.insert(address, charge);
+        }
+    }
+}

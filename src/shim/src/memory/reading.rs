@@ -1,0 +1,137 @@
+//! The free memory of a device, read together with what the ledgers say of the same instant.
+//!
+//! Each slice in the folder tells in its region what its processes hold. Free memory and what all of them hold are the *room*
+//! of the device. A slice that takes or gives back memory moves both by the same bytes, so the room stays. It changes where
+//! the device takes memory that no ledger has, and while memory of the dead is not back yet.
+
+use super::nvml_baseline::difference;
+use crate::driver_calls::nvml::memory::Session;
+use crate::driver_calls::{contexts, devices};
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use crate::slice::other_slices;
+use gpuslice_driver::types::nvmlDevice_t;
+use gpuslice_region::{Calls, Uuid};
+
+/// How often the ledgers are read anew because one moved meanwhile.
+const READINGS: u32 = 3;
+/// A device at an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Bytes that nobody holds.
+    free: u64,
+    books: Books,
+}
+
+/// The ledgers of this slice and of those beside it, as far as they concern a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Books {
+    /// Bytes that living processes of other slices hold.
+    beside: u64,
+    /// Bytes that living processes of this slice hold.
+    own: u64,
+    /// Whether memory of the dead leaves the device, in any of the slices.
+    leaves: bool,
+    /// Contexts that other processes make.
+    makings: Calls,
+    /// Memory calls of all processes.
+    calls: Calls,
+}
+
+/// Where free memory of a device is read.
+#[derive(Debug)]
+enum Gauge {
+    Nvml(Session, nvmlDevice_t),
+    Driver,
+}
+
+impl Books {
+    /// `reserved` is of this process, and not held yet. None: there are more slices than can be read.
+    fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
+        let (region, device) = (slice.region(), place.device);
+        let mut books = Self {
+            beside: 0,
+            own: region.held(device).saturating_sub(reserved),
+            leaves: region.leaving(device) > 0,
+            makings: region.context_creations(Some(slice.member().slot())),
+            // After what is held: a call whose bytes were seen is seen too.
+            calls: region.all_memory_calls(),
+        };
+        for other in other_slices::beside(region.path())? {
+            // A slice without living processes has nobody else to notice deaths, and the device has their memory back.
+            let _cleared = other.reap();
+            if let Some(device) = other.device(&Uuid(place.uuid)) {
+                books.beside = books.beside.saturating_add(other.held(device));
+                books.leaves |= other.leaving(device) > 0;
+            }
+            books.makings = books.makings.plus(other.context_creations(None));
+            books.calls = books.calls.plus(other.all_memory_calls());
+        }
+        Some(books)
+    }
+}
+
+impl Reading {
+    /// Reads free memory between two equal readings of the ledgers. `reserved`: bytes that this process has in its ledger and
+    /// the driver has not given yet. None: free memory cannot be read, is the host's, or the ledgers move all the time.
+    pub(crate) fn take(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
+        let gauge = Gauge::of(place)?;
+        let mut before = Books::read(slice, place, reserved)?;
+        for _ in 0..READINGS {
+            let free = gauge.free()?;
+            let books = Books::read(slice, place, reserved)?;
+            if books == before {
+                return Some(Self { free, books });
+            }
+            before = books;
+        }
+        None
+    }
+
+    /// Whether the ledgers and the device agreed at that instant: no memory call was under way.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.books.calls.under_way == 0
+    }
+
+    /// Bytes that nobody holds or that other slices hold.
+    pub(crate) fn outside(&self) -> u64 {
+        self.free.saturating_add(self.books.beside)
+    }
+
+    /// Notes the room in the region, unless memory leaves the device. `more`: bytes that the driver has given this process and
+    /// its ledger does not have.
+    pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64) {
+        if !self.books.leaves {
+            let available = self.outside().saturating_add(self.books.own).saturating_add(more);
+            slice.member().note_available(place.device, available);
+        }
+    }
+
+    /// What the device lost until another reading, beyond what the ledgers explain. None: somebody made a context meanwhile.
+    pub(crate) fn lost(&self, now: &Self) -> Option<i64> {
+        let is_alone = self.books.makings == now.books.makings && now.books.makings.under_way == 0;
+        let held = |books: &Books| books.beside.saturating_add(books.own);
+        let explained = difference(held(&self.books), held(&now.books));
+        is_alone.then(|| difference(now.free, self.free).saturating_sub(explained))
+    }
+}
+
+impl Gauge {
+    /// NVML needs no context. The driver tells where NVML is missing and a context of the device is current. None: neither
+    /// tells, or the memory is the host's and moves with programs that use no GPU.
+    fn of(place: SliceDevice) -> Option<Self> {
+        if place.shares_host_memory {
+            return None;
+        }
+        let by_nvml = Session::open().and_then(|nvml| Some(Self::Nvml(nvml, nvml.device(&place.uuid)?)));
+        let is_current = || contexts::current_device() == Some(place.handle);
+        by_nvml.or_else(|| is_current().then_some(Self::Driver))
+    }
+
+    fn free(&self) -> Option<u64> {
+        match self {
+            Self::Nvml(nvml, device) => nvml.free(*device),
+            Self::Driver => devices::device_free(),
+        }
+    }
+}

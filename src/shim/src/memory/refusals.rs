@@ -1,0 +1,223 @@
+//! How does a program's user learn that the quota is reached?
+//!
+//! A program sees a status, and its own message seldom names the quota. So one line a minute says what was asked for, what
+//! the slice holds, what it may hold and which process holds most. Programs that try until they are refused pay for a
+//! clock and a comparison.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::driver_calls::nvml::utilization::pid_namespace;
+use crate::os::clock::now;
+use crate::os::messages;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use crate::slice::settings;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
+use gpuslice_policy::sizes::blocks::{BLOCK, LARGEST_SMALL, taken};
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::{Device, ProcessView};
+use std::fs;
+
+/// For how long no other refusal is said, in nanoseconds.
+const QUIET: u64 = 60_000_000_000;
+
+/// The kind of memory that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Allocation,
+    /// One that takes more of the device than was asked for.
+    Linear,
+    Context,
+    Code,
+    Limit,
+}
+
+/// When a refusal is said next.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(AtomicU64);
+
+impl Refusals {
+    /// Whether it is time to say one; then it is not for a while.
+    fn is_due(&self) -> bool {
+        let (now, due) = (now(), self.0.load(Ordering::Relaxed));
+        // Relaxed: of several threads one says it, whichever.
+        now >= due
+            && self
+                .0
+                .compare_exchange(due, now.saturating_add(QUIET), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Says that so many bytes are refused, if it is time to. Every refusal is said at level `debug`.
+    pub(crate) fn say(&self, slice: &Slice, device: Device, what: What, asked: u64) {
+        let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
+        messages::say(level, &Refusal { slice, device, what, asked });
+    }
+}
+
+/// Says that something is refused.
+struct Refusal<'slice> {
+    slice: &'slice Slice,
+    device: Device,
+    what: What,
+    asked: u64,
+}
+
+impl fmt::Display for Refusal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slice, device, what, asked } = *self;
+        let place = slice.place_of_device(device);
+        let name = place.map_or_else(String::new, |place| gpu_uuid_text(&place.uuid));
+        let asked_text = Exactly(asked);
+        write!(f, "gpuslice: {name}: ")?;
+        match what {
+            What::Allocation => write!(f, "an allocation of {asked_text} is refused: ")?,
+            What::Linear => {
+                write!(f, "an allocation of {asked_text}")?;
+                let takes = takes(asked);
+                if takes != asked {
+                    write!(f, " ({} of the device)", Exactly(takes))?;
+                }
+                f.write_str(" is refused: ")?;
+            }
+            What::Context => {
+                write!(f, "a context on this device takes about {asked_text} and is refused: ")?;
+            }
+            What::Code if asked == 0 => f.write_str("a module of unknown size is refused: ")?,
+            What::Code => {
+                write!(f, "a module, code and variables, takes about {asked_text} and is refused: ")?;
+            }
+            What::Limit => write!(
+                f,
+                "a heap, stack or buffer set with cuCtxSetLimit takes about {asked_text} and is refused: "
+            )?,
+        }
+        let held = Amount(slice.region().held(device));
+        let Some(limit) = slice.region().memory_limit(device) else {
+            return write!(f, "the slice holds {held} and has no quota.");
+        };
+        write!(f, "the slice holds {held} of its quota of {}", Amount(limit))?;
+        if let Some((bytes, process)) = largest(slice, device) {
+            write!(f, ", most of it ({}) in process {}", Amount(bytes), process.pid)?;
+            if let Some(command) = command_of(&process) {
+                write!(f, " ({command})")?;
+            }
+        }
+        f.write_str(".")?;
+        // A request larger than the whole quota never fits, and few programs go on without a context or their code.
+        if !matches!(what, What::Allocation | What::Linear) || asked > limit {
+            write!(f, " {}", Advice { slice, place, limit })?;
+        }
+        Ok(())
+    }
+}
+
+/// What a linear allocation needs that no block has a slot for. What passes all that can be counted is as it was asked for.
+fn takes(asked: u64) -> u64 {
+    let whole = if asked > LARGEST_SMALL { taken(asked) } else { BLOCK };
+    if whole == u64::MAX { asked } else { whole }
+}
+
+/// Says how a quota is raised.
+pub(crate) struct Advice<'slice> {
+    slice: &'slice Slice,
+    place: Option<SliceDevice>,
+    limit: u64,
+}
+
+impl<'slice> Advice<'slice> {
+    /// For a device of the slice.
+    pub(crate) fn new(slice: &'slice Slice, device: Device) -> Self {
+        let place = slice.place_of_device(device);
+        Self { slice, place, limit: slice.region().memory_limit(device).unwrap_or(0) }
+    }
+}
+
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = self.source();
+        // A region that `gpuslice run` has named.
+        let by_run = || {
+            let name = self.slice.region().path().file_name();
+            name.is_some_and(|name| name.to_string_lossy().contains("-run-"))
+        };
+        match &source {
+            // The quota was changed since this process was started, or another member has set it.
+            None => f.write_str("Raise it with `gpuslice set`")?,
+            Some(QuotaSource { said, .. }) => match &said.origin {
+                Origin::Line { .. } => write!(f, "The operator's file sets it: {said}")?,
+                Origin::Environment if by_run() => write!(f, "Raise --mem")?,
+                Origin::Environment => write!(f, "Raise {}", said.key)?,
+            },
+        }
+        match source.and_then(|source| source.meant) {
+            Some(meant) => write!(f, "; did you mean {meant}?"),
+            None => f.write_str("."),
+        }
+    }
+}
+
+impl Advice<'_> {
+    /// Where the quota was said, if it is the one that this process was started with.
+    fn source(&self) -> Option<QuotaSource> {
+        let ordinal = self.slice.places().iter().position(|place| Some(place.device) == self.device());
+        let settings = settings::settings()?;
+        let source =
+            settings.config.quota_source(crate::slice::devices::identity_of(&self.place?, ordinal))?;
+        (source.bytes.get() == self.limit).then_some(source)
+    }
+
+    fn device(&self) -> Option<Device> {
+        self.place.map(|place| place.device)
+    }
+}
+
+/// The process that holds most of a device, with how much that is.
+fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
+    let processes = slice.region().processes().into_iter();
+    let held = |process: ProcessView| {
+        Some((process.held.get(device.index()).copied().filter(|bytes| *bytes > 0)?, process))
+    };
+    processes.filter_map(held).max_by_key(|(bytes, _)| *bytes)
+}
+
+/// The name of a process, as far as it can be read and printed.
+fn command_of(process: &ProcessView) -> Option<String> {
+    // The number means another process elsewhere.
+    if process.pid_namespace != pid_namespace() {
+        return None;
+    }
+    let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok()?;
+    let name: String = name.trim_end().chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// A number of bytes that was asked for: one byte more than the quota is another number than the quota.
+struct Exactly(u64);
+
+impl fmt::Display for Exactly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_multiple_of(1 << 10) { Bytes::new(self.0).fmt(f) } else { write!(f, "{} bytes", self.0) }
+    }
+}
+
+/// A number of bytes as people read it: exact where that is short.
+struct Amount(u64);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: u64 = 1 << 20;
+        if self.0 < MIB {
+            return write!(f, "{} bytes", self.0);
+        }
+        if self.0.is_multiple_of(MIB) {
+            return write!(f, "{}", Bytes::new(self.0));
+        }
+        let tenths = self.0 / (MIB / 10);
+        write!(f, "{}.{}MiB", tenths / 10, tenths % 10)
+    }
+}

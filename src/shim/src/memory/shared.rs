@@ -1,0 +1,174 @@
+//! What does this process let others use, and what does it use of others? The owner pays, whoever imports.
+//!
+//! Here are only those uses that belong to an address or an external object; those of physical memory stand with it.
+//! Each is a share in the region: when the owner ends, somebody of the slice who uses the memory inherits the charge.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::slice::handle::Slice;
+use core::sync::atomic::{AtomicBool, Ordering};
+use gpuslice_region::SharedUse;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// Memory of this process that others may use: by which keys.
+#[derive(Debug, Default)]
+pub(crate) struct Loan {
+    keys: Vec<u64>,
+    uses: Vec<SharedUse>,
+    /// Whether it lives on with those who use it when this process frees it. Blocks of pools do not.
+    lives_on: bool,
+}
+
+/// Memory of another process at an address of this one.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    used: Option<SharedUse>,
+    context: usize,
+    /// How often it was opened.
+    times: u64,
+}
+
+/// All of both.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    any: AtomicBool,
+    /// Whether this process has ever used memory that another one made.
+    has_imported: AtomicBool,
+    lent: Mutex<HashMap<u64, Loan>>,
+    opened: Mutex<HashMap<u64, Opened>>,
+    /// By the object that stands for the import.
+    externals: Mutex<HashMap<usize, SharedUse>>,
+}
+
+/// What stood at an address whose end is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    loan: Option<Loan>,
+    opened: Option<Opened>,
+}
+
+impl Shared {
+    /// Whether there is anything. Cheap.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Whether this process has ever used memory that another one made: NVML may count that as its own.
+    pub(crate) fn has_imported(&self) -> bool {
+        self.has_imported.load(Ordering::Relaxed)
+    }
+
+    /// This process is about to use memory that another one made.
+    pub(crate) fn note_import(&self) {
+        self.has_imported.store(true, Ordering::Relaxed);
+    }
+
+    /// Others can use what stands at an address, by this key.
+    pub(crate) fn lend(
+        &self,
+        address: u64,
+        key: u64,
+        lives_on: bool,
+        share: impl FnOnce() -> Option<SharedUse>,
+    ) {
+        self.any.store(true, Ordering::Relaxed);
+        let mut lent = self.lent.lock();
+        let loan = lent.entry(address).or_default();
+        if !loan.keys.contains(&key) {
+            loan.keys.push(key);
+            loan.uses.extend(share());
+            loan.lives_on = lives_on;
+        }
+    }
+
+    /// Memory of another process stands at an address now, perhaps once more.
+    pub(crate) fn open(&self, slice: &Slice, address: u64, context: usize, used: Option<SharedUse>) {
+        self.any.store(true, Ordering::Relaxed);
+        let mut opened = self.opened.lock();
+        let known = opened.entry(address).or_insert(Opened { used: None, context, times: 0 });
+        known.times = known.times.saturating_add(1);
+        if known.used.is_none() {
+            known.used = used;
+        } else if let Some(used) = used {
+            // One use of a process is enough.
+            slice.end_use(used, true);
+        }
+    }
+
+    /// Takes out what stands at an address that is about to end, or to be closed once.
+    pub(crate) fn take(&self, address: u64) -> Ending {
+        if !self.any() {
+            return Ending::default();
+        }
+        let loan = self.lent.lock().remove(&address);
+        let mut opened = self.opened.lock();
+        let last = match opened.get_mut(&address) {
+            Some(known) if known.times > 1 => {
+                known.times = known.times.saturating_sub(1);
+                Some(Opened { used: None, context: known.context, times: 1 })
+            }
+            Some(_) => opened.remove(&address),
+            None => None,
+        };
+        Ending { loan, opened: last }
+    }
+
+    /// It did not end.
+    pub(crate) fn put_back(&self, address: u64, ending: Ending) {
+        if let Some(loan) = ending.loan {
+            self.lent.lock().insert(address, loan);
+        }
+        if let Some(Opened { used, context, times }) = ending.opened {
+            let mut opened = self.opened.lock();
+            let known = opened.entry(address).or_insert(Opened { used: None, context, times: 0 });
+            known.times = known.times.saturating_add(times);
+            known.used = known.used.take().or(used);
+        }
+    }
+
+    /// A context is about to end: what was opened in it goes, and what was lent at these addresses.
+    pub(crate) fn take_of(&self, context: usize, addresses: impl Iterator<Item = u64>) -> Vec<(u64, Ending)> {
+        if !self.any() {
+            return Vec::new();
+        }
+        let in_it = self.opened.lock().extract_if(|_, opened| opened.context == context).collect::<Vec<_>>();
+        let opened =
+            in_it.into_iter().map(|(address, opened)| (address, Ending { loan: None, opened: Some(opened) }));
+        let mut lent = self.lent.lock();
+        let lent = addresses.filter_map(|address| {
+            let loan = lent.remove(&address)?;
+            Some((address, Ending { loan: Some(loan), opened: None }))
+        });
+        opened.chain(lent.collect::<Vec<_>>()).collect()
+    }
+
+    /// Memory of another interface, or what CUDA had exported, was imported as this object.
+    pub(crate) fn import(&self, object: usize, used: SharedUse) {
+        self.externals.lock().insert(object, used);
+    }
+
+    /// Takes out the use of such an object.
+    pub(crate) fn take_import(&self, object: usize) -> Option<SharedUse> {
+        self.externals.lock().remove(&object)
+    }
+}
+
+impl Ending {
+    /// Whether nothing stood there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loan.is_none() && self.opened.is_none()
+    }
+
+    /// It ended. Before the bytes of the address are given back: an heir is charged first.
+    pub(crate) fn end(self, slice: &Slice) {
+        if let Some(loan) = self.loan {
+            loan.uses.into_iter().for_each(|used| slice.end_use(used, loan.lives_on));
+        }
+        if let Some(used) = self.opened.and_then(|opened| opened.used) {
+            slice.end_use(used, true);
+        }
+    }
+}

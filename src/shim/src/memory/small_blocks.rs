@@ -1,0 +1,41 @@
+//! Blocks of device memory that small allocations share.
+
+use crate::os::spin_lock::SpinLocked;
+use crate::slice::handle::Slice;
+use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change};
+use gpuslice_region::Device;
+
+/// The blocks that small memory of this process shares.
+#[derive(Debug, Default)]
+pub(crate) struct Small(pub(super) SpinLocked<Blocks>);
+
+impl Small {
+    /// An address that was charged by its block is about to be freed.
+    pub(crate) fn leaves(&self, address: u64) {
+        self.0.lock().leaves(address);
+    }
+
+    /// It was freed, or not.
+    pub(crate) fn left(&self, slice: &Slice, device: Device, address: u64, is_freed: bool) {
+        let mut blocks = self.0.lock();
+        let change = if is_freed { blocks.left(address) } else { blocks.stays(address) };
+        drop(blocks);
+        apply(slice, device, change);
+    }
+
+    /// It ended with its context.
+    pub(crate) fn ended(&self, slice: &Slice, device: Device, address: u64) {
+        let change = self.0.lock().ended(address);
+        apply(slice, device, change);
+    }
+}
+
+/// Charges or gives back blocks.
+pub(super) fn apply(slice: &Slice, device: Device, change: Change) {
+    if change.charge > 0 {
+        slice.charge(device, change.charge.saturating_mul(BLOCK));
+    }
+    if change.back > 0 {
+        slice.refund(device, change.back.saturating_mul(BLOCK));
+    }
+}

@@ -1,0 +1,128 @@
+//! An allocation that host memory serves, because the quota has no room for it.
+
+use super::host_spill::Extent;
+use super::state::Memory;
+use crate::driver_calls::{contexts, devices, memory};
+use crate::os::{host_memory, messages};
+use crate::slice::device::SliceDevice;
+use core::fmt::Display;
+use gpuslice_driver::types::{CUdevice, Status, status};
+use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
+use gpuslice_policy::units::Bytes;
+use gpuslice_region::Device;
+use once_cell::race::OnceBool;
+
+/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+const CONCURRENT_ACCESS: u32 = 89;
+
+/// An allocation for which the quota has no room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    pub(crate) memory: &'static Memory,
+    /// The device that it would have been of.
+    pub(crate) device: Device,
+    handle: CUdevice,
+    /// The context that it lives in.
+    context: usize,
+    bytes: u64,
+}
+
+/// Why an allocation is not served from host memory.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It is refused as if there were no host memory to have.
+    Full,
+    /// The driver has objections that it would have to the program's own call, too.
+    Status(Status),
+}
+
+impl Claim {
+    /// How much was asked for.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A claim to host memory, if the slice may have any and the device can use it.
+    #[cold]
+    pub(crate) fn new(
+        memory: &'static Memory,
+        place: SliceDevice,
+        context: Option<usize>,
+        bytes: u64,
+    ) -> Option<Self> {
+        if !memory.region().limits(place.device).oversubscribe {
+            return None;
+        }
+        if devices::device_attribute(place.handle, CONCURRENT_ACCESS) != Some(1) {
+            say_once(&place, &"the device cannot use managed memory that the host has");
+            return None;
+        }
+        if !host_memory::has_room_for(bytes) {
+            say_once(&place, &format_args!("the host has no room for {}", Bytes::new(bytes)));
+            return None;
+        }
+        Some(Self { memory, device: place.device, handle: place.handle, context: context?, bytes })
+    }
+
+    /// Gets the memory: where it is, with nothing recorded. Calls the driver, so it is not run in a phase.
+    pub(crate) fn get(&self, flags: u32) -> Result<u64, Failure> {
+        // First: whoever looks sees no memory that is not counted.
+        self.memory.member().spill(self.device, self.bytes);
+        let got = contexts::within(self.context, || self.get_here(flags));
+        let got = got.unwrap_or(Err((Failure::Full, "its context cannot be used", status::SUCCESS)));
+        got.map_err(|(failure, what, code)| {
+            self.memory.member().unspill(self.device, self.bytes);
+            if let (Failure::Full, Some(place)) = (&failure, self.memory.place(self.handle)) {
+                say_once(&place, &format_args!("{what} (status {code})"));
+            }
+            failure
+        })
+    }
+
+    fn get_here(&self, flags: u32) -> Result<u64, (Failure, &'static str, Status)> {
+        let address = memory::allocate_managed(self.bytes, flags).map_err(|code| {
+            let failure = match code {
+                status::OUT_OF_MEMORY | status::NOT_SUPPORTED => Failure::Full,
+                code => Failure::Status(code),
+            };
+            (failure, "the driver gives no managed memory", code)
+        })?;
+        // Without the first, pages come to be on the device; without the second, atomic operations bring them there.
+        let kept = memory::prefer_host(address, self.bytes)
+            .and_then(|()| memory::let_access(address, self.bytes, self.handle));
+        kept.map(|()| address).map_err(|code| {
+            memory::free(address);
+            (Failure::Full, "the driver does not keep managed memory with the host", code)
+        })
+    }
+
+    /// The program has it now.
+    pub(crate) fn record(&self, address: u64) {
+        let extent = Extent { device: self.device, bytes: self.bytes, context: self.context };
+        self.memory.spilled.add(address, extent);
+        static SAID: OnceBool = OnceBool::new();
+        if SAID.set(true).is_ok() {
+            messages::say(
+                LogLevel::Warn,
+                &format_args!(
+                    "gpuslice: the quota has no room for {}: it is served from host memory, which the GPU reaches over the bus (GPU_MEM_OVERSUBSCRIBE=1).",
+                    Bytes::new(self.bytes)
+                ),
+            );
+        }
+    }
+}
+
+/// Says once why what passes the quota is refused after all.
+fn say_once(place: &SliceDevice, why: &dyn Display) {
+    static SAID: OnceBool = OnceBool::new();
+    if SAID.set(true).is_ok() {
+        messages::say(
+            LogLevel::Warn,
+            &format_args!(
+                "gpuslice: {}: {why}; what passes the quota is refused although GPU_MEM_OVERSUBSCRIBE=1.",
+                gpu_uuid_text(&place.uuid)
+            ),
+        );
+    }
+}

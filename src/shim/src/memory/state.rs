@@ -1,0 +1,104 @@
+//! The memory that this process holds in its slice: the tables of it.
+
+use super::addresses::Addresses;
+use super::arrays::Arrays;
+use super::device_full::Unmet;
+use super::ending_contexts::Endings;
+use super::graphs::Graphs;
+use super::host_spill::Spilled;
+use super::libraries::Libraries;
+use super::loaded_symbols::LookUps;
+use super::nvml_baseline::Witness;
+use super::overheads::Holdings;
+use super::physical::Tables;
+use super::pools::Pools;
+use super::refusals::{Refusals, What};
+use super::shared::Shared;
+use super::small_blocks::Small;
+use crate::slice::handle::Slice;
+use core::ops::Deref;
+use gpuslice_region::Device;
+use parking_lot::Mutex;
+
+/// The slice, and the memory of it that this process holds.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// What memory is reserved and charged with.
+    slice: Slice,
+    /// What each address that this process got from the driver was charged.
+    pub(crate) addresses: Addresses,
+    /// Blocks that small memory shares.
+    pub(crate) small: Small,
+    /// Physical memory that was taken apart from addresses.
+    pub(crate) physical: Mutex<Tables>,
+    /// What others use of this process's memory, and it of theirs.
+    pub(crate) shared: Shared,
+    /// What this process has in host memory beyond the quota.
+    pub(crate) spilled: Spilled,
+    /// Requests that the quota had no room for.
+    refusals: Refusals,
+    /// What the device had no memory for.
+    pub(crate) unmet: Unmet,
+    /// Arrays that this process made.
+    pub(crate) arrays: Arrays,
+    /// Pools that this process allocates from.
+    pub(crate) pools: Pools,
+    /// Executables of graphs that take memory.
+    pub(crate) graphs: Graphs,
+    /// What this process was charged for beside allocations.
+    pub(crate) holdings: Holdings,
+    /// Libraries, and the contexts that they are loaded into.
+    pub(crate) libraries: Libraries,
+    /// Look-ups of code that need not be measured again.
+    pub(crate) look_ups: LookUps,
+    /// What was measured last.
+    pub(crate) witness: Witness,
+    /// What lived in contexts that may be ending.
+    pub(crate) endings: Endings,
+}
+
+impl Deref for Memory {
+    type Target = Slice;
+
+    #[inline]
+    fn deref(&self) -> &Slice {
+        &self.slice
+    }
+}
+
+impl Memory {
+    /// No memory yet.
+    pub(crate) fn new(slice: Slice) -> Self {
+        Self {
+            slice,
+            addresses: Addresses::default(),
+            small: Small::default(),
+            physical: Mutex::default(),
+            shared: Shared::default(),
+            spilled: Spilled::default(),
+            refusals: Refusals::default(),
+            unmet: Unmet::default(),
+            arrays: Arrays::default(),
+            pools: Pools::default(),
+            graphs: Graphs::default(),
+            holdings: Holdings::default(),
+            libraries: Libraries::default(),
+            look_ups: LookUps::default(),
+            witness: Witness::default(),
+            endings: Endings::default(),
+        }
+    }
+
+    /// Counts a refusal of so many bytes that the program gets to see, and says it.
+    #[cold]
+    pub(crate) fn count_refusal(&self, device: Device, what: What, asked: u64) {
+        self.member().count_quota_denial(device);
+        self.refusals.say(&self.slice, device, what, asked);
+    }
+
+    /// Bytes that the driver has given this process of a device, by the ledger: what graphs may take later is charged
+    /// already, and is not among them.
+    pub(crate) fn own(&self, device: Device) -> u64 {
+        self.member().own(device).saturating_sub(self.graphs.ahead(device))
+    }
+}

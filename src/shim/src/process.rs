@@ -1,0 +1,201 @@
+//! The state of this process, and how it joins its slice.
+//!
+//! The process joins its slice as soon as the driver is initialised. A child that it forks has to join again: what belongs to one
+//! process lives on a page that the kernel empties at a fork.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::bypass;
+use crate::compute::Compute;
+use crate::memory::state::Memory;
+use crate::os::messages;
+use crate::os::reentrancy::shielded;
+use crate::slice::devices::{self, Found};
+use crate::slice::enforcement::{Stage, refuse, stage};
+use crate::slice::handle::Slice;
+use crate::slice::settings;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use gpuslice_policy::config::LogLevel;
+use gpuslice_region::Member;
+use once_cell::race::OnceNonZeroUsize;
+use parking_lot::Mutex;
+use std::num::NonZeroUsize;
+
+/// The state of a process that is a member of a slice. Made once per process and never ended.
+#[derive(Debug)]
+pub(crate) struct Process {
+    memory: &'static Memory,
+    /// GPU time.
+    pub(crate) compute: Compute,
+}
+
+impl Process {
+    fn new(member: Member, found: &[Found]) -> Self {
+        let memory: &'static Memory = Box::leak(Box::new(Memory::new(Slice::new(member, found))));
+        let of_this_process = || joined().map(|process| &process.compute);
+        Self { memory, compute: Compute::new(memory, of_this_process) }
+    }
+}
+
+impl Deref for Process {
+    type Target = Memory;
+
+    #[inline]
+    fn deref(&self) -> &Memory {
+        self.memory
+    }
+}
+
+/// Where a process stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Standing {
+    /// No limit was set, or the driver is not initialised: calls go on as they are.
+    Free,
+    /// It is a member of a slice.
+    Member(&'static Process),
+    /// A limit was set that cannot be enforced.
+    Refused,
+}
+
+/// What belongs to one process and not to its forked children. Valid when it is all zeroes, which is what a
+/// child finds.
+struct Own {
+    process: AtomicPtr<Process>,
+    joining: Mutex<()>,
+}
+
+/// Where this process stands, as far as it can be told without a call of the driver's. Cheap.
+#[inline]
+pub(crate) fn standing() -> Standing {
+    // Relaxed: the settings themselves are published by `SETTINGS`.
+    match stage() {
+        Stage::FREE => Standing::Free,
+        Stage::LIMITED => member().map_or_else(join, Standing::Member),
+        Stage::REFUSED => Standing::Refused,
+        _ => {
+            settings::read_settings();
+            standing_now()
+        }
+    }
+}
+
+#[cold]
+fn standing_now() -> Standing {
+    match stage() {
+        Stage::LIMITED => member().map_or_else(join, Standing::Member),
+        Stage::REFUSED => Standing::Refused,
+        _ => Standing::Free,
+    }
+}
+
+#[inline]
+fn member() -> Option<&'static Process> {
+    let own = own()?;
+    // Acquire: pairs with the store in `join`.
+    let process = own.process.load(Ordering::Acquire);
+    // SAFETY: null, or a slice that `join` leaked.
+    unsafe { process.as_ref() }
+}
+
+/// The slice, if this process has joined it. Nothing is done to join.
+pub(crate) fn joined() -> Option<&'static Process> {
+    if stage() == Stage::LIMITED { member() } else { None }
+}
+
+/// Takes the process into its slice, if the driver is initialised.
+#[cold]
+fn join() -> Standing {
+    shielded(join_now).unwrap_or(Standing::Refused)
+}
+
+fn join_now() -> Standing {
+    let (Some(settings), Some(own)) = (settings::known(), own()) else { return Standing::Free };
+    let _one_at_a_time = own.joining.lock();
+    if let Some(process) = member() {
+        return Standing::Member(process);
+    }
+    if stage() == Stage::REFUSED {
+        return Standing::Refused;
+    }
+    let mut found = match devices::find() {
+        None => return Standing::Free,
+        Some(Ok(found)) => found,
+        Some(Err(unknown)) => {
+            refuse(&unknown);
+            return Standing::Refused;
+        }
+    };
+    if let Some(hidden) = bypass::hidden() {
+        refuse(&hidden);
+        return Standing::Refused;
+    }
+    if settings.config.counts_on_bus()
+        && let Err(unknown) = devices::number_by_bus(&mut found)
+    {
+        refuse(&unknown);
+        return Standing::Refused;
+    }
+    let uuids: Vec<_> = found.iter().map(|device| device.uuid).collect();
+    let ambiguous = settings.config.ambiguous(&uuids);
+    if !ambiguous.is_empty() {
+        ambiguous.iter().for_each(|malformed| refuse(malformed));
+        return Standing::Refused;
+    }
+    let asked = devices::limits(&found, &settings.config);
+    let (member, differences) = match Member::join(&settings.region, settings.trust, &asked) {
+        Ok(joined) => joined,
+        Err(error) => {
+            refuse(&format_args!("gpuslice: {error}. GPU work is refused."));
+            return Standing::Refused;
+        }
+    };
+    for difference in differences {
+        messages::say(LogLevel::Warn, &devices::Disagreement(difference));
+    }
+    let process = Box::leak(Box::new(Process::new(member, &found)));
+    // Release: pairs with the load in `member`.
+    own.process.store(ptr::from_mut(process), Ordering::Release);
+    Standing::Member(process)
+}
+
+/// The page of this process.
+#[inline]
+fn own() -> Option<&'static Own> {
+    static PAGE: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let page = PAGE.get().or_else(|| Some(PAGE.get_or_init(|| map_page().unwrap_or(NonZeroUsize::MIN))))?;
+    if page == NonZeroUsize::MIN {
+        return None;
+    }
+    // SAFETY: a page of our own that is never unmapped, and all zeroes is a valid `Own`.
+    unsafe { ptr::with_exposed_provenance::<Own>(page.get()).as_ref() }
+}
+
+/// A page that a forked child finds empty, by whatever call it was forked.
+#[cold]
+fn map_page() -> Option<NonZeroUsize> {
+    const SIZE: usize = 4096;
+    const { assert!(size_of::<Own>() <= SIZE) };
+    // SAFETY: a new private mapping at an address of the kernel's choice.
+    let page = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    // SAFETY: advice about the page just mapped; on failure it is not used.
+    if page == libc::MAP_FAILED || unsafe { libc::madvise(page, SIZE, libc::MADV_WIPEONFORK) } != 0 {
+        refuse(
+            &"gpuslice: the kernel gives no page that is emptied at a fork (Linux 4.14 has it). GPU work is refused.",
+        );
+        return None;
+    }
+    NonZeroUsize::new(page.expose_provenance())
+}

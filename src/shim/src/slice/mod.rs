@@ -1,0 +1,10 @@
+//! Membership in a slice: what every part of the library needs in order to charge memory and GPU time.
+
+pub(crate) mod device;
+pub(crate) mod devices;
+pub(crate) mod enforcement;
+pub(crate) mod green_contexts;
+pub(crate) mod handle;
+pub(crate) mod other_slices;
+pub(crate) mod primary_contexts;
+pub(crate) mod settings;

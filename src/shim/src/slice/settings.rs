@@ -1,0 +1,131 @@
+//! Settings of this process: read at the first call that needs them. Without a limit the library steps aside for good.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::enforcement::{self, Stage, refuse, stage};
+use crate::os::reentrancy::shielded;
+use crate::os::{allocator, messages};
+use gpuslice_policy::config::{Config, LogLevel, ReportTotal, misspelt};
+use gpuslice_region::operator::Operator;
+use gpuslice_region::{Trust, names};
+use once_cell::race::OnceBox;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The settings, where there is a limit.
+static SETTINGS: OnceBox<Settings> = OnceBox::new();
+
+/// The settings of this process and of its forked children.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// What was set.
+    pub(crate) config: Config,
+    /// Where the region is.
+    pub(crate) region: PathBuf,
+    /// Whose file the region may be.
+    pub(crate) trust: Trust,
+}
+
+/// The settings, where there is a limit.
+pub(crate) fn settings() -> Option<&'static Settings> {
+    if stage() == Stage::UNREAD {
+        read_settings();
+    }
+    SETTINGS.get()
+}
+
+/// The settings, where there is a limit and they were read.
+pub(crate) fn known() -> Option<&'static Settings> {
+    SETTINGS.get()
+}
+
+/// Reads the settings if that has not been done, and says whether they refuse GPU work.
+pub(crate) fn is_refused() -> bool {
+    if stage() == Stage::UNREAD {
+        read_settings();
+    }
+    stage() == Stage::REFUSED
+}
+
+/// Whether libraries may look in their own scope first: nothing is limited, or the settings allow it.
+pub(crate) fn leaves_deepbind() -> bool {
+    let leaves = settings().is_some_and(|settings| settings.config.deepbind);
+    leaves || stage() == Stage::FREE
+}
+
+/// Whether a device's size is reported as the driver says it, whatever the quota is.
+pub(crate) fn reports_device_total() -> bool {
+    settings().is_some_and(|settings| settings.config.report_total == ReportTotal::Device)
+}
+
+#[cold]
+pub(crate) fn read_settings() {
+    if shielded(read_settings_now).is_none() {
+        enforcement::refuse_silently();
+    }
+}
+
+fn read_settings_now() {
+    std::panic::set_hook(Box::new(|panic| {
+        messages::say(LogLevel::Error, &format_args!("gpuslice: internal error, please report: {panic}"));
+    }));
+    let env = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
+    let operator = Operator::look(&env);
+    match Config::from_sources(&env, &operator.files()) {
+        Ok(mut config) => {
+            config.warnings.extend(misspelt(&environment(), &operator.files()));
+            apply(config);
+        }
+        Err(rejected) => {
+            messages::set(rejected.log);
+            rejected.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
+            if stage() == Stage::UNREAD {
+                rejected.malformed.iter().for_each(|malformed| refuse(malformed));
+            }
+        }
+    }
+}
+
+/// All variables of the environment whose names are text, as those of all settings are.
+fn environment() -> Vec<(String, Vec<u8>)> {
+    let variables = std::env::vars_os();
+    variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec()))).collect()
+}
+
+fn apply(config: Config) {
+    messages::set(config.log.clone());
+    config.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
+    if config.is_unlimited() {
+        enforcement::set_free();
+        return;
+    }
+    let named = config.region.clone().or_else(mounted_region);
+    let trust = if named.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
+    let region = named.unwrap_or_else(default_region);
+    enforcement::note_share(config.has_share());
+    let _already = SETTINGS.set(Box::new(Settings { config, region, trust }));
+    if !allocator::take(&(enforcement::run_out as fn())) {
+        refuse(
+            &"gpuslice: the process has no address space for 4MiB (RLIMIT_AS); raise that limit. GPU work is refused.",
+        );
+        return;
+    }
+    enforcement::limit();
+}
+
+/// The region in the folder that a node agent mounts into a container: who can write there may share the slice.
+fn mounted_region() -> Option<PathBuf> {
+    const FOLDER: &str = "/run/gpuslice/region";
+    let folder = Path::new(FOLDER);
+    folder.is_dir().then(|| folder.join("region"))
+}
+
+fn default_region() -> PathBuf {
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let container = std::fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
+    names::usual(user, container)
+}

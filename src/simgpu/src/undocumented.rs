@@ -1,0 +1,69 @@
+//! Functions that no header declares, and a private table.
+//!
+//! A real driver hands out only exported functions, and its private tables are known by name alone. A limiter that
+//! relies on that must notice a driver that differs. `SIMGPU_PRIVATE_ENTRIES`, `SIMGPU_NEWER_NAMES` and
+//! `SIMGPU_PRIVATE_TABLE` make such a driver.
+
+use core::ffi::c_void;
+use std::sync::OnceLock;
+
+use gpuslice_driver::types::{Status, status};
+
+/// The base name of the exported function that no header declares.
+pub const UNHEARD_OF: &str = "cuLaunchUnheardOf";
+
+/// Stands for every private function. Its code differs from that of [`unheard_of`]: the compiler merges functions
+/// with equal code.
+extern "C" fn private() -> Status {
+    std::hint::black_box(&TABLE.size);
+    status::NOT_SUPPORTED
+}
+
+/// The exported function that no header declares: it does nothing.
+#[must_use]
+pub extern "C" fn unheard_of() -> Status {
+    status::NOT_SUPPORTED
+}
+
+/// Number of words of the private table.
+const WORDS: usize = 12;
+
+#[repr(C)]
+struct PrivateTable {
+    /// Bytes of the whole table.
+    size: usize,
+    functions: [extern "C" fn() -> Status; WORDS - 1],
+}
+
+static TABLE: PrivateTable =
+    PrivateTable { size: size_of::<PrivateTable>(), functions: [private; WORDS - 1] };
+
+fn names(variable: &'static str) -> Vec<String> {
+    let text = std::env::var(variable).unwrap_or_default();
+    text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
+}
+
+/// The address that `cuGetProcAddress` gives for a name that is no exported function of the table.
+pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
+    static PRIVATE: OnceLock<Vec<String>> = OnceLock::new();
+    let is_private = |known: &String| {
+        let (known, flag) =
+            known.split_once('/').map_or((&**known, None), |(known, flag)| (known, Some(flag)));
+        known.as_bytes() == name && flag.is_none_or(|flag| flag.parse() == Ok(flags))
+    };
+    if PRIVATE.get_or_init(|| names("SIMGPU_PRIVATE_ENTRIES")).iter().any(is_private) {
+        return Some(private as *mut c_void);
+    }
+    static NEWER: OnceLock<bool> = OnceLock::new();
+    let offers = || *NEWER.get_or_init(|| is_set("SIMGPU_NEWER_NAMES"));
+    (name == UNHEARD_OF.as_bytes() && offers()).then_some(unheard_of as *mut c_void)
+}
+
+/// The private table, if there is one.
+pub(crate) fn private_table() -> Option<*const c_void> {
+    is_set("SIMGPU_PRIVATE_TABLE").then_some((&raw const TABLE).cast())
+}
