@@ -7,8 +7,7 @@
 use super::gate::lane_for;
 use super::seat::Lane;
 use super::waits::{Waits, waits};
-use super::{Launch, threads};
-use crate::compute::Compute;
+use super::{Compute, Launch, threads};
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;

@@ -129,8 +129,8 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Whether the slice has less than all of the device's time now, or divides it with others.
     #[inline]
-    fn is_pacing(&self, compute: &Compute) -> bool {
-        compute.region().is_paced(self.place.device)
+    fn is_pacing(&self, slice: &Slice) -> bool {
+        slice.region().is_paced(self.place.device)
     }
 
     /// Whether a launch of this cost may follow what is queued ahead.

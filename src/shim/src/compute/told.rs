@@ -1,7 +1,6 @@
 //! What do hooks tell of captures, graphs, streams and contexts?
 
-use super::seat;
-use crate::compute::Compute;
+use super::{Compute, seat};
 use crate::driver_calls::capture_mode::apart;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;
