@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Files of a crate that lie in a circle. The numbers may only fall: a circle makes every file of it depend on every other.
 const IN_CIRCLES: [(&str, usize); 7] =
-    [("cli", 12), ("driver", 0), ("policy", 0), ("reader", 0), ("region", 0), ("shim", 15), ("simgpu", 39)];
+    [("cli", 12), ("driver", 0), ("policy", 0), ("reader", 0), ("region", 0), ("shim", 10), ("simgpu", 39)];
 
 /// The files of a crate: the text of each by its module path, `""` for the root.
 type Sources = BTreeMap<String, String>;

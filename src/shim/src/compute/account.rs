@@ -3,9 +3,9 @@
 //! The measurement of a run becomes an interval on the slice's line of time. What no other interval covers, of this
 //! process's streams and of the slice's other processes, is charged and learned.
 
-use super::Compute;
 use super::sampler::overrule;
 use super::seat::Lane;
+use super::state::Compute;
 use crate::driver_calls::events::Event;
 use crate::os::clock;
 use crate::slice::handle::Slice;

@@ -10,7 +10,8 @@
 //! is said once.
 
 use super::neighbours::Neighbours;
-use super::{Compute, Pacer};
+use super::pacer::Pacer;
+use super::state::Compute;
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
 use core::time::Duration;

@@ -7,9 +7,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::Compute;
 use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
+use super::state::Compute;
 use crate::os::clock::now as clock_now;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;

@@ -8,9 +8,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::Compute;
 use super::life::Life;
 use super::sampler::LINGER;
+use super::state::Compute;
 use super::threads::Visited;
 use crate::driver_calls::capture_mode::{self, apart};
 use crate::os::clock::{self, Both};

@@ -7,9 +7,9 @@
 //! One process of a slice asks, the one that is elected; the others have NVML closed. It asks once a second, and spends at most
 //! a twentieth of its thread's time on it, however slow NVML is. Beside slices that publish what they do, nobody asks.
 
-use super::Compute;
 use super::blind::Blind;
 use super::samples::Asker;
+use super::state::Compute;
 use crate::os::clock::now as clock_now;
 use crate::os::messages;
 use crate::slice::device::SliceDevice;

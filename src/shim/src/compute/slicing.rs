@@ -5,9 +5,9 @@
 //! that charges are multiplied with, and settles what earlier charges were too much or too little. Where no slice beside
 //! it publishes anything, nothing is done here, and NVML is asked.
 
-use super::Compute;
 use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
+use super::state::Compute;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;

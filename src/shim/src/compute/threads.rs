@@ -15,8 +15,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::Compute;
 use super::seat::Seat;
+use super::state::Compute;
 use crate::os::asymmetric_fence;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};

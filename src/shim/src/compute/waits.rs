@@ -4,7 +4,8 @@
 //! the host spends its time count as time outside.
 
 use super::seat::Lane;
-use super::{Compute, threads};
+use super::state::Compute;
+use super::threads;
 use crate::driver_calls::contexts;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
