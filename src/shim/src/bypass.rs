@@ -1,9 +1,8 @@
-//! Which calls could reach the driver past our entries, and is that said?
+//! Calls that could reach the driver past the library's entries.
 //!
-//! The library knows a function that `cuGetProcAddress` returns by its address, and returns its own entry instead. An address
-//! of the driver's that no export has would pass untouched. Five names are tried before the process joins its slice: where
-//! one of them would pass, GPU work is refused. Other names that take memory or submit work are warned of when a program
-//! looks them up.
+//! The library knows a function that `cuGetProcAddress` returns by its address, and returns its own entry instead. An address of
+//! the driver's that no export has would pass untouched. Five names are tried before the process joins its slice. If one of them
+//! would pass, GPU work is refused. The library warns when a program looks up another name that takes memory or submits work.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

@@ -3,11 +3,12 @@
 //! The measurement of a run becomes an interval on the slice's line of time. What no other interval covers, of this
 //! process's streams and of the slice's other processes, is charged and learned.
 
-use super::Compute;
 use super::sampler::overrule;
 use super::seat::Lane;
+use super::state::Compute;
 use crate::driver_calls::events::Event;
 use crate::os::clock;
+use crate::slice::handle::Slice;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
@@ -222,10 +223,10 @@ impl Account {
     }
 
     /// Whether a run waited for a launch on another device, which shows that the two have to go in step.
-    fn has_waited(&mut self, compute: &Compute, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
-        let ended_by = ran.beyond().and_then(|_| compute.member().unblocked_by(device, ran));
+    fn has_waited(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
+        let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.meetings.add(ran, *kept)) {
-            compute.member().couple([device, other], now);
+            slice.member().couple([device, other], now);
         }
         ended_by.is_some()
     }
@@ -317,11 +318,11 @@ impl Account {
     }
 
     /// Lays what others have published below a place on the line. False: one of them is still writing.
-    pub(super) fn read(&mut self, compute: &Compute, device: Device, to: u64, now: u64) -> bool {
+    pub(super) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
-        let me = compute.member().slot();
+        let me = slice.member().slot();
         let entry = |slot: u64| {
-            let entry = compute.member().interval_at(device, slot);
+            let entry = slice.member().interval_at(device, slot);
             let end = entry.interval.end;
             // What ends later than anything of ours is not ours.
             *others = (*others).max(if end > own { end } else { 0 });
@@ -337,9 +338,9 @@ fn device_of(compute: &Compute, flight: &Flight) -> Option<Device> {
 }
 
 /// Counts what was charged as used. What is given back in the end, a millisecond at most, is not taken out again.
-fn count(compute: &Compute, device: Device, flight: &mut Flight) {
+fn count(slice: &Slice, device: Device, flight: &mut Flight) {
     let charged = flight.bill.charged();
-    compute.member().count_used(device, charged.saturating_sub(flight.counted));
+    slice.member().count_used(device, charged.saturating_sub(flight.counted));
     flight.counted = flight.counted.max(charged);
 }
 

@@ -10,8 +10,10 @@
 //! is said once.
 
 use super::neighbours::Neighbours;
-use super::{Compute, Pacer};
+use super::pacer::Pacer;
+use super::state::Compute;
 use crate::os::{clock, messages};
+use crate::slice::handle::Slice;
 use core::time::Duration;
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::arbiter::{self, Arbiter};
@@ -36,19 +38,19 @@ pub(crate) struct Steward {
 
 impl Pacer {
     /// Whether other slices have a part in what this one may use.
-    fn divides(&self, compute: &Compute) -> bool {
-        compute.region().limits(self.place.device).sharing.divides()
+    fn divides(&self, slice: &Slice) -> bool {
+        slice.region().limits(self.place.device).sharing.divides()
     }
 
     /// Whether others give way to the slice.
-    fn goes_before(&self, compute: &Compute) -> bool {
-        let sharing = compute.region().limits(self.place.device).sharing;
+    fn goes_before(&self, slice: &Slice) -> bool {
+        let sharing = slice.region().limits(self.place.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
     }
 
     /// What was told is heard, or forgotten where it is too old.
-    fn hear(&self, compute: &Compute, now: u64) {
-        let room = compute.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
+    fn hear(&self, slice: &Slice, now: u64) {
+        let room = slice.region().expire_grant(self.place.device, now).unwrap_or(u64::MAX);
         self.leave_room(room);
     }
 }
@@ -132,7 +134,7 @@ impl Steward {
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
-    fn open(&mut self, compute: &Compute, pacers: &[Pacer], now: u64) {
+    fn open(&mut self, slice: &Slice, pacers: &[Pacer], now: u64) {
         if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
             return;
         }
@@ -141,7 +143,7 @@ impl Steward {
             return;
         }
         self.leave(pacers);
-        let Some(folder) = compute.region().path().parent() else { return };
+        let Some(folder) = slice.region().path().parent() else { return };
         self.chairs = ArbiterLeases::open(folder)
             .inspect_err(|error| {
                 if !core::mem::replace(&mut self.said, true) {

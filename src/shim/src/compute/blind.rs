@@ -7,11 +7,12 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::Compute;
 use super::sampler::{LINGER, pause, say};
 use super::samples::Asker;
+use super::state::Compute;
 use crate::os::clock::now as clock_now;
 use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
@@ -145,7 +146,7 @@ impl Blind {
     fn learn(
         &self,
         asking: &mut Asking,
-        compute: &Compute,
+        slice: &Slice,
         place: SliceDevice,
         sample: &Sample,
     ) -> Result<(), Why> {
@@ -162,8 +163,8 @@ impl Blind {
         self.cost.store(asking.coarse.cost(), Ordering::Relaxed);
         if asking.is_listed {
             let (device, used) = (place.device, prepaid.time.saturating_add_signed(difference));
-            compute.member().settle(device, difference, clock_now());
-            compute.member().count_used(device, used);
+            slice.member().settle(device, difference, clock_now());
+            slice.member().count_used(device, used);
         }
         Ok(())
     }

@@ -4,11 +4,12 @@
 //! to last as long. Where one lies inside a run of kernels, its time is none of theirs: it counts as a gap. Large copies
 //! from and to the host end a run, since nobody knows how long the host's memory takes, and so do waits in the stream.
 
-use super::gate::lane_for;
+use super::lanes::lane_for;
+use super::launch::Launch;
 use super::seat::Lane;
+use super::state::Compute;
+use super::threads;
 use super::waits::{Waits, waits};
-use super::{Launch, threads};
-use crate::compute::Compute;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;

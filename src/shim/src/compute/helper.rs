@@ -10,8 +10,8 @@
 
 use super::life::Life;
 use super::sampler::LINGER;
+use super::state::Compute;
 use super::threads::Visited;
-use crate::compute::Compute;
 use crate::driver_calls::capture_mode::{self, apart};
 use crate::os::clock::{self, Both};
 use crate::os::reentrancy::shielded;

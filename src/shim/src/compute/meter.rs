@@ -13,8 +13,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::Compute;
 use super::account::{Account, Flight};
+use super::state::Compute;
 use crate::driver_calls::contexts::within;
 use crate::driver_calls::events::{self, Event};
 use crate::os::clock;

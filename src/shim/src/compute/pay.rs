@@ -7,10 +7,11 @@
 use super::asking::Turn;
 use super::blind::Blind;
 use super::helper::Helper;
+use super::launch::Launch;
+use super::pacer::Pacer;
 use super::seat::Lane;
+use super::state::Compute;
 use super::threads::Held;
-use super::{Launch, Pacer};
-use crate::compute::Compute;
 use crate::os::clock;
 use crate::slice::settings;
 use core::sync::atomic::Ordering;

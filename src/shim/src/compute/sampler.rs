@@ -7,12 +7,13 @@
 //! One process of a slice asks, the one that is elected; the others have NVML closed. It asks once a second, and spends at most
 //! a twentieth of its thread's time on it, however slow NVML is. Beside slices that publish what they do, nobody asks.
 
-use super::Compute;
 use super::blind::Blind;
 use super::samples::Asker;
+use super::state::Compute;
 use crate::os::clock::now as clock_now;
 use crate::os::messages;
 use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
 use crate::slice::settings;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -86,7 +87,7 @@ impl Sampler {
     }
 
     /// Asks NVML which processes were busy since it was asked last.
-    fn look(&mut self, compute: &Compute, place: SliceDevice, now: u64) -> Result<(), Why> {
+    fn look(&mut self, slice: &Slice, place: SliceDevice, now: u64) -> Result<(), Why> {
         let asker = match &mut self.open {
             Some(asker) => asker,
             closed => closed.insert(Asker::open(place)?),
@@ -96,7 +97,7 @@ impl Sampler {
             self.close();
         }
         if let Some((_, uses)) = window? {
-            let members = compute.region().processes();
+            let members = slice.region().processes();
             let members = members.iter().map(|member| (member.pid_namespace, member.pid));
             self.strangers.look(&uses, members, now);
         }
@@ -178,13 +179,13 @@ pub(super) fn say(compute: &Compute, place: SliceDevice, measured: Measured) {
 }
 
 /// Says that events measure, or that they fail, whatever was said before of the other.
-pub(super) fn overrule(compute: &Compute, device: Device, source: Source) {
-    let said = Measured::of_word(compute.region().measure_source(device)).source;
+pub(super) fn overrule(slice: &Slice, device: Device, source: Source) {
+    let said = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {
         Source::Failing => said != Source::Failing,
         _ => matches!(said, Source::Unknown | Source::Failing),
     };
     if is_news {
-        compute.member().set_measure_source(device, Measured::by(source).word());
+        slice.member().set_measure_source(device, Measured::by(source).word());
     }
 }

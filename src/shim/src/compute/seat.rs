@@ -3,7 +3,8 @@
 //! All instants are cycles of `clock`, but for the one at which a run was opened: that is compared with events.
 
 use super::account::Flight;
-use super::{Compute, Kind, Launch};
+use super::launch::{Kind, Launch};
+use super::state::Compute;
 use crate::driver_calls::capture_mode::{self, apart};
 use crate::driver_calls::contexts::{self, within};
 use crate::driver_calls::events::{self, Event};

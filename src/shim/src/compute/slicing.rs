@@ -5,11 +5,12 @@
 //! that charges are multiplied with, and settles what earlier charges were too much or too little. Where no slice beside
 //! it publishes anything, nothing is done here, and NVML is asked.
 
-use super::Compute;
 use super::neighbours::Neighbours;
 use super::sampler::{PATIENCE, say};
+use super::state::Compute;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
@@ -92,10 +93,10 @@ impl Sight {
 }
 
 impl Known {
-    fn new(compute: &Compute, place: SliceDevice, now: u64) -> Self {
+    fn new(slice: &Slice, place: SliceDevice, now: u64) -> Self {
         Self {
             slicing: Slicing::new(now),
-            split: Split::from(compute.region().correction(place.device)),
+            split: Split::from(slice.region().correction(place.device)),
             read: BTreeMap::new(),
             heard: 0,
             overcounted: 0,
@@ -126,8 +127,8 @@ impl Known {
     }
 
     /// Replays what has come, and settles the difference to what was charged.
-    fn settle(&mut self, compute: &Compute, place: SliceDevice, now: u64) {
-        let (member, device) = (compute.member(), place.device);
+    fn settle(&mut self, slice: &Slice, place: SliceDevice, now: u64) {
+        let (member, device) = (slice.member(), place.device);
         let to = now.saturating_sub(BEHIND);
         let part = self.slicing.advance(to);
         let (factor, difference) = self.split.learn(&part, to, now);

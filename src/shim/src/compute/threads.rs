@@ -16,7 +16,7 @@
 )]
 
 use super::seat::Seat;
-use crate::compute::Compute;
+use super::state::Compute;
 use crate::os::asymmetric_fence;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};

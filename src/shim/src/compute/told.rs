@@ -1,20 +1,12 @@
-//! What do hooks tell of captures, graphs, streams and contexts?
+//! Notices of hooks: captures that begin, graphs that change, streams and contexts that end.
 
+use super::contexts::Contexts;
 use super::seat;
-use crate::compute::Compute;
+use super::state::Compute;
 use crate::driver_calls::capture_mode::apart;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;
 use gpuslice_policy::compute::cost::estimate::Key;
-
-/// Which contexts a program has had: to ask for the current one takes a tenth of what a launch may cost.
-#[derive(Debug, Default)]
-pub(super) enum Contexts {
-    #[default]
-    None,
-    One(usize),
-    Several,
-}
 
 /// A stream begins to record its calls instead of running them: told before the driver.
 pub(crate) fn capture_begins(compute: &'static Compute, stream: CUstream) {

@@ -4,9 +4,10 @@
 //! the host spends its time count as time outside.
 
 use super::seat::Lane;
+use super::state::Compute;
 use super::threads;
-use crate::compute::Compute;
 use crate::driver_calls::contexts;
+use crate::driver_calls::streams::Stream;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
 use gpuslice_driver::types::{Status, status};
@@ -15,7 +16,7 @@ use gpuslice_driver::types::{Status, status};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// A stream, by the handle that the caller gave, and whether the default one is the thread's own.
-    Stream(crate::driver_calls::streams::Stream),
+    Stream(Stream),
     /// Everything in the current context.
     Context,
     /// Something that is not told: time that the host spends outside.

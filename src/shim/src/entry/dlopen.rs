@@ -1,8 +1,8 @@
-//! In which order does a library that the program opens look its symbols up?
+//! `dlopen`: the order in which a library that the program opens looks its symbols up.
 //!
-//! `RTLD_DEEPBIND` puts a library's own scope before the global one, and so the C library's `dlsym` and the driver's
-//! functions before ours. Where something is limited the flag is taken off. Every call is a tail jump to the next `dlopen`,
-//! which sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on it.
+//! `RTLD_DEEPBIND` puts a library's own scope before the global one. The C library's `dlsym` and the driver's functions would
+//! then come before the library's entries. Where something is limited, the flag is removed. Every call is a tail jump to the next
+//! `dlopen`, so that one sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on it.
 
 use super::dlsym::known_driver;
 use crate::os::messages;

@@ -1,7 +1,7 @@
-//! What does a program get that looks its entries up with `dlsym`?
+//! `dlsym` and `dlvsym`: look-ups by a program.
 //!
-//! A result that lies in the real driver is replaced by our entry of that name. Everything else is a tail jump
-//! to the next `dlsym`, which then sees the true caller: `RTLD_NEXT` and sanitizers depend on it.
+//! A result that lies in the real driver is replaced by the library's entry of that name. Everything else is a tail jump to the
+//! next `dlsym`, so that one sees the true caller: `RTLD_NEXT` and sanitizers depend on it.
 
 use super::exports;
 use crate::bypass;

@@ -1,8 +1,7 @@
-//! Which entry does a program reach for each symbol? The table, expanded.
+//! Exported entries: the table of symbols, expanded.
 //!
-//! A row without a hook becomes a jump through its door. A row with a hook becomes a function that finds the
-//! real function and hands it to the hook together with the arguments. All exported names but `dlsym`,
-//! `dlvsym` and `dlopen` are made here.
+//! A row without a hook becomes a jump through its door. A row with a hook becomes a function that finds the real function and
+//! hands it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are made here.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,

@@ -1,7 +1,7 @@
-//! `cuGetProcAddress`: the driver chooses the symbol, we put our entry in its place.
+//! `cuGetProcAddress`: the driver chooses the symbol, and the library puts its entry in its place.
 //!
-//! The driver is asked with the caller's own arguments, so names, versions, flags and statuses are its own. What
-//! it returns is looked up by address, never by the name that was asked.
+//! The driver is asked with the caller's own arguments, so names, versions, flags and statuses are its own. Its result is looked
+//! up by address, never by the name that was asked.
 
 use crate::bypass;
 use crate::driver_calls::directory::symbol_at;

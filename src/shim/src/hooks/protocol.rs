@@ -1,8 +1,7 @@
-//! What happens around each call that has a hook? One module per family of the table.
+//! The three steps of a hook.
 //!
-//! A hook has three steps: decide (in a phase, before anything is done), call the driver (holding nothing), settle
-//! (in a phase again). The arguments are the caller's; what is behind a pointer is read and written through
-//! `gpuslice_driver::arguments` only.
+//! A hook decides (in a phase, before anything is done), calls the driver (holding nothing), and settles (in a phase again). The
+//! arguments are the caller's. Memory behind a pointer is read and written through `gpuslice_driver::arguments` only.
 
 use crate::memory::linear::Grant;
 use crate::memory::memory_call::MemoryCall;

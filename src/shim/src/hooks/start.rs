@@ -1,4 +1,4 @@
-//! The first calls of a program: are its limits such that they can be enforced?
+//! The first calls of a program: they are refused where the limits cannot be enforced.
 
 use crate::driver_calls::nvml::initialization;
 use crate::os::reentrancy;

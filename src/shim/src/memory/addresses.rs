@@ -1,7 +1,7 @@
-//! What did each address cost, and who gives it back?
+//! Addresses of this process, and the charge of each.
 //!
-//! The map is cut into shards, each behind a lock that is held for a look-up and never across a call of the
-//! driver. A charge costs the same among one live allocation and a million.
+//! The map is cut into shards. Each has a lock that is held for one look-up and never across a call of the driver. A charge costs
+//! the same among one live allocation and a million.
 
 use crate::os::spin_lock::SpinLocked;
 use crate::slice::enforcement;

@@ -1,8 +1,8 @@
-//! What does each array of this process hold, and what would a new one take?
+//! Arrays of this process, and the size of a new one.
 //!
-//! A driver tells the size of an array whose memory is mapped later, and of no other. So for an array that is about to be
-//! made its twin without memory is made first, asked and ended. The answers are kept. A driver that cannot (before
-//! CUDA 11.6, or for a kind that has no such twin) leaves an estimate, on the high side.
+//! A driver tells the size of an array whose memory is mapped later, and of no other. So the library first makes the twin of an
+//! array without memory, asks for its size and ends it. The answers are kept. Where a driver cannot tell (before CUDA 11.6, or
+//! for a kind that has no such twin), there is an estimate, on the high side.
 
 use super::physical::Number;
 use crate::driver_calls::capture_mode;

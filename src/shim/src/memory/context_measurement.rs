@@ -1,4 +1,4 @@
-//! How much of a device does a context take?
+//! Device memory of a context.
 //!
 //! There may be no context yet in which the driver could be asked for free memory, so NVML is asked on both sides. What it
 //! says of this process is believed where a context can take so much, or where the device's free memory says the same. A

@@ -1,4 +1,4 @@
-//! What if the quota has room, and the device has not? Then others hold the device, and the slice is told so.
+//! Requests for which the quota has room and the device has not: others hold the device, and a message says so.
 
 use crate::driver_calls::nvml::memory;
 use crate::driver_calls::{contexts, devices};

@@ -1,9 +1,9 @@
-//! What does the memory of graphs cost, and when does it go back?
+//! Memory of graphs.
 //!
-//! An executable is charged what it can need from the moment it is made, since a launch may not fail and takes memory
-//! without asking. What it had stays charged when it is destroyed, until the driver's own counter says that its graph
-//! pool holds less: after a trim, the program's or ours before a refusal. `gpuslice_policy::sizes::graph` has the
-//! sums and says why they suffice.
+//! An executable is charged from the moment it is made for all memory that it can need. A launch may not fail, and takes memory
+//! without a question. After its end the charge stays until the driver's own counter says that its graph pool holds less: after a
+//! trim by the program, or by the library before a refusal. `gpuslice_policy::sizes::graph` has the sums and the reason why they
+//! suffice.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

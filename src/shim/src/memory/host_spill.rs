@@ -1,7 +1,7 @@
-//! What does this process have in host memory because the quota had no room, and how is memory got that stays there?
+//! Host memory of this process beyond the quota.
 //!
-//! It is managed memory that prefers the host: the device reaches it over the bus, and no page of it moves to the
-//! device. It is counted as spilled from before the driver is asked until after it was freed, and never moves back.
+//! It is managed memory that prefers the host: the device reaches it over the bus, and no page of it moves to the device. It
+//! counts as spilled from before the driver is asked until after its free, and never moves back.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

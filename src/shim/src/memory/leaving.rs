@@ -1,9 +1,9 @@
-//! Memory of a process of the slice that has just died: when does the device have it back?
+//! Memory of a process of the slice that has just died, until the device has it back.
 //!
-//! The region keeps it as held until then (`gpuslice_region`, `leaving`). A request that has room but for it waits, and so does
-//! one for which the driver itself has no memory shortly after a death. A context waits before its size is measured, since
-//! what comes back meanwhile would hide it; the first one of a slice, whose size nobody knows, where its estimate has no room
-//! beside it. All waits end after [`LEAVING`], hold no lock, and concern no other request.
+//! The region keeps it as held until then (`gpuslice_region`, `leaving`). A request that does not fit beside it waits. So does
+//! one for which the driver has no memory shortly after a death. A context waits before its size is measured, because memory that
+//! comes back meanwhile would hide it. The first context of a slice, whose size is not known, waits where its estimate does not
+//! fit. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
 use super::memory_call::Waiting;
 use super::reading::Reading;

@@ -1,8 +1,8 @@
-//! Which libraries have variables, and into which contexts are they loaded?
+//! Libraries with variables, and the contexts that they are loaded into.
 //!
 //! A library belongs to no context. The driver takes memory for its variables in each context where it is first used, and a
-//! launch is such a use. A launch is never refused, so a library is loaded into every context before the program gets the
-//! handle of a kernel. Only libraries with large variables are listed here: others take no memory that could be reserved.
+//! launch is such a use. A launch is never refused, so a library is loaded into every context before the program gets the handle
+//! of a kernel. Only libraries with large variables are listed here: others take no memory that could be reserved.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

@@ -1,4 +1,4 @@
-//! How is ordinary memory paid for: by itself, or by a block that it shares with others?
+//! Charges of linear memory: by itself, or by a block that it shares with others.
 
 use super::addresses::{Charge, Owner};
 use super::small_blocks::apply;

@@ -1,4 +1,4 @@
-//! Which look-ups of code were measured already? A program may ask for the same function before every launch.
+//! Look-ups of code that were measured already. A program may look up the same function before every launch.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

@@ -1,20 +1,18 @@
-//! How much of a device did a call of the driver's take?
+//! Device memory that a call of the driver took.
 //!
-//! Two witnesses. *Free memory* costs a few microseconds, and is read on both sides of a call. But it moves with
-//! everybody: what is left when this process's own ledger is taken away may be a neighbour's. *NVML* says what this
-//! process holds, and takes milliseconds: it is asked after a call in which free memory moved in a way that the
-//! ledger does not explain, and compared with what it said the last time, when both were in agreement.
+//! There are two sources. *Free memory* costs a few microseconds, and is read on both sides of a call. But it moves with
+//! everybody: what is left when this process's own ledger is taken away may be a neighbour's. *NVML* tells the memory of this
+//! process, and takes milliseconds. It is asked after a call in which free memory moved in a way that the ledger does not
+//! explain. Its answer is compared with the last one, when both sources agreed.
 //!
-//! While other threads of this process take or give memory, neither is exact: the ledger is ahead of the driver by
-//! what is on its way. Then the larger of the two is taken, and the comparison is made up for as soon as there is a
-//! still moment ([`settle`]). So it is with look-ups of code where NVML was asked lately: hundreds in a row are charged by
-//! free memory, and settled together.
+//! While other threads of this process take or give memory, neither source is exact: the ledger is ahead of the driver. Then the
+//! larger of the two counts, and the comparison is repeated as soon as there is a still moment ([`settle`]). Look-ups of code are
+//! treated likewise where NVML was asked lately: hundreds in a row are charged by free memory, and settled together.
 //!
-//! Where NVML does not know this process, the difference of free memory is taken if such a call can have taken so
-//! much, and an estimate otherwise. Where the device's memory is the host's, free memory is no witness at all: estimates
-//! count. So it is on a device without a quota, where NVML is not asked at all: nobody wants to
-//! wait for it there. When a quota comes it is asked once, and what it says beyond the ledger is added to what was
-//! estimated ([`make_up`]). Where it does not answer it is left alone for a while, and the estimates hold meanwhile.
+//! Where NVML does not know this process, the difference of free memory counts if such a call can have taken so much, and an
+//! estimate otherwise. Where the device's memory is the host's, estimates count. So they do on a device without a quota, where
+//! NVML is not asked: nobody wants to wait for it there. When a quota comes, NVML is asked once, and the estimates are corrected
+//! by its answer ([`make_up`]). Where it does not answer, it is not asked for a while, and the estimates hold meanwhile.
 
 use super::nvml_baseline::{Figures, Seen, difference, in_both, signed};
 use super::overheads::Holder;

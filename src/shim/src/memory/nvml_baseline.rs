@@ -1,4 +1,4 @@
-//! What did NVML say last of this process, and is there anything that it has not been asked about since?
+//! The last figure of NVML for this process, and the changes since.
 
 #![allow(
     clippy::disallowed_types,

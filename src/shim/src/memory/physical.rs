@@ -1,7 +1,7 @@
-//! What physical memory does this process have apart from addresses?
+//! Physical memory of this process apart from addresses.
 //!
-//! Pieces that it made, pieces that came from other processes, and objects that stand for memory of several devices:
-//! each with its handles and mappings, and with what others of the slice know of it.
+//! These are pieces that it made, pieces that came from other processes, and objects that stand for memory of several devices.
+//! Each has handles, mappings, and the uses of it that others of the slice know of.
 
 use super::share_keys;
 use crate::slice::handle::Slice;

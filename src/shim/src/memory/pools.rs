@@ -1,6 +1,6 @@
-//! Which pools does this process allocate from, and what is each of them charged?
+//! Memory pools that this process allocates from, and the charge of each.
 //!
-//! The arithmetic is `gpuslice_policy::pool`'s; here it meets the driver and the ledger.
+//! The arithmetic is in `gpuslice_policy::pool`. This file connects it with the driver and the ledger.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

@@ -1,8 +1,8 @@
-//! How does a program's user learn that the quota is reached?
+//! Messages about refusals by the quota.
 //!
-//! A program sees a status, and its own message seldom names the quota. So one line a minute says what was asked for, what
-//! the slice holds, what it may hold and which process holds most. Programs that try until they are refused pay for a
-//! clock and a comparison.
+//! A program sees a status, and its own message seldom names the quota. So one line a minute tells the request, what the slice
+//! holds, its quota, and the process that holds most. A program that retries until it is refused pays for a clock and a
+//! comparison.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

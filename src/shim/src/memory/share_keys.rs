@@ -1,10 +1,9 @@
-//! How is memory recognised that another process of the slice hands to this one?
+//! Keys by which a process recognises memory that another process of the slice hands to it.
 //!
-//! By a key that both find in what is handed over. A handle of bytes is its own key. A descriptor is given one: a
-//! lock for reading on a single byte of its open file, which the kernel shows to everybody who has that open file,
-//! whatever the number of the descriptor, and drops with it. It is advice that nobody asks for, it changes nothing of
-//! the file, and the driver's own files take no locks. Where it cannot be set (no kernel of this kind, no `/proc`)
-//! memory has no key, and nobody inherits the charge of it.
+//! Both processes find the key in what is handed over. A handle of bytes is its own key. A descriptor is given one: a read lock
+//! on a single byte of its open file. The kernel shows the lock to every process that has that open file, whatever the number of
+//! the descriptor, and drops it with the file. The lock changes nothing of the file, and the driver's own files take no locks.
+//! Where it cannot be set (no kernel of this kind, no `/proc`), memory has no key, and nobody inherits its charge.
 
 use core::ffi::c_int;
 use std::fs;

@@ -1,7 +1,7 @@
-//! What does this process let others use, and what does it use of others? The owner pays, whoever imports.
+//! Memory that this process shares with others of the slice. The owner pays, whoever imports.
 //!
-//! Here are only those uses that belong to an address or an external object; those of physical memory stand with it.
-//! Each is a share in the region: when the owner ends, somebody of the slice who uses the memory inherits the charge.
+//! Here are only the uses that belong to an address or an external object. Those of physical memory stand with it. Each use is a
+//! share in the region: when the owner ends, a process of the slice that uses the memory inherits the charge.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

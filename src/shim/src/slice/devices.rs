@@ -1,4 +1,4 @@
-//! Which devices does CUDA show this process, and what may the slice use of each?
+//! Devices that CUDA shows this process, and the limits of each.
 
 use super::device::SliceDevice;
 use crate::driver_calls::{devices, nvml};

@@ -1,6 +1,6 @@
-//! May the limits still be enforced? A limit that cannot be enforced refuses work.
+//! Enforcement: a limit that cannot be enforced refuses work.
 //!
-//! `cuInit` returns `CUDA_ERROR_NOT_PERMITTED` then, and so do from then on all calls that would take memory or submit work. A
+//! `cuInit` then returns `CUDA_ERROR_NOT_PERMITTED`, and so do from then on all calls that would take memory or submit work. A
 //! process that loses its region while it runs is refused more memory.
 #![allow(
     clippy::disallowed_types,

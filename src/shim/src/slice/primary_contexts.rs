@@ -1,11 +1,11 @@
-//! Which context is a device's primary one, and how often has the program asked for it?
+//! Primary contexts of devices, and how often the program retains them.
 //!
-//! Only the last release ends it. Before a call that may end a context all that lives in it is taken out of the maps
-//! (`endings`), which takes long where that is much: so it is done for the last release alone, as far as it is known here.
+//! Only the last release ends one. Before a call that may end a context, all its contents leave their tables
+//! (`memory::context_teardown`). That takes long for many contents, so it is done for the last release alone.
 //!
-//! It is the same handle each time that it is made, and its addresses come again too. So whoever asks for it or lets go of
-//! it does so in turn, until what the call has changed is taken down: otherwise one thread would make it anew before
-//! another has seen that it ended, and what both have made in it could not be told apart.
+//! A primary context has the same handle and the same addresses each time that it is made. So a thread that retains or releases
+//! it takes a turn, until the call's changes are recorded. Otherwise one thread could make it anew before another has seen that
+//! it ended, and their contents could not be told apart.
 
 use core::time::Duration;
 use gpuslice_driver::types::CUdevice;

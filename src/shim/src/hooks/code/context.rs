@@ -1,4 +1,4 @@
-//! Contexts: what does one take, and what lived in one that ends?
+//! Contexts: their memory, and the end of their contents.
 
 use super::library;
 use super::measured::{How, Plan, measured};

@@ -1,9 +1,9 @@
-//! Green contexts: what do they take beside the primary context, which they keep alive?
+//! Green contexts: their memory beside the primary context, which they keep alive.
 //!
-//! The driver makes the primary context for one where it does not live. So that each is charged for itself, it is made
-//! first, by the call that does nothing else, and given up once the green context keeps it.
+//! The driver makes the primary context for a green one where it does not live. So that each is charged for itself, the hook
+//! first makes the primary context by the call that does nothing else, and releases it once the green context keeps it.
 //!
-//! What is made while a green context is current lives in the primary one, and so do its charges.
+//! Memory that is allocated while a green context is current lives in the primary one, and so do its charges.
 
 use super::context;
 use super::measured::{How, Plan, measured};

@@ -1,4 +1,4 @@
-//! How large is the code that a program wants to load? Read before the driver reads it, and as little as tells.
+//! Size of the code that a program wants to load. The hook reads as little of the image as tells it, before the driver does.
 
 use core::ffi::{c_char, c_void};
 use gpuslice_driver::arguments::read_in;

@@ -1,11 +1,11 @@
-//! Libraries: what do their code and variables take, and in which contexts?
+//! Libraries: memory of their code and variables, by context.
 //!
-//! Where the driver loads lazily, a library is loaded into a context at its first use there. Memory for its variables is
-//! reserved first, and a use that does not fit is refused. A launch is such a use and is never refused, so the look-up of a
-//! kernel loads the library into all contexts of the process. Later contexts get it when they are made.
+//! Where the driver loads lazily, a library is loaded into a context at its first use there. Memory for its variables is reserved
+//! first, and a use that does not fit is refused. A launch is such a use and is never refused. So the look-up of a kernel loads
+//! the library into all contexts of the process. Later contexts get it when they are made.
 //!
 //! Variables of less than 2 MiB are charged once they are measured. An image that is compressed or of an unknown kind does not
-//! tell its variables: under a quota such a library is loaded into the current context at once, where its size is measured and
+//! tell its variables. Under a quota such a library is loaded into the current context at once, where its size is measured and
 //! can still be refused.
 
 use super::image::{data, file};

@@ -1,9 +1,8 @@
-//! `cuCtxSetLimit`: what do heap, stacks, printf buffer and room for launches take?
+//! `cuCtxSetLimit`: memory of heap, stacks, printf buffer and launch queue.
 //!
-//! The excess over the old value is reserved before the driver is called: a heap of 3 GiB under a quota of
-//! 1 GiB never reaches the device. The memory that the driver takes in the call is measured, and the rest goes back. A driver may
-//! take it at the next launch instead: what a context was set to and did not pay for is looked for at the next measured
-//! call, or when the program waits.
+//! The excess over the old value is reserved before the driver is called. Example: a heap of 3 GiB under a quota of 1 GiB never
+//! reaches the device. The memory that the driver takes in the call is measured, and the rest goes back. A driver may take it at
+//! the next launch instead. Such memory is found at the next measured call, or when the program waits.
 
 use super::measured::{How, Plan, measured};
 use crate::driver_calls::{contexts, devices};

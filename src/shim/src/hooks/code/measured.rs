@@ -1,7 +1,7 @@
-//! Calls that take memory nobody can tell before: contexts, modules, libraries, limits, green contexts.
+//! Calls whose memory is known only afterwards: contexts, modules, libraries, limits, green contexts.
 //!
-//! What they surely take is reserved; the rest is measured afterwards. Where that does not fit the call is undone, as
-//! if the driver had refused it. So such a call can stand beyond the quota for the moment until it is measured.
+//! The memory that they surely take is reserved, and the rest is measured after the call. Where the rest does not fit, the call
+//! is undone, as if the driver had refused it. So such a call may exceed the quota until it is measured.
 
 use crate::driver_calls::capture_mode::beside_captures;
 use crate::hooks::protocol::{Decision, Granted, charge, reserve_for};

@@ -1,8 +1,8 @@
-//! Modules: what do code and variables take, now or when they are first used?
+//! Modules: memory of their code and variables.
 //!
-//! Loading a module is measured and can be undone. Code that is loaded late takes memory when a function is asked for: such
-//! a call is measured as well, but what it took stays, since only the end of the module or library gives it back. A launch
-//! is never looked at: what it loaded is found at the next measured call, or when the program waits.
+//! Loading a module is measured and can be undone. Code that is loaded late takes memory when the program asks for a function.
+//! That call is measured as well, but its memory stays: only the end of the module or library gives it back. A launch is not
+//! measured. The code that it loaded is found at the next measured call, or when the program waits.
 
 use super::image::{data, file};
 use super::measured::{How, Plan, force, measured};

@@ -1,8 +1,8 @@
-//! Arrays and mipmapped arrays: what do they cost, and what keeps memory mapped to them alive?
+//! Arrays and mipmapped arrays: their memory, and the memory that is mapped to them.
 //!
-//! Levels and planes are handed out by calls that take no memory, so their handles are unknown here and their end
-//! gives nothing back. Memory that is mapped to sparse and deferred arrays was charged when it was made; a mapping
-//! keeps it alive until it is taken away by a call that names the same part, or the array ends.
+//! The driver hands out levels and planes in calls that take no memory. Their handles are unknown here, and their end gives
+//! nothing back. Memory that is mapped to sparse and deferred arrays was charged when it was made. A mapping keeps it alive until
+//! a call that names the same part removes it, or the array ends.
 
 use crate::driver_calls::contexts;
 use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};

@@ -1,4 +1,4 @@
-//! Ordinary device memory: what does it cost, and who gives it back?
+//! Linear device memory: `cuMemAlloc` and its relatives, and frees.
 
 use crate::driver_calls::{contexts, memory};
 use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};

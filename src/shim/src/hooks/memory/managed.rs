@@ -1,7 +1,7 @@
-//! Managed memory that stands beyond the quota stays with the host: where would the program have it moved?
+//! Managed memory beyond the quota: it stays with the host.
 //!
-//! Advice and prefetches that would bring spilled memory to the device go to the driver with the host in the device's
-//! place, so that it checks the rest and answers as ever. All others go on as they are.
+//! Advice and prefetches that would bring spilled memory to the device go to the driver with the host in the device's place. The
+//! driver then checks the rest and answers as usual. All other calls go on as they are.
 
 use crate::driver_calls::memory::{HOST, HOST_PLACE, PREFER};
 use crate::os::reentrancy::quietly;

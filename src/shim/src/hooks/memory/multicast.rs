@@ -1,7 +1,7 @@
-//! Objects that stand for memory of several devices: what do they keep alive?
+//! Multicast objects, which stand for memory of several devices.
 //!
-//! They take no memory, so they are charged nothing; what is bound to one stays charged until it is unbound, or the
-//! object has neither a handle nor a mapping in this process any more.
+//! They take no memory, so they are charged nothing. Memory that is bound to one stays charged until it is unbound, or until the
+//! object has neither a handle nor a mapping in this process.
 
 use crate::hooks::protocol::around;
 use crate::memory::physical::{Bound, Number};

@@ -1,12 +1,11 @@
 //! Physical memory apart from addresses: it goes back with its last handle and its last mapping.
 //!
-//! Handles and mappings are counted before the driver is called where a call adds one, and after it where a call
-//! takes one away, so that memory is never given back while the driver still holds it.
+//! A call that adds a handle or mapping counts it before the driver is called. A call that removes one counts after it. So memory
+//! is never given back while the driver still holds it.
 
 use crate::driver_calls::locations::device_of;
 use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
-pub(crate) use crate::memory::physical::Number;
-use crate::memory::physical::Piece;
+use crate::memory::physical::{Number, Piece};
 use crate::memory::physical_uses::{pin, released, unmapped};
 use crate::process::Process;
 use crate::slice::handle::Reservation;

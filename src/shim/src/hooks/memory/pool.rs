@@ -1,4 +1,4 @@
-//! Stream-ordered memory: which pool does a call concern, and what happens around it?
+//! Stream-ordered memory: calls that use or change memory pools.
 
 use super::linear::{ATTACH_GLOBAL, freed, recorded, reserve_or_spill_here, spilled};
 use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, streams};

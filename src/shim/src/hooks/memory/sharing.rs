@@ -1,7 +1,7 @@
-//! Memory that goes from one process to another: what is known of it at either end?
+//! Memory that goes from one process to another.
 //!
-//! Whoever made it pays. An import is charged nothing; where the exporter is of the same slice, it is noted as a use,
-//! and inherits the charge when the exporter ends first. Memory of another slice is that slice's to pay.
+//! Its maker pays. An import is charged nothing. Where the exporter is of the same slice, the import is noted as a use, and
+//! inherits the charge when the exporter ends first. Memory of another slice is charged to that slice.
 
 use super::physical::Incoming;
 use crate::driver_calls::{contexts, memory};

@@ -1,4 +1,4 @@
-//! How are lists of processes got from NVML and given to the program, and which form did this driver write?
+//! Lists of processes: forms of their entries, and delivery to the program.
 
 use crate::driver_calls::nvml::answers::{
     Blank, LONG, NO_INSTANCE, SHORT, UNWRITTEN, USUAL, Unknown, driver_version,

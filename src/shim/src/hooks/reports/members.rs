@@ -1,4 +1,4 @@
-//! Who belongs to the slice, as somebody sees it who asks NVML about a device?
+//! Members of the slice, for a program that asks NVML about a device.
 
 use super::entries::Listed;
 use super::nvml;

@@ -1,9 +1,9 @@
-//! What did the slice use of a device lately, and by what is that known?
+//! Utilization of a device by the slice, and its source.
 //!
-//! Where the slice's time is paced, the ledger says it: by how much GPU time the slice was charged. The ledger is in the region, so a
-//! process that only watches can read it too. Otherwise NVML says it of the slice's processes, if it calls them by numbers that
-//! can be matched. NVML comes second because each of its samples names one process and says how busy the whole GPU was. On
-//! the simulated GPU a slice that was charged for 29 % beside a busy neighbour read 22 % by such samples.
+//! Where the slice's time is paced, the ledger tells it: the GPU time that the slice was charged. The ledger is in the region, so
+//! a process that only watches can read it too. Otherwise NVML tells the utilization of the slice's processes, if it names them
+//! by numbers that can be matched. NVML comes second because each of its samples names one process and tells how busy the whole
+//! GPU was. On the simulated GPU a slice that was charged for 29 % beside a busy neighbour read 22 % by such samples.
 
 use super::members::{Members, in_region, sharers};
 use crate::driver_calls::nvml::devices;

@@ -1,4 +1,4 @@
-//! What does NVML tell of what each process did on a device of which a slice has a part? Only what members of it did.
+//! NVML's utilization by process: on a device of which the slice has a part, only that of members.
 
 use super::entries::{Listed, deliver};
 use super::members::{Members, members, sharers};

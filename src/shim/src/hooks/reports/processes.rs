@@ -1,9 +1,9 @@
-//! Which processes does NVML name on a device that has a quota? Those of the slice and no others.
+//! NVML's process lists: on a device with a quota, the processes of the slice and no others.
 //!
-//! The driver is asked into room of our own, its answer is reduced to the slice, and what is left goes to the caller
-//! by NVML's rules: too little room is status 7 with the number that is needed. An entry is the slice's if its
-//! process number is that of a member in our process-number namespace. Members that the driver cannot name to us are
-//! listed with what the region says that they hold.
+//! The driver is asked into room of the library's own. Its answer is reduced to the slice, and the rest goes to the caller by
+//! NVML's rules: too little room is status 7 with the number that is needed. An entry is the slice's if its process number is
+//! that of a member in this process-number namespace. Members that the driver cannot name here are listed with their bytes in the
+//! region.
 
 use super::entries::{self, Form, deliver};
 use super::members::{Members, members};

@@ -1,4 +1,4 @@
-//! How much memory does a device have, and how much is free? The slice's answer.
+//! Total and free memory of a device: the slice's figures.
 
 use crate::driver_calls::{contexts, devices};
 use crate::memory::{leaving, measurement};

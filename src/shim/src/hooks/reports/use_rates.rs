@@ -1,6 +1,6 @@
-//! How busy is a device of which a slice has a part? With the work of the slice, as far as that is known.
+//! Utilization of a device of which the slice has a part: that of the slice, where it is known.
 //!
-//! Where it is not, NVML's own answer stands.
+//! Otherwise NVML's own answer stands.
 
 use super::own_use::{self, OwnUse, own_use};
 use core::ffi::{c_uint, c_ulonglong};

@@ -1,4 +1,4 @@
-//! How is a list of NVML's opened that begins with its version, and how is the driver asked for all of it?
+//! NVML's lists that begin with a version: reading them, and asking the driver for all entries.
 
 use super::members::Members;
 use crate::driver_calls::nvml::answers::{Blank, ask};

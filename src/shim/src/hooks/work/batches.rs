@@ -1,8 +1,8 @@
-//! Batches of copies: how much do they move within the device?
+//! Batches of copies.
 //!
-//! Only the driver knows where the addresses of a batch are, and to ask it for each would cost more than the call. So it is
-//! asked for some, spread over the batch. Where most of their bytes move within the device the whole is a copy as `copies`
-//! has them, at an estimate that goes by bytes and by number; otherwise it is one from or to the host.
+//! Only the driver knows where the addresses of a batch are, and a question for each would cost more than the call. So the hook
+//! asks for some of them, spread over the batch. Where most of their bytes move within the device, the whole is a copy as in
+//! `copies`, with an estimate by bytes and by number. Otherwise it is a copy from or to the host.
 
 use super::copies::copied_together;
 use super::launch::{legacy, per_thread};

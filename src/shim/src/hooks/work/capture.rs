@@ -1,9 +1,9 @@
-//! When may a stream be recording its calls instead of running them?
+//! Stream captures: they are counted.
 //!
-//! Captures are counted so that launches ask the driver about their stream, and calls of ours are made apart, only while one
-//! may be open (`captures`). The count may be too high, which costs a question a launch, and never too low: a capture counts before the driver opens it, and ends only
-//! where the driver's answer says that this call ended it. One that nobody ends (its thread has ended, its stream or context
-//! was destroyed, the process has forked) counts for good.
+//! While a capture may be open, launches ask the driver about their stream, and the library's own calls are made in relaxed mode
+//! (`driver_calls::capture_mode`). The count may be too high, which costs a question for each launch. It is never too low: a
+//! capture counts before the driver opens it, and ends only where the driver's answer says that this call ended it. A capture
+//! that no call ends counts for good: its thread has ended, its stream or context was destroyed, or the process has forked.
 
 use crate::driver_calls::capture_mode;
 use crate::hooks::gpu_time;

@@ -1,8 +1,8 @@
-//! Calls that copy within the device, or fill: how much do they move, and in which stream?
+//! Copies within the device, and fills.
 //!
-//! The driver runs them on multiprocessors or copy engines, as it sees fit, and both spend the device's memory
-//! bandwidth. Their cost goes by operation and size: powers of two share an estimate. A copy that its arguments show to begin
-//! or end in memory of the host is none of these, nor is one whose direction only the driver knows (`host_copies`).
+//! The driver runs them on multiprocessors or copy engines, and both use the device's memory bandwidth. Their cost goes by
+//! operation and size: powers of two share an estimate. A copy is none of these where its arguments show memory of the host, or
+//! where only the driver knows its direction (`host_copies`).
 
 use super::launch::{legacy, per_thread};
 use crate::compute::{Kind, Launch};

@@ -1,7 +1,7 @@
-//! Graphs with memory: when is it reserved, and when does it go back?
+//! Graphs with memory: it is reserved at instantiation.
 //!
-//! Instantiation reserves, so launches and uploads need no hook: what they take is reserved. Nor do frees: what a
-//! graph's allocation had stays its executable's, to be taken again by the next launch.
+//! So launches and uploads need no hook: their memory is reserved. Frees need none either: the memory of an allocation node stays
+//! its executable's, and the next launch takes it again.
 
 use super::graph_cost;
 use crate::driver_calls::contexts;

@@ -1,7 +1,7 @@
-//! Which calls change what a launch of an executable graph costs?
+//! Calls that change the cost of a launch of an executable graph.
 //!
-//! Those that give one of its nodes other work, that switch a node on or off, and those that give it the nodes of another
-//! graph or end it (`graph`). What an event or a host function in it is does not matter to the GPU's time.
+//! These give one of its nodes other work, switch a node on or off, give it the nodes of another graph, or end it (`graph`).
+//! Events and host functions in a graph do not matter to its GPU time.
 
 use crate::hooks::gpu_time;
 use gpuslice_driver::types::{CUcontext, CUgraphExec, CUgraphNode, Status};

@@ -1,9 +1,8 @@
-//! Copies from and to the host, and those that only addresses tell apart: how large are they, and who waits?
+//! Copies from and to the host, and copies whose direction only their addresses tell.
 //!
-//! They are not GPU time of the slice's, but where a large one lies between kernels its time must not be taken for theirs.
-//! Calls without `Async` come back when the copy is done. For one between addresses of any kind the driver is asked where
-//! they are, while time is paced: within a device it is a copy as `copies` has them, for which nobody waits. Otherwise
-//! nothing is concluded from its return either.
+//! They are no GPU time of the slice. But where a large one lies between kernels, its time must not count as theirs. Calls
+//! without `Async` return when the copy is done. While time is paced, the driver is asked for the addresses of a copy of any
+//! kind. Within a device it is a copy as in `copies`, and its return tells nothing.
 
 use super::copies::{Count, copied};
 use super::launch::{legacy, per_thread};

@@ -1,4 +1,4 @@
-//! Calls that submit kernels and graphs: whose cost is learned, and which stream do they go to?
+//! Launches of kernels and graphs.
 //!
 //! The usual launch comes through here. A key is made of numbers that are at hand; nothing is looked up.
 #![allow(clippy::too_many_arguments, reason = "the calls have as many")]

@@ -1,7 +1,7 @@
-//! Which calls end a stream?
+//! Ends of streams.
 //!
-//! A stream also ends with its context or green context (`context`, `green`) and, where it is a thread's own, with the
-//! thread: what is kept of it is then found to be in vain when it is next asked about.
+//! A stream also ends with its context or green context (`context`, `green`). A thread's own stream ends with the thread. Records
+//! of such a stream are found to be stale at the next question about it.
 
 use crate::hooks::gpu_time;
 use gpuslice_driver::functions as real;

@@ -1,8 +1,7 @@
-//! What becomes of the run of kernels in whose stream something else comes next: a wait, a function of the host, a copy
-//! between devices?
+//! Calls after which a stream waits for something other than a kernel: an event, a host function, a copy between devices.
 //!
-//! How long that takes is nobody's GPU time, and may be any time. So the run ends before it: what lay between its events
-//! would be taken for its kernels'.
+//! Nobody knows how long that takes, and it is no GPU time. So the open run of kernels ends before the call. Otherwise the wait
+//! would lie between the run's events and count as time of its kernels.
 
 use super::launch::{legacy, per_thread};
 use crate::hooks::gpu_time::ends_run;

@@ -1,5 +1,7 @@
-//! Calls in which the program waits: have its pools given memory back meanwhile, has a launch loaded code, which streams
-//! are empty afterwards?
+//! Calls in which the program waits.
+//!
+//! The driver may release memory of pools meanwhile, code that a launch has loaded is found, and the streams are empty
+//! afterwards.
 
 use super::launch::{legacy, per_thread};
 use crate::compute::{Waits, waits};
