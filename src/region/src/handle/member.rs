@@ -145,11 +145,12 @@ impl Member {
         self.region.layout().note_available(device.index(), available, clock::now());
     }
 
-    /// Ends the leaving of memory of the dead if the device has it back. Returns whether any ended. `outside` is the sum
-    /// of the free bytes of `device` and of those that other slices hold, and must not be too high.
+    /// Ends the leaving of memory of the dead if the device has it back. Returns whether any ended. `measure` returns the
+    /// sum of the free bytes of `device` and of those that living processes of all slices of the folder hold. The sum must
+    /// not be too high; `None`: it is not known exactly. Memory of processes that die during the measurement goes on leaving.
     #[must_use = "an allocation that was denied may be granted now"]
-    pub fn end_leaving(&self, device: Device, outside: u64) -> bool {
-        self.region.layout().end_if_back(device.index(), outside)
+    pub fn end_leaving(&self, device: Device, measure: impl FnOnce() -> Option<u64>) -> bool {
+        self.region.layout().end_if_back(device.index(), measure)
     }
 
     /// Records that the device's memory is the host's.

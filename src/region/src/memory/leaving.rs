@@ -20,7 +20,7 @@
 //!
 //! If no member has measured the available memory, nothing leaves.
 
-use crate::layout::Layout;
+use crate::{layout::Layout, memory::shared_memory::LeftEntry};
 
 /// The longest time that memory of the dead leaves, in nanoseconds. Guessed: four times as long as most reports say.
 pub const LEAVING: u64 = 2_000_000_000;
@@ -71,29 +71,21 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (0..self.device_count()).map(|device| self.end_left_entries(device, |at| !is_recent(at, now))).sum()
     }
 
-    /// Ends the entries of `device` if all their memory is back. `outside` is the sum of the device's free bytes and of
-    /// those that other slices hold. Returns whether any ended.
-    pub(crate) fn end_if_back(&self, device: usize, outside: u64) -> bool {
-        self.is_back(device, outside) && self.end_left_entries(device, |_| true) > 0
-    }
-
-    fn is_back(&self, device: usize, outside: u64) -> bool {
-        let Some(available) = self.devices.get(device).and_then(|entry| entry.available.get().checked_sub(1))
-        else {
-            return false;
-        };
-        // Read before the sum: an entry that is added meanwhile must not count as back.
-        let left = self.all_left(device);
-        let living = self.held(device).saturating_sub(left);
-        let missing = available.saturating_sub(outside.saturating_add(living));
-        left > 0 && missing <= self.uncertainty_of_left(device)
-    }
-
-    /// Bytes by which the ledger may have counted the contexts of the dead as more than the driver took.
-    fn uncertainty_of_left(&self, device: usize) -> u64 {
-        let context = self.devices.get(device).and_then(|entry| entry.context_bytes.get().checked_sub(1));
-        let dead = u64::try_from(self.left(device).count()).unwrap_or(u64::MAX);
-        dead.saturating_mul(context.unwrap_or(0) / MISSING_PART)
+    /// Ends the entries that `device` has now, if all their memory is back. `measure` measures the memory available: the
+    /// device's free bytes, and those that the living hold in all slices of the folder. Returns whether any ended.
+    ///
+    /// The entries are noted before the measurement. An entry that is added meanwhile is not ended: the measurement may be
+    /// older than its process's death.
+    pub(crate) fn end_if_back(&self, device: usize, measure: impl FnOnce() -> Option<u64>) -> bool {
+        let noted: Vec<_> = self.left(device).map(LeftEntry::of).collect();
+        let (Some(entry), false) = (self.devices.get(device), noted.is_empty()) else { return false };
+        let Some(found) = measure() else { return false };
+        let Some(available) = entry.available.get().checked_sub(1) else { return false };
+        let context = entry.context_bytes.get().saturating_sub(1);
+        // By so much the ledger may have counted the contexts of the dead as more than the driver took.
+        let dead = u64::try_from(noted.len()).unwrap_or(u64::MAX);
+        let uncertain = dead.saturating_mul(context / MISSING_PART);
+        available.saturating_sub(found) <= uncertain && noted.iter().filter(|entry| entry.end()).count() > 0
     }
 
     /// Records a measurement of the memory available on `device`, unless memory leaves it.

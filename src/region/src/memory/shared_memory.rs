@@ -53,6 +53,26 @@ struct ShareState {
     slot: usize,
 }
 
+/// An entry for memory that leaves, as it was at an instant.
+#[derive(Debug)]
+pub(crate) struct LeftEntry<'layout> {
+    share: &'layout Share,
+    word: u64,
+    died_at: u64,
+}
+
+impl<'layout> LeftEntry<'layout> {
+    /// The entry as it is now.
+    pub(crate) fn of(share: &'layout Share) -> Self {
+        Self { share, word: share.now().word(), died_at: share.key.get() }
+    }
+
+    /// Ends the entry. Returns false if it has ended already, or belongs to another death now.
+    pub(crate) fn end(&self) -> bool {
+        self.share.key.get() == self.died_at && self.share.state.replace(self.word, role::NONE)
+    }
+}
+
 impl ShareState {
     /// Bits of the role, and bits of the device.
     const BITS: u32 = 8;

@@ -27,19 +27,40 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     assert!(member.has_recent_death(device));
     member.reserve(device, LIMIT - HELD).unwrap();
     // 300 of the free bytes belong to the member now.
-    let free = FREE - (LIMIT - HELD);
+    let (free, living) = (FREE - (LIMIT - HELD), LIMIT - HELD);
+    assert!(!member.end_leaving(device, || None), "nobody knows");
     for part in [0, HELD - 1] {
-        assert!(!member.end_leaving(device, free + part), "{part}");
+        assert!(!member.end_leaving(device, || Some(living + free + part)), "{part}");
         assert_eq!(member.leaving(device), HELD);
     }
     member.region().learn_context_bytes(device, CONTEXT);
-    assert!(!member.end_leaving(device, free + HELD - CONTEXT / 8 - 1));
+    assert!(!member.end_leaving(device, || Some(living + free + HELD - CONTEXT / 8 - 1)));
     assert!(
-        member.end_leaving(device, free + HELD - CONTEXT / 8),
+        member.end_leaving(device, || Some(living + free + HELD - CONTEXT / 8)),
         "the ledger may have counted a context as more than the driver took"
     );
     assert_eq!(member.leaving(device), 0);
     member.reserve(device, HELD).unwrap();
+}
+
+#[test]
+fn memory_of_a_process_that_dies_while_free_memory_is_read_goes_on_leaving() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, LIMIT);
+    let mut puppets = [Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT)];
+    puppets.iter_mut().for_each(|puppet| assert_eq!(puppet.ask(&format!("reserve {}", HELD / 2)), "Ok(())"));
+    member.note_available(device, FREE + HELD);
+    let [mut first, mut second] = puppets;
+    first.kill();
+    assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
+    // The first one's memory is back; the second held its own when it was measured.
+    let ended = member.end_leaving(device, || {
+        second.kill();
+        assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
+        Some(FREE + HELD)
+    });
+    assert_eq!((ended, member.leaving(device)), (true, HELD / 2));
 }
 
 #[test]

@@ -43,9 +43,10 @@ pub(crate) fn look(slice: &Slice, place: SliceDevice) {
 /// A memory call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or
 /// has them back already. So only a reading without such calls says that memory is back.
 fn is_back(slice: &Slice, place: SliceDevice, given: u64) -> bool {
-    let reading = Reading::take(slice, place, 0).filter(Reading::is_exact);
-    let outside = |reading: Reading| reading.outside().saturating_add(given);
-    reading.is_some_and(|reading| slice.member().end_leaving(place.device, outside(reading)))
+    slice.member().end_leaving(place.device, || {
+        let reading = Reading::take(slice, place, 0).filter(Reading::is_exact)?;
+        Some(reading.room().saturating_add(given))
+    })
 }
 
 /// Waits within a memory call.
@@ -55,8 +56,6 @@ fn until_back(slice: &Slice, device: Device, given: u64) {
     let end = now().saturating_add(LEAVING);
     while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
         reentrancy::outside(|| pause(STEP));
-        // A process that dies in a memory call leaves it under way.
-        let _cleared = slice.region().reap();
     }
     // What has left for long enough still counts until it is looked for.
     let _ended = slice.region().reap();

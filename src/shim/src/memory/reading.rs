@@ -11,7 +11,7 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::other_slices;
 use gpuslice_driver::types::nvmlDevice_t;
-use gpuslice_region::{Calls, Uuid};
+use gpuslice_region::{Calls, Reaped, Uuid};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
@@ -46,9 +46,14 @@ enum Gauge {
 }
 
 impl Books {
-    /// `reserved` is of this process, and not held yet. None: there are more slices than can be read.
+    /// `reserved` is of this process, and not held yet. None: there are more slices than can be read, or the dead are being
+    /// cleared.
     fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let (region, device) = (slice.region(), place.device);
+        // Bytes of the dead count as leaving: the device may have them back already.
+        if matches!(region.reap(), Ok(Reaped::UnderWay)) {
+            return None;
+        }
         let mut books = Self {
             beside: 0,
             own: region.held(device).saturating_sub(reserved),
@@ -58,7 +63,7 @@ impl Books {
             calls: region.all_memory_calls(),
         };
         for other in other_slices::beside(region.path())? {
-            // A slice without living processes has nobody else to notice deaths, and the device has their memory back.
+            // A slice without living processes has nobody else to notice deaths.
             let _cleared = other.reap();
             if let Some(device) = other.device(&Uuid(place.uuid)) {
                 books.beside = books.beside.saturating_add(other.held(device));
@@ -93,17 +98,16 @@ impl Reading {
         self.books.calls.under_way == 0
     }
 
-    /// Bytes that nobody holds or that other slices hold.
-    pub(crate) fn outside(&self) -> u64 {
-        self.free.saturating_add(self.books.beside)
+    /// The room of the device: bytes that nobody holds, or that living processes of the folder's slices hold.
+    pub(crate) fn room(&self) -> u64 {
+        self.free.saturating_add(self.books.beside).saturating_add(self.books.own)
     }
 
     /// Notes the room in the region, unless memory leaves the device. `more`: bytes that the driver has given this process and
     /// its ledger does not have.
     pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64) {
         if !self.books.leaves {
-            let available = self.outside().saturating_add(self.books.own).saturating_add(more);
-            slice.member().note_available(place.device, available);
+            slice.member().note_available(place.device, self.room().saturating_add(more));
         }
     }
 
