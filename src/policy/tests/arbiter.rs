@@ -98,7 +98,7 @@ proptest! {
         let got = allotted(&claims);
         let needed: u64 = claims.iter().map(need).sum();
         let sum: u64 = got.iter().sum();
-        // A millionth for each is lost to rounding.
+        // Rounding loses a millionth for each slice.
         prop_assert!(sum <= WHOLE && sum + claims.len() as u64 >= needed.min(WHOLE), "{sum} of {needed}");
     }
 
@@ -127,7 +127,7 @@ proptest! {
         let mut parts = divide(&claims);
         parts.rotate_left(by % claims.len());
         for (one, other) in parts.iter().zip(divide(&turned)) {
-            // What is lost to rounding is a millionth for each.
+            // Rounding loses a millionth for each slice.
             prop_assert!(one.allotted.abs_diff(other.allotted) <= 12 && one.could.abs_diff(other.could) <= 12);
         }
     }
@@ -205,7 +205,7 @@ proptest! {
         let first = arbiter.look(1 << 40, &slices)[0];
         prop_assert!(first.terms.gpu(first.gift) <= 4 * STEP * u64::from(limit) / 1000);
         let given = arbiter.look((1 << 40) + passed, &slices)[0];
-        // GPU time that the rate and the gift come to.
+        // GPU time of the rate and the gift together.
         let gpu = given.terms.gpu(passed.saturating_add(given.gift));
         prop_assert!(gpu <= passed * u64::from(limit) / 1000 + 1, "{given:?}");
     }
@@ -240,7 +240,7 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
         let slices =
             [(0, CorePolicy::Fixed, 300), (1, CorePolicy::Equal, 1000), (2, CorePolicy::Equal, 1000)].map(
                 |(id, policy, limit)| {
-                    // Queues that do not empty: the GPU gives less than the rates.
+                    // The queues do not empty: the GPU gives less than the rates.
                     let figures = SliceFigures {
                         used: look * STEP / 5,
                         queued: 10 * MS,
@@ -256,7 +256,8 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
     assert!(given[1].terms.rate().get() < 300, "{given:?}");
 }
 
-/// Two slices, the first with this policy and priority, that are looked at so often; what each tells at a look.
+/// Two slices after `looks` looks. The first has this policy and priority. `seen` gives the figures of a slice at a
+/// look.
 fn looked_at(
     looks: u64,
     first: (CorePolicy, Priority),
@@ -302,7 +303,7 @@ fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
 
 #[test]
 fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
-    // The last tenth of a millisecond of a request, beside somebody who waits.
+    // The last tenth of a millisecond of a request, beside a slice that waits.
     let ending = |queued: u64| {
         move |id: u64, _: u64| match id {
             0 => SliceFigures { queued, ..SliceFigures::default() },
@@ -312,7 +313,7 @@ fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
     assert_eq!(looked_at(50, HIGH, ending(MS / 10))[1].gift, 0);
     assert_eq!(looked_at(50, HIGH, ending(0))[1].gift, 3 * MS);
     assert_eq!(looked_at(50, EQUAL, ending(MS / 10))[1].gift, 3 * MS);
-    // It is not in its own way.
+    // A slice does not yield to itself.
     let waits = |id: u64, _: u64| SliceFigures {
         queued: MS / 10,
         owed: (3 + id) * MS,
@@ -357,7 +358,7 @@ fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_t
 
 #[test]
 fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
-    // The other one has all of the GPU for 200 ms, and none from then on.
+    // The other slice has all of the GPU for 200 ms, and none from then on.
     let rate = |looks: u64| {
         let figures = |id: u64, look: u64| match id {
             0 if look < 200 => SliceFigures::default(),
@@ -374,11 +375,11 @@ fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
 fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
     let figures = |id: u64, look: u64| {
         let is_high = id == 0;
-        // The other one has no more than what is kept for it.
+        // The other slice has no more than its kept part.
         let (phase, used) = (look % 20, look * STEP / if is_high { 2 } else { 25 });
         match (is_high, phase) {
             (true, 0..10) => SliceFigures { used, queued: 6 * MS, ..SliceFigures::default() },
-            // The first look that finds the other idle finds this one still waiting.
+            // The first look that finds the other slice idle finds this one still waiting.
             (false, 0..=10) => SliceFigures { used, waits: true, ..SliceFigures::default() },
             (false, _) => SliceFigures { used, queued: 3 * MS, ..SliceFigures::default() },
             (true, _) => SliceFigures { used, ..SliceFigures::default() },
@@ -388,7 +389,7 @@ fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
     assert_eq!(given[1].terms.rate().get(), 50);
 }
 
-/// A slice that needs all it may use beside one with `fixed` that uses what it wants; its rates.
+/// A slice with full demand beside a `fixed` slice that uses what it wants, and the rates of both.
 struct Beside {
     arbiter: Arbiter,
     now: u64,
