@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The address with this [`spread`].
 fn spreading_to(spread: u64) -> u64 {
-    // The golden ratio's multiplier, inverted modulo 2^64 by Newton's steps.
+    // The inverse of the golden ratio's multiplier modulo 2^64, by Newton's method.
     let multiplier = 0x9e37_79b9_7f4a_7c15_u64;
     let invert = |guess: u64, _| guess.wrapping_mul(2_u64.wrapping_sub(multiplier.wrapping_mul(guess)));
     let inverse = (0..6).fold(multiplier, invert);
     (spread ^ spread >> 32).wrapping_mul(inverse).rotate_left(8)
 }
 
-/// Addresses of which many belong into the same few slots, those at the end of the table among them.
+/// Addresses of which many belong to the same few slots, including those at the end of the table.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0_u64..6, 0_u64..40).prop_map(|(home, which)| spreading_to(which << 40 | home)),
@@ -38,7 +38,7 @@ proptest! {
     fn a_table_does_what_a_map_does(steps in vec((address(), any::<bool>()), 0..600)) {
         let (mut table, mut model) = (Addresses::default(), HashMap::new());
         for (value, (address, inserts)) in (0_u32..).zip(steps) {
-            // A driver gives no address out twice before it was freed.
+            // A driver returns no address twice before it was freed.
             if inserts && !model.contains_key(&address) {
                 table.insert(address, value);
                 model.insert(address, value);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: it ends where something is wrong")]
 
 use gpuslice_policy::arbiter::allocate::{Claim, Part, WHOLE, divide};
-use gpuslice_policy::arbiter::demand::SliceFigures;
+use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
 use gpuslice_policy::arbiter::{Arbiter, Grant, STEP, Slice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
@@ -49,7 +49,7 @@ fn need(claim: &Claim) -> u64 {
     claim.need.min(claim.limit)
 }
 
-fn settings(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
+fn wanted(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
     let limit = Permille::new(limit).unwrap();
     SliceSettings { policy, limit, weight: 100, priority, burst: Nanos::from_millis(20) }
 }
@@ -98,7 +98,7 @@ proptest! {
         let got = allotted(&claims);
         let needed: u64 = claims.iter().map(need).sum();
         let sum: u64 = got.iter().sum();
-        // A millionth for each is lost to rounding.
+        // Rounding loses a millionth for each slice.
         prop_assert!(sum <= WHOLE && sum + claims.len() as u64 >= needed.min(WHOLE), "{sum} of {needed}");
     }
 
@@ -127,7 +127,7 @@ proptest! {
         let mut parts = divide(&claims);
         parts.rotate_left(by % claims.len());
         for (one, other) in parts.iter().zip(divide(&turned)) {
-            // What is lost to rounding is a millionth for each.
+            // Rounding loses a millionth for each slice.
             prop_assert!(one.allotted.abs_diff(other.allotted) <= 12 && one.could.abs_diff(other.could) <= 12);
         }
     }
@@ -180,7 +180,7 @@ proptest! {
                 let [used, throttled, queued, owed, burst] = words;
                 let limit = Permille::new(limit).unwrap();
                 let settings = SliceSettings { policy, limit, weight, priority, burst: Nanos::new(burst) };
-                Slice { id, settings, figures: SliceFigures { used, throttled, queued, owed, waits } }
+                Slice { id, settings, figures: Figures { used, throttled, queued, owed, waits } }
             }).collect();
             let given = arbiter.look(now, &slices);
             prop_assert_eq!(&given, &twin.look(now, &slices), "the same looks give the same answers");
@@ -199,13 +199,13 @@ proptest! {
         let mut arbiter = Arbiter::default();
         let slices = [0, 1].map(|id| {
             let limit = if id == 0 { limit } else { 1000 };
-            let figures = SliceFigures { owed, waits: true, ..SliceFigures::default() };
-            Slice { id, settings: settings(CorePolicy::Equal, limit, Priority::Normal), figures }
+            let figures = Figures { owed, waits: true, ..Figures::default() };
+            Slice { id, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures }
         });
         let first = arbiter.look(1 << 40, &slices)[0];
         prop_assert!(first.terms.gpu(first.gift) <= 4 * STEP * u64::from(limit) / 1000);
         let given = arbiter.look((1 << 40) + passed, &slices)[0];
-        // GPU time that the rate and the gift come to.
+        // GPU time of the rate and the gift together.
         let gpu = given.terms.gpu(passed.saturating_add(given.gift));
         prop_assert!(gpu <= passed * u64::from(limit) / 1000 + 1, "{given:?}");
     }
@@ -217,12 +217,12 @@ fn fixed_alone_is_left_as_it_is() {
     for look in 0..500_u64 {
         let slices = [(0, 300), (1, 600), (2, 100)].map(|(id, limit)| Slice {
             id,
-            settings: settings(CorePolicy::Fixed, limit, Priority::Normal),
-            figures: SliceFigures {
+            settings: wanted(CorePolicy::Fixed, limit, Priority::Normal),
+            figures: Figures {
                 used: look * 300_000,
                 queued: 30 * MS,
                 waits: look % 3 != id,
-                ..SliceFigures::default()
+                ..Figures::default()
             },
         });
         for (slice, given) in slices.iter().zip(arbiter.look((1 << 40) + look * STEP, &slices)) {
@@ -240,14 +240,10 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
         let slices =
             [(0, CorePolicy::Fixed, 300), (1, CorePolicy::Equal, 1000), (2, CorePolicy::Equal, 1000)].map(
                 |(id, policy, limit)| {
-                    // Queues that do not empty: the GPU gives less than the rates.
-                    let figures = SliceFigures {
-                        used: look * STEP / 5,
-                        queued: 10 * MS,
-                        waits: true,
-                        ..SliceFigures::default()
-                    };
-                    Slice { id, settings: settings(policy, limit, Priority::Normal), figures }
+                    // The queues do not empty: the GPU gives less than the rates.
+                    let figures =
+                        Figures { used: look * STEP / 5, queued: 10 * MS, waits: true, ..Figures::default() };
+                    Slice { id, settings: wanted(policy, limit, Priority::Normal), figures }
                 },
             );
         given = arbiter.look((1 << 40) + look * STEP, &slices);
@@ -256,17 +252,14 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
     assert!(given[1].terms.rate().get() < 300, "{given:?}");
 }
 
-/// Two slices, the first with this policy and priority, that are looked at so often; what each tells at a look.
-fn looked_at(
-    looks: u64,
-    first: (CorePolicy, Priority),
-    figures: impl Fn(u64, u64) -> SliceFigures,
-) -> Vec<Grant> {
+/// Two slices after `looks` looks. The first has this policy and priority. `figures` gives those of a slice at a
+/// look.
+fn looked_at(looks: u64, first: (CorePolicy, Priority), figures: impl Fn(u64, u64) -> Figures) -> Vec<Grant> {
     let mut arbiter = Arbiter::default();
     let mut look = |at: u64| {
         let slices = [0, 1].map(|id| {
             let (policy, priority) = if id == 0 { first } else { (CorePolicy::Equal, Priority::Normal) };
-            Slice { id, settings: settings(policy, 1000, priority), figures: figures(id, at) }
+            Slice { id, settings: wanted(policy, 1000, priority), figures: figures(id, at) }
         });
         arbiter.look((1 << 40) + at * STEP, &slices)
     };
@@ -278,18 +271,15 @@ const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 
 #[test]
 fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
-    let given = looked_at(2000, EQUAL, |id, look| SliceFigures {
-        used: (1 - id) * look * STEP,
-        ..SliceFigures::default()
-    });
+    let borrows = |id, look| Figures { used: (1 - id) * look * STEP, ..Figures::default() };
+    let given = looked_at(2000, EQUAL, borrows);
     assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [4 * MS, 20 * MS]);
 }
 
 #[test]
 fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
-    let used =
-        |id: u64, look: u64| SliceFigures { used: (1 - id) * look * STEP / 10, ..SliceFigures::default() };
-    let idle = |_: u64, _: u64| SliceFigures::default();
+    let used = |id: u64, look: u64| Figures { used: (1 - id) * look * STEP / 10, ..Figures::default() };
+    let idle = |_: u64, _: u64| Figures::default();
     for high in [looked_at(200, HIGH, used), looked_at(200, HIGH, idle)] {
         assert_eq!([high[0].queue_bound, high[1].queue_bound], [50 * MS, 3 * MS]);
         assert_eq!([high[0].terms.burst(), high[1].terms.burst()], [20 * MS, MS]);
@@ -302,23 +292,19 @@ fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
 
 #[test]
 fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
-    // The last tenth of a millisecond of a request, beside somebody who waits.
+    // The last tenth of a millisecond of a request, beside a slice that waits.
     let ending = |queued: u64| {
         move |id: u64, _: u64| match id {
-            0 => SliceFigures { queued, ..SliceFigures::default() },
-            _ => SliceFigures { owed: 3 * MS, waits: true, ..SliceFigures::default() },
+            0 => Figures { queued, ..Figures::default() },
+            _ => Figures { owed: 3 * MS, waits: true, ..Figures::default() },
         }
     };
     assert_eq!(looked_at(50, HIGH, ending(MS / 10))[1].gift, 0);
     assert_eq!(looked_at(50, HIGH, ending(0))[1].gift, 3 * MS);
     assert_eq!(looked_at(50, EQUAL, ending(MS / 10))[1].gift, 3 * MS);
-    // It is not in its own way.
-    let waits = |id: u64, _: u64| SliceFigures {
-        queued: MS / 10,
-        owed: (3 + id) * MS,
-        waits: true,
-        ..SliceFigures::default()
-    };
+    // A slice does not yield to itself.
+    let waits =
+        |id: u64, _: u64| Figures { queued: MS / 10, owed: (3 + id) * MS, waits: true, ..Figures::default() };
     let given = looked_at(50, HIGH, waits);
     assert_eq!([given[0].gift, given[1].gift], [3 * MS, 0]);
 }
@@ -326,43 +312,36 @@ fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
 #[test]
 fn words_are_set_back_alike_where_the_gpu_would_be_idle_and_only_there() {
     let waiting = |queued: u64| {
-        move |id: u64, _: u64| SliceFigures {
-            owed: (3 + id) * MS,
-            waits: true,
-            queued,
-            ..SliceFigures::default()
-        }
+        move |id: u64, _: u64| Figures { owed: (3 + id) * MS, waits: true, queued, ..Figures::default() }
     };
     assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.gift == 3 * MS));
     assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.gift == 0));
-    let nobody =
-        looked_at(50, EQUAL, |id, _| SliceFigures { owed: (3 + id) * MS, ..SliceFigures::default() });
+    let nobody = looked_at(50, EQUAL, |id, _| Figures { owed: (3 + id) * MS, ..Figures::default() });
     assert!(nobody.iter().all(|given| given.gift == 0), "nobody waits");
 }
 
 #[test]
 fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_the_one_that_does_not() {
-    let high = (CorePolicy::Equal, Priority::High);
     let figures = |last: u64| {
-        move |id: u64, look: u64| SliceFigures {
+        move |id: u64, look: u64| Figures {
             used: if id == 0 { look * STEP / 2 } else { 0 },
             waits: id == 1,
             queued: if id == 0 && look == last { MS / 2 } else { 6 * MS * id },
-            ..SliceFigures::default()
+            ..Figures::default()
         }
     };
-    assert_eq!(looked_at(100, high, figures(99))[1].terms.rate().get(), 50);
-    assert!(looked_at(100, high, figures(98))[1].terms.rate().get() > 950);
+    assert_eq!(looked_at(100, HIGH, figures(99))[1].terms.rate().get(), 50);
+    assert!(looked_at(100, HIGH, figures(98))[1].terms.rate().get() > 950);
 }
 
 #[test]
 fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
-    // The other one has all of the GPU for 200 ms, and none from then on.
+    // The other slice has all of the GPU for 200 ms, and none from then on.
     let rate = |looks: u64| {
         let figures = |id: u64, look: u64| match id {
-            0 if look < 200 => SliceFigures::default(),
-            0 => SliceFigures { used: (look - 200) * STEP, queued: 6 * MS, ..SliceFigures::default() },
-            _ => SliceFigures { used: look.min(200) * STEP, waits: true, ..SliceFigures::default() },
+            0 if look < 200 => Figures::default(),
+            0 => Figures { used: (look - 200) * STEP, queued: 6 * MS, ..Figures::default() },
+            _ => Figures { used: look.min(200) * STEP, waits: true, ..Figures::default() },
         };
         looked_at(looks, HIGH, figures)[1].terms.rate().get()
     };
@@ -374,21 +353,21 @@ fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
 fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
     let figures = |id: u64, look: u64| {
         let is_high = id == 0;
-        // The other one has no more than what is kept for it.
+        // The other slice has no more than its kept part.
         let (phase, used) = (look % 20, look * STEP / if is_high { 2 } else { 25 });
         match (is_high, phase) {
-            (true, 0..10) => SliceFigures { used, queued: 6 * MS, ..SliceFigures::default() },
-            // The first look that finds the other idle finds this one still waiting.
-            (false, 0..=10) => SliceFigures { used, waits: true, ..SliceFigures::default() },
-            (false, _) => SliceFigures { used, queued: 3 * MS, ..SliceFigures::default() },
-            (true, _) => SliceFigures { used, ..SliceFigures::default() },
+            (true, 0..10) => Figures { used, queued: 6 * MS, ..Figures::default() },
+            // The first look that finds the other slice idle finds this one still waiting.
+            (false, 0..=10) => Figures { used, waits: true, ..Figures::default() },
+            (false, _) => Figures { used, queued: 3 * MS, ..Figures::default() },
+            (true, _) => Figures { used, ..Figures::default() },
         }
     };
     let given = looked_at(2006, (CorePolicy::Equal, Priority::High), figures);
     assert_eq!(given[1].terms.rate().get(), 50);
 }
 
-/// A slice that needs all it may use beside one with `fixed` that uses what it wants; its rates.
+/// A slice with full demand beside a `fixed` slice that uses what it wants, and the rates of both.
 struct Beside {
     arbiter: Arbiter,
     now: u64,
@@ -400,13 +379,10 @@ impl Beside {
         let mut rate = 0;
         for _ in 0..100 {
             (self.now, self.used) = (self.now + STEP, self.used + STEP / 1000 * thousandths);
-            let figures = SliceFigures { used: self.used, ..SliceFigures::default() };
-            let other =
-                Slice { id: 1, settings: settings(CorePolicy::Fixed, 1000, Priority::Normal), figures };
-            let figures =
-                SliceFigures { used: self.used, waits: true, queued: 3 * MS, ..SliceFigures::default() };
-            let own =
-                Slice { id: 0, settings: settings(CorePolicy::Equal, limit, Priority::Normal), figures };
+            let figures = Figures { used: self.used, ..Figures::default() };
+            let other = Slice { id: 1, settings: wanted(CorePolicy::Fixed, 1000, Priority::Normal), figures };
+            let figures = Figures { used: self.used, waits: true, queued: 3 * MS, ..Figures::default() };
+            let own = Slice { id: 0, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures };
             rate = self.arbiter.look(self.now, &[own, other])[0].terms.rate().get();
         }
         rate

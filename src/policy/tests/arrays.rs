@@ -8,7 +8,7 @@ const FORMATS: &[u32] = &[
     0xa1, 0xa5, 0xb0, 0xb1, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xcb, 0xdead,
 ];
 
-/// Extents of all magnitudes, and those that no array has.
+/// Extents of all magnitudes, including those that no array has.
 fn extent() -> impl Strategy<Value = u64> {
     prop_oneof![4 => (0_u32..18, any::<u64>()).prop_map(|(bits, n)| n & ((1 << bits) - 1)), 1 => any::<u64>()]
 }
@@ -26,7 +26,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     })
 }
 
-/// Bytes of the texels alone of an array with one level, where they can be written.
+/// Bytes of the texels alone, for an array with one level. `None`: the number does not fit.
 fn tight(shape: &Shape) -> Option<u64> {
     let channels = u64::from(shape.channels);
     let texels = shape.width.max(1).checked_mul(shape.height.max(1))?.checked_mul(shape.depth.max(1))?;
@@ -34,7 +34,7 @@ fn tight(shape: &Shape) -> Option<u64> {
         0x01 | 0x08 => texels.checked_mul(channels)?,
         0x02 | 0x09 | 0x10 => texels.checked_mul(channels)?.checked_mul(2)?,
         0x03 | 0x0a | 0x20 => texels.checked_mul(channels)?.checked_mul(4)?,
-        // Compressed: at least half a byte each.
+        // Compressed texels have at least half a byte each.
         0x91..=0x9e => texels / 2,
         _ => texels,
     };

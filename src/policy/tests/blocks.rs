@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn sizes_take_what_was_measured() {
-    // (asked for, taken): the pairs of the sources that the module names.
+    // Pairs of requested and taken bytes, from the sources that the module names.
     for (asked, took) in [
         (0, 0),
         (1, 512),
@@ -30,22 +30,22 @@ fn sizes_take_what_was_measured() {
     }
 }
 
-/// A driver that keeps slots of a family in blocks of their own and fills blocks before it takes a new one.
+/// A driver that keeps each family in blocks of its own, and fills blocks before it takes a new one.
 #[derive(Default)]
 struct Driver {
-    /// Blocks by where they begin: family and the slots in use.
+    /// Blocks by start: family, and the slots in use.
     blocks: BTreeMap<u64, (u64, Vec<bool>)>,
 }
 
 impl Driver {
-    /// `choice` picks among the blocks that have room.
+    /// Allocates a slot. `choice` picks among the blocks with room.
     fn alloc(&mut self, slot: u64, choice: usize) -> u64 {
         let has_room = |(start, (of, used)): (&u64, &(u64, Vec<bool>))| {
             (*of == slot && used.contains(&false)).then_some(*start)
         };
         let open: Vec<u64> = self.blocks.iter().filter_map(has_room).collect();
         let start = if open.is_empty() {
-            // The lowest addresses that are free: those of blocks that ended are used again.
+            // The lowest free address: addresses of ended blocks are reused.
             let start =
                 (1..).map(|number| number * BLOCK).find(|start| !self.blocks.contains_key(start)).unwrap();
             self.blocks.insert(start, (slot, vec![false; usize::try_from(BLOCK / slot).unwrap()]));
@@ -73,7 +73,7 @@ impl Driver {
     }
 }
 
-/// A call begins, and its block is reserved if it needs one.
+/// Begins a call, and reserves its block if it needs one.
 fn begin(blocks: &mut Blocks, family: Family) -> Way {
     let way = blocks.begin(family);
     if way.needs_block() {
@@ -82,13 +82,13 @@ fn begin(blocks: &mut Blocks, family: Family) -> Way {
     way
 }
 
-/// A call under way.
+/// A call in progress.
 enum Call {
-    /// Decided, and the driver not asked yet.
+    /// Decided; the driver has not been called.
     Begun(Way, u64),
-    /// The driver has made it.
+    /// The driver has allocated.
     Made(Way, u64),
-    /// It is to be freed, and the driver was not asked yet.
+    /// To be freed; the driver has not been called.
     Frees(u64),
     /// The driver has freed it.
     Freed(u64),
@@ -101,7 +101,7 @@ struct World {
     charged: u64,
     live: Vec<u64>,
     calls: Vec<Call>,
-    /// Blocks that were paid for although nobody expected them.
+    /// Number of blocks that were charged without a reservation.
     surprises: u64,
 }
 
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// One step of a call that is under way.
+    /// Makes one step of a call in progress.
     fn go_on(&mut self, choice: usize) {
         if self.calls.is_empty() {
             return;
@@ -160,7 +160,7 @@ impl World {
         self.charged = self.charged + change.charge + u64::from(change.more) - change.back;
     }
 
-    /// A call begins or goes on.
+    /// Begins a call, or continues one.
     fn step(&mut self, what: u8, choice: usize, slots: &[u64]) {
         match what {
             0 | 1 => self.begin(slots[choice % slots.len()]),
@@ -240,10 +240,10 @@ fn a_driver_that_packs_otherwise_is_charged_by_its_addresses() {
         *charged = *charged + change.charge + u64::from(change.more) - change.back;
         change.more
     };
-    // A new block although the first has room.
+    // The driver takes a new block although the first one has room.
     assert!(!lands(MIB, BLOCK, &mut charged));
     assert!(lands(MIB, 2 * BLOCK, &mut charged));
-    // Another size in a block that is known.
+    // Another size in a known block.
     assert!(!lands(512, BLOCK + MIB, &mut charged));
     assert_eq!(charged, 2);
     for address in [BLOCK, BLOCK + MIB, 2 * BLOCK] {

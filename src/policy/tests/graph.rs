@@ -3,12 +3,12 @@
 use gpuslice_policy::sizes::graph::{GraphPool, PAGE, Reading};
 use proptest::prelude::*;
 
-/// A driver's graph pool: it takes from the device what those that are in use need beyond what it has.
+/// A driver's graph pool. It takes from the device what the graphs in use need beyond its memory.
 #[derive(Debug, Default)]
 struct Driver {
     unit: u64,
     reserved: u64,
-    /// Bytes of each executable, and whether they are in use; those that are gone behind those that live.
+    /// Bytes of each executable, and whether it is in use. Destroyed executables come after living ones.
     living: Vec<(u64, bool)>,
     gone: Vec<(u64, bool)>,
 }
@@ -25,18 +25,18 @@ impl Driver {
     }
 }
 
-/// Something that happens.
+/// A step of the test.
 #[derive(Debug, Clone)]
 enum Step {
     Make(u64),
     Launch(usize),
     Done(usize),
     End(usize),
-    /// What one that is gone still had in use is not any more.
+    /// A destroyed executable is no longer in use.
     Free(usize),
     Trim,
     BeginReading,
-    /// The driver answers a reading that has begun.
+    /// The driver answers a reading in progress.
     Answer(usize),
     EndReading(usize),
 }
@@ -98,7 +98,7 @@ fn run(driver: &mut Driver, pool: &mut GraphPool, readings: &mut Vec<(Reading, O
             let reserved = answer.unwrap_or(driver.reserved);
             let before = pool.owed();
             let _used = pool.end_reading(&reading, reserved);
-            // The driver takes nothing beyond what is owed: no answer of it can make that more.
+            // The driver takes nothing beyond the owed bytes, so no answer can increase them.
             assert!(pool.owed() <= before, "{reserved} read late: {} is owed after {before}", pool.owed());
         }
         Step::End(_) | Step::Answer(_) | Step::EndReading(_) => {}
@@ -106,7 +106,7 @@ fn run(driver: &mut Driver, pool: &mut GraphPool, readings: &mut Vec<(Reading, O
 }
 
 proptest! {
-    /// At every instant, and if all that live were launched at once.
+    /// The bound holds at every instant, even if all living executables were launched at once.
     #[test]
     fn what_is_reserved_covers_what_the_driver_can_take(
         size in 0_u32..5,
@@ -121,7 +121,7 @@ proptest! {
             let gone: u64 = gone.map(|(pages, _)| pages.next_multiple_of(driver.unit)).sum();
             prop_assert!(driver.reserved.max(living + gone) <= pool.owed(), "after {step:?}: {driver:?}, {pool:?}");
         }
-        // In the end nothing is owed.
+        // At the end nothing is owed.
         while !driver.living.is_empty() {
             run(&mut driver, &mut pool, &mut readings, &Step::End(0));
         }

@@ -1,8 +1,8 @@
 //! Tests that the charge for a pool covers what it holds, in every interleaving of its threads' steps.
 //!
-//! Threads allocate, free, wait and trim on a model of a driver's pool; each step of theirs and each call of the
-//! driver is a point at which another thread may go on. After every call of the driver the ledger is compared with
-//! what the pool really holds; it never says more than the quota, so that nobody is refused what fits.
+//! Threads allocate, free, wait and trim on a model of a driver's pool. At each of their steps, and at each call of
+//! the driver, another thread may continue. After every call of the driver the ledger is compared with the bytes that
+//! the pool holds. The ledger never exceeds the quota, so no fitting allocation is refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use gpuslice_policy::pool::holes::FreeFor;
@@ -13,18 +13,18 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::{Config, Runner, thread};
 use std::collections::BTreeMap;
 
-/// How many schedules each kind of scheduler tries; `GPUSLICE_SCHEDULES` changes it.
+/// Number of schedules of each kind of scheduler. `GPUSLICE_SCHEDULES` changes it.
 const SCHEDULES: usize = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Use {
     Used,
-    /// Freed in the order of a stream that has not got there.
+    /// Freed in a stream that has not reached the free.
     Pending(usize),
     Free,
 }
 
-/// A pool as a driver keeps it: pieces of the device, each cut into blocks, the first that fits.
+/// A driver's pool: pieces of the device, each cut into blocks by first fit.
 #[derive(Debug, Default)]
 struct Driver {
     pieces: BTreeMap<u64, BTreeMap<u64, (u64, Use)>>,
@@ -71,7 +71,7 @@ impl Driver {
         piece.get_mut(&address).expect("a block").1 = Use::Pending(stream);
     }
 
-    /// A stream has got to its end.
+    /// A stream reaches its end.
     fn arrive(&mut self, stream: usize) {
         for piece in self.pieces.values_mut() {
             for block in piece.values_mut().filter(|(_, state)| *state == Use::Pending(stream)) {
@@ -104,7 +104,7 @@ impl Driver {
 struct World {
     books: Mutex<PoolLedger>,
     driver: Mutex<Driver>,
-    /// What the ledger says that is held. Not one of shuttle's locks: no other thread goes on inside.
+    /// The charged bytes. This is not one of shuttle's locks, so no other thread runs inside.
     ledger: std::sync::Mutex<u64>,
     quota: u64,
 }
@@ -114,7 +114,7 @@ impl World {
         thread::yield_now();
         let mut driver = self.driver.lock().unwrap();
         let result = call(&mut driver);
-        // No yield in between: the two figures are of one instant.
+        // There is no yield in between, so the two figures are of one instant.
         let (held, charged) = (driver.held(), *self.ledger.lock().unwrap());
         assert!(held <= charged, "the pool holds {held}, the ledger says {charged}");
         drop(driver);
@@ -161,13 +161,13 @@ impl PoolDriver for World {
     }
 }
 
-/// A thread of a program. Its blocks may be freed by another: they lie in one place.
+/// A thread of a program. Another thread may free its blocks, because all are in one list.
 fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
     for _ in 0..calls {
         let stream = if thread_rng().gen_ratio(1, 4) { 0 } else { own };
         match thread_rng().gen_range(0..16_u32) {
             0 => pool::releasing(world, || world.driver(|driver| driver.trim(0))),
-            // The end of a context.
+            // A context ends.
             15 => {
                 pool::begin_release(world);
                 world.driver(|driver| driver.trim(0));
@@ -188,7 +188,9 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
                     let which = thread_rng().gen_range(0..blocks.len().max(1));
                     (which < blocks.len()).then(|| blocks.swap_remove(which))
                 };
-                let Some((address, bytes)) = taken else { continue };
+                let Some((address, bytes)) = taken else {
+                    continue;
+                };
                 let leaving = pool::begin_free(world, address, bytes);
                 world.driver(|driver| driver.free(address, stream));
                 pool::finish_free(world, &leaving, FreeFor::Stream(stream));
@@ -196,7 +198,9 @@ fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
             _ => {
                 let most = if thread_rng().gen_ratio(1, 4) { 40 } else { 12 };
                 let bytes = thread_rng().gen_range(1..=most) << 20;
-                let Some(flight) = pool::begin(world, bytes, stream) else { continue };
+                let Some(flight) = pool::begin(world, bytes, stream) else {
+                    continue;
+                };
                 let size = flight.bytes();
                 let address = world.driver(|driver| driver.allocate(size, stream));
                 pool::finish(world, flight, Some(address));
@@ -222,7 +226,7 @@ fn storm() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    // With all threads at rest, the charge is what the pool holds.
+    // With all threads at rest, the charge equals what the pool holds.
     pool::reconcile(&*world);
     assert_eq!(*world.ledger.lock().unwrap(), world.driver.lock().unwrap().held());
 }

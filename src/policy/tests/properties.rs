@@ -30,7 +30,7 @@ const KEYS: [&str; 19] = [
     "CUDA_DEVICE_SM_LIMIT_1",
 ];
 
-/// Bytes that come near to values, so that more than the first check is reached.
+/// Bytes that resemble values, so that they reach more than the first check.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), 0..64),
@@ -68,7 +68,7 @@ fn share() -> impl Strategy<Value = Permille> {
     (10..=1000_u16).prop_filter_map("at most the whole", Permille::new)
 }
 
-/// Lists whose names cannot overlap: numbers that differ, or UUIDs that differ in the first digit.
+/// Lists whose names cannot overlap: different numbers, or UUIDs with different first digits.
 fn per_device<T: Copy + core::fmt::Debug + 'static>(
     value: &BoxedStrategy<T>,
 ) -> impl Strategy<Value = PerDevice<T>> {

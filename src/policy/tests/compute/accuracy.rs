@@ -8,12 +8,12 @@ use crate::world::{Machine, World};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Shares are looked at so often.
+/// Interval of looks at the shares.
 const LOOK: u64 = 50 * MS;
 const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
 const SEED: u64 = 4;
 
-/// What came out, in hundredths of points where it is a share.
+/// The results. Shares are in hundredths of points.
 #[derive(Debug, Default)]
 struct Figures {
     mean: i64,
@@ -34,7 +34,7 @@ fn world(workload: &Workload, limit: u64, limited: bool) -> World {
     world
 }
 
-/// What the judged slice had used at each look, and the work that it has done from the first judged second on.
+/// The use of the judged slice at each look, and its work from the first judged second on.
 fn course(world: &mut World, after: u64, length: u64) -> Result<(Vec<u64>, u64), String> {
     let start = world.now;
     let mut used = vec![0];
@@ -89,14 +89,14 @@ fn measure(workload: &Workload, limit: u64, seconds: u64, free: &Free) -> Result
     })
 }
 
-/// In thousandths.
+/// Jain's index of fairness, in thousandths.
 fn jain(served: &[u64]) -> u64 {
     let sum: u128 = served.iter().map(|served| u128::from(*served)).sum();
     let squares: u128 = served.iter().map(|served| u128::from(*served).pow(2)).sum();
     (sum * sum * 1000 / (squares * served.len() as u128).max(1)) as u64
 }
 
-/// What a program does without a limit.
+/// The figures of a program without a limit.
 #[derive(Debug)]
 struct Free {
     used: u64,
@@ -104,7 +104,7 @@ struct Free {
     p99: u64,
 }
 
-/// What the same program does without a limit, in the same time.
+/// The figures of the same program without a limit, in the same time.
 fn unlimited(workload: &Workload, limit: u64, seconds: u64) -> Free {
     let mut world = world(workload, limit, false);
     let (used, work) = course(&mut world, workload.target.after(), seconds * S).unwrap();
@@ -124,19 +124,19 @@ fn points(hundredths: i64) -> String {
     )
 }
 
-/// In thousandths of limit times unlimited.
+/// Throughput in thousandths of limit times unlimited throughput.
 fn throughput(figures: &Figures, limit: u64, free: &Free) -> u128 {
     let reachable = (u128::from(free.work) * u128::from(limit) / 100).max(1);
     u128::from(figures.throughput) * 1000 / reachable
 }
 
-/// What a group of kernels that go at once is of the throughput, in thousandths: one more or less may fall into the ten
-/// seconds that are judged.
+/// Part of a group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall into
+/// the ten judged seconds.
 fn edge(workload: &Workload, limit: u64) -> u128 {
     u128::from(workload.group * 100_000 / (limit * 10 * S))
 }
 
-/// Which of the targets it misses.
+/// The targets that it misses.
 fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> String {
     let physics = |longest: u64| hundredths(longest, 10 * S) * (100 - limit as i64) / 100;
     let (mean, p95) = match workload.target {
@@ -194,7 +194,7 @@ fn line(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> Stri
     )
 }
 
-/// Prints a cell of the table; whether it misses a target.
+/// Prints a cell of the table. Returns whether it misses a target.
 fn cell(workload: &Workload, limit: u64) -> bool {
     let seconds = if workload.target == Target::Latency { 60 } else { 11 };
     let free = unlimited(workload, limit, seconds);
@@ -226,11 +226,11 @@ fn targets() {
     );
 }
 
-/// Cells that may miss, and why: the GPU of several processes that are always busy goes from one to the other every 2 ms, and
-/// has 97.6 % of its time for kernels.
+/// Cells that may miss. With several busy processes the GPU switches every 2 ms, so it has 97.6 % of its time for
+/// kernels.
 const EXCUSED: [(&str, u64); 2] = [("8 processes", 95), ("bursty beside steady", 95)];
 
-/// `GPUSLICE_WORKLOAD='part|part'` prints the workloads with such a part in their names.
+/// `GPUSLICE_WORKLOAD='part|part'` selects the workloads with such a part in their names.
 #[test]
 fn table_of_all_workloads_and_limits() {
     let only = std::env::var("GPUSLICE_WORKLOAD").unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::world::{Machine, Phase, World};
 
 const MS: u64 = 1_000_000;
 
-/// A slice of this policy that may use the whole.
+/// A slice with this policy that may use the whole GPU.
 pub fn settings(policy: CorePolicy, weight: u32) -> SliceSettings {
     let burst = Nanos::from_millis(20);
     SliceSettings { policy, limit: Permille::FULL, weight, priority: Priority::Normal, burst }
@@ -23,10 +23,10 @@ pub struct Shared {
     pub world: World,
     pub settings: Vec<SliceSettings>,
     pub arbiter: Option<Arbiter>,
-    /// How often it looks.
+    /// Interval of its looks, in nanoseconds.
     pub every: u64,
     next: u64,
-    /// The arbiter's clock less that of the world.
+    /// The arbiter's clock minus the world's.
     ahead: i64,
 }
 
@@ -41,7 +41,7 @@ impl Shared {
         Self { world, settings, arbiter: Some(Arbiter::default()), every, next, ahead: 0 }
     }
 
-    /// Runs until then; the arbiter looks in between.
+    /// Runs until an instant. The arbiter looks in between.
     pub fn run(&mut self, until: u64) {
         while self.world.now < until {
             self.world.run(until.min(self.next)).unwrap();
@@ -52,14 +52,16 @@ impl Shared {
         }
     }
 
-    /// Sets the arbiter's clock on.
+    /// Moves the arbiter's clock.
     pub fn set_clock(&mut self, by: i64) {
         self.ahead += by;
     }
 
     fn look(&mut self) {
         let slices: Vec<Slice> = (0..self.settings.len()).map(|at| self.slice(at)).collect();
-        let Some(arbiter) = &mut self.arbiter else { return };
+        let Some(arbiter) = &mut self.arbiter else {
+            return;
+        };
         let given = arbiter.look(self.world.now.saturating_add_signed(self.ahead), &slices);
         for (at, given) in given.into_iter().enumerate() {
             let slice = &mut self.world.slices[at];
@@ -74,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// What the region of a slice tells.
+    /// The figures in the region of a slice.
     fn slice(&self, at: usize) -> Slice {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());

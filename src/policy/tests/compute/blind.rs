@@ -8,7 +8,7 @@ use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;
 use crate::world::World;
 
-/// What it knows.
+/// The state of such a process.
 #[derive(Debug)]
 pub struct Blind {
     coarse: Coarse,
@@ -22,7 +22,7 @@ impl Default for Blind {
 }
 
 impl Shim {
-    /// Pays for a launch like any other, or says what it has to wait for.
+    /// Pays for a launch like any other. On failure it returns the reason to wait.
     pub fn admit_blindly(&mut self, now: u64, slice: &mut Slice) -> Result<Paid, Wait> {
         let blind = self.blind.as_mut().unwrap();
         let cost = blind.coarse.cost();
@@ -40,7 +40,7 @@ impl Shim {
 }
 
 impl World {
-    /// A process learns what NVML saw of it.
+    /// Applies NVML's sample of the process.
     pub fn settle_blindly(&mut self, me: usize, sample: Sample) {
         let process = &mut self.processes[me];
         let (at, is_alive) = (process.slice, process.is_alive());

@@ -17,7 +17,7 @@ impl Chance {
         word ^ (word >> 31)
     }
 
-    /// From `low` up to but not `high`.
+    /// A number from `low` up to `high`, exclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         if high <= low { low } else { low + self.next() % (high - low) }
     }
@@ -30,13 +30,13 @@ impl Chance {
         choices[self.between(0, choices.len() as u64) as usize]
     }
 
-    /// Evenly on a logarithmic scale.
+    /// A number with an even distribution on a logarithmic scale.
     pub fn scale(&mut self, low: u64, high: u64) -> u64 {
         let part = self.unit();
         (low as f64 * (high as f64 / low as f64).powf(part)) as u64
     }
 
-    /// Exponentially distributed with this mean: the time between arrivals.
+    /// A number with an exponential distribution and this mean: the time between arrivals.
     pub fn wait(&mut self, mean: u64) -> u64 {
         (-(1.0 - self.unit()).ln() * mean as f64) as u64
     }

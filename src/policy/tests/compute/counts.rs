@@ -3,17 +3,17 @@
 use std::fmt::{self, Display};
 use std::ops::AddAssign;
 
-/// How often each happened.
+/// Number of times that each case happened.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
-    /// Kernels of 400 ms whose end was measured.
+    /// Kernels of 400 ms with a measured end.
     pub long_kernels: u64,
-    /// Jumps of the clock after which a tenth of a second went by.
+    /// Clock jumps with a tenth of a second after them.
     pub jumps: u64,
     pub changes: u64,
     pub deaths: u64,
-    /// Processes that waited for the word and whose siblings took more than anybody may be passed over by: they would have
-    /// been found starving.
+    /// Processes that waited for the word while their siblings took more than the bound. The check of starvation
+    /// applied to them.
     pub starvable: u64,
     pub word_waits: u64,
     pub queue_waits: u64,
@@ -21,7 +21,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All that must happen.
+    /// All cases, each with a name. All must happen.
     fn named(&self) -> [(&'static str, u64); 8] {
         [
             ("kernels of 400 ms that ended", self.long_kernels),
@@ -35,7 +35,7 @@ impl Counts {
         ]
     }
 
-    /// What never happened.
+    /// The cases that never happened.
     pub fn missing(&self) -> Vec<&'static str> {
         self.named().iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name).collect()
     }

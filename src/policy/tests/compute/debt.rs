@@ -2,17 +2,17 @@
 
 use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, Terms};
 
-/// What is owed; less than nothing is saved.
+/// The debt. A negative debt is saved time.
 #[derive(Debug, Clone, Copy)]
 pub struct Debt {
     owed: i128,
     at: u64,
-    /// Payments so far: the word's instant is rounded up with each.
+    /// Number of payments so far. The word's instant is rounded up with each.
     payments: u64,
 }
 
 impl Debt {
-    /// A slice that has saved all it may.
+    /// A slice with all savings that it may have.
     pub fn new(terms: Terms) -> Self {
         Self { owed: -saved(terms), at: 0, payments: 0 }
     }
@@ -31,20 +31,20 @@ impl Debt {
         self.owed = (self.owed + i128::from(difference) * 1000).min(i128::from(MOST_DEBT) * 1000);
     }
 
-    /// So much time on the clock is given away.
+    /// Gives away wall time.
     pub fn give(&mut self, wall: u64, now: u64, terms: Terms) {
         self.pass(now, terms);
         self.owed -= i128::from(wall) * i128::from(terms.rate().get());
     }
 
-    /// The same debt, or as much saved as the new terms allow.
+    /// Changes the terms. The debt stays; savings are cut to the new burst.
     pub fn change(&mut self, now: u64, old: Terms, new: Terms) {
         self.pass(now, old);
         self.payments += 1;
         self.owed = self.owed.max(-saved(new));
     }
 
-    /// Whether a word says the same, but for what is rounded. How much is saved beyond the burst is of no account.
+    /// Whether a word equals the debt, except for rounding. Savings beyond the burst do not count.
     pub fn is(&self, paid_until: u64, now: u64, terms: Terms) -> bool {
         let mut debt = *self;
         debt.pass(now, terms);
@@ -54,7 +54,7 @@ impl Debt {
         (word.max(least) - debt.owed.max(least)).abs() <= rounded
     }
 
-    /// In nanoseconds of GPU time.
+    /// The debt in nanoseconds of GPU time.
     pub fn owed(&self, now: u64, terms: Terms) -> i128 {
         let mut debt = *self;
         debt.pass(now, terms);

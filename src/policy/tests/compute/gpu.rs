@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// No time: an event that has not passed, nothing that will happen.
+/// No instant: for an event that has not passed, or a change that will not come.
 pub const NEVER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -14,16 +14,16 @@ enum Item {
 #[derive(Debug, Clone, Default)]
 struct Stream {
     items: VecDeque<Item>,
-    /// Until when events keep it: a kernel behind them waits.
+    /// The instant until which events occupy it. A kernel behind them waits.
     ready: u64,
 }
 
 #[derive(Debug, Default)]
 struct Client {
     streams: Vec<Stream>,
-    /// The truth: time in which a kernel of it ran, or waited for nothing but an event.
+    /// The ground truth: time in which one of its kernels ran, or waited only for an event.
     busy: u64,
-    /// Time that its kernels ran, those side by side each by itself, without what they waited for events.
+    /// Duration of its kernels, each counted by itself, without waits for events.
     work: u64,
 }
 
@@ -37,15 +37,16 @@ pub struct Gpu {
     resume: u64,
     slice: u64,
     switch: u64,
-    /// For how long an event keeps its stream from the instant on that it tells.
+    /// Time for which an event occupies its stream, from the instant that it records.
     pub event_time: u64,
-    /// Whether a client that is alone begins another slice when its own is over, for which others then wait.
+    /// Whether a client without competitors begins another slice when its own is over. Others then wait for the end
+    /// of that slice.
     pub renews: bool,
-    /// Whether a client that comes back begins another slice though nobody had one in between.
+    /// Whether a client that returns begins another slice although no other client had one in between.
     pub restarts: bool,
-    /// Whether an event passes only in a slice of its client, also where nothing is before it.
+    /// Whether an event passes only in a slice of its client, even if nothing is before it.
     pub waits: bool,
-    /// Time that passed from one client to the next, in sum.
+    /// Sum of the times of switches between clients.
     pub switching: u64,
 }
 
@@ -90,7 +91,7 @@ impl Gpu {
         self.clients[client].streams.iter().all(|stream| stream.items.is_empty())
     }
 
-    /// When the event passed, by the GPU's clock; [`NEVER`] if it has not.
+    /// The instant at which the event passed, by the GPU's clock. [`NEVER`]: it has not.
     pub fn event(&self, event: usize) -> u64 {
         self.events[event]
     }
@@ -116,15 +117,17 @@ impl Gpu {
         event
     }
 
-    /// The client's process died: nothing of it runs any more.
+    /// Removes a client whose process died.
     pub fn remove(&mut self, client: usize) {
         self.clients[client].streams.iter_mut().for_each(|stream| stream.items.clear());
         self.choose();
     }
 
-    /// When the next kernel ends or the next slice does.
+    /// The instant at which the next kernel or the next slice ends.
     pub fn next(&self) -> u64 {
-        let Some(left) = self.shortest(self.owner) else { return NEVER };
+        let Some(left) = self.shortest(self.owner) else {
+            return NEVER;
+        };
         if self.resume > self.clock {
             return self.resume;
         }
@@ -132,7 +135,7 @@ impl Gpu {
         if self.others_wait() { end.min(self.slice_end.max(self.clock + 1)) } else { end }
     }
 
-    /// Runs until then.
+    /// Runs until an instant.
     pub fn advance(&mut self, to: u64) {
         while self.clock < to {
             let step = self.next().min(to);
@@ -175,7 +178,7 @@ impl Gpu {
         }
     }
 
-    /// Ends the owner's slice where that is due.
+    /// Ends the owner's slice if it is due.
     fn choose(&mut self) {
         let idle = self.shortest(self.owner).is_none();
         if !idle && (self.clock < self.slice_end || !self.others_wait()) {

@@ -10,11 +10,12 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// Launches that a seed is to come to at most, roughly: what a second is on the GPU differs by a factor of a thousand.
+/// Approximate largest number of launches of a seed. The number of launches in a second differs by a factor of a
+/// thousand.
 const LAUNCHES: u64 = 20_000;
 /// As many as take about a minute of one core.
 const SEEDS: u64 = 2_500;
-/// From so many seeds on each thing that is counted is tried.
+/// Number of seeds from which on every counted case must happen.
 const ENOUGH: u64 = 100;
 
 fn kinds(chance: &mut Chance, me: u64) -> Vec<Kind> {
@@ -47,7 +48,7 @@ const LONG: Family = Family {
     stopped: 200 * MS,
 };
 
-/// The world of a long seed, and for how long it is looked at.
+/// The world of a long seed, and its duration.
 fn of(seed: u64) -> (World, u64) {
     let mut chance = Chance::new(seed ^ 1 << 32);
     let slices = chance.of(&[1, 1, 2, 2, 3, 8]);
@@ -71,8 +72,7 @@ fn try_seed(seed: u64) -> (Counts, Result<(), String>) {
     (counts, result.map_err(|wrong| format!("long seed {seed}, {} us: {wrong}", (world.now - start) / 1000)))
 }
 
-/// Seeds that failed once: by what others were served before, by clocks that were laid on each other anew, and
-/// behind one that had died.
+/// Seeds that failed once: by earlier service of others, by newly compared clocks, and behind a dead process.
 const KEPT: [u64; 7] = [210, 300, 310, 428, 923, 1053, 2712];
 
 #[test]
@@ -82,7 +82,8 @@ fn long_seeds_that_failed_once_hold() {
     }
 }
 
-/// `GPUSLICE_SEED=n` runs that one; `GPUSLICE_SEEDS=n` so many of the short ones, and of these as much more or less.
+/// `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets the number of short seeds, and changes the number of long
+/// ones in proportion.
 #[test]
 fn long_seeds_hold_every_claim_at_every_step() {
     let seeds = match read("GPUSLICE_SEED") {

@@ -15,6 +15,7 @@
 
 mod accuracy;
 mod arbitrate;
+mod batches;
 mod blind;
 mod chance;
 mod changes;
@@ -22,6 +23,7 @@ mod counts;
 mod debt;
 mod gpu;
 mod long;
+mod machine;
 mod meter;
 mod mishaps;
 mod newcomers;

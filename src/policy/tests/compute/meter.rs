@@ -15,7 +15,7 @@ use crate::slice::{PLACES, Slice};
 const LONG_KERNEL: u64 = 390_000_000;
 
 impl Shim {
-    /// The helper's round: charges what has been measured. Whether anything ended.
+    /// One tick of the worker: charges the measured time. Returns whether any work ended.
     pub fn harvest(&mut self, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
         if !self.read(slice.places, now, slice) {
             return false;
@@ -31,7 +31,7 @@ impl Shim {
         any
     }
 
-    /// All that can be seen now is looked at before any of it is laid on the line: the latest says most.
+    /// Uses all readings before any interval is laid on the time line, because the latest reading is the most exact.
     fn compare_clocks(&mut self, now: u64, gpu: &Gpu) {
         for flight in self.flights.iter().flatten() {
             if gpu.event(flight.start) != NEVER {
@@ -45,10 +45,12 @@ impl Shim {
         }
     }
 
-    /// What an event costs is told by those behind the first work.
+    /// Events behind the first work tell the cost of an event.
     fn calibrate(&mut self, now: u64, gpu: &Gpu) {
         let passed = |event: &usize| Some(gpu.event(*event)).filter(|time| *time <= now);
-        let Some(times) = self.at_first.iter().map(passed).collect::<Option<Vec<u64>>>() else { return };
+        let Some(times) = self.at_first.iter().map(passed).collect::<Option<Vec<u64>>>() else {
+            return;
+        };
         for pair in times.windows(2) {
             self.cost.adjacent(self.readings.of(pair[1]) - self.readings.of(pair[0]));
         }
@@ -56,7 +58,9 @@ impl Shim {
     }
 
     fn harvest_first(&mut self, stream: usize, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
-        let Some(mut flight) = self.flights[stream].pop_front() else { return false };
+        let Some(mut flight) = self.flights[stream].pop_front() else {
+            return false;
+        };
         let (start, end) = (gpu.event(flight.start), gpu.event(flight.end));
         if end == NEVER {
             if start != NEVER {
@@ -93,7 +97,7 @@ impl Shim {
         true
     }
 
-    /// What still runs is charged as it runs.
+    /// Charges running work while it runs.
     fn charge_running(&mut self, flight: &mut Bracketed, start: u64, now: u64, slice: &mut Slice) {
         let start = self.offset.instant(start).unwrap() + flight.run.gaps();
         let start = start.max(flight.charged_to);
@@ -104,8 +108,8 @@ impl Shim {
         }
     }
 
-    /// It has ended: the rest is charged, or what was charged too much is given back. By lengths, not by instants, since
-    /// those depend on how well two clocks are laid on each other.
+    /// Charges the rest of ended work, or refunds an excess. It compares durations and not instants, because instants
+    /// depend on how exactly two clocks are compared.
     fn charge_rest(
         &mut self,
         flight: &mut Bracketed,
@@ -138,7 +142,7 @@ impl Shim {
                 slice.overlap.add(end - start, covered);
             }
         };
-        // What only intervals of its own cover says nothing new; beside others' it says whose turn it was.
+        // An interval that only its own intervals cover tells nothing new. Beside others it tells whose turn it was.
         if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(slice, 0);
             return;
@@ -161,7 +165,7 @@ impl Shim {
         let entry = |slot: u64| {
             let entry = slice.ring[slot as usize];
             let end = entry.interval.end;
-            // What ends later than anything of ours is not ours.
+            // An interval that ends later than any of its own is not its own.
             *others = (*others).max(if end > own { end } else { 0 });
             *beside = (*beside).max(if entry.interval.is_of(self.me) { 0 } else { end });
             entry

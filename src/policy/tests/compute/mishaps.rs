@@ -7,26 +7,26 @@ use gpuslice_policy::compute::limiter::token_bucket::Terms;
 use crate::gpu::NEVER;
 use crate::world::{Phase, World};
 
-/// Something that befalls the world.
+/// A fault of the world.
 #[derive(Debug, Clone, Copy)]
 pub enum Mishap {
-    /// A slice's terms are changed.
+    /// The terms of a slice change.
     Terms(usize, Terms),
     /// A process is killed.
     Kill(usize),
-    /// The others find out and clear up.
+    /// Other processes notice the death and reclaim.
     Reap(usize),
-    /// A process is stopped for so long.
+    /// A process is stopped for a number of nanoseconds.
     Stop(usize, u64),
-    /// The monotonic clock jumps, the GPU's does not.
+    /// The monotonic clock jumps. The GPU's clock does not.
     Jump(u64),
 }
 
-/// What NVML knows.
+/// NVML's view of the GPU.
 pub struct Sampler {
     pub next: u64,
     pub from: u64,
-    /// Of all clients, at the last window's end.
+    /// Busy time of all clients at the end of the last window.
     pub busy: Vec<u64>,
     pub due: Vec<(u64, Vec<Sample>)>,
 }
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// What NVML says of a process: whole percents, cut off.
+    /// NVML's sample of a process: whole percent, rounded down.
     fn told(&self, busy: u64) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
         let percent = u32::try_from(busy * 100 / (to - from).max(1)).unwrap();

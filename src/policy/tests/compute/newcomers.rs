@@ -8,19 +8,19 @@ use crate::world::{Machine, World};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Processes that stay.
+/// Number of processes that stay.
 const STAY: usize = 2;
-/// Processes that live at a time beside them, and for how long each.
+/// Number of processes that live beside them at once, and the duration of each.
 const COME: usize = 12;
 const LIFE: u64 = 850 * MS;
 
-/// The least GPU time of one that stays, and that of all, within `seconds` at a share of `limit` percent.
+/// The smallest GPU time of a staying process, and the time of all, within `seconds` at a share of `limit` percent.
 fn served(limit: u64, seconds: u64) -> (u64, u64) {
     let lives = (seconds * S / LIFE) as usize;
     let count = STAY + COME * lives;
     let programs = (0..count).map(|_| (0, Program::new(vec![Kind::kernel(1, 400 * US)]))).collect();
     let mut world = World::new(Machine::default(), &[terms(limit * 10, 20)], programs, 5);
-    // Nobody can say how long a process may wait beside others that were never there before.
+    // The wait of a process beside new ones has no bound.
     world.watch.is_off = true;
     let start = world.now;
     for at in 0..COME * lives {
@@ -41,7 +41,7 @@ fn fourteen_newcomers_a_second_leave_those_that_stay_their_part() {
         let part = least * 1000 / (all / (STAY + COME) as u64);
         println!("{limit} %: one that stays has {part} thousandths of its part, {} ms", least / MS);
         assert!(part >= 900, "{limit} %: {part} thousandths");
-        // Newcomers are charged for time that they take and do not use because they are killed.
+        // Newcomers are charged for time that they take and cannot use, because they are killed.
         assert!(part <= 2000, "{limit} %: {part} thousandths");
     }
 }

@@ -10,7 +10,7 @@ pub struct Kind {
     pub key: Key,
     pub graph: bool,
     pub duration: u64,
-    /// By how many thousandths a launch is longer or shorter.
+    /// Variation of a launch's duration, in thousandths.
     pub jitter: u64,
 }
 
@@ -26,7 +26,7 @@ impl Kind {
     }
 }
 
-/// What a host does next.
+/// The next action of a host.
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
     Launch {
@@ -36,7 +36,7 @@ pub enum Step {
     },
     /// Waits for a stream, inside the driver.
     Sync(usize),
-    /// Does something else until then.
+    /// Works on the host until an instant.
     Until(u64),
 }
 
@@ -44,13 +44,13 @@ pub enum Step {
 pub struct Program {
     pub kinds: Vec<Kind>,
     pub streams: usize,
-    /// Waits after so many launches; never if 0.
+    /// Number of launches between waits; 0 for never.
     pub sync_every: u64,
-    /// Mean time of its own between launches.
+    /// Mean host time between launches.
     pub think: u64,
-    /// Requests of so many launches, at intervals of such a mean; it waits for the end of each.
+    /// Launches of a request, and the mean interval of requests. The program waits for the end of each request.
     pub requests: Option<(u64, u64)>,
-    /// After so many launches they take three times as long; never if 0.
+    /// Number of launches after which they take three times as long; 0 for never.
     pub slower_after: u64,
     state: State,
 }
@@ -62,7 +62,7 @@ struct State {
     thought: bool,
     arrival: u64,
     in_request: u64,
-    /// Arrival to end, of each request.
+    /// Time from arrival to end of each request.
     latencies: Vec<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Program {
         Self { requests: Some((mean, launches)), ..self }
     }
 
-    /// The first request arrives then.
+    /// Sets the arrival of the first request.
     pub fn starting(mut self, at: u64) -> Self {
         self.state.arrival = at;
         self
@@ -109,12 +109,12 @@ impl Program {
         &self.state.latencies
     }
 
-    /// The longest kernel it may launch.
+    /// The longest kernel that it may launch.
     pub fn longest(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.duration + kind.duration * kind.jitter / 1000).max().unwrap_or(0)
     }
 
-    /// How long its launches take on average.
+    /// The mean duration of its launches.
     pub fn mean(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.duration).sum::<u64>() / self.kinds.len() as u64
     }

@@ -11,7 +11,7 @@ use crate::world::{Machine, World};
 
 const MS: u64 = 1_000_000;
 
-/// A share in thousandths with the burst in milliseconds.
+/// Terms with a share in thousandths and a burst in milliseconds.
 pub fn terms(thousandths: u64, burst: u64) -> Terms {
     Terms::new(Permille::new(thousandths as u16).unwrap(), Nanos::from_millis(burst))
 }
@@ -37,14 +37,15 @@ fn program(chance: &mut Chance, me: u64) -> Program {
     if chance.one_in(2) { program.think(chance.scale(5_000, 5 * MS)) } else { program }
 }
 
-/// What seeds of one kind have in common.
+/// Common properties of the seeds of one kind.
 pub struct Family {
-    /// Whether slices read what the others publish, and what a driver does with the turn of one that is alone beyond it.
+    /// Whether slices read the published intervals of others, and how a driver treats the slice of a client without
+    /// competitors.
     pub rings: &'static [bool],
     pub renews: &'static [bool],
-    /// Fewer mishaps than this.
+    /// The number of faults is below this.
     pub mishaps: u64,
-    /// The dead are noticed, and the stopped go on, within so many nanoseconds.
+    /// Deaths are noticed, and stopped processes continue, within this number of nanoseconds.
     pub noticed: u64,
     pub stopped: u64,
 }
@@ -75,7 +76,7 @@ impl Family {
         }
     }
 
-    /// Clocks jump by up to `jump` nanoseconds.
+    /// Adds faults to the world. Clocks jump by up to `jump` nanoseconds.
     pub fn befall(&self, world: &mut World, chance: &mut Chance, length: u64, jump: u64) {
         let (slices, processes) = (world.slices.len() as u64, world.processes.len() as u64);
         for _ in 0..chance.between(0, self.mishaps) {
@@ -97,14 +98,14 @@ impl Family {
     }
 }
 
-/// What so many slices may have; all of it together at the most.
+/// The terms of `slices` slices. Their sum is at most the whole GPU.
 pub fn shares(chance: &mut Chance, slices: usize) -> Vec<Terms> {
     (0..slices)
         .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
         .collect()
 }
 
-/// The world of a seed, and for how long it is looked at.
+/// The world of a seed, and its duration.
 pub fn of(seed: u64) -> (World, u64) {
     let mut chance = Chance::new(seed);
     let slices = chance.of(&[1, 1, 1, 2, 3, 8]);
@@ -137,12 +138,12 @@ fn seeds_that_failed_once_hold() {
     }
 }
 
-/// A number of the environment.
+/// A number in an environment variable.
 pub fn read(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok())
 }
 
-/// `GPUSLICE_SEED=n` runs that one, `GPUSLICE_SEEDS=n` so many.
+/// `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets their number.
 #[test]
 fn ten_thousand_seeds_hold_every_claim_at_every_step() {
     let seeds = match read("GPUSLICE_SEED") {

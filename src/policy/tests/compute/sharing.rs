@@ -13,9 +13,9 @@ use crate::world::Machine;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Courses are looked at so often.
+/// Interval of looks at the figures.
 const LOOK: u64 = 5 * MS;
-/// The GPU's time as shares are written here.
+/// The whole GPU in the unit of shares here.
 const ALL: u64 = 10_000;
 const SHORT: [u64; 4] = [20 * US, 100 * US, 300 * US, 1500 * US];
 const LONG: [u64; 4] = [20 * US, 50 * MS, 300 * US, 5 * MS];
@@ -28,7 +28,7 @@ fn equal(weights: &[u32]) -> Vec<SliceSettings> {
     weights.iter().map(|weight| settings(CorePolicy::Equal, *weight)).collect()
 }
 
-/// Slices with one program each, after a second.
+/// Slices with one program each, after one second.
 fn one_each(settings: Vec<SliceSettings>, programs: Vec<Program>) -> Shared {
     let mut shared = Shared::new(Machine::default(), settings, programs.into_iter().enumerate().collect());
     shared.run(shared.world.now + S);
@@ -39,7 +39,7 @@ fn used(shared: &Shared) -> Vec<u64> {
     (0..shared.settings.len()).map(|slice| shared.world.used(slice)).collect()
 }
 
-/// What each slice uses in a time, and how busy the GPU is: with kernels, or on its way from one process to the next.
+/// Use of each slice in a time, and use of the GPU: by kernels, or by switches between processes.
 fn shares(shared: &mut Shared, time: u64) -> (Vec<u64>, u64) {
     let (before, switching) = (used(shared), shared.world.gpu.switching);
     shared.run(shared.world.now + time);
@@ -49,13 +49,13 @@ fn shares(shared: &mut Shared, time: u64) -> (Vec<u64>, u64) {
     (each, busy)
 }
 
-/// Of what each got for its weight, in thousandths.
+/// Jain's index of the time that each got for its weight, in thousandths.
 fn jain(shares: &[u64]) -> u64 {
     let (sum, squares) = (shares.iter().sum::<u64>(), shares.iter().map(|share| share * share).sum::<u64>());
     sum * sum * 1000 / (squares * shares.len() as u64).max(1)
 }
 
-/// How long it takes, in milliseconds, until a slice has at least so much for 40 ms.
+/// Milliseconds until a slice has at least the share `share` for 40 ms.
 fn reaches(shared: &mut Shared, slice: usize, share: u64) -> u64 {
     let course: Vec<u64> = (0..120).map(|_| shares(shared, LOOK).0[slice]).collect();
     let window = (40 * MS / LOOK) as usize;
@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// At least so much; where it is excused, at least so much less.
+    /// Checks a lower bound. An excused figure may be lower by `excuse`.
     fn least(&mut self, name: &str, (figure, unit): (u64, &str), target: u64, excused: u64) {
         self.row(
             name,
@@ -91,7 +91,7 @@ impl Table {
         );
     }
 
-    /// At most so much; where it is excused, at most so much more.
+    /// Checks an upper bound. An excused figure may be higher by `excuse`.
     fn most(&mut self, name: &str, (figure, unit): (u64, &str), target: u64, excused: u64) {
         self.row(
             name,
@@ -120,7 +120,7 @@ fn fairness(table: &mut Table) {
     }
     let programs = (0..9).map(|at| (usize::from(at > 0), small(if at > 0 { 20 * US } else { 200 * US })));
     let mut shared = Shared::new(Machine::default(), equal(&[100, 100]), programs.collect());
-    // How often a process is passed over by its siblings is bounded only where the slice has its share of the GPU.
+    // The bound on how often siblings pass over a process holds only if the slice has its share of the GPU.
     shared.world.watch.is_off = true;
     shared.run(shared.world.now + S);
     table.jain("eight processes beside one", &shares(&mut shared, 4 * S));
@@ -156,14 +156,15 @@ fn caps(table: &mut Table) {
         let mut shared = one_each(settings, vec![small(200 * US), small(kernel)]);
         let (each, all) = shares(&mut shared, time);
         let name = format!("low, kernels of {} us, beside high", kernel / US);
-        // Of the 98 % that the GPU has for kernels where it goes from one to the other.
+        // While the GPU switches between processes, it has 98 % of its time for kernels.
         table.least(&format!("{name}: share"), (each[1] / 10, "‰"), 48, 0);
         table.most(&format!("{name}: share"), (each[1] / 10, "‰"), 100, 0);
         table.busy(&name, all, u64::from(kernel > 30 * MS));
     }
 }
 
-/// The first is stopped for a second. How long until the second has its time, and until it has it back.
+/// The first slice is stopped for a second. Measures the time until the second slice has its time, and until the
+/// first has its time again.
 fn lending(table: &mut Table) {
     for (weights, borrowers) in [([100, 100], 1), ([400, 100], 1), ([100, 400], 1), ([100, 100], 4)] {
         let name = format!("{}:{}, {borrowers} processes borrow", weights[0], weights[1]);
@@ -183,11 +184,11 @@ fn lending(table: &mut Table) {
     }
 }
 
-/// Percents of its part that count as having it: the GPU has 97.6 % of its time for kernels where it goes from one
-/// process to the other.
+/// Percentage of its part that counts as having it. While the GPU switches between processes, it has 97.6 % of its
+/// time for kernels.
 const NEARLY: u64 = 93;
 
-/// Requests of 10 ms, 30 ms apart on average, alone and beside training that takes all it gets.
+/// Requests of 10 ms, 30 ms apart on average: alone, and beside training that takes all it gets.
 fn latency(table: &mut Table) {
     let mut settings = vec![settings(CorePolicy::Equal, 100), settings(CorePolicy::BestEffort, 100)];
     (settings[0].priority, settings[0].burst) = (Priority::High, Nanos::from_millis(200));
@@ -218,7 +219,7 @@ fn latency(table: &mut Table) {
     }
 }
 
-/// An arbiter that looks so seldom that others nearly take its chair, or by a clock that has been set.
+/// An arbiter whose looks are so rare that others nearly take its lease, or whose clock was set.
 fn late(table: &mut Table) {
     let slices = || one_each(equal(&[100, 300, 600]), vec![small(200 * US); 3]);
     let weighed = |(each, all): (Vec<u64>, u64)| {
@@ -300,7 +301,7 @@ fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_ar
             let limit = u64::from(settings.limit.get()) * 10;
             let least = limit.min(ALL / 10 / each.len() as u64);
             assert!(*share >= least / 2, "seed {seed}: {settings:?} has {share} of {each:?}");
-            // What was saved up comes on top, and what NVML's whole percents leave open.
+            // Savings come on top, and the error of NVML's whole percent.
             let most = limit + settings.burst.get() * ALL / (3 * S) + 200;
             assert!(*share <= most, "seed {seed}: {settings:?} has {share} of {each:?}");
         }

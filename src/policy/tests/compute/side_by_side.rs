@@ -8,7 +8,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 const LOOK: u64 = 50 * MS;
-/// Shares in percents with the duration of a kernel and the number of processes.
+/// Shares in percent, each with the duration of a kernel and the number of processes.
 type Set = &'static [(u64, u64, u64)];
 
 const SETS: [Set; 16] = [
@@ -30,7 +30,7 @@ const SETS: [Set; 16] = [
     &[(30, 50 * MS, 2), (60, 5 * MS, 2)],
 ];
 
-/// By how many hundredths of points the mean of each slice over ten seconds differs from its share, and 95 % of windows of a
+/// Error of each slice in hundredths of points: of its mean over ten seconds, and of 95 % of its windows of one
 /// second.
 fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
     let limits: Vec<_> = set.iter().map(|(share, ..)| terms(share * 10, 20)).collect();

@@ -6,18 +6,18 @@ use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
 use crate::slice::PLACES;
 use crate::world::World;
 
-/// What one slice knows of all of them.
+/// One slice's knowledge of all slices.
 #[derive(Debug)]
 pub struct Sight {
     pub next: u64,
     slicing: Slicing,
     split: Split,
-    /// Up to which place each ring has been read.
+    /// The place up to which each ring has been read.
     read: Vec<u64>,
 }
 
 impl Sight {
-    /// One for each slice; they look at different times.
+    /// One for each slice. They look at different times.
     pub fn all(slices: usize, now: u64) -> Vec<Self> {
         let one = |at: usize| Self {
             next: now + STEP + at as u64 * 1_700_000,
@@ -30,7 +30,7 @@ impl Sight {
 }
 
 impl World {
-    /// Every slice whose time has come reads all rings, and settles what it was charged wrongly.
+    /// Lets every due slice read all rings, and correct its wrong charges.
     pub fn look_around(&mut self) {
         for me in 0..self.sights.len() {
             if self.sights[me].next <= self.now {

@@ -10,7 +10,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 
 use crate::debt::Debt;
 
-/// Places of the ring.
+/// Number of places in the ring.
 pub const PLACES: u64 = 1024;
 
 #[derive(Debug)]
@@ -19,45 +19,45 @@ pub struct Slice {
     pub paid_until: u64,
     /// The instant from which on time is free.
     free_from: u64,
-    /// What the word should say.
+    /// The expected value of the word.
     pub debt: Debt,
-    /// The most that was owed when somebody took more.
+    /// The largest debt at a payment.
     pub owed_at_take: i128,
     pub places: u64,
     pub ring: Vec<Entry>,
     pub asks: Vec<Ask>,
-    /// When each of those that wait looks again.
+    /// The next look of each waiting process.
     looks: Vec<u64>,
     pub virtual_time: u64,
     pub factor: u32,
-    /// Whether what slices publish is replayed, which settles what the factor gets wrong.
+    /// Whether published intervals are replayed, which corrects the errors of the factor.
     pub is_replayed: bool,
-    /// Whether nobody tells the slice's time from its neighbours'.
+    /// Whether nothing tells the slice's time from that of its neighbours.
     pub unattributed: bool,
     pub overlap: Overlap,
-    /// GPU time that was prepaid and settled, in sum.
+    /// Sum of the prepaid and settled GPU time.
     pub paid: i128,
-    /// GPU time that was measured, in sum.
+    /// Sum of the measured GPU time.
     pub measured: i128,
-    /// What the slice says that it used. A replay only ever counts up.
+    /// The use that the slice reports. A replay only increases it.
     pub used: u64,
-    /// What a replay gave back and had been counted as used.
+    /// Time that a replay refunded and that counts as used.
     pub overcounted: u64,
-    /// GPU time that processes took with them when they died.
+    /// GPU time that processes had prepaid when they died.
     pub lost: i128,
-    /// GPU time that each process took, in sum.
+    /// Sum of the GPU time that each process took.
     pub taken: Vec<u64>,
-    /// The same with what was measured in place of what was taken for it.
+    /// The same, with measured time in place of taken time.
     pub got: Vec<i64>,
-    /// The most that each process took at once.
+    /// The largest single payment of each process.
     pub dearest: Vec<u64>,
-    /// GPU time that an arbiter gave, in sum.
+    /// Sum of the GPU time of an arbiter's gifts.
     pub given: u64,
-    /// Whether a refund has moved the word since somebody looked.
+    /// Whether a refund has moved the word since the last look.
     pub refunded: bool,
-    /// Time on the clock that launches waited.
+    /// Wall time that launches waited.
     pub throttled: u64,
-    /// The most work that a process may have queued.
+    /// Largest queued work of a process.
     pub ahead: u64,
 }
 
@@ -98,7 +98,7 @@ impl Slice {
         self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served == 0)
     }
 
-    /// How much a process takes at least.
+    /// The smallest payment of a process.
     pub fn lease(&self, me: usize, now: u64) -> u64 {
         let others = self.seen(now).enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
         let size = if others > 0 {
@@ -113,7 +113,7 @@ impl Slice {
         lease::beside(size, self.ahead)
     }
 
-    /// Takes so much for a process, or says when it has to look again.
+    /// Takes time for a process. On failure it returns the instant of the next try.
     pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
         if self.asks[me].wants == 0 {
             let served =
@@ -141,7 +141,7 @@ impl Slice {
         Ok(())
     }
 
-    /// What all ask for as each of them sees it.
+    /// The requests of all processes, as each of them sees them.
     pub fn seen(&self, now: u64) -> impl Iterator<Item = Ask> + Clone {
         self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(*looks, now))
     }
@@ -151,7 +151,7 @@ impl Slice {
         self.free_from = token_bucket::free_from(self.free_from, paid_until, now);
     }
 
-    /// A process has let something go that nothing was left for.
+    /// Records debt: a process launched without credit.
     pub fn owe(&mut self, me: usize, amount: u64, now: u64) {
         self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
         self.debt.settle(amount as i64, now, self.terms);
@@ -168,7 +168,7 @@ impl Slice {
         self.refunded |= difference < 0;
     }
 
-    /// Time on the clock that nobody has to pay for.
+    /// Gives wall time away.
     pub fn give(&mut self, gift: u64, now: u64) {
         self.set_paid_until(self.paid_until - gift, now);
         self.debt.give(gift, now, self.terms);
@@ -183,7 +183,7 @@ impl Slice {
         self.refunded = true;
     }
 
-    /// Publishes an interval; its place.
+    /// Publishes an interval. Returns its place.
     pub fn publish(&mut self, interval: Interval) -> u64 {
         let place = self.places;
         self.places += 1;

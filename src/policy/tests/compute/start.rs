@@ -12,7 +12,7 @@ const S: u64 = 1_000_000_000;
 const PROCESSES: u64 = 8;
 const BURST: u64 = 20 * MS;
 const SEEDS: u64 = 10;
-/// The length of a kernel.
+/// Duration of a kernel.
 const LENGTH: u64 = 400 * US;
 
 /// GPU time in nanoseconds, and waits.
@@ -20,7 +20,7 @@ const LENGTH: u64 = 400 * US;
 struct Outcome {
     served: Vec<u64>,
     first_second: u64,
-    /// The longest that a launch had waited when it was looked at.
+    /// The longest wait of a launch at any look.
     wait: u64,
 }
 
@@ -29,7 +29,7 @@ fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, s
     let machine = Machine { held: (launches, late), ..Machine::default() };
     let programs = (0..processes).map(|_| (0, Program::new(vec![Kind::kernel(1, LENGTH)]))).collect();
     let mut world = World::new(machine, &[terms(limit * 10, BURST / MS)], programs, seed);
-    // The kernels of a host that is held up run before anybody knows what they take.
+    // The kernels of a delayed host run before their durations are known.
     world.watch.is_off = launches > 0;
     let start = world.now;
     let (mut first_second, mut wait) = (0, 0);
@@ -48,7 +48,7 @@ fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, s
     Outcome { served, first_second, wait }
 }
 
-/// In thousandths.
+/// Jain's index, in thousandths.
 fn jain(served: &[u64]) -> u64 {
     let sum: u64 = served.iter().map(|served| served / US).sum();
     let squares: u64 = served.iter().map(|served| (served / US).pow(2)).sum();
@@ -57,14 +57,14 @@ fn jain(served: &[u64]) -> u64 {
 
 const HELD: [(u64, u64); 5] = [(0, 0), (1, 3 * MS), (2, 3 * MS), (2, 300 * US), (8, 4 * MS)];
 
-/// The worst of some seeds beside the targets, those of `ci/accuracy.sh start`.
+/// The worst of some seeds beside the targets: those of `ci/accuracy.sh start`.
 #[test]
 fn processes_that_start_together_are_served_evenly_although_their_first_launches_return_late() {
     for (launches, late) in HELD {
         for limit in [10, 30, 80] {
             let name = format!("{limit} %, {launches} launches {} us late", late / US);
             let terms = terms(limit * 10, BURST / MS);
-            // A host that is held up for less than a kernel takes may leave the first estimate at a quarter of the kernel.
+            // A host that is delayed for less than a kernel may leave the first estimate at a quarter of the kernel.
             let misjudged = if (1..LENGTH).contains(&late) { 2 } else { 1 };
             let longest = misjudged * terms.wall(2 * PROCESSES * lease::turn(terms));
             let first = limit * S / 100 + BURST + PROCESSES * launches.max(1) * LENGTH;
@@ -82,7 +82,7 @@ fn processes_that_start_together_are_served_evenly_although_their_first_launches
             );
             assert!(even >= 990, "{name}");
             assert!(wait <= longest, "{name}");
-            // Of each kernel whose launch returned late nobody knows what it took.
+            // The duration of a kernel is unknown if its launch returned late.
             assert!(first_second <= first, "{name}");
         }
     }
@@ -96,7 +96,7 @@ fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
         let terms = terms(100, BURST / MS);
         let most = S / 10 + BURST + lease::alone(terms) + launches.max(1) * LENGTH;
         assert!(outcome.first_second <= most, "{name}: {outcome:?}");
-        // It is charged for all that such a launch may have taken.
+        // Such a launch is charged for all time that it may have taken.
         assert!(outcome.served[0] + launches * late >= 3 * S / 10, "{name}: {outcome:?}");
         let longest = terms.wall(2 * lease::alone(terms) + launches * late);
         assert!(outcome.wait <= longest, "{name}: {outcome:?}");

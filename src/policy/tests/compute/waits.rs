@@ -7,22 +7,22 @@ use crate::shim::Wait;
 use crate::slice::Slice;
 use crate::world::{Phase, Process, World};
 
-/// What is remembered of a process that waits.
+/// The record of a waiting process.
 #[derive(Debug, Clone, Default)]
 pub struct Waiter {
-    /// Since when it waits although nothing that it waits for is left, and whether it waited for the word then.
+    /// The instant since which it waits without a reason, and whether it waited for the word then.
     due: Option<(u64, bool)>,
     since: Option<u64>,
-    /// What each of the slice had when it began to wait.
+    /// The time of each process of the slice when this one began to wait.
     began: Vec<Had>,
-    /// What they had been served when it waited for the word for the first time.
+    /// Their virtual service when it first waited for the word.
     first: Option<u64>,
     pub stopped_until: u64,
 }
 
-/// Nobody waits longer than this beyond what is owed or queued, his own lateness aside: for the queue and for the unknown
-/// it is one look of the helper. What that finds to have ended may free the slice's time, and others have their turn then:
-/// a process that waited for the queue begins to wait for the word.
+/// Longest wait in nanoseconds beyond the debt or the queue, without the process's own delay. For the queue and for
+/// unknown launches it is one look of the worker. That look may free the slice's time, and others may have their
+/// turn. Then a process that waited for the queue begins to wait for the word.
 const PATIENCE: u64 = 1_000_000;
 
 impl Process {
@@ -34,18 +34,18 @@ impl Process {
     }
 }
 
-/// What others of the slice have taken.
+/// Time that other processes of the slice have taken.
 fn others(me: usize, world: &World) -> u64 {
     let taken = &world.slices[world.processes[me].slice].taken;
     taken.iter().sum::<u64>() - taken[me]
 }
 
-/// What a process has had.
+/// The time of a process.
 #[derive(Debug, Clone, Copy)]
 struct Had {
     taken: u64,
     got: i64,
-    /// As virtual time.
+    /// The same as virtual time.
     served: u64,
 }
 
@@ -55,8 +55,8 @@ fn had(other: usize, slice: &Slice, now: u64) -> Had {
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
-/// The most by which one may pass over another: what who was idle may be behind, and what it is in the midst of, at the
-/// price that it pays for it: that contains neighbours' turns.
+/// The most by which one process may pass over another. An idle process may be behind by a bounded time. A process
+/// may also finish what it has begun, at its price. That price includes turns of neighbours.
 fn most(other: usize, world: &World) -> u64 {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
@@ -66,9 +66,10 @@ fn most(other: usize, world: &World) -> u64 {
 }
 
 impl Waiter {
-    /// For the word nobody waits longer than the ledger owes; for the queue and for the unknown no longer than the GPU has
-    /// something of the process to do. How long that is is not bounded by what was queued: neighbours have their turns. The
-    /// unknown is waited for no longer than [`UNKNOWN_WAIT`] in any case. How long beyond, and for what.
+    /// Checks that no process waits without a reason. A wait for the word is at most the debt. A wait for the queue
+    /// or for an unknown launch ends with the process's work on the GPU. Neighbours have their turns, so the queued
+    /// work does not bound it. A wait for an unknown launch is at most [`UNKNOWN_WAIT`]. Returns the excess and the
+    /// reason.
     pub fn waits_for_nothing(&mut self, me: usize, world: &World) -> Result<u64, String> {
         let process = &world.processes[me];
         let Some((wait, since)) =
@@ -104,8 +105,8 @@ impl Waiter {
         Err(format!("process {me} waits {waited} ns although nothing is {what} ({wait:?})"))
     }
 
-    /// Others are served before it, each until it has had as much, and no longer. What they take counts only when it was
-    /// used: where estimates are too large, most of it is given back.
+    /// Checks that no process starves. Others may be served before it, each until it has had as much. Their time
+    /// counts only if they used it: if estimates are too large, most of it is refunded.
     pub fn starves(&mut self, me: usize, world: &World) -> Result<(), String> {
         let process = &world.processes[me];
         let slice = &world.slices[process.slice];
@@ -138,7 +139,7 @@ impl Waiter {
         Err(format!("process {me} was passed over by {passed} ns of others in {for_long}"))
     }
 
-    /// Whether it would have been found starving if it had never been served again since it waited for the first time.
+    /// Whether the check of starvation would fail if the process had not been served since its first wait.
     pub fn is_starvable(&self, me: usize, world: &World) -> bool {
         let slice = world.processes[me].slice;
         let members = (0..world.processes.len()).filter(|other| world.processes[*other].slice == slice);

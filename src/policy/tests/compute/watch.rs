@@ -8,14 +8,14 @@ use crate::slice::Slice;
 use crate::waits::Waiter;
 use crate::world::{Phase, World};
 
-/// What was seen of a slice.
+/// The record of a slice.
 #[derive(Debug, Clone)]
 struct Seen {
     paid: i128,
     measured: i128,
-    /// What it was entitled to since the start, in thousandths of nanoseconds.
+    /// Time that it was entitled to since the start, in thousandths of nanoseconds.
     entitled: u128,
-    /// The least of what it used beyond that.
+    /// The smallest use beyond that.
     least: i128,
     burst: u64,
     underpaid: u64,
@@ -27,28 +27,28 @@ pub struct Watch {
     started: u64,
     slices: Vec<Seen>,
     waiters: Vec<Waiter>,
-    /// Time that was taken for work: running work is charged by a clock that jumped until it has ended, a launch that is
-    /// stopped inside the driver keeps its run open.
+    /// Jumped time that was taken for work. Running work is charged by the clock until it ends. A launch that is
+    /// stopped inside the driver keeps its batch open.
     jumped: u64,
-    /// When the clock jumped last or somebody was stopped, and until when.
+    /// The instant of the last jump or stop, and its end.
     disturbed: u64,
     jumps: Vec<u64>,
-    /// What the GPU's truth did not bear out when something was learned.
+    /// A lesson that the GPU's ground truth contradicts.
     wrong: Option<String>,
-    /// Whether nobody looks: where estimates are wrong on purpose, and where nothing measures a launch.
+    /// Whether the checks are off: where estimates are wrong on purpose, and where nothing measures a launch.
     pub is_off: bool,
-    /// The longest that anybody waited for the word beyond what was owed.
+    /// The longest wait for the word beyond the debt.
     pub longest: u64,
     pub counts: Counts,
 }
 
-/// What may pass between two steps unseen.
+/// Time that may pass unseen between two steps.
 const STEP: u64 = 100_000;
-/// What is taken at once for launches that are to overlap, at most.
+/// Largest payment at once for overlapping launches.
 const TOGETHER: u64 = 16_000_000;
-/// How well clocks are laid on each other, with work that is charged while it runs.
+/// Error of the comparison of clocks, for work that is charged while it runs.
 const CLOCKS: u64 = 2_000_000;
-/// A jump has been survived when so much time has gone by.
+/// Time after which the effects of a jump are over.
 const SURVIVED: u64 = 100_000_000;
 
 impl Watch {
@@ -72,7 +72,7 @@ impl Watch {
         waiter.stopped_until = waiter.stopped_until.max(until);
     }
 
-    /// A launch begins to wait for this, or waits on.
+    /// A launch begins a wait for this reason, or continues it.
     pub fn waits(&mut self, before: &Phase, wait: Wait) {
         let counts = &mut self.counts;
         let is_new = |same: fn(&Wait) -> bool| match before {
@@ -86,7 +86,7 @@ impl Watch {
         }
     }
 
-    /// What was tried up to now.
+    /// The cases tried up to now.
     pub fn counts(&self, world: &World) -> Counts {
         let starvable =
             self.waiters.iter().enumerate().filter(|(me, waiter)| waiter.is_starvable(*me, world));
@@ -136,7 +136,8 @@ impl Watch {
         Err(format!("slice {at} has paid {} and accounts for {accounted}", slice.paid))
     }
 
-    /// Each payment and each refund has moved the word by what it was, and nobody took anything while something was owed.
+    /// Checks that each payment and each refund moved the word by its amount, and that nobody took time while the
+    /// slice was in debt.
     fn the_word_is_what_was_paid(&self, at: usize, world: &World) -> Result<(), String> {
         let slice = &world.slices[at];
         if !slice.debt.is(slice.paid_until, world.now, slice.terms) {
@@ -149,11 +150,15 @@ impl Watch {
         Ok(())
     }
 
-    /// What was measured is what ran where the slice has the GPU to itself. Beside others it is no less where nobody tells
-    /// them apart, and no more than has passed; where NVML does, it is as much within what that costs. 3 % are left to events, and to each process what its clocks may be laid
-    /// wrongly on each other; the
-    /// GPU's way from process to process, and time inside the driver for kernels that are shorter than their launch,
-    /// cannot be told from work.
+    /// Checks measured time against true time.
+    ///
+    /// - A slice with the GPU to itself: they are equal.
+    /// - Beside others, without attribution: the measured time is at least the true time, and at most the passed
+    ///   time.
+    /// - Beside others, with NVML: they are equal, within the error of NVML.
+    ///
+    /// 3 % is for events, and each process may have the error of its clocks. Switches of the GPU, and time inside the
+    /// driver for kernels shorter than their launch, cannot be told from work.
     fn measured_is_true(&self, at: usize, world: &World) -> Result<(), String> {
         let own = || world.processes.iter().filter(|process| process.slice == at);
         let (measured, used) = (world.slices[at].measured.max(0) as u64, world.used(at));
@@ -172,9 +177,9 @@ impl Watch {
         Err(format!("slice {at} measured {measured} of {used} in {passed}, with {under_way} under way"))
     }
 
-    /// Of any time that passes no more is used than the share, the burst, one launch, leases, what estimates lack, and a
-    /// hundredth for measurements. Where streams may overlap a process takes more at once ([`lease::together`]), and lets a
-    /// launch go beside others and owes it.
+    /// Checks that use stays within the share. In any time it is at most the share, the burst, one launch, leases,
+    /// the errors of estimates, and a hundredth for measurements. If streams may overlap, a process takes more at
+    /// once ([`lease::together`]), and launches beside others as debt.
     fn physics(&mut self, at: usize, passed: u64, world: &World) -> Result<(), String> {
         let (slice, seen) = (&world.slices[at], &mut self.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at);

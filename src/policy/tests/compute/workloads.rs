@@ -6,32 +6,32 @@ use crate::world::{Machine, Meter};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// What is run: programs, each of a slice, of which the first is judged.
+/// A workload: programs, each of a slice. The first one is judged.
 pub struct Workload {
     pub name: &'static str,
     pub build: fn(u64) -> Vec<(usize, Program)>,
-    /// The limits of all slices, where the judged one has this.
+    /// The limits of all slices for this limit of the judged one.
     pub limits: fn(u64) -> Vec<u64>,
     pub burst: u64,
-    /// GPU time of kernels side by side that go at once.
+    /// GPU time of simultaneous kernels.
     pub group: u64,
     pub target: Target,
-    /// How its machine differs from others, if it does.
+    /// The change of the usual machine.
     pub machine: fn(Machine) -> Machine,
 }
 
-/// By what it is judged.
+/// The criteria of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Kernels up to 5 ms: the mean within 0.5 points, 95 % of windows within 1.5.
     Short,
-    /// Kernels of so long: the mean within what physics allows, or one point.
+    /// Kernels of this duration: the mean within its physical bound, or one point.
     Long(u64),
     /// Beside other slices: the mean within 1 point, windows within 5.
     Beside,
-    /// It never needs all of its share: the 99th percentile of latencies at most 1.2 times that without a limit.
+    /// It never needs all of its share: the 99th percentile of latencies is at most 1.2 times that without a limit.
     Latency,
-    /// As documented: the mean and windows within so many hundredths of points, after so many seconds.
+    /// As documented: mean and windows in hundredths of points, from `after` seconds on.
     Within { mean: i64, windows: i64, after: u64 },
 }
 
@@ -68,13 +68,13 @@ fn rest(limit: u64, others: u64) -> Vec<u64> {
 }
 
 impl Target {
-    /// The seconds at the start that are not judged.
+    /// The first seconds, which are not judged.
     pub fn after(self) -> u64 {
         if let Self::Within { after, .. } = self { after } else { 1 }
     }
 }
 
-/// On the usual machine.
+/// Workloads on the usual machine.
 pub const WORKLOADS: [Workload; 21] = [
     Workload {
         name: "5 us, ten waited for",
@@ -232,8 +232,8 @@ pub const WORKLOADS: [Workload; 21] = [
     },
     Workload {
         name: "bursty beside steady",
-        // Ten launches of 1 ms at once, then a wait for them: more than half of the share, if it were let. The other one
-        // would use all of it as well.
+        // Ten launches of 1 ms at once, and then a wait for them: more than half of the share without a limit. The
+        // other program would use all of it as well.
         build: |limit| vec![(0, small(MS).requests(10 * MS * 100 / limit, 10)), (0, small(20 * US))],
         limits: alone,
         burst: 20,
@@ -283,14 +283,14 @@ fn seconds(machine: Machine) -> Machine {
     Machine { nvml: (1000 * MS, 300 * MS), ..machine }
 }
 
-/// With free events: neighbours' turns alone move windows by 21.3 to 21.8 points, by the seed, and the bound is 22.
-/// Events of 2.5 us add 0.3 to 0.9.
+/// Events take no time here. The turns of neighbours alone move windows by 21.3 to 21.8 points, depending on the
+/// seed, and the bound is 22. Events of 2.5 us add 0.3 to 0.9.
 fn blind(machine: Machine) -> Machine {
     Machine { rings: false, ..machine }.with_free_events()
 }
 
-/// On machines that tell less: only NVML's samples, or rare ones, or nothing of the slices beside it. Then a slice has less than
-/// its share beside others: what it is charged for contains their turns.
+/// Machines with less information: only NVML's samples, or rare samples, or no intervals of other slices. Then a
+/// slice has less than its share beside others, because its charge includes their turns.
 pub const DEGRADED: [Workload; 6] = [
     Workload {
         name: "nvml: 20 us",

@@ -7,81 +7,17 @@ use crate::chance::Chance;
 use crate::gpu::{Gpu, NEVER};
 use crate::mishaps::{Mishap, Sampler};
 use crate::program::{Kind, Program, Step};
-use crate::shim::{Paid, Readings, Shim, Wait};
+use crate::shim::{Paid, Shim, Wait};
 use crate::sight::Sight;
 use crate::slice::{PLACES, Slice};
 use crate::watch::Watch;
 
-/// What measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meter {
-    Events,
-    /// Nothing but NVML's samples.
-    Nvml,
-}
-
-/// How the machine behaves.
-#[derive(Debug, Clone, Copy)]
-pub struct Machine {
-    /// Length of a time slice between processes, and what a switch costs.
-    pub slice: u64,
-    pub switch: u64,
-    /// Whether a process that is alone begins another slice when its own is over.
-    pub renews: bool,
-    /// Whether an event passes only in a slice of its process.
-    pub waits: bool,
-    /// For how long an event keeps its stream.
-    pub event: u64,
-    /// Time inside the driver for a launch, and to come back after the GPU is done.
-    pub launch: u64,
-    pub back: u64,
-    /// How late sleepers wake up, at most.
-    pub late: u64,
-    /// Launches a stream takes before the driver waits.
-    pub depth: usize,
-    pub readings: Readings,
-    /// NVML's windows and how much later they can be read.
-    pub nvml: (u64, u64),
-    /// Whether slices read what the others publish.
-    pub rings: bool,
-    pub meter: Meter,
-    /// How many launches of a process return late at first, and how much later than their kernels may begin: the thread loses
-    /// its processor inside the driver.
-    pub held: (u64, u64),
-}
-
-impl Machine {
-    /// The same with events that keep nothing waiting.
-    pub fn with_free_events(self) -> Self {
-        Self { event: 0, ..self }
-    }
-}
-
-impl Default for Machine {
-    fn default() -> Self {
-        Self {
-            slice: 2_000_000,
-            switch: 50_000,
-            renews: false,
-            waits: false,
-            event: 2_500,
-            rings: true,
-            launch: 2_500,
-            back: 3_000,
-            late: 60_000,
-            depth: 1024,
-            readings: Readings { drift: 20, resolution: 500, origin: 1 << 40 },
-            nvml: (166_666_667, 20_000_000),
-            meter: Meter::Events,
-            held: (0, 0),
-        }
-    }
-}
+pub use crate::machine::{Machine, Meter};
 
 #[derive(Debug, Clone, Copy)]
 pub enum Phase {
     Ready,
-    /// A launch since then, before it is admitted.
+    /// A launch that waits for admission since an instant.
     Asks {
         launch: Launch,
         since: u64,
@@ -96,7 +32,7 @@ pub enum Phase {
         launch: Launch,
         paid: Option<Paid>,
     },
-    /// Inside the driver, which has given the work to the GPU.
+    /// Inside the driver, which has submitted the work to the GPU.
     Submitted {
         launch: Launch,
         paid: Option<Paid>,
@@ -116,13 +52,13 @@ pub struct Process {
     pub slice: usize,
     pub client: usize,
     pub program: Program,
-    /// The program's own, so that it does the same with a limit and without.
+    /// The program's own random choices, so it does the same with and without a limit.
     chance: Chance,
     pub shim: Shim,
     pub phase: Phase,
     pub wake: u64,
     pub tick: u64,
-    /// How many launches have been held up.
+    /// Number of delayed launches.
     held: u64,
     pub killed_at: u64,
     pub reaped: bool,
@@ -133,12 +69,12 @@ impl Process {
         !matches!(self.phase, Phase::Dead)
     }
 
-    /// Whether its helper is awake.
+    /// Whether its worker is awake.
     pub fn has_helper(&self) -> bool {
         self.is_alive() && (self.shim.is_busy() || matches!(self.phase, Phase::Asks { .. }))
     }
 
-    /// Since when it waits for the word.
+    /// The instant since which it waits for the word.
     pub fn waits_for_word(&self) -> Option<u64> {
         match self.phase {
             Phase::Asks { wait: Some(Wait::Word(_)), since, .. } => Some(since),
@@ -149,7 +85,7 @@ impl Process {
 
 pub struct World {
     pub now: u64,
-    /// The host's clock less the GPU's.
+    /// The host's clock minus the GPU's.
     pub ahead: u64,
     pub machine: Machine,
     pub gpu: Gpu,
@@ -157,16 +93,16 @@ pub struct World {
     pub processes: Vec<Process>,
     pub chance: Chance,
     pub watch: Watch,
-    /// Whether anything is limited at all.
+    /// Whether there is any limit.
     pub limited: bool,
     pub mishaps: Vec<(u64, Mishap)>,
     pub sampler: Sampler,
-    /// What each slice knows of all of them.
+    /// Each slice's knowledge of all slices.
     pub sights: Vec<Sight>,
 }
 
 impl World {
-    /// One program a process, with the slice it belongs to.
+    /// One program for each process, with the index of its slice.
     pub fn new(machine: Machine, terms: &[Terms], programs: Vec<(usize, Program)>, seed: u64) -> Self {
         let now = 1 << 44;
         let mut gpu = Gpu::new(machine.slice, machine.switch);
@@ -232,13 +168,13 @@ impl World {
         own.map(|process| self.gpu.busy(process.client)).sum()
     }
 
-    /// What its kernels took, those side by side each by itself.
+    /// Durations of its kernels, each counted by itself.
     pub fn work(&self, slice: usize) -> u64 {
         let own = self.processes.iter().filter(|process| process.slice == slice);
         own.map(|process| self.gpu.work(process.client)).sum()
     }
 
-    /// Runs until then, or until a claim fails.
+    /// Runs until an instant, or until a check fails.
     pub fn run(&mut self, until: u64) -> Result<(), String> {
         while self.now < until {
             self.step(until);
@@ -289,7 +225,7 @@ impl World {
         }
     }
 
-    /// Those that wait inside the driver may go on.
+    /// Processes that wait inside the driver may continue.
     fn gpu_moved(&mut self) {
         for process in &mut self.processes {
             match process.phase {
@@ -401,12 +337,12 @@ impl World {
             process.shim.leave(&launch.kind, paid, what, self.now, &mut self.gpu);
         }
         process.phase = Phase::Ready;
-        // A little of its own, as any program has.
+        // Every program has a little work of its own.
         process.wake = self.now + 300;
         self.arm(me);
     }
 
-    /// The helper thread looks once a millisecond while there is something to look at.
+    /// Arms the worker thread. It looks once a millisecond while there is work in flight.
     fn arm(&mut self, me: usize) {
         let busy = self.processes[me].shim.is_busy();
         let process = &mut self.processes[me];
@@ -428,7 +364,7 @@ impl World {
         self.read_along(at);
     }
 
-    /// The helpers of those that wait look as often, and so lose nothing of what the ring had.
+    /// Lets the workers of waiting processes read as often, so they lose no interval of the ring.
     fn read_along(&mut self, at: usize) {
         let slice = &self.slices[at];
         for process in self.processes.iter_mut().filter(|process| process.slice == at && process.has_helper())

@@ -1,7 +1,7 @@
 //! Collectives: kernels that wait for each other.
 //!
 //! Example: the kernel of each rank of an all-reduce keeps its device busy until the kernels of all other ranks run.
-//! Here a kernel with `meet` in its name is part of a collective. Its launch waits until as many such kernels run as
+//! Here a kernel with `meet` in its name is part of a collective. It keeps the device until as many such kernels run as
 //! its grid has columns. Then it runs for its duration.
 //!
 //! - A grid with one row: the kernels of this process belong together.

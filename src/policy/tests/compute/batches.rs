@@ -1,0 +1,174 @@
+//! Launches inside the driver, and the batches around them.
+
+use gpuslice_policy::compute::limiter::overdraft;
+use gpuslice_policy::compute::limiter::settlement::Bill;
+use gpuslice_policy::compute::measuring::batch::{OLD, Run, Spell};
+use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
+use gpuslice_policy::compute::measuring::when_alone::{self, Bracket};
+
+use crate::gpu::Gpu;
+use crate::program::Kind;
+use crate::shim::{Bracketed, Paid, Shim};
+
+impl Shim {
+    /// A paid launch enters the driver. Batches are opened and closed.
+    pub fn enter(&mut self, kind: &Kind, paid: &Paid, stream: usize, now: u64, gpu: &mut Gpu) {
+        // This process's own wait was inside the driver's call.
+        self.left = now;
+        if self.blind.is_some() {
+            return;
+        }
+        let gap = self.outside - self.launched[stream];
+        let long = when_alone::long(kind.graph, self.cost.get());
+        let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), long, gap);
+        let may_be_empty = || {
+            self.empty[stream].is_none()
+                && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
+                    let run = self.open[stream].as_ref().map(|open| &open.run);
+                    spell.may_have_ended(run, now - since, 2 * paid.estimate.plain)
+                })
+        };
+        if bracket == Bracket::Together {
+            if !self.sampler.is_due(&paid.estimate) {
+                self.sampler.passes();
+            } else if self.sampler.launch(&paid.estimate, may_be_empty) {
+                bracket = Bracket::Alone;
+            }
+        }
+        // Batches of streams that take turns would overlap although their kernels do not.
+        for other in (0..self.open.len()).filter(|other| *other != stream) {
+            if self.empty[other].is_some() {
+                self.close(other, now, gpu);
+            }
+        }
+        let is_old = self.open[stream].as_ref().is_some_and(|open| now - open.opened >= OLD);
+        if bracket == Bracket::Alone || is_old {
+            self.close(stream, now, gpu);
+        }
+        if self.open[stream].is_none() {
+            self.record(stream, bracket, now, gpu);
+            self.open[stream].as_mut().unwrap().known_idle = self.empty[stream].take().is_some();
+        } else if self.empty[stream].is_none() {
+            self.open[stream].as_mut().unwrap().run.idle(gap);
+        }
+    }
+
+    /// The launch leaves the driver, which has submitted it to the GPU.
+    pub fn leave(
+        &mut self,
+        kind: &Kind,
+        paid: &Paid,
+        (stream, truth): (usize, u64),
+        now: u64,
+        gpu: &mut Gpu,
+    ) {
+        if self.blind.is_some() {
+            self.launches += 1;
+            return;
+        }
+        let open = self.open[stream].as_mut().unwrap();
+        (self.launched[stream], self.last[stream]) = (self.outside, now);
+        let is_idle = open.known_idle || open.opened >= self.until[stream];
+        let is_first = self.spells[stream].is_none() && open.run.is_empty() && is_idle;
+        if self.empty[stream].is_some() || is_first {
+            self.spells[stream] = Some((now, self.outside, Spell::default()));
+        }
+        match self.empty[stream].take() {
+            Some(since) => open.run.idle(now - since),
+            None if open.run.is_empty() => {
+                let delay = if open.known_idle {
+                    when_alone::delay(open.opened - self.closed[stream], self.cost.get())
+                } else {
+                    0
+                };
+                open.run.lead((now - open.opened).saturating_sub(delay));
+            }
+            None => {}
+        }
+        if !paid.is_known {
+            self.unknown.add(&kind.key);
+            open.is_unknown = true;
+        }
+        open.truth += truth;
+        (self.left, self.entering) = (now, 0);
+        self.launches += 1;
+        if open.run.add(&kind.key, &paid.estimate) {
+            self.close(stream, now, gpu);
+        }
+    }
+
+    /// The host enters the driver. It was outside until now.
+    pub fn enters(&mut self, now: u64) {
+        self.outside += now - self.left;
+        self.left = now;
+    }
+
+    /// The host returns from a wait for a stream.
+    pub fn waited(&mut self, stream: usize, now: u64) {
+        // The other streams may have been empty all the time.
+        let inside = now - self.left;
+        self.outside += inside;
+        self.left = now;
+        self.empty[stream] = Some(now);
+        let spell = self.spells[stream].take();
+        if let Some(open) = &mut self.open[stream] {
+            let all = spell
+                .map(|(since, outside, spell)| spell.left(now - since - (self.launched[stream] - outside)));
+            open.run.waited(all.unwrap_or(inside));
+        }
+        self.launched[stream] += inside;
+    }
+
+    fn record(&mut self, stream: usize, bracket: Bracket, now: u64, gpu: &mut Gpu) {
+        let start = gpu.record(self.client, stream);
+        self.events += 2;
+        self.open[stream] = Some(Bracketed {
+            run: Run::open(bracket, self.cost.get()),
+            start,
+            end: 0,
+            opened: now,
+            is_unknown: false,
+            known_idle: false,
+            bill: Bill::new(0),
+            charged_to: 0,
+            progress: 0,
+            truth: 0,
+        });
+    }
+
+    fn close(&mut self, stream: usize, now: u64, gpu: &mut Gpu) {
+        if self.open[stream].is_none() {
+            return;
+        }
+        if let (Some((since, outside, spell)), Some(open)) =
+            (&mut self.spells[stream], &mut self.open[stream])
+        {
+            let inside = self.last[stream] - *since - (self.launched[stream] - *outside);
+            spell.close(&mut open.run, inside);
+        }
+        match self.empty[stream] {
+            Some(since) => self.open[stream].as_mut().unwrap().run.close(now - since),
+            None => {
+                self.enters(now);
+                let idle = self.outside - self.launched[stream];
+                self.open[stream].as_mut().unwrap().run.close(idle);
+            }
+        }
+        let mut open = self.open[stream].take().unwrap();
+        open.end = gpu.record(self.client, stream);
+        self.closed[stream] = now;
+        if !core::mem::replace(&mut self.is_calibrated, true) {
+            self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
+        }
+        open.bill = Bill::new(open.run.prepaid());
+        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.run.plain());
+        self.ahead.add(open.run.prepaid());
+        self.ends = self.ends.max(now) + open.run.prepaid();
+        self.flights[stream].push_back(open);
+    }
+
+    pub fn close_all(&mut self, now: u64, gpu: &mut Gpu) {
+        (0..self.open.len()).for_each(|stream| self.close(stream, now, gpu));
+        self.spells.fill(None);
+    }
+}
