@@ -15,16 +15,11 @@ use support::{bench::Bench, skip};
 /// How far it is stepped without a breakpoint.
 const REACH: u64 = 5_000;
 
-/// A slice in which hundreds die one after the other. The device has their memory back at once: 300 ms after each of them would
-/// make minutes of seconds.
-fn one_after_the_other() -> Aftermath {
+/// A slice in which hundreds die one after the other, or dozens together. The device has their memory back at once: 300 ms after
+/// each of them would make minutes of seconds. In a storm a wait for what leaves can also end too early, which the peak would
+/// tell. `leaving` and `churn` try what leaves later.
+fn of_many_deaths() -> Aftermath {
     Aftermath::on(Bench::simulated().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
-}
-
-/// A slice in which dozens die together. The device has their memory back 300 ms later. Without graphs: their memory is charged
-/// before the driver takes it, so that free memory does not tell exactly what is back.
-fn many_together() -> Aftermath {
-    Aftermath::on(Bench::simulated().with_quick_nvml().with("STORM_WITHOUT_GRAPHS", "1"))
 }
 
 /// How many deaths there are to be: what was asked for, or what an ordinary run has time for.
@@ -49,7 +44,7 @@ fn stepper(bench: &Bench) -> Option<Living> {
 /// stands still there, and nobody may wait for that either.
 fn killed_inside(call: &str, wanted: u64) {
     let mut chance = seed(call);
-    let mut aftermath = one_after_the_other();
+    let mut aftermath = of_many_deaths();
     let Some(mut stepper) = stepper(&aftermath.bench) else { return };
     aftermath.settles();
     let answer = stepper.numbers(&format!("trace {call}"));
@@ -149,7 +144,7 @@ fn a_process_may_be_killed_at_any_instruction_of_clearing_the_dead() {
 /// Kills hosts in this call wherever the system may have been changed: at each entry into the kernel, and at each
 /// return. Whoever then does `next` finds all as if the host had never been.
 fn killed_at_every_system_call(call: &str, next: &str) {
-    let mut aftermath = one_after_the_other();
+    let mut aftermath = of_many_deaths();
     let Some(mut stepper) = stepper(&aftermath.bench) else { return };
     aftermath.settles();
     let mut killed = 0;
@@ -184,14 +179,14 @@ fn a_process_may_be_killed_at_every_system_call_of_making_a_region_anew() {
 }
 
 /// Lets busy processes die until so many were killed; after each round everything is as if they had not been.
-fn storm(start: fn() -> Aftermath, processes: u64, threads: u64, wanted: u64, within: u64) {
+fn storm(processes: u64, threads: u64, wanted: u64, within: u64) {
     let mut chance = seed("storm");
     let mut killed = 0;
     let mut rounds = 0;
     let mut longest = Duration::ZERO;
     let mut most = 0;
     while killed < wanted {
-        let mut aftermath = start();
+        let mut aftermath = of_many_deaths();
         let words = [processes, threads, chance.below(1 << 30)].map(|word| word.to_string());
         let mut storm = aftermath.bench.host("storm", &words.each_ref().map(String::as_str)).loaded().start();
         assert_eq!(storm.hear().as_deref(), Some("ready"));
@@ -217,17 +212,12 @@ fn storm(start: fn() -> Aftermath, processes: u64, threads: u64, wanted: u64, wi
 
 #[test]
 fn busy_processes_may_be_killed_at_any_instant() {
-    storm(one_after_the_other, 4, 4, deaths(200), 10_000);
-}
-
-#[test]
-fn busy_processes_may_be_killed_where_the_device_has_their_memory_back_later() {
-    storm(many_together, 4, 4, deaths(200), 10_000);
+    storm(4, 4, deaths(200), 10_000);
 }
 
 #[test]
 fn members_do_not_wait_for_those_who_die_beside_them() {
-    let mut aftermath = many_together();
+    let mut aftermath = of_many_deaths();
     let seed = seed("beside").below(1 << 30).to_string();
     let mut storm = aftermath.bench.host("storm", &["4", "4", &seed]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
@@ -251,7 +241,7 @@ fn members_do_not_wait_for_those_who_die_beside_them() {
 
 #[test]
 fn sixty_four_processes_with_sixteen_threads_each_come_and_go_together() {
-    let mut aftermath = one_after_the_other();
+    let mut aftermath = of_many_deaths();
     let mut storm = aftermath.bench.host("storm", &["64", "16", "1", "20"]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     assert_eq!(storm.ask("1"), "0 64 0");
@@ -261,13 +251,13 @@ fn sixty_four_processes_with_sixteen_threads_each_come_and_go_together() {
 
 #[test]
 fn sixty_four_processes_with_sixteen_threads_each_may_be_killed_together() {
-    storm(many_together, 64, 16, 64, 1_000);
+    storm(64, 16, 64, 1_000);
 }
 
 #[test]
 fn thousands_of_short_processes_leave_nothing() {
     let wanted = variable("GPUSLICE_STORM").unwrap_or(2_000).max(2_000);
-    let mut aftermath = one_after_the_other();
+    let mut aftermath = of_many_deaths();
     let mut storm = aftermath.bench.host("storm", &["8", "1", "1", "4"]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     for round in 0..wanted / 8 {

@@ -4,7 +4,7 @@
 // random. At each command (one a line) it kills them all, each at an instant of its own within so many microseconds as
 // the command says, and starts new ones; `0` ends. After each death of all it prints how many were killed, and how many
 // had ended before. With MOST the processes end by themselves after so many calls, and are counted instead. No
-// allocation has more than LARGEST bytes. With STORM_WITHOUT_GRAPHS in the environment none of the memory is a graph's.
+// allocation has more than LARGEST bytes.
 #include "chance.h"
 #include "graph_calls.h"
 #include <errno.h>
@@ -18,7 +18,7 @@
 enum { KEPT = 8, PROCESSES = 256, GRANULE = 2 << 20 };
 
 static u64 most, largest = 256 << 10;
-static int threads, with_graphs;
+static int threads;
 static void *context;
 
 // A piece of memory and how it is given back.
@@ -83,7 +83,7 @@ static void *busy(void *seed) {
         if (piece->kind == NONE) take(piece, &chance, stream);
         else give(piece, stream);
         if (draw(&chance, 64) == 0) cu.cuStreamSynchronize(stream);
-        if (draw(&chance, 64) == 0 && with_graphs) run_graph(&chance, stream);
+        if (draw(&chance, 64) == 0) run_graph(&chance, stream);
         if (draw(&chance, 24)) continue;
         // A context of its own for a moment, with something in it.
         u64 address;
@@ -129,7 +129,6 @@ static void pass(u64 microseconds) {
 int main(int count, char **words) {
     char line[64];
     pid_t children[PROCESSES];
-    with_graphs = !getenv("STORM_WITHOUT_GRAPHS");
     if (count < 4 || !enter("dlsym")) return 2;
     int processes = number(words[1]);
     threads = number(words[2]);
