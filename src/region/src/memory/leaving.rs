@@ -20,7 +20,7 @@
 //!
 //! If no member has measured the available memory, nothing leaves.
 
-use crate::{layout::Layout, memory::shared_memory::LeftEntry};
+use crate::layout::Layout;
 
 /// The longest time that memory of the dead leaves, in nanoseconds. Guessed: four times as long as most reports say.
 pub const LEAVING: u64 = 2_000_000_000;
@@ -57,13 +57,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Bytes that leave `device`.
     pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
-        let recent = self.left(device).filter(|share| is_recent(share.key.get(), now));
-        recent.fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
+        let recent = self.left(device).filter(|entry| is_recent(entry.died_at, now));
+        recent.fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
 
     /// Bytes of all entries of `device`, including those that have left for longer than [`LEAVING`].
     pub(crate) fn all_left(&self, device: usize) -> u64 {
-        self.left(device).fold(0, |sum, share| sum.saturating_add(share.bytes.get()))
+        self.left(device).fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
 
     /// Ends the entries that are older than [`LEAVING`]. Returns their number.
@@ -77,7 +77,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The entries are noted before the measurement. An entry that is added meanwhile is not ended: the measurement may be
     /// older than its process's death.
     pub(crate) fn end_if_back(&self, device: usize, measure: impl FnOnce() -> Option<u64>) -> bool {
-        let noted: Vec<_> = self.left(device).map(LeftEntry::of).collect();
+        let noted: Vec<_> = self.left(device).collect();
         let (Some(entry), false) = (self.devices.get(device), noted.is_empty()) else { return false };
         let Some(found) = measure() else { return false };
         let Some(available) = entry.available.get().checked_sub(1) else { return false };

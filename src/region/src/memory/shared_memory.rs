@@ -57,14 +57,16 @@ struct ShareState {
 #[derive(Debug)]
 pub(crate) struct LeftEntry<'layout> {
     share: &'layout Share,
+    /// The state word at that instant. Its role is [`role::LEFT`].
     word: u64,
-    died_at: u64,
+    /// The instant of the process's death.
+    pub(crate) died_at: u64,
 }
 
-impl<'layout> LeftEntry<'layout> {
-    /// The entry as it is now.
-    pub(crate) fn of(share: &'layout Share) -> Self {
-        Self { share, word: share.now().word(), died_at: share.key.get() }
+impl LeftEntry<'_> {
+    /// Bytes of the entry.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.share.bytes.get()
     }
 
     /// Ends the entry. Returns false if it has ended already, or belongs to another death now.
@@ -264,23 +266,19 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// The entries for memory that leaves `device`.
-    pub(crate) fn left(&self, device: usize) -> impl Iterator<Item = &Share> {
-        let has_left = move |share: &&Share| {
-            let state = share.now();
-            state.role == role::LEFT && state.device == device
+    pub(crate) fn left(&self, device: usize) -> impl Iterator<Item = LeftEntry<'_>> {
+        let as_left = move |share| {
+            // One observation of the state: the entry may become another use at any time.
+            let seen = Share::now(share);
+            let is_left = seen.role == role::LEFT && seen.device == device;
+            is_left.then(|| LeftEntry { share, word: seen.word(), died_at: share.key.get() })
         };
-        self.shares.iter().take(self.share_high_water()).filter(has_left)
+        self.shares.iter().take(self.share_high_water()).filter_map(as_left)
     }
 
     /// Ends the entries whose instant of death `selects`. Returns their number.
     pub(crate) fn end_left_entries(&self, device: usize, selects: impl Fn(u64) -> bool) -> usize {
-        let ended = |share: &&Share| {
-            let seen = share.now();
-            seen.role == role::LEFT
-                && selects(share.key.get())
-                && share.state.replace(seen.word(), role::NONE)
-        };
-        self.left(device).filter(ended).count()
+        self.left(device).filter(|entry| selects(entry.died_at) && entry.end()).count()
     }
 
     /// Bytes on `device` that count in entries instead of words: those of payers, and those that leave.
