@@ -11,10 +11,11 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::other_slices;
 use gpuslice_driver::types::nvmlDevice_t;
-use gpuslice_region::{Calls, Reaped, Uuid};
+use gpuslice_region::{Calls, Reaped, Region, Uuid};
 
 /// How often the ledgers are read anew because one moved meanwhile.
 const READINGS: u32 = 3;
+
 /// A device at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
@@ -50,8 +51,7 @@ impl Books {
     /// cleared.
     fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let (region, device) = (slice.region(), place.device);
-        // Bytes of the dead count as leaving: the device may have them back already.
-        if matches!(region.reap(), Ok(Reaped::UnderWay)) {
+        if !is_cleared(region) {
             return None;
         }
         let mut books = Self {
@@ -63,8 +63,10 @@ impl Books {
             calls: region.all_memory_calls(),
         };
         for other in other_slices::beside(region.path())? {
-            // A slice without living processes has nobody else to notice deaths.
-            let _cleared = other.reap();
+            // A slice without living processes has no member that notices deaths.
+            if !is_cleared(&other) {
+                return None;
+            }
             if let Some(device) = other.device(&Uuid(place.uuid)) {
                 books.beside = books.beside.saturating_add(other.held(device));
                 books.leaves |= other.leaving(device) > 0;
@@ -74,6 +76,11 @@ impl Books {
         }
         Some(books)
     }
+}
+
+/// Whether no dead process of the slice is being cleared. Its bytes count twice meanwhile, and the device may have them back.
+fn is_cleared(region: &Region) -> bool {
+    !matches!(region.reap(), Ok(Reaped::UnderWay))
 }
 
 impl Reading {
@@ -113,7 +120,7 @@ impl Reading {
 
     /// What the device lost until another reading, beyond what the ledgers explain. None: somebody made a context meanwhile.
     pub(crate) fn lost(&self, now: &Self) -> Option<i64> {
-        let is_alone = self.books.makings == now.books.makings && now.books.makings.under_way == 0;
+        let is_alone = now.books.makings.is_still_since(self.books.makings, 0);
         let held = |books: &Books| books.beside.saturating_add(books.own);
         let explained = difference(held(&self.books), held(&now.books));
         is_alone.then(|| difference(now.free, self.free).saturating_sub(explained))
