@@ -32,9 +32,9 @@ impl Entry {
     const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// Whether launches are paced now. Where they are not any more, open runs are closed.
+/// Whether launches are paced now. If they are not any more, this function closes open runs.
 #[inline(always)]
-fn is_to_pace(compute: &'static Compute) -> bool {
+pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
     if compute.is_pacing() {
         return true;
     }
@@ -44,17 +44,14 @@ fn is_to_pace(compute: &'static Compute) -> bool {
     false
 }
 
-/// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
-/// is asked for only where time is paced.
+/// A call that submits work, in a process whose launches are paced. The thread waits until the work may go, calls the driver,
+/// and records the work for the measurement.
 #[inline]
 pub(crate) fn gate(
     compute: &'static Compute,
     launch: impl FnOnce() -> Launch,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    if !is_to_pace(compute) {
-        return call();
-    }
     let launch = launch();
     if launch.kind == Kind::Copy && !compute.paces_copies {
         return unpaced(compute, &launch, call);
@@ -71,15 +68,13 @@ pub(crate) fn gate(
     code
 }
 
-/// A call that submits work to several streams at once: each is paid for, one after the other.
+/// A call that submits work to several streams at once, in a process whose launches are paced. The thread pays for each launch,
+/// one after the other.
 pub(crate) fn gate_all(
     compute: &'static Compute,
     launches: impl FnOnce() -> Vec<Launch>,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    if !is_to_pace(compute) {
-        return call();
-    }
     let launches = quietly(launches, Vec::new());
     let Some(mut held) = threads::hold(compute) else { return call() };
     // All are paid for before any is bracketed: who waits closes its runs.

@@ -32,7 +32,7 @@ mod told;
 mod waits;
 
 pub(crate) use copies::{ends_run, host_copy};
-pub(crate) use gate::{gate, gate_all};
+pub(crate) use gate::{gate, gate_all, is_to_pace};
 pub(crate) use launch::{Kind, Launch};
 pub(crate) use state::Compute;
 pub(crate) use told::{

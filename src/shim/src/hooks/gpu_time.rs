@@ -3,7 +3,7 @@
 use crate::compute::{self, Compute, Launch};
 use crate::driver_calls::streams::Stream;
 use crate::os::reentrancy::quietly;
-use crate::process::{self, Standing};
+use crate::process::{self, Process, Standing};
 use gpuslice_driver::types::{CUstream, Status, status};
 use gpuslice_policy::compute::cost::estimate::Key;
 
@@ -14,7 +14,7 @@ pub(super) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Statu
     match gatekeeper() {
         Gatekeeper::None => call(),
         Gatekeeper::Refuses => status::NOT_PERMITTED,
-        Gatekeeper::Compute(compute) => compute::gate(compute, launch, call),
+        Gatekeeper::Paces(compute) => compute::gate(compute, launch, call),
     }
 }
 
@@ -23,29 +23,36 @@ pub(super) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce
     match gatekeeper() {
         Gatekeeper::None => call(),
         Gatekeeper::Refuses => status::NOT_PERMITTED,
-        Gatekeeper::Compute(compute) => compute::gate_all(compute, launches, call),
+        Gatekeeper::Paces(compute) => compute::gate_all(compute, launches, call),
     }
 }
 
-/// What stands before a call that submits work.
+/// The part of the library that a call that submits work has to pass.
 enum Gatekeeper {
     /// Nothing: the call goes to the driver as it is.
     None,
     /// A limit that cannot be enforced.
     Refuses,
-    /// A slice, whose time may be paced.
-    Compute(&'static Compute),
+    /// A slice whose GPU time is paced now.
+    Paces(&'static Compute),
+}
+
+impl Gatekeeper {
+    #[inline(always)]
+    fn of(process: &'static Process) -> Self {
+        if compute::is_to_pace(&process.compute) { Self::Paces(&process.compute) } else { Self::None }
+    }
 }
 
 #[inline(always)]
 fn gatekeeper() -> Gatekeeper {
     // The usual launch is one of a process that has joined.
     match process::joined() {
-        Some(process) => Gatekeeper::Compute(&process.compute),
+        Some(process) => Gatekeeper::of(process),
         None => match process::standing() {
             Standing::Free => Gatekeeper::None,
             Standing::Refused => Gatekeeper::Refuses,
-            Standing::Member(process) => Gatekeeper::Compute(&process.compute),
+            Standing::Member(process) => Gatekeeper::of(process),
         },
     }
 }
