@@ -57,7 +57,7 @@ pub(crate) fn hidden() -> Option<Hidden> {
         let address = code::proc_address(name, version, flags)?;
         let is_exported =
             |form: &Symbol| slot::address(*form).is_some_and(|real| real.as_ptr().cast_const() == address);
-        // The form of a newer or of a library between the driver and us.
+        // The form of a newer driver, or of a library between the driver and this one.
         let is_known = || symbol_at(address).is_some_and(|symbol| symbol.is_some());
         (!forms.iter().any(is_exported) && !is_known() && is_drivers(address)).then_some(())
     };
@@ -127,8 +127,8 @@ pub(crate) fn table_handed_out(id: [u8; 16]) {
         messages::say(
             LogLevel::Warn,
             &format_args!(
-                "gpuslice: {soname} may launch kernels and load code by a private table of the where no limit of \
-                 GPU time holds; use CUDA 12 or 13, which do not."
+                "gpuslice: {soname} may launch kernels and load code by a private table of the driver, where no \
+                 limit of GPU time holds; use CUDA 12 or 13, which do not."
             ),
         );
     }
