@@ -18,4 +18,7 @@ rm "$work/data/share/man/man1/gpuslice-agent.1"
 cp LICENSE "$1/share/doc/gpuslice/licences.txt" ci/dist/hatch_build.py "$work/"
 sed "s/@VERSION@/$VERSION/g" ci/dist/wheel.toml >"$work/pyproject.toml"
 python=$PWD/build/venv/bin/python
-(cd "$work" && "$python" -m hatchling build -t wheel -d "$2" >/dev/null)
+if ! said=$(cd "$work" && "$python" -m hatchling build -t wheel -d "$2" 2>&1); then
+    echo "$said" >&2
+    exit 1
+fi

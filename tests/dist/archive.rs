@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use tempfile::TempDir;
 
 /// Pages of the manual, without `.1`.
 const PAGES: [&str; 13] = [
@@ -173,13 +174,18 @@ fn binaries_are_portable_and_name_no_path_of_this_machine() {
 fn the_same_binaries_are_packed_into_the_same_bytes() {
     let Some(release) = release("packing a release twice") else { return };
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    for (folder, (umask, zone)) in folders.iter().zip([("022", "UTC"), ("077", "Asia/Tokyo")]) {
-        let pack = script("ci/dist/pack.sh");
+    let pack = |(folder, (umask, zone)): (&TempDir, (&str, &str))| {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "umask \"$1\"; shift; exec \"$@\"", "sh", umask]).arg(pack.get_program());
-        shell.arg(folder.path().join("out")).env("CARGO_TARGET_DIR", artefacts::target()).env("TZ", zone);
+        shell.args(["-c", "umask \"$1\"; shift; exec \"$@\"", "sh", umask]);
+        shell.arg(script("ci/dist/pack.sh").get_program()).arg(folder.path().join("out"));
+        shell.env("CARGO_TARGET_DIR", artefacts::target()).env("TZ", zone);
         run(shell.env("SOURCE_DATE_EPOCH", "1700000000"));
-    }
+    };
+    std::thread::scope(|scope| {
+        for one in folders.iter().zip([("022", "UTC"), ("077", "Asia/Tokyo")]) {
+            scope.spawn(move || pack(one));
+        }
+    });
     let [first, second] = folders.each_ref().map(|folder| folder.path().join("out"));
     let names = files_below(&first);
     assert_eq!(names, files_below(&second));
