@@ -9,6 +9,10 @@ set -euo pipefail
 need_compilers
 
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+if ! find_python >/dev/null && ! { packages python3 python3-venv && find_python >/dev/null; }; then
+    skip_here "the files of a release: there is no Python 3.11" "with Python 3.11 or newer"
+    exit 0
+fi
 ci/dist/portable.sh
 [ -e "$TARGET/portable/gpuslice-agent" ] || exit 0 # the reason is printed above
 ci/dist/pack.sh "$TARGET/dist"

@@ -10,7 +10,6 @@ OUT=$(realpath -m "$1") PARTS=$TARGET/portable
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export VERSION SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
-find_python >/dev/null || packages python3 python3-venv
 PYTHON=$(find_python)
 rm -rf "$OUT"
 mkdir -p "$OUT"
