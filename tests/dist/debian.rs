@@ -143,6 +143,9 @@ fn an_upgrade_keeps_the_library_of_a_slice_that_runs() {
     assert!(first.ask("take 67108864").starts_with("2 "), "it passes the quota");
     drop(second);
 
+    // Installed again, it is another file at the same path; the program has the old one.
+    root.install(&packages(&release, VERSION)[1..]);
+    assert_ne!(before.0, fs::metadata(&old).unwrap().ino());
     let package = format!("libgpuslice-{VERSION}");
     let refused = root.remove(&package);
     assert!(!refused.status.success() && old.exists(), "{refused:?}");
