@@ -51,7 +51,7 @@ impl Root {
     fn dpkg(&self) -> Command {
         let mut dpkg = Command::new("dpkg");
         dpkg.arg(format!("--root={}", self.0.path().display())).arg("--force-script-chrootless");
-        dpkg.args(["--log=/dev/null", "--no-pager"]).env("LC_ALL", "C.UTF-8");
+        dpkg.args(["--log=/dev/null", "--no-pager", "--force-unsafe-io"]).env("LC_ALL", "C.UTF-8");
         dpkg
     }
 
