@@ -118,7 +118,7 @@ check_command() { # what; its loader; its folder of libraries
 }
 
 if [ ! -e "$library" ]; then
-    skip_here "other C libraries: there is no portable library" "ci/release.sh, where apt reaches Debian 11"
+    skip_here "other C libraries: there is no portable library" "ci/dist.sh, where apt reaches Debian 11"
     exit 0
 fi
 fetch_all

@@ -43,10 +43,10 @@ part "build" ci/stage.sh
 part "real drivers" ci/drivers.sh
 part "headers" ci/headers.sh
 part "clients" ci/clients.sh # before the tests, some of which use what it installs
+part "release" ci/dist.sh # what tests/dist.rs installs
 part "tests" cargo test --workspace --no-fail-fast -- --show-output
 part "models" ci/loom.sh
 part "instructions" ci/instructions.sh
-part "portable library" ci/release.sh
 part "other C libraries" ci/everywhere.sh
 part "sanitizers" ci/sanitize.sh
 part "miri" ci/miri.sh

@@ -112,7 +112,7 @@ fn promtool_takes_the_alert_rules_and_they_fire_when_they_should() {
 #[test]
 fn systemd_takes_the_unit() {
     let unit = read("gpuslice-agent.service");
-    let installed = "ExecStart=/usr/bin/gpuslice-agent\n";
+    let installed = "ExecStart=gpuslice-agent\n";
     assert!(unit.contains(installed));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gpuslice-agent.service");

@@ -1,6 +1,8 @@
 //! Declares the arguments of `gpuslice-agent`.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_mangen::Man;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -40,6 +42,32 @@ pub(crate) enum Wish {
     /// Ask NVML what standard input says (for `run`)
     #[command(hide = true)]
     NvmlWorker,
+    /// Print the manual page (for those who make packages)
+    #[command(hide = true)]
+    Man,
+}
+
+/// Writes the manual page of these declarations. Lines of the examples stay lines.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn write_manual(page: &mut impl Write) -> io::Result<()> {
+    let man = Man::new(Arguments::command());
+    man.render_title(page)?;
+    man.render_name_section(page)?;
+    man.render_synopsis_section(page)?;
+    man.render_description_section(page)?;
+    man.render_options_section(page)?;
+    writeln!(page, ".SH COMMANDS")?;
+    for command in Arguments::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        writeln!(page, ".TP\n\\fB{}\\fR\n{about}", command.get_name())?;
+    }
+    writeln!(page, ".SH NOTES\n.nf")?;
+    for line in EXAMPLES.lines() {
+        writeln!(page, "\\&{}", line.replace('\\', "\\e").replace('-', "\\-"))?;
+    }
+    writeln!(page, ".fi")
 }
 
 /// The place of the configuration.
@@ -68,11 +96,20 @@ pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_arguments_do_not_contradict_each_other() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_manual_has_the_commands_that_people_type_and_the_examples_line_by_line() {
+        let mut page = Vec::new();
+        write_manual(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.contains(".TP\n\\fBcheck\\fR\nSay what is wrong"), "{page}");
+        assert!(page.contains("\n\\&  gpuslice\\-agent check  "), "{page}");
+        assert!(!page.contains("NVML says"), "{page}");
     }
 
     #[test]

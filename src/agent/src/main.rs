@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Some(Wish::Run(place)) => run(&place),
         Some(Wish::Check(place)) => check(&place),
         Some(Wish::NvmlWorker) => ExitCode::from(u8::from(gpuslice_slices::nvml::work().is_err())),
+        Some(Wish::Man) => ExitCode::from(u8::from(arguments::write_manual(&mut std::io::stdout()).is_err())),
     }
 }
 

@@ -48,7 +48,8 @@ pub(crate) fn take_away(path: &Path, trust: Trust, force: bool) -> Result<String
     if fs::symlink_metadata(path).is_err() {
         return Err(slices::missing(path.as_os_str()));
     }
-    let reader = Reader::open(path, trust)?;
+    // Only to name the processes: what cannot be read is told by the removal.
+    let reader = Reader::open(path, trust).ok().flatten();
     let remove = if force { remove_for_good } else { remove_if_unused };
     match remove(path, trust)? {
         Removal::Gone => Ok(format!("removed {name}")),

@@ -306,7 +306,7 @@ fn elf_of(elf: &Elf, program: &Program, ours: Option<&library::Library>) -> Find
         return Finding::error(
             "command.program",
             format!("{path} uses musl, which has no {name}: its loader would end it"),
-            "build the portable library with ci/release.sh",
+            "build the portable library with ci/dist.sh",
         );
     }
     Finding::ok("command.program", format!("{path} is loaded by {loader}: the library can be preloaded"))

@@ -107,7 +107,7 @@ fn version(elf: &Elf) -> Finding {
 
 /// Whether the C library here is one that it can be loaded with.
 fn c_library(elf: &Elf, glibc: Option<&str>) -> Finding {
-    let portable = "build the portable library with ci/release.sh, on or for an older system";
+    let portable = "build the portable library with ci/dist.sh, on or for an older system";
     let needed =
         elf.glibc.map_or_else(|| "no version".to_owned(), |(major, minor)| format!("{major}.{minor}"));
     let Some(glibc) = glibc else {

@@ -175,7 +175,7 @@ impl fmt::Display for RegionError {
             Self::Version { path, found } => write!(
                 out,
                 "{}: region of version {found}, this library reads version {VERSION}; end the processes that \
-                 use it and remove it, or load the same gpuslice in all of them",
+                 use it and remove it with `gpuslice remove`, or load the same gpuslice in all of them",
                 path.display()
             ),
             Self::Size { path, found, expected } => write!(

@@ -154,11 +154,24 @@ fn keep(file: &File) -> io::Result<usize> {
     Ok(page.expose_provenance())
 }
 
-/// Sets or releases a lock without waiting. `false`: another process has it.
+/// Locks every byte of a file until the description of `file` ends. `false`: another process has a lock in it.
+///
+/// The lock conflicts with the life lock of each member and with the join lock, wherever a version of the layout has them.
+pub(crate) fn try_whole(file: &File) -> io::Result<bool> {
+    /// The kernel's word for all bytes from the start on, also behind the end of the file.
+    const TO_THE_END: libc::off_t = 0;
+    request(file, &libc::flock { l_len: TO_THE_END, ..byte(libc::F_WRLCK, 0) })
+}
+
+/// Sets or releases the lock of a byte without waiting. `false`: another process has it.
 fn set(file: &File, kind: c_int, offset: usize) -> io::Result<bool> {
-    let lock = byte(kind, offset);
+    request(file, &byte(kind, offset))
+}
+
+/// Sets or releases a lock without waiting. `false`: another process has it.
+fn request(file: &File, lock: &libc::flock) -> io::Result<bool> {
     // SAFETY: `F_OFD_SETLK` needs an open descriptor, which `file` owns, and a `flock` to read, which `lock` is.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, ptr::from_ref(&lock)) } != -1 {
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, ptr::from_ref(lock)) } != -1 {
         return Ok(true);
     }
     let error = io::Error::last_os_error();

@@ -55,7 +55,7 @@ pub enum Trust {
 
 /// Identifies a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId {
+pub(crate) struct FileId {
     device: u64,
     inode: u64,
 }
@@ -368,7 +368,7 @@ fn is_removed(name: &Path) -> bool {
 }
 
 /// The identity of a file.
-fn id_of(found: &fs::Metadata) -> FileId {
+pub(crate) fn id_of(found: &fs::Metadata) -> FileId {
     FileId { device: found.dev(), inode: found.ino() }
 }
 

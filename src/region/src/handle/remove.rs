@@ -5,6 +5,9 @@
 //! left on a file without a name.
 //!
 //! A region also stays while its slice owes GPU time (`compute::debts`). A later attempt finds the debt paid.
+//!
+//! A region of another version of the layout cannot be read, so its debts are lost. Processes of every version prove life by locks
+//! of the file: it goes only while nobody has any.
 
 use core::time::Duration;
 use std::{fs, path::Path};
@@ -12,7 +15,8 @@ use std::{fs, path::Path};
 use crate::{
     file::{
         error::RegionError,
-        map::{self, Trust},
+        locks,
+        map::{self, Rights, Trust},
     },
     handle::region::Region,
     slots::identity,
@@ -66,7 +70,11 @@ fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, Regio
     let mut backoff = Backoff::new(REMOVING);
     loop {
         // Includes a region that no process has finished initialising.
-        let Some(region) = map::open(path, trust)?.map(Region::new) else { return Ok(Removal::Gone) };
+        let region = match map::open(path, trust) {
+            Err(RegionError::Version { .. }) if remove_unlocked(path)? => return Ok(Removal::Gone),
+            opened => opened?.map(Region::new),
+        };
+        let Some(region) = region else { return Ok(Removal::Gone) };
         match try_once(&region, debts) {
             Ok(Some(outcome)) => return Ok(outcome),
             Ok(None) | Err(RegionError::Replaced { .. }) => {}
@@ -76,6 +84,23 @@ fn remove(path: &Path, trust: Trust, debts: DebtPolicy) -> Result<Removal, Regio
             return Ok(Removal::InUse(1));
         }
     }
+}
+
+/// Removes a region of another version if no process has a lock in it. `false`: a process has one, or the path leads elsewhere
+/// by now.
+fn remove_unlocked(path: &Path) -> Result<bool, RegionError> {
+    let failed = map::system(path, "remove it");
+    let Some(file) = map::open_file(path, Rights::Write)? else { return Ok(true) };
+    if !locks::try_whole(&file).map_err(&failed)? {
+        return Ok(false);
+    }
+    // From here on no process can join it. Those who wait for that then find that the path leads elsewhere.
+    let opened = map::id_of(&file.metadata().map_err(&failed)?);
+    let is_it = path.symlink_metadata().is_ok_and(|found| map::id_of(&found) == opened);
+    if is_it {
+        fs::remove_file(path).map_err(&failed)?;
+    }
+    Ok(is_it)
 }
 
 /// `None`: another process holds the join lock.

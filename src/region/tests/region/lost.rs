@@ -2,13 +2,15 @@
 
 use std::{
     fs::{self, OpenOptions},
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::Path,
     thread,
 };
 
 use gpuslice_region::{
-    DeviceRequest, Member, Monitor, RegionError, Removal, Trust, Uuid, Why, layout::FIGURES, remove_if_unused,
+    DeviceRequest, Member, Monitor, RegionError, Removal, Trust, Uuid, Why,
+    layout::{FIGURES, VERSION},
+    remove_for_good, remove_if_unused,
 };
 
 use crate::puppet::{Puppet, directory, join, kill, request};
@@ -274,6 +276,23 @@ fn what_is_no_region_is_not_removed() {
     fs::write(&path, "notes").unwrap();
     assert!(remove_if_unused(&path, Trust::OwnerOnly).is_err());
     assert_eq!(fs::read(&path).unwrap(), b"notes");
+}
+
+#[test]
+fn a_region_of_another_version_is_removed_only_while_no_process_lives_in_it() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, _) = join(&path, LIMIT);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_at(&(VERSION + 1).to_ne_bytes(), 8).unwrap();
+    for remove in [remove_if_unused, remove_for_good] {
+        let refused = remove(&path, Trust::OwnerOnly);
+        assert!(matches!(refused, Err(RegionError::Version { found, .. }) if found == VERSION + 1));
+    }
+    assert!(path.exists());
+    member.leave();
+    assert_eq!(remove_if_unused(&path, Trust::OwnerOnly).unwrap(), Removal::Gone);
+    assert!(!path.exists());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::files::{Problem, make_folder, set_aside, write_whole};
 use super::name::Name;
 use crate::cdi::{self, Mount, Spec};
 use gpuslice_policy::config::FIXED_FILE;
-use gpuslice_region::{Reader, RegionError, Trust, make};
+use gpuslice_region::{Reader, RegionError, Removal, Trust, make, remove_for_good};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::fs;
@@ -142,6 +142,14 @@ impl Places {
                 make(&region, REGION_MODE)?;
                 Ok(())
             }
+            // Left by a version of before an upgrade.
+            Err(error @ RegionError::Version { .. }) if !is_used => {
+                if remove_for_good(&region, Trust::AnyOwner)? != Removal::Gone {
+                    return Err(error.into());
+                }
+                make(&region, REGION_MODE)?;
+                Ok(())
+            }
             looked => looked.map(drop).map_err(Problem::from),
         }
     }
@@ -193,6 +201,8 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuslice_region::Member;
+    use gpuslice_region::layout::VERSION;
     use serde_json::{Value, json};
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -295,5 +305,24 @@ mod tests {
         fs::remove_file(&region).unwrap();
         let problem = places.make(&name, &[], true).unwrap_err();
         assert!(problem.what.contains("was removed"), "{problem}");
+    }
+
+    #[test]
+    fn a_region_of_another_version_is_made_anew_when_nobody_can_use_it() {
+        use std::os::unix::fs::FileExt as _;
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = places(root.path());
+        let name: Name = "a".parse().unwrap();
+        places.make(&name, &[], false).unwrap();
+        let region = places.region(&name);
+        let (member, _) = Member::join(&region, Trust::OwnerOnly, &[]).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&region).unwrap();
+        file.write_at(&(VERSION + 1).to_ne_bytes(), 8).unwrap();
+        let told = |is_used| places.make(&name, &[], is_used).unwrap_err().what;
+        assert!(told(false).contains("region of version"), "{}", told(false));
+        member.leave();
+        assert!(told(true).contains("region of version"), "{}", told(true));
+        places.make(&name, &[], false).unwrap();
+        assert!(Reader::open(&region, Trust::OwnerOnly).is_ok());
     }
 }

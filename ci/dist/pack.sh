@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Packs what ci/dist/portable.sh built, in a folder that is made anew: ci/dist/pack.sh FOLDER.
+set -euo pipefail
+. "$(dirname "$0")/../lib.sh"
+need_cargo
+
+[ $# = 1 ] || { echo "usage: $0 FOLDER" >&2 && exit 2; }
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+OUT=$(realpath -m "$1") PARTS=$TARGET/portable
+VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+export VERSION SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
+PYTHON=$(find_python)
+rm -rf "$OUT"
+mkdir -p "$OUT"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The archive has no folder of its own on top: its folders are those of /usr/local. The library lies in a folder of its version:
+# a new version overwrites none that programs have mapped, and the programs of a slice that runs find theirs again.
+lay_out() { # the tree's folder
+    local share=$1/share
+    mkdir -p "$1"/{bin,include,lib/systemd/system,"lib/gpuslice/$VERSION"} "$share"/{man/man1,doc/gpuslice} \
+        "$share"/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
+    cp "$PARTS"/{gpuslice,gpuslice-agent} "$1/bin/"
+    cp "$PARTS/libgpuslice.so" "$1/lib/gpuslice/$VERSION/"
+    ln -s "$VERSION/libgpuslice.so" "$1/lib/gpuslice/libgpuslice.so"
+    cp "$PARTS/libgpuslice_read.so" "$1/lib/libgpuslice_read.so.1"
+    ln -s libgpuslice_read.so.1 "$1/lib/libgpuslice_read.so"
+    cp include/*.h "$1/include/"
+    cp examples/agent/gpuslice-agent.service "$1/lib/systemd/system/"
+    cp LICENSE examples/agent/agent.toml "$share/doc/gpuslice/"
+    "$PYTHON" ci/dist/licences.py >"$share/doc/gpuslice/licences.txt"
+    "$PARTS/gpuslice" man "$share/man/man1" >/dev/null
+    "$PARTS/gpuslice-agent" man >"$share/man/man1/gpuslice-agent.1"
+    "$PARTS/gpuslice" completions bash >"$share/bash-completion/completions/gpuslice"
+    "$PARTS/gpuslice" completions zsh >"$share/zsh/site-functions/_gpuslice"
+    "$PARTS/gpuslice" completions fish >"$share/fish/vendor_completions.d/gpuslice.fish"
+}
+
+tree=$work/tree
+lay_out "$tree"
+ci/dist/parts.sh "$OUT" "$tree/share/doc/gpuslice"
+chmod -R u=rwX,go=rX "$tree"
+find "$tree" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+
+# No users of this machine. No folders, which have their own rights where it is installed.
+(cd "$tree" && find . ! -type d -printf '%P\n' | sort |
+    tar -c --format=gnu --owner=0 --group=0 --numeric-owner --files-from=-) |
+    gzip -n9 >"$OUT/gpuslice-$VERSION-x86_64-linux.tar.gz"
+ci/dist/deb.sh "$tree" "$OUT"
+ci/dist/wheel.sh "$tree" "$OUT"
+(cd "$OUT" && sha256sum -- * >"$work/sums" && mv "$work/sums" SHA256SUMS)

@@ -1,0 +1,106 @@
+//! The container images: they are built without any registry, and the agent starts in its own.
+
+use crate::release::{VERSION, file, files_below, release, run, said};
+use crate::support::{artefacts, skip};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// As podman wants it where a container may not have the limits that it sets by itself.
+const SETTINGS: &str =
+    "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]\n[engine]\nruntime=\"runc\"\n";
+/// The files of a C library that the agent needs.
+const C_LIBRARY: [&str; 4] = [
+    "lib64/ld-linux-x86-64.so.2",
+    "lib/x86_64-linux-gnu/libc.so.6",
+    "lib/x86_64-linux-gnu/libdl.so.2",
+    "lib/x86_64-linux-gnu/libpthread.so.0",
+];
+
+/// An engine with a storage of its own.
+struct Engine(TempDir);
+
+impl Engine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("containers.conf"), SETTINGS).unwrap();
+        Self(folder)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn podman(&self, words: &[&str]) -> Command {
+        let mut podman = Command::new("podman");
+        podman.arg("--root").arg(self.at("storage")).arg("--runroot").arg(self.at("run"));
+        podman.args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]).args(words);
+        podman.env("CONTAINERS_CONF", self.at("containers.conf"));
+        podman
+    }
+
+    fn build(&self, target: &str, context: &Path) -> Command {
+        let mut build =
+            self.podman(&["build", "--isolation", "chroot", "--build-arg", "BASE=localhost/base"]);
+        build.arg("-f").arg(artefacts::repository().join("ci/dist/Containerfile"));
+        build.args(["--target", target, "--tag", target]).arg(context);
+        build
+    }
+
+    /// Builds an image from the C library of this machine. `None`, after it said so, where nothing can be built.
+    fn build_base(&self) -> Option<()> {
+        let what = "the container images of a release";
+        let base = self.at("base");
+        for path in C_LIBRARY {
+            let place = base.join(path);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            if let Err(error) = fs::copy(Path::new("/").join(path), place) {
+                skip(&format!("{what}: /{path}: {error}; elsewhere: on Debian or Ubuntu"));
+                return None;
+            }
+        }
+        let recipe = self.at("Containerfile");
+        fs::write(&recipe, "FROM scratch\nCOPY . /\n").unwrap();
+        let mut build = self.podman(&["build", "--isolation", "chroot", "--tag", "base", "-f"]);
+        let Ok(built) = build.arg(recipe).arg(base).output() else {
+            skip(&format!("{what}: there is no podman; to mend it: apt-get install podman runc"));
+            return None;
+        };
+        if !built.status.success() {
+            let said = said(&built).replace('\n', " ");
+            skip(&format!("{what}: podman builds none: {said}; elsewhere: as root"));
+            return None;
+        }
+        Some(())
+    }
+}
+
+#[test]
+fn images_are_built_from_a_release_and_the_agent_starts() {
+    let Some(release) = release("the container images of a release") else { return };
+    let engine = Engine::new();
+    if engine.build_base().is_none() {
+        return;
+    }
+    let context = tempfile::tempdir().unwrap();
+    let archive = file(&release, ".tar.gz");
+    fs::copy(&archive, context.path().join(archive.file_name().unwrap())).unwrap();
+    for target in ["library", "agent"] {
+        run(&mut engine.build(target, context.path()));
+    }
+    let mounted = run(&mut engine.podman(&["image", "mount", "library"]));
+    let mut files = files_below(Path::new(mounted.trim()));
+    files.retain(|name| !name.starts_with("usr/local/share/doc/"));
+    let library = format!("usr/local/lib/gpuslice/{VERSION}/libgpuslice.so");
+    assert_eq!(files, ["usr/local/bin/gpuslice", &library, "usr/local/lib/gpuslice/libgpuslice.so"]);
+
+    let started = engine.podman(&["run", "--rm", "--network=none", "agent", "--version"]).output().unwrap();
+    if !started.status.success() && !said(&started).contains("gpuslice") {
+        let said = said(&started).replace('\n', " ");
+        return skip(&format!(
+            "the agent in its image: podman runs no container: {said}; elsewhere: as root"
+        ));
+    }
+    assert_eq!(said(&started), format!("gpuslice-agent {VERSION}\n"));
+}

@@ -1,0 +1,18 @@
+//! Checks what `ci/dist.sh` makes: its files, its installation and upgrade, and that it is the same when it is made again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
+
+mod archive;
+mod debian;
+mod images;
+mod layouts;
+mod release;
+#[path = "../support/mod.rs"]
+mod support;
+mod wheel;
