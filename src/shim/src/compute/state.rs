@@ -4,16 +4,16 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::arbiter::Steward;
-use super::blind::Blind;
-use super::contexts::Contexts;
-use super::helper::Helper;
-use super::meter::Meter;
-use super::neighbours::Neighbours;
-use super::pacer::Pacer;
-use super::sampler::{self, Sampler};
-use super::slicing::Sight;
-use super::threads::Seats;
+use crate::compute::attribution::nvml_only::NvmlOnly;
+use crate::compute::cotenants::arbiter_client::ArbiterClient;
+use crate::compute::cotenants::program_sampler::{self, ProgramSampler};
+use crate::compute::cotenants::slices::Cotenants;
+use crate::compute::cotenants::slicing_replay::SlicingReplay;
+use crate::compute::limiter::device::DeviceLimiter;
+use crate::compute::measuring::contexts::Contexts;
+use crate::compute::measuring::meter::Meter;
+use crate::compute::threads::registry::ThreadRegistry;
+use crate::compute::worker::thread::Helper;
 use crate::driver_calls::events::Events;
 use crate::os::clock::now;
 use crate::os::messages;
@@ -35,61 +35,61 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(crate) struct Compute {
     /// The slice whose time it is.
-    pub(super) slice: &'static Slice,
+    pub(crate) slice: &'static Slice,
     /// The state of the process that asks, which is a forked child perhaps; none where it is a member of no slice.
-    pub(super) of_this_process: fn() -> Option<&'static Self>,
-    pub(super) pacers: Vec<Pacer>,
-    pub(super) seats: Seats,
+    pub(crate) of_this_process: fn() -> Option<&'static Self>,
+    pub(crate) pacers: Vec<DeviceLimiter>,
+    pub(crate) seats: ThreadRegistry,
     /// Made by the first launch that is paced: it is the largest thing of all.
-    pub(super) book: OnceBox<Mutex<Book>>,
+    pub(crate) book: OnceBox<Mutex<Book>>,
     /// Each counts up whenever an estimate of those whose epoch it is has changed.
-    pub(super) epochs: [AtomicU64; EPOCHS],
+    pub(crate) epochs: [AtomicU64; EPOCHS],
     /// When what a key stands for has changed last, of those whose epoch it is, on the monotonic clock.
-    pub(super) doubted: [AtomicU64; EPOCHS],
+    pub(crate) doubted: [AtomicU64; EPOCHS],
     /// Whether the driver lets events of the primary context tell the time of green ones: until it has refused to.
-    pub(super) views_differ: AtomicBool,
+    pub(crate) views_differ: AtomicBool,
     /// Streams and contexts that have ended.
-    pub(super) ends: AtomicU64,
+    pub(crate) ends: AtomicU64,
     /// Contexts that the program has had.
-    pub(super) contexts: Mutex<Contexts>,
+    pub(crate) contexts: Mutex<Contexts>,
     /// Whether that is one, which is then current where any is.
-    pub(super) one_context: AtomicBool,
-    pub(super) events: Events,
-    pub(super) meter: Meter,
-    pub(super) helper: Helper,
+    pub(crate) one_context: AtomicBool,
+    pub(crate) events: Events,
+    pub(crate) meter: Meter,
+    pub(crate) helper: Helper,
     /// Runs that are open and flights that have not landed.
-    pub(super) under_way: AtomicUsize,
+    pub(crate) under_way: AtomicUsize,
     /// Threads that launch, as seen lately.
-    pub(super) holders: AtomicUsize,
-    pub(super) paces_copies: bool,
+    pub(crate) holders: AtomicUsize,
+    pub(crate) paces_copies: bool,
     /// Whether GPU time is measured by events at all.
-    pub(super) by_events: bool,
+    pub(crate) by_events: bool,
     /// Whether a launch returns when its kernel has ended.
-    pub(super) launches_block: bool,
+    pub(crate) launches_block: bool,
     /// When what is queued is expected to have ended, on the monotonic clock, by device; kept where other slices leave less
     /// room than usual.
-    pub(super) queue_ends: Box<[AtomicU64]>,
+    pub(crate) queue_ends: Box<[AtomicU64]>,
     /// What is known where it is not, by device.
-    pub(super) blind: Vec<Blind>,
+    pub(crate) blind: Vec<NvmlOnly>,
     /// When an event failed last, on the monotonic clock; 0 while none has.
-    pub(super) failed_at: AtomicU64,
-    pub(super) said: AtomicBool,
+    pub(crate) failed_at: AtomicU64,
+    pub(crate) said: AtomicBool,
     /// What is known of NVML's samples, by device.
-    pub(super) samplers: Mutex<Vec<Sampler>>,
+    pub(crate) samplers: Mutex<Vec<ProgramSampler>>,
     /// The regions beside the slice's own.
-    pub(super) neighbours: Mutex<Neighbours>,
+    pub(crate) neighbours: Mutex<Cotenants>,
     /// What is known of the time slicing between them, by device.
-    pub(super) sights: Mutex<Vec<Sight>>,
+    pub(crate) sights: Mutex<Vec<SlicingReplay>>,
     /// What is known of other slices.
-    pub(super) steward: Mutex<Steward>,
+    pub(crate) steward: Mutex<ArbiterClient>,
     /// Whether processes may run at the same time on a GPU, through the daemon of MPS: there are no turns then.
-    pub(super) shares_contexts: bool,
+    pub(crate) shares_contexts: bool,
     /// The ways of measuring that were said in the log: a bit each, by the low bits of their words.
-    pub(super) said_ways: AtomicU64,
+    pub(crate) said_ways: AtomicU64,
     /// Runs that turned out to have gaps.
-    pub(super) gaps: AtomicU64,
+    pub(crate) gaps: AtomicU64,
     /// For how long an event keeps its stream, in nanoseconds of GPU time; 0 before that is known.
-    pub(super) event_cost: AtomicU64,
+    pub(crate) event_cost: AtomicU64,
 }
 
 /// For how long no event is tried after one has failed, in nanoseconds.
@@ -125,9 +125,9 @@ impl Compute {
             slice,
             of_this_process,
             queue_ends: places.iter().map(|_| AtomicU64::new(0)).collect(),
-            blind: places.iter().map(|_| Blind::default()).collect(),
-            pacers: places.iter().map(|place| Pacer::new(*place)).collect(),
-            seats: Seats::default(),
+            blind: places.iter().map(|_| NvmlOnly::default()).collect(),
+            pacers: places.iter().map(|place| DeviceLimiter::new(*place)).collect(),
+            seats: ThreadRegistry::default(),
             book: OnceBox::new(),
             epochs: [const { AtomicU64::new(0) }; EPOCHS],
             doubted: [const { AtomicU64::new(0) }; EPOCHS],
@@ -151,8 +151,8 @@ impl Compute {
             steward: Mutex::default(),
             shares_contexts: shares_contexts(),
             said_ways: AtomicU64::new(0),
-            sights: Mutex::new(places.iter().map(|_| Sight::default()).collect()),
-            samplers: Mutex::new(places.iter().map(|_| Sampler::default()).collect()),
+            sights: Mutex::new(places.iter().map(|_| SlicingReplay::default()).collect()),
+            samplers: Mutex::new(places.iter().map(|_| ProgramSampler::default()).collect()),
         }
     }
 
@@ -163,23 +163,23 @@ impl Compute {
     }
 
     /// The context whose events tell the time of another: of a green one the primary, which it runs in and which lives on.
-    pub(super) fn home_of(&self, context: usize) -> usize {
+    pub(crate) fn home_of(&self, context: usize) -> usize {
         if self.views_differ.load(Ordering::Acquire) { context } else { self.owner_of(context) }
     }
 
     /// Whether events are to be recorded: they are wanted and have not failed lately.
-    pub(super) fn events_wanted(&self) -> bool {
+    pub(crate) fn events_wanted(&self) -> bool {
         let failed_at = self.failed_at.load(Ordering::Relaxed);
         self.by_events && (failed_at == 0 || now().saturating_sub(failed_at) >= AFTER_FAILURE)
     }
 
     /// What is paid by while events measure nothing; none while they do.
-    pub(super) fn blind(&self, device: usize) -> Option<&Blind> {
+    pub(crate) fn blind(&self, device: usize) -> Option<&NvmlOnly> {
         if self.events_wanted() { None } else { self.blind.get(device) }
     }
 
     /// An event could not be made, recorded or read.
-    pub(super) fn event_failed(&self, code: Status) {
+    pub(crate) fn event_failed(&self, code: Status) {
         /// `CUDA_ERROR_DEINITIALIZED`: the process ends.
         const DEINITIALIZED: Status = 4;
         /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
@@ -205,7 +205,7 @@ impl Compute {
     }
 
     /// How much of a lease a thread takes: where very many launch, what they hold together must not keep them all waiting.
-    pub(super) fn part_of(&self, lease: u64) -> u64 {
+    pub(crate) fn part_of(&self, lease: u64) -> u64 {
         /// So many threads hold whole leases.
         const WHOLE: usize = 8;
         let holders = self.holders.load(Ordering::Relaxed).checked_div(WHOLE).unwrap_or(0).max(1);
@@ -213,7 +213,7 @@ impl Compute {
     }
 
     /// Gives back what threads have taken together and not spent for so long. Whether there is anything left.
-    pub(super) fn empty_pots(&self, kept: u64) -> bool {
+    pub(crate) fn empty_pots(&self, kept: u64) -> bool {
         let mut left = false;
         for pacer in &self.pacers {
             // Who has it is about to spend it.
@@ -228,16 +228,16 @@ impl Compute {
     }
 
     /// Tells the region what has been used until now, once a second.
-    pub(super) fn note_second(&self, now: u64) {
+    pub(crate) fn note_second(&self, now: u64) {
         self.pacers.iter().for_each(|pacer| self.member().note_second(pacer.place.device, now));
     }
 
     /// Tells the region how much is under way, and that events fail.
-    pub(super) fn report(&self) {
+    pub(crate) fn report(&self) {
         let fails = self.by_events && !self.events_wanted();
         for pacer in &self.pacers {
             if fails {
-                sampler::overrule(self, pacer.place.device, Source::Failing);
+                program_sampler::overrule(self, pacer.place.device, Source::Failing);
             }
             // What nobody here waits for any more may be what other devices wait for.
             let least = u64::from(pacer.runs.load(Ordering::Relaxed));
@@ -248,7 +248,7 @@ impl Compute {
     }
 
     /// Tells the region whether anything is under way, and whether nothing is known of some of it.
-    pub(super) fn report_unknown(&self) {
+    pub(crate) fn report_unknown(&self) {
         for pacer in &self.pacers {
             let device = pacer.place.device;
             if !self.is_anything_under_way() {
@@ -259,20 +259,20 @@ impl Compute {
                     self.member().begin_work(device);
                 }
             }
-            // Held, so that a launch that leaves meanwhile is not forgotten.
+            // OwnerGuard, so that a launch that leaves meanwhile is not forgotten.
             let unknown = pacer.unknown.lock();
             self.member().set_unpredicted(device, unknown.any());
         }
     }
 
     /// The region's number of a device.
-    pub(super) fn place(&self, device: usize) -> Option<Device> {
+    pub(crate) fn place(&self, device: usize) -> Option<Device> {
         self.pacers.get(device).map(|pacer| pacer.place.device)
     }
 
     /// The program has waited, and may end before the helper's next round: then a launch of which nothing is known would be
     /// charged as if it still ran.
-    pub(super) fn look_at_unknown(&'static self) {
+    pub(crate) fn look_at_unknown(&'static self) {
         if self.pacers.iter().any(|pacer| pacer.unknown.lock().any()) {
             self.helper.look_here(self);
             self.report();

@@ -1,29 +1,29 @@
 //! Work in flight: what the process has queued on each device, and when it is expected to end.
 
-use super::account::Flight;
-use super::pacer::Pacer;
-use super::state::Compute;
+use crate::compute::limiter::device::DeviceLimiter;
+use crate::compute::measuring::device_usage::PendingBatch;
+use crate::compute::state::Compute;
 use crate::os::clock::now;
 use core::sync::atomic::Ordering;
 use gpuslice_policy::compute::cost::estimate::Key;
 use gpuslice_policy::compute::measuring::batch::Run;
 
 impl Compute {
-    pub(super) fn began(&self) {
+    pub(crate) fn began(&self) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Whether a run is open or a flight has not landed.
-    pub(super) fn is_anything_under_way(&self) -> bool {
+    pub(crate) fn is_anything_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) != 0
     }
 
     /// A closed run is on its way.
-    pub(super) fn sent_off(&self, flight: Flight) {
+    pub(crate) fn sent_off(&self, flight: PendingBatch) {
         if let Some(pacer) = self.pacers.get(flight.device) {
             let prepaid = flight.run.prepaid();
             let before = pacer.queued.fetch_add(prepaid, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Compute {
     }
 
     /// A stream is predicted to be busy until then.
-    pub(super) fn is_busy_until(&self, device: usize, until: u64) {
+    pub(crate) fn is_busy_until(&self, device: usize, until: u64) {
         if let Some(pacer) = self.pacers.get(device) {
             pacer.until.fetch_max(until, Ordering::Relaxed);
         }
@@ -46,7 +46,7 @@ impl Compute {
     /// There is something in a queue that was empty, or one that others leave little room for has become longer.
     #[cold]
     #[inline(never)]
-    pub(super) fn queue_grows(&self, pacer: &Pacer, device: usize, (before, prepaid): (u64, u64)) {
+    pub(crate) fn queue_grows(&self, pacer: &DeviceLimiter, device: usize, (before, prepaid): (u64, u64)) {
         if before == 0 {
             // Who gives way to this slice is to see at once that it has work, not at the helper's next round.
             self.member().set_queued(pacer.place.device, prepaid);
@@ -61,19 +61,19 @@ impl Compute {
     }
 
     /// What is queued is expected to have ended then.
-    pub(super) fn expect_end(&self, device: usize, at: u64) {
+    pub(crate) fn expect_end(&self, device: usize, at: u64) {
         if let Some(ends) = self.queue_ends.get(device) {
             ends.store(at, Ordering::Relaxed);
         }
     }
 
     /// How long it is until then, in nanoseconds.
-    pub(super) fn queue_lasts(&self, device: usize, now: u64) -> u64 {
+    pub(crate) fn queue_lasts(&self, device: usize, now: u64) -> u64 {
         self.queue_ends.get(device).map_or(0, |ends| ends.load(Ordering::Relaxed).saturating_sub(now))
     }
 
     /// It has ended then, or nobody will see its end.
-    pub(super) fn landed(&self, flight: &Flight, ended: u64) {
+    pub(crate) fn landed(&self, flight: &PendingBatch, ended: u64) {
         if let Some(pacer) = self.pacers.get(flight.device) {
             pacer.landings.fetch_add(1, Ordering::Relaxed);
             let left = pacer.less_queued(flight.queued());
@@ -85,7 +85,7 @@ impl Compute {
     }
 
     /// It waits for something else than the GPU: nobody is to wait for it.
-    pub(super) fn set_aside(&self, device: usize, run: &Run, keeps_others: bool) {
+    pub(crate) fn set_aside(&self, device: usize, run: &Run, keeps_others: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         pacer.less_queued(run.prepaid());
         if keeps_others {
@@ -94,14 +94,14 @@ impl Compute {
     }
 
     /// It is the GPU's to do after all.
-    pub(super) fn is_ahead_again(&self, device: usize, run: &Run) {
+    pub(crate) fn is_ahead_again(&self, device: usize, run: &Run) {
         if let Some(pacer) = self.pacers.get(device) {
             pacer.queued.fetch_add(run.prepaid(), Ordering::Relaxed);
         }
     }
 
     /// A run is not measured: what was prepaid for it stands.
-    pub(super) fn unmeasured(&self, device: usize, run: &Run, is_unknown: bool) {
+    pub(crate) fn unmeasured(&self, device: usize, run: &Run, is_unknown: bool) {
         let Some(pacer) = self.pacers.get(device) else { return };
         // When it ran nobody knows.
         self.member().settled(pacer.place.device, run.prepaid(), 0);
@@ -119,7 +119,7 @@ impl Compute {
     }
 
     /// A launch of which nothing is known has left.
-    pub(super) fn unknown_left(&self, device: usize, key: &Key) {
+    pub(crate) fn unknown_left(&self, device: usize, key: &Key) {
         if let Some(pacer) = self.pacers.get(device) {
             let mut unknown = pacer.unknown.lock();
             unknown.add(key);

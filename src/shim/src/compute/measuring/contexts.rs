@@ -2,7 +2,7 @@
 
 /// Which contexts a program has had: to ask for the current one takes a tenth of what a launch may cost.
 #[derive(Debug, Default)]
-pub(super) enum Contexts {
+pub(crate) enum Contexts {
     #[default]
     None,
     One(usize),

@@ -23,8 +23,8 @@ const TRY_EVERY: u32 = 16;
 
 /// Who asks, and who waits to.
 #[derive(Debug, Default)]
-pub(super) struct Asking {
-    pot: Mutex<Pot>,
+pub(crate) struct CreditLock {
+    pot: Mutex<ProcessCredit>,
     /// When who asks looked last, on the monotonic clock.
     looked: AtomicU64,
     /// How often somebody has let go of it; wraps.
@@ -35,32 +35,32 @@ pub(super) struct Asking {
 
 /// GPU time that a process has taken for launches that are to go together, whichever thread makes them.
 #[derive(Debug, Default)]
-pub(super) struct Pot {
+pub(crate) struct ProcessCredit {
     /// What is in it.
-    pub(super) credit: Lease,
+    pub(crate) credit: Lease,
     takes: u32,
     taken_at: u64,
 }
 
 /// The right to ask. It ends when this is dropped, and the next is woken.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(crate) struct CreditGuard<'a> {
     // In this order: who is woken finds it free.
-    pot: MutexGuard<'a, Pot>,
+    pot: MutexGuard<'a, ProcessCredit>,
     _end: End<'a>,
 }
 
 #[derive(Debug)]
-struct End<'a>(&'a Asking);
+struct End<'a>(&'a CreditLock);
 
-impl Asking {
+impl CreditLock {
     /// Begins to ask, unless another thread does.
-    pub(super) fn begin(&self) -> Option<Turn<'_>> {
-        self.pot.try_lock().map(|pot| Turn { pot, _end: End(self) })
+    pub(crate) fn begin(&self) -> Option<CreditGuard<'_>> {
+        self.pot.try_lock().map(|pot| CreditGuard { pot, _end: End(self) })
     }
 
     /// The same; waits for the other to let go of it, for so long at most.
-    pub(super) fn begin_soon(&self, most: Duration) -> Option<Turn<'_>> {
+    pub(crate) fn begin_soon(&self, most: Duration) -> Option<CreditGuard<'_>> {
         let turns = self.turns.load(Ordering::SeqCst);
         // SeqCst: either who lets go of it sees this, or this finds it free.
         self.waiters.fetch_add(1, Ordering::SeqCst);
@@ -73,12 +73,12 @@ impl Asking {
     }
 
     /// Who asks looks again.
-    pub(super) fn look(&self, now: u64) {
+    pub(crate) fn look(&self, now: u64) {
         self.looked.store(now, Ordering::Relaxed);
     }
 
     /// Whether who asked never came back.
-    pub(super) fn is_left(&self, now: u64) -> bool {
+    pub(crate) fn is_left(&self, now: u64) -> bool {
         now.saturating_sub(self.looked.load(Ordering::Relaxed)) >= GONE
     }
 }
@@ -93,23 +93,23 @@ impl Drop for End<'_> {
     }
 }
 
-impl Deref for Turn<'_> {
-    type Target = Pot;
+impl Deref for CreditGuard<'_> {
+    type Target = ProcessCredit;
 
-    fn deref(&self) -> &Pot {
+    fn deref(&self) -> &ProcessCredit {
         &self.pot
     }
 }
 
-impl DerefMut for Turn<'_> {
-    fn deref_mut(&mut self) -> &mut Pot {
+impl DerefMut for CreditGuard<'_> {
+    fn deref_mut(&mut self) -> &mut ProcessCredit {
         &mut self.pot
     }
 }
 
-impl Pot {
+impl ProcessCredit {
     /// How much to take at least so that launches that overlap can go together, where there are so many streams.
-    pub(super) fn together(&self, estimate: &Estimate, lanes: usize) -> u64 {
+    pub(crate) fn together(&self, estimate: &Estimate, lanes: usize) -> u64 {
         if lanes < 2 {
             return 0;
         }
@@ -117,18 +117,18 @@ impl Pot {
     }
 
     /// So much was taken.
-    pub(super) fn take(&mut self, amount: u64, now: u64) {
+    pub(crate) fn take(&mut self, amount: u64, now: u64) {
         (self.takes, self.taken_at) = (self.takes.wrapping_add(1), now);
         self.credit.fill(amount);
     }
 
     /// Takes out what nobody has spent for so long, in nanoseconds.
-    pub(super) fn unspent(&mut self, now: u64, kept: u64) -> u64 {
+    pub(crate) fn unspent(&mut self, now: u64, kept: u64) -> u64 {
         if now.saturating_sub(self.taken_at) < kept { 0 } else { self.credit.end() }
     }
 
     /// Whether there is anything in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.credit.left() == 0
     }
 }

@@ -8,10 +8,10 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::life::Life;
-use super::sampler::LINGER;
-use super::state::Compute;
-use super::threads::Visited;
+use crate::compute::cotenants::program_sampler::LINGER;
+use crate::compute::measuring::worker_status::WorkerStatus;
+use crate::compute::state::Compute;
+use crate::compute::threads::registry::RemoteAccess;
 use crate::driver_calls::capture_mode::{self, apart};
 use crate::os::clock::{self, Both};
 use crate::os::reentrancy::shielded;
@@ -45,11 +45,11 @@ const KEPT: u64 = 50_000_000;
 /// The meter's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Helper {
-    life: Life,
+    life: WorkerStatus,
     sleeps: AtomicBool,
     ends: AtomicBool,
     bed: Mutex<()>,
-    /// Held by the thread while it may be inside the driver.
+    /// OwnerGuard by the thread while it may be inside the driver.
     round: Mutex<()>,
     alarm: Condvar,
     /// Rounds in which something has ended.
@@ -267,9 +267,9 @@ fn tidy(compute: &'static Compute) -> bool {
     let mut holders = 0_usize;
     for shared in compute.seats.all().into_iter().filter(|shared| !shared.is_free()) {
         let mut seat = match shared.look_after() {
-            Visited::Now(seat) => seat,
-            Visited::Clean => continue,
-            Visited::Busy => {
+            RemoteAccess::Now(seat) => seat,
+            RemoteAccess::Clean => continue,
+            RemoteAccess::Busy => {
                 (left, holders) = (true, holders.saturating_add(1));
                 continue;
             }

@@ -1,8 +1,8 @@
 //! Notices of hooks: captures that begin, graphs that change, streams and contexts that end.
 
-use super::contexts::Contexts;
-use super::seat;
-use super::state::Compute;
+use crate::compute::measuring::contexts::Contexts;
+use crate::compute::state::Compute;
+use crate::compute::threads::thread_state;
 use crate::driver_calls::capture_mode::apart;
 use core::sync::atomic::Ordering;
 use gpuslice_driver::types::CUstream;
@@ -64,7 +64,7 @@ pub(crate) fn context_left(compute: &'static Compute, pool: u64, ended: bool) {
 
 /// Closes runs of all threads, but for those that only their own threads can close. A launch under way is waited for: its
 /// thread may have an open run on the stream as well, and would mark its end in one that is gone.
-fn close_everywhere(compute: &'static Compute, is_meant: impl Fn(&seat::Lane) -> bool) {
+fn close_everywhere(compute: &'static Compute, is_meant: impl Fn(&thread_state::StreamState) -> bool) {
     for shared in compute.seats.all() {
         let is_mine = shared.is_mine();
         if !is_mine && shared.is_clean() {

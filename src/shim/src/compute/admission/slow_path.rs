@@ -4,14 +4,14 @@
 //! somebody rings. For work that is queued ahead, and for the measurement of an unknown launch: until the meter has seen
 //! something end. Before every wait the thread's runs are closed, or the wait would be charged.
 
-use super::asking::Turn;
-use super::blind::Blind;
-use super::helper::Helper;
-use super::launch::Launch;
-use super::pacer::Pacer;
-use super::seat::Lane;
-use super::state::Compute;
-use super::threads::Held;
+use crate::compute::attribution::nvml_only::NvmlOnly;
+use crate::compute::launch::Launch;
+use crate::compute::limiter::credit::CreditGuard;
+use crate::compute::limiter::device::DeviceLimiter;
+use crate::compute::state::Compute;
+use crate::compute::threads::registry::OwnerGuard;
+use crate::compute::threads::thread_state::StreamState;
+use crate::compute::worker::thread::Helper;
 use crate::os::clock;
 use crate::slice::settings;
 use core::sync::atomic::Ordering;
@@ -39,8 +39,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Pays for a launch, and waits before. The estimate it was paid by, and whether anything is known of it.
 #[cold]
-pub(super) fn pay(
-    held: &mut Held,
+pub(crate) fn pay(
+    held: &mut OwnerGuard,
     compute: &'static Compute,
     (lane, device): (usize, usize),
     launch: &Launch,
@@ -49,7 +49,7 @@ pub(super) fn pay(
     let began = clock::now();
     // What begins after a pause waits, and is counted, later.
     compute.member().note_second(pacer.place.device, began);
-    let mut payer = Payer {
+    let mut payer = Admission {
         compute,
         pacer,
         lane,
@@ -69,9 +69,9 @@ pub(super) fn pay(
     paid
 }
 
-struct Payer {
+struct Admission {
     compute: &'static Compute,
-    pacer: &'static Pacer,
+    pacer: &'static DeviceLimiter,
     lane: usize,
     device: usize,
     began: u64,
@@ -83,12 +83,12 @@ struct Payer {
     alone_since: u64,
     /// How much had ended then.
     landings: u32,
-    /// Held while this thread asks for its process.
-    asking: Option<Turn<'static>>,
+    /// OwnerGuard while this thread asks for its process.
+    asking: Option<CreditGuard<'static>>,
 }
 
-impl Payer {
-    fn pay(&mut self, held: &mut Held, launch: &Launch) -> Option<(Estimate, bool)> {
+impl Admission {
+    fn pay(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {
             // What is launched at the end is not measured, and nobody would see it end. Without its region nobody can say what
@@ -97,7 +97,7 @@ impl Payer {
                 return None;
             }
             let news = compute.helper.news();
-            let blind = || compute.blind(self.device).map(Blind::estimate);
+            let blind = || compute.blind(self.device).map(NvmlOnly::estimate);
             let known = compute.look_up(held, &launch.key).or_else(blind);
             if known.is_none() && !self.may_go_unknown(launch) {
                 // A round of the helper's lasts longer than eight small kernels do.
@@ -134,7 +134,7 @@ impl Payer {
     }
 
     /// Waits until something has ended or was measured. Others of this process and of the slice may ask meanwhile.
-    fn wait(&mut self, held: &mut Held, until: impl FnOnce(&Helper, &'static Compute)) {
+    fn wait(&mut self, held: &mut OwnerGuard, until: impl FnOnce(&Helper, &'static Compute)) {
         self.stop_asking();
         self.close(held);
         let compute = self.compute;
@@ -149,7 +149,7 @@ impl Payer {
 
     /// Lets a launch go that ends beside what is under way, and so takes no time of its own, although its thread has
     /// nothing left. What it costs is owed.
-    fn owe(&self, held: &mut Held, estimate: &Estimate) -> bool {
+    fn owe(&self, held: &mut OwnerGuard, estimate: &Estimate) -> bool {
         // On a single stream nothing runs beside, whatever part of its time a launch is charged for. And who gives way takes
         // nothing in advance.
         if self.pacer.lanes.load(Ordering::Relaxed) < 2 || self.pacer.gives_way() {
@@ -159,7 +159,8 @@ impl Payer {
         let Some(own) = held.lanes.get(self.lane) else { return false };
         let done = overdraft::done(own.done(), now, estimate.plain);
         let others = held.lanes.iter().filter(|lane| lane.device == Some(self.device));
-        let last = others.map(Lane::done).max().unwrap_or(0).max(self.pacer.until.load(Ordering::Relaxed));
+        let last =
+            others.map(StreamState::done).max().unwrap_or(0).max(self.pacer.until.load(Ordering::Relaxed));
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let lacks = estimate.charged.saturating_sub(credit.left());
         let more = |owed| Beside::of(owed).go(estimate, done, last);
@@ -187,7 +188,7 @@ impl Payer {
     }
 
     /// Takes what lacks of the slice's time, or waits and looks again.
-    fn take(&mut self, held: &mut Held, estimate: &Estimate, is_known: bool) -> bool {
+    fn take(&mut self, held: &mut OwnerGuard, estimate: &Estimate, is_known: bool) -> bool {
         let (member, device) = (self.compute.member(), self.pacer.place.device);
         if self.asking.is_none() {
             self.asking = self.pacer.asking.begin();
@@ -223,7 +224,7 @@ impl Payer {
     }
 
     /// Another thread of this process asks: waits for it, or asks beside one that never came back.
-    fn take_beside(&mut self, held: &mut Held, (lacks, needs): (u64, u64)) -> bool {
+    fn take_beside(&mut self, held: &mut OwnerGuard, (lacks, needs): (u64, u64)) -> bool {
         let asking = &self.pacer.asking;
         if !asking.is_left(clock::now()) {
             self.close(held);
@@ -238,7 +239,7 @@ impl Payer {
     }
 
     /// Asks for so much of the slice's time, of which the launch itself `needs` so much, or waits. What was paid.
-    fn ask(&mut self, held: &mut Held, (amount, needs): (u64, u64)) -> Option<u64> {
+    fn ask(&mut self, held: &mut OwnerGuard, (amount, needs): (u64, u64)) -> Option<u64> {
         let (member, device) = (self.compute.member(), self.pacer.place.device);
         // Read before it is asked, so that no ring is lost in between.
         let bell = member.wake_sequence(device);
@@ -311,7 +312,7 @@ impl Payer {
     }
 
     /// Closes the thread's runs before it waits.
-    fn close(&self, held: &mut Held) {
+    fn close(&self, held: &mut OwnerGuard) {
         held.close_all(self.compute);
     }
 }

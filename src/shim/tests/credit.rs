@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_types, reason = "a test")]
 
 #[allow(dead_code, reason = "the library uses the rest")]
-#[path = "../src/compute/asking.rs"]
+#[path = "../src/compute/limiter/credit.rs"]
 mod asking;
 #[path = "../src/os/futex.rs"]
 mod futex;
@@ -13,7 +13,7 @@ mod os {
     pub(crate) use super::futex;
 }
 
-use asking::Asking;
+use asking::CreditLock;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use std::fs;
 use std::sync::mpsc;
@@ -36,7 +36,7 @@ fn sleeps(thread: libc::pid_t) {
 /// Whoever lets go of it, having asked for the slice's time or only looked into the pot.
 #[test]
 fn who_waits_is_woken_by_whoever_lets_go_of_it() {
-    let asking = &Asking::default();
+    let asking = &CreditLock::default();
     for round in 0..ROUNDS {
         let turn = asking.begin().unwrap();
         let (waits, begun) = mpsc::channel();
@@ -61,7 +61,7 @@ fn who_waits_is_woken_by_whoever_lets_go_of_it() {
 
 #[test]
 fn who_is_not_let_in_looks_again_by_itself() {
-    let asking = Asking::default();
+    let asking = CreditLock::default();
     let _turn = asking.begin().unwrap();
     assert!(asking.begin().is_none());
     assert!(asking.begin_soon(Duration::from_millis(1)).is_none());
@@ -69,7 +69,7 @@ fn who_is_not_let_in_looks_again_by_itself() {
 
 #[test]
 fn who_has_not_looked_for_long_never_came_back() {
-    let asking = Asking::default();
+    let asking = CreditLock::default();
     asking.look(SECOND);
     assert!(!asking.is_left(2 * SECOND));
     assert!(asking.is_left(3 * SECOND));
@@ -77,7 +77,7 @@ fn who_has_not_looked_for_long_never_came_back() {
 
 #[test]
 fn what_nobody_spends_is_taken_out_after_a_while() {
-    let asking = Asking::default();
+    let asking = CreditLock::default();
     let mut pot = asking.begin().unwrap();
     pot.take(1000, SECOND);
     assert_eq!((pot.unspent(SECOND + 1, 2), pot.is_empty()), (0, false));
@@ -86,7 +86,7 @@ fn what_nobody_spends_is_taken_out_after_a_while() {
 
 #[test]
 fn on_one_stream_nothing_goes_together() {
-    let asking = Asking::default();
+    let asking = CreditLock::default();
     let pot = asking.begin().unwrap();
     let mut estimate = Estimate::NONE;
     (estimate.plain, estimate.charged) = (100_000, 20_000);

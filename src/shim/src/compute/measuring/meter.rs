@@ -13,8 +13,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::account::{Account, Flight};
-use super::state::Compute;
+use crate::compute::measuring::device_usage::{DeviceUsage, PendingBatch};
+use crate::compute::state::Compute;
 use crate::driver_calls::contexts::within;
 use crate::driver_calls::events::{self, Event};
 use crate::os::clock;
@@ -32,9 +32,9 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) struct Meter {
     numbers: AtomicU64,
     /// Sent off and not yet looked at.
-    incoming: Mutex<Vec<Flight>>,
+    incoming: Mutex<Vec<PendingBatch>>,
     endings: Mutex<Endings>,
-    works: Mutex<Works>,
+    works: Mutex<MeterState>,
 }
 
 /// What becomes of contexts, by their numbers.
@@ -47,19 +47,19 @@ struct Endings {
 }
 
 #[derive(Debug, Default)]
-struct Works {
+struct MeterState {
     /// By lane, in the order in which they were sent off.
-    lanes: BTreeMap<u64, Queue>,
+    lanes: BTreeMap<u64, StreamQueue>,
     /// By the number of the context.
-    contexts: BTreeMap<u64, Times>,
-    accounts: Vec<Account>,
+    contexts: BTreeMap<u64, EventTimes>,
+    accounts: Vec<DeviceUsage>,
     /// What an event costs.
     cost: EventCost,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    flights: VecDeque<Flight>,
+struct StreamQueue {
+    flights: VecDeque<PendingBatch>,
     /// The last event that was seen.
     last_end: u64,
     /// Since when there is nothing in it, on the monotonic clock; 0 while there is.
@@ -84,7 +84,7 @@ const LATELY: u64 = 100_000_000;
 
 /// Where a context's events lie in time.
 #[derive(Debug)]
-struct Times {
+struct EventTimes {
     /// The event that others are told from; belongs to nobody else.
     event: Event,
     base: Base,
@@ -98,7 +98,7 @@ impl Meter {
     }
 
     /// A run was closed.
-    pub(crate) fn send_off(&self, flight: Flight) {
+    pub(crate) fn send_off(&self, flight: PendingBatch) {
         self.incoming.lock().push(flight);
     }
 
@@ -112,7 +112,7 @@ impl Meter {
         self.works.try_lock().map_or(0, |works| self.harvested(works, compute))
     }
 
-    fn harvested(&self, mut works: MutexGuard<'_, Works>, compute: &'static Compute) -> usize {
+    fn harvested(&self, mut works: MutexGuard<'_, MeterState>, compute: &'static Compute) -> usize {
         works.receive(compute, self);
         works.round(compute, self)
     }
@@ -150,7 +150,7 @@ impl Meter {
     }
 
     /// Waits for a round to end: it may be kept in the driver for as long as code is loaded. Not once the process ends.
-    fn works_soon(&self, compute: &Compute, most: Duration) -> Option<MutexGuard<'_, Works>> {
+    fn works_soon(&self, compute: &Compute, most: Duration) -> Option<MutexGuard<'_, MeterState>> {
         let most = if compute.helper.is_ending() { Duration::ZERO } else { most };
         self.works.try_lock_for(most)
     }
@@ -161,7 +161,7 @@ impl Meter {
     }
 }
 
-impl Works {
+impl MeterState {
     /// Takes over what was sent off, and what is known of contexts.
     fn receive(&mut self, compute: &'static Compute, meter: &Meter) {
         // First: what was sent off before a context ended is then among what is taken over.
@@ -169,7 +169,7 @@ impl Works {
         while self.accounts.len() < compute.pacers.len() {
             let device = compute.pacers.get(self.accounts.len()).map(|pacer| pacer.place.device);
             let place = device.map_or(0, |device| compute.member().interval_head(device));
-            self.accounts.push(Account::new(place));
+            self.accounts.push(DeviceUsage::new(place));
         }
         for flight in core::mem::take(&mut *meter.incoming.lock()) {
             let queue = self.lanes.entry(flight.lane).or_default();
@@ -209,7 +209,7 @@ impl Works {
                     .iter_mut()
                     .find(|flight| flight.ended.is_none())
                     .into_iter()
-                    .for_each(Flight::give_up);
+                    .for_each(PendingBatch::give_up);
             }
         }
         compute.event_cost.store(cost.get(), Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl Works {
             queue.is_of_the_last(REMEMBERED, now)
         });
         for (at, pacer) in compute.pacers.iter().enumerate() {
-            let is_busy = |queue: &&Queue| queue.device == at && queue.is_of_the_last(LATELY, now);
+            let is_busy = |queue: &&StreamQueue| queue.device == at && queue.is_of_the_last(LATELY, now);
             pacer.lanes.store(self.lanes.values().filter(is_busy).count(), Ordering::Relaxed);
             let runs = self.lanes.values().any(|queue| queue.device == at && queue.is_running());
             pacer.runs.store(runs, Ordering::Relaxed);
@@ -304,7 +304,7 @@ impl Works {
     }
 }
 
-impl Queue {
+impl StreamQueue {
     /// Whether it has had work within so many nanoseconds.
     fn is_of_the_last(&self, nanoseconds: u64, now: u64) -> bool {
         self.empty == 0 || now.saturating_sub(self.empty) < nanoseconds
@@ -346,7 +346,7 @@ impl Queue {
     fn look(
         &mut self,
         compute: &Compute,
-        contexts: &mut BTreeMap<u64, Times>,
+        contexts: &mut BTreeMap<u64, EventTimes>,
         cost: &mut EventCost,
     ) -> Result<(), Status> {
         for flight in &mut self.flights {
@@ -362,7 +362,7 @@ impl Queue {
                     }
                     Entry::Vacant(none) => {
                         let spare = compute.events.get(flight.pool)?;
-                        let times = none.insert(Times::from(flight.start, now));
+                        let times = none.insert(EventTimes::from(flight.start, now));
                         flight.start = spare;
                         let began = times.base.time(0);
                         (times, began)
@@ -393,8 +393,8 @@ impl Queue {
     }
 }
 
-impl Times {
-    /// Times are told from this event, which the GPU has passed and nobody records again.
+impl EventTimes {
+    /// EventTimes are told from this event, which the GPU has passed and nobody records again.
     fn from(event: Event, now: u64) -> Self {
         Self { event, base: Base::new(now), offset: Offset::default() }
     }

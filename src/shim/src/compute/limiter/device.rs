@@ -4,7 +4,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::asking::Asking;
+use crate::compute::limiter::credit::CreditLock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,41 +13,41 @@ use parking_lot::Mutex;
 
 /// A device whose time is paced.
 #[derive(Debug)]
-pub(crate) struct Pacer {
+pub(crate) struct DeviceLimiter {
     /// Which one.
     pub(crate) place: SliceDevice,
     /// Which thread of this process asks for GPU time.
-    pub(super) asking: Asking,
+    pub(crate) asking: CreditLock,
     /// When it was looked last whether the region is still there.
-    pub(super) looked: AtomicU64,
+    pub(crate) looked: AtomicU64,
     /// How often something has ended, or nobody will see its end; wraps.
-    pub(super) landings: AtomicU32,
+    pub(crate) landings: AtomicU32,
     /// Streams that it launches on, as seen lately.
-    pub(super) lanes: AtomicUsize,
+    pub(crate) lanes: AtomicUsize,
     /// Predicted GPU time of closed runs that have not been seen to end, in nanoseconds.
-    pub(super) queued: AtomicU64,
+    pub(crate) queued: AtomicU64,
     /// When the last of them is predicted to end, on the monotonic clock.
-    pub(super) until: AtomicU64,
+    pub(crate) until: AtomicU64,
     /// Whether the GPU was at one when it was looked at last, queued or set aside.
-    pub(super) runs: AtomicBool,
+    pub(crate) runs: AtomicBool,
     /// What launches owe that went beside others since the slice's time was paid for last, in nanoseconds of GPU time.
-    pub(super) owed: AtomicU64,
+    pub(crate) owed: AtomicU64,
     /// The room that other slices leave for that; as heard at the helper's last round.
-    pub(super) room: AtomicU64,
+    pub(crate) room: AtomicU64,
     /// Whether no other process of the slice uses the device, as seen when the slice's time was last taken.
-    pub(super) is_alone: AtomicBool,
+    pub(crate) is_alone: AtomicBool,
     /// The bound of queued time for short launches that follows from both.
-    pub(super) least_ahead: AtomicU64,
+    pub(crate) least_ahead: AtomicU64,
     /// Launches under way of which nothing is known.
-    pub(super) unknown: Mutex<Unknown>,
+    pub(crate) unknown: Mutex<Unknown>,
 }
 
-impl Pacer {
+impl DeviceLimiter {
     /// The pacer of a device, before any launch.
-    pub(super) fn new(place: SliceDevice) -> Self {
+    pub(crate) fn new(place: SliceDevice) -> Self {
         Self {
             place,
-            asking: Asking::default(),
+            asking: CreditLock::default(),
             looked: AtomicU64::new(0),
             landings: AtomicU32::new(0),
             lanes: AtomicUsize::new(0),
@@ -64,47 +64,47 @@ impl Pacer {
 
     /// Whether the slice has less than all of the device's time now, or divides it with others.
     #[inline]
-    pub(super) fn is_pacing(&self, slice: &Slice) -> bool {
+    pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
         slice.region().is_paced(self.place.device)
     }
 
     /// Whether a launch of this cost may follow what is queued ahead.
     #[inline]
-    pub(super) fn admits(&self, cost: u64) -> bool {
+    pub(crate) fn admits(&self, cost: u64) -> bool {
         let least = self.least_ahead.load(Ordering::Relaxed);
         Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, least)
     }
 
     /// So much less of its work is queued; what is left.
-    pub(super) fn less_queued(&self, by: u64) -> u64 {
+    pub(crate) fn less_queued(&self, by: u64) -> u64 {
         let less = |queued: u64| Some(queued.saturating_sub(by));
         let before = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         before.unwrap_or(0).saturating_sub(by)
     }
 
     /// Whether other slices leave less room than usual for what is queued.
-    pub(super) fn gives_way(&self) -> bool {
+    pub(crate) fn gives_way(&self) -> bool {
         self.room.load(Ordering::Relaxed) < queue_bound::LEAST
     }
 
     /// Whether they, or other processes of the slice, leave less room than usual.
-    pub(super) fn queues_little(&self) -> bool {
+    pub(crate) fn queues_little(&self) -> bool {
         self.least_ahead.load(Ordering::Relaxed) < queue_bound::LEAST
     }
 
     /// Other slices leave so much room for what is queued.
-    pub(super) fn leave_room(&self, room: u64) {
+    pub(crate) fn leave_room(&self, room: u64) {
         self.room.store(room, Ordering::Relaxed);
         self.bound_queue();
     }
 
     /// Whether no other process of the slice uses the device.
-    pub(super) fn set_alone(&self, is_alone: bool) {
+    pub(crate) fn set_alone(&self, is_alone: bool) {
         self.is_alone.store(is_alone, Ordering::Relaxed);
         self.bound_queue();
     }
 
-    pub(super) fn bound_queue(&self) {
+    pub(crate) fn bound_queue(&self) {
         let least =
             queue_bound::least(self.room.load(Ordering::Relaxed), self.is_alone.load(Ordering::Relaxed));
         self.least_ahead.store(least, Ordering::Relaxed);

@@ -15,8 +15,8 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::seat::Seat;
-use super::state::Compute;
+use crate::compute::state::Compute;
+use crate::compute::threads::thread_state::ThreadState;
 use crate::os::asymmetric_fence;
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
@@ -32,7 +32,7 @@ const LAUNCHING: u32 = 250;
 
 /// A thread's seat. Never freed: a thread-local leads to it, and a thread that ended may come back in a destructor.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ThreadSlot {
     /// Whether its thread is in a launch. Written by the thread alone.
     inside: AtomicBool,
     /// Whether somebody else has the seat, or asks for it.
@@ -53,32 +53,32 @@ pub(crate) struct Shared {
     /// Whether it was cleared since, and nobody has it.
     free: AtomicBool,
     compute: &'static Compute,
-    seat: UnsafeCell<Seat>,
+    seat: UnsafeCell<ThreadState>,
 }
 
-// SAFETY: the seat is reached through `Held` and `Visit` alone, and `inside` and `visited` let one of them exist at a time.
-unsafe impl Sync for Shared {}
+// SAFETY: the seat is reached through `OwnerGuard` and `RemoteGuard` alone, and `inside` and `visited` let one of them exist at a time.
+unsafe impl Sync for ThreadSlot {}
 
 /// A seat that its thread holds; given up when dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
-    shared: &'static Shared,
+pub(crate) struct OwnerGuard {
+    shared: &'static ThreadSlot,
 }
 
 /// A seat that another thread holds than its own; given up when dropped.
 #[derive(Debug)]
-pub(crate) struct Visit {
-    shared: &'static Shared,
+pub(crate) struct RemoteGuard {
+    shared: &'static ThreadSlot,
 }
 
 /// Both lead to the seat.
 macro_rules! leads_to_the_seat {
     ($($holder:ident $says:ident),*) => { $(
         impl Deref for $holder {
-            type Target = Seat;
+            type Target = ThreadState;
 
             #[inline]
-            fn deref(&self) -> &Seat {
+            fn deref(&self) -> &ThreadState {
                 // SAFETY: whoever has this owns the seat.
                 unsafe { &*self.shared.seat.get() }
             }
@@ -86,7 +86,7 @@ macro_rules! leads_to_the_seat {
 
         impl DerefMut for $holder {
             #[inline]
-            fn deref_mut(&mut self) -> &mut Seat {
+            fn deref_mut(&mut self) -> &mut ThreadState {
                 // SAFETY: as above, and this is borrowed mutably.
                 unsafe { &mut *self.shared.seat.get() }
             }
@@ -112,9 +112,9 @@ macro_rules! leads_to_the_seat {
     )* };
 }
 
-leads_to_the_seat!(Held inside, Visit visited);
+leads_to_the_seat!(OwnerGuard inside, RemoteGuard visited);
 
-impl Held {
+impl OwnerGuard {
     /// Gives the seat up and takes it again after `wait`.
     pub(crate) fn meanwhile<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.shared.inside.store(false, Ordering::Release);
@@ -128,7 +128,7 @@ impl Held {
     }
 }
 
-impl Shared {
+impl ThreadSlot {
     /// Takes the seat for its thread, which is not inside, unless somebody visits it.
     #[inline]
     fn try_enter(&self) -> bool {
@@ -149,13 +149,13 @@ impl Shared {
     }
 
     /// Takes the seat for another thread if nobody has it.
-    fn try_visit(&'static self) -> Option<Visit> {
+    fn try_visit(&'static self) -> Option<RemoteGuard> {
         if self.inside.load(Ordering::Relaxed) {
             return None;
         }
         // Acquire: pairs with the release of the last visitor.
         self.visited.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let visit = Visit { shared: self };
+        let visit = RemoteGuard { shared: self };
         // What this thread does itself it does in order, and one that has ended does nothing any more. Acquire: pairs with
         // the release in `asymmetric_fence::light`.
         let is_seen = self.is_mine()
@@ -168,16 +168,16 @@ impl Shared {
 
     /// Takes the seat for the meter if there may be anything to do, and its thread has not launched since the meter
     /// asked last: every visit disturbs all threads of the process.
-    pub(crate) fn look_after(&'static self) -> Visited {
+    pub(crate) fn look_after(&'static self) -> RemoteAccess {
         // Relaxed: a launch that is not seen yet is one of the next round.
         let taken = self.taken.load(Ordering::Relaxed);
         let is_still = self.seen.swap(taken, Ordering::Relaxed) == taken;
         if !is_still {
-            Visited::Busy
+            RemoteAccess::Busy
         } else if self.is_clean() && !self.has_ended() {
-            Visited::Clean
+            RemoteAccess::Clean
         } else {
-            self.try_visit().map_or(Visited::Busy, Visited::Now)
+            self.try_visit().map_or(RemoteAccess::Busy, RemoteAccess::Now)
         }
     }
 
@@ -189,7 +189,7 @@ impl Shared {
 
     /// Takes the seat, even if its thread is inside the driver for a moment, or another one looks after it. None where
     /// that takes too long, and of the calling thread's own, which nobody could give up meanwhile.
-    pub(crate) fn wait_and_hold(&'static self) -> Option<Visit> {
+    pub(crate) fn wait_and_hold(&'static self) -> Option<RemoteGuard> {
         let mut tries = 0;
         loop {
             if let Some(visit) = self.try_visit() {
@@ -231,12 +231,12 @@ impl Shared {
 
 std::thread_local! {
     /// This thread's seat. Without destructor, so usable at any time of a thread's life.
-    static SEAT: Cell<Option<&'static Shared>> = const { Cell::new(None) };
+    static SEAT: Cell<Option<&'static ThreadSlot>> = const { Cell::new(None) };
 }
 
 /// Takes this thread's seat. None within a launch that is under way already, and where none can be had.
 #[inline]
-pub(crate) fn hold(compute: &'static Compute) -> Option<Held> {
+pub(crate) fn hold(compute: &'static Compute) -> Option<OwnerGuard> {
     let frame = frame();
     let shared = match SEAT.get() {
         Some(shared) if ptr::eq(shared.compute, compute) => shared,
@@ -247,7 +247,7 @@ pub(crate) fn hold(compute: &'static Compute) -> Option<Held> {
     }
     shared.frame.store(frame, Ordering::Relaxed);
     shared.takes();
-    Some(Held { shared })
+    Some(OwnerGuard { shared })
 }
 
 /// Where the stack stands.
@@ -257,7 +257,7 @@ fn frame() -> usize {
     ptr::from_ref(&here).addr()
 }
 
-impl Shared {
+impl ThreadSlot {
     /// The seat is taken. True once this thread has it: the meter gave it up, or a launch of this thread's never
     /// returned (`longjmp` out of it) and its frame is gone.
     #[cold]
@@ -281,16 +281,16 @@ impl Shared {
 
 /// What came of a visit.
 #[derive(Debug)]
-pub(crate) enum Visited {
+pub(crate) enum RemoteAccess {
     /// Its thread uses it, or somebody else looks after it.
     Busy,
     /// There is nothing to do.
     Clean,
     /// It is held now.
-    Now(Visit),
+    Now(RemoteGuard),
 }
 
-impl Visit {
+impl RemoteGuard {
     /// There is nothing left to do until its thread takes it again.
     pub(crate) fn leave_clean(self) {
         self.shared.clean.store(self.shared.taken.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -308,20 +308,20 @@ fn pause(tries: &mut u32) {
 
 /// The seats of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Seats {
-    all: Mutex<Vec<&'static Shared>>,
-    /// Seats that were cleared after their threads had ended.
-    free: Mutex<Vec<&'static Shared>>,
+pub(crate) struct ThreadRegistry {
+    all: Mutex<Vec<&'static ThreadSlot>>,
+    /// ThreadRegistry that were cleared after their threads had ended.
+    free: Mutex<Vec<&'static ThreadSlot>>,
 }
 
-impl Seats {
+impl ThreadRegistry {
     /// All seats as of now.
-    pub(crate) fn all(&self) -> Vec<&'static Shared> {
+    pub(crate) fn all(&self) -> Vec<&'static ThreadSlot> {
         self.all.lock().clone()
     }
 
     /// A seat whose thread has ended was cleared: another thread may have it.
-    pub(crate) fn cleared(&self, shared: &'static Shared) {
+    pub(crate) fn cleared(&self, shared: &'static ThreadSlot) {
         let mut free = self.free.lock();
         if shared.ended.load(Ordering::Acquire) && !shared.free.swap(true, Ordering::AcqRel) {
             free.push(shared);
@@ -330,7 +330,7 @@ impl Seats {
 }
 
 #[cold]
-fn sit_down(compute: &'static Compute) -> Option<&'static Shared> {
+fn sit_down(compute: &'static Compute) -> Option<&'static ThreadSlot> {
     let mine = || {
         let seats = &compute.seats;
         let free = {
@@ -344,7 +344,7 @@ fn sit_down(compute: &'static Compute) -> Option<&'static Shared> {
             })
         };
         let shared = free.unwrap_or_else(|| {
-            let shared: &'static Shared = Box::leak(Box::new(Shared {
+            let shared: &'static ThreadSlot = Box::leak(Box::new(ThreadSlot {
                 inside: AtomicBool::new(false),
                 visited: AtomicBool::new(false),
                 fenced: AtomicBool::new(false),
@@ -356,7 +356,7 @@ fn sit_down(compute: &'static Compute) -> Option<&'static Shared> {
                 ended: AtomicBool::new(false),
                 free: AtomicBool::new(false),
                 compute,
-                seat: UnsafeCell::new(Seat::new(compute)),
+                seat: UnsafeCell::new(ThreadState::new(compute)),
             }));
             seats.all.lock().push(shared);
             shared
@@ -369,7 +369,7 @@ fn sit_down(compute: &'static Compute) -> Option<&'static Shared> {
 }
 
 /// Has the C library tell when this thread ends. Where it cannot, the thread's last credit is lost to its slice.
-fn watch_end(shared: &'static Shared) {
+fn watch_end(shared: &'static ThreadSlot) {
     static KEY: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let key = KEY.get_or_init(|| {
         let mut key = 0;
@@ -387,7 +387,7 @@ fn watch_end(shared: &'static Shared) {
 /// A thread ends. A launch in a later destructor takes a seat anew.
 unsafe extern "C" fn ended(seat: *mut libc::c_void) {
     // SAFETY: what `watch_end` gave.
-    let shared = unsafe { &*seat.cast::<Shared>() };
+    let shared = unsafe { &*seat.cast::<ThreadSlot>() };
     SEAT.set(None);
     // Release: the meter reads what the thread wrote.
     shared.ended.store(true, Ordering::Release);

@@ -3,9 +3,9 @@
 //! The measurement of a run becomes an interval on the slice's line of time. What no other interval covers, of this
 //! process's streams and of the slice's other processes, is charged and learned.
 
-use super::sampler::overrule;
-use super::seat::Lane;
-use super::state::Compute;
+use crate::compute::cotenants::program_sampler::overrule;
+use crate::compute::state::Compute;
+use crate::compute::threads::thread_state::StreamState;
 use crate::driver_calls::events::Event;
 use crate::os::clock;
 use crate::slice::handle::Slice;
@@ -22,20 +22,20 @@ use gpuslice_region::{Device, INTERVAL_SLOTS};
 
 /// A closed run on its way through the GPU.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct PendingBatch {
     /// The number of the lane.
-    pub(super) lane: u64,
+    pub(crate) lane: u64,
     /// The number of the context.
-    pub(super) pool: u64,
+    pub(crate) pool: u64,
     /// The place among the process's devices.
-    pub(super) device: usize,
-    pub(super) run: Run,
-    pub(super) start: Event,
-    pub(super) end: Event,
+    pub(crate) device: usize,
+    pub(crate) run: Run,
+    pub(crate) start: Event,
+    pub(crate) end: Event,
     /// When the start was recorded, on the monotonic clock.
-    pub(super) opened: u64,
+    pub(crate) opened: u64,
     /// Recorded right behind the end, in a context of which it is the first: they tell what an event costs.
-    pub(super) behind: Vec<Event>,
+    pub(crate) behind: Vec<Event>,
     known_idle: bool,
     is_unknown: bool,
     /// Whether its predicted time counts as queued.
@@ -45,8 +45,8 @@ pub(crate) struct Flight {
     /// Whether it is a copy that nobody pays for.
     is_copy: bool,
     /// On the line of time of the context's events.
-    pub(super) began: Option<u64>,
-    pub(super) ended: Option<u64>,
+    pub(crate) began: Option<u64>,
+    pub(crate) ended: Option<u64>,
     given_up: bool,
     /// Whether it was told that it runs for far longer than it does.
     is_overdue: bool,
@@ -59,9 +59,9 @@ pub(crate) struct Flight {
     counted: u64,
 }
 
-impl Flight {
+impl PendingBatch {
     pub(crate) fn new(
-        lane: &Lane,
+        lane: &StreamState,
         device: usize,
         run: Run,
         (start, end): (Event, Event),
@@ -103,24 +103,24 @@ impl Flight {
     }
 
     /// It is not measured: what was prepaid for it stands.
-    pub(super) fn unmeasured(&self, compute: &Compute) {
+    pub(crate) fn unmeasured(&self, compute: &Compute) {
         if !self.is_copy {
             compute.unmeasured(self.device, &self.run, self.keeps_others());
         }
     }
 
     /// Whether launches of shapes of which nothing is known wait until it has been measured.
-    pub(super) fn keeps_others(&self) -> bool {
+    pub(crate) fn keeps_others(&self) -> bool {
         self.is_unknown && self.is_awaited
     }
 
     /// How much of what is queued it is, in nanoseconds of GPU time.
-    pub(super) fn queued(&self) -> u64 {
+    pub(crate) fn queued(&self) -> u64 {
         if self.is_queued { self.run.prepaid() } else { 0 }
     }
 
     /// Nobody waits for it any more: it is still measured when it comes to that. Whether somebody may have until now.
-    pub(super) fn set_aside(&mut self, compute: &Compute) -> bool {
+    pub(crate) fn set_aside(&mut self, compute: &Compute) -> bool {
         let keeps_others = self.keeps_others();
         if !core::mem::take(&mut self.is_queued) {
             return false;
@@ -131,26 +131,26 @@ impl Flight {
     }
 
     /// What it waited for has come.
-    pub(super) fn is_ahead_again(&mut self, compute: &Compute) {
+    pub(crate) fn is_ahead_again(&mut self, compute: &Compute) {
         if !core::mem::replace(&mut self.is_queued, true) {
             compute.is_ahead_again(self.device, &self.run);
         }
     }
 
     /// Its events fail: it counts as ended and is not measured.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         (self.given_up, self.ended) = (true, Some(0));
     }
 
     /// Whether its events have failed.
-    pub(super) fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.given_up
     }
 }
 
 /// What is known of a device's time.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(crate) struct DeviceUsage {
     union: Union,
     reader: Reader,
     /// Until when intervals of ours and of the slice's other processes reach.
@@ -162,9 +162,9 @@ pub(super) struct Account {
     meetings: CouplingEvidence,
 }
 
-impl Account {
+impl DeviceUsage {
     /// Nothing is known; what others publish is read from this place on.
-    pub(super) fn new(place: u64) -> Self {
+    pub(crate) fn new(place: u64) -> Self {
         Self {
             union: Union::new(),
             reader: Reader::new(place),
@@ -178,10 +178,10 @@ impl Account {
     /// A flight has ended: it is charged, settled and learned. The times are of the lane's event before, and of its own;
     /// `is_only` says that no other lane has work under way. Returns whether the stream may have been idle when its closing
     /// event passed, because the host was held up.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         &mut self,
         compute: &'static Compute,
-        flight: &mut Flight,
+        flight: &mut PendingBatch,
         (before, began, ended): (u64, u64, u64),
         (offset, cost, is_only): (Offset, EventCost, bool),
     ) -> bool {
@@ -233,10 +233,10 @@ impl Account {
 
     /// What still runs is charged as it runs.
     /// `is_only` says that no other lane has work under way.
-    pub(super) fn charge_running(
+    pub(crate) fn charge_running(
         &mut self,
         compute: &'static Compute,
-        flight: &mut Flight,
+        flight: &mut PendingBatch,
         began: u64,
         is_only: bool,
     ) {
@@ -270,7 +270,12 @@ impl Account {
 
     /// It has ended: the rest is charged, or what was charged too much is given back. By lengths, not by instants, since
     /// those depend on how well two clocks are laid on each other.
-    fn charge_rest(&mut self, compute: &'static Compute, flight: &mut Flight, (length, until): (u64, u64)) {
+    fn charge_rest(
+        &mut self,
+        compute: &'static Compute,
+        flight: &mut PendingBatch,
+        (length, until): (u64, u64),
+    ) {
         let Some(device) = device_of(compute, flight) else { return };
         let rest = length.saturating_sub(flight.progress);
         let start = until.saturating_sub(rest).max(flight.charged_to);
@@ -287,7 +292,7 @@ impl Account {
     fn charge(
         &mut self,
         compute: &'static Compute,
-        flight: &mut Flight,
+        flight: &mut PendingBatch,
         (start, end): (u64, u64),
         goes_on: bool,
     ) {
@@ -318,7 +323,7 @@ impl Account {
     }
 
     /// Lays what others have published below a place on the line. False: one of them is still writing.
-    pub(super) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
+    pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
@@ -333,19 +338,19 @@ impl Account {
     }
 }
 
-fn device_of(compute: &Compute, flight: &Flight) -> Option<Device> {
+fn device_of(compute: &Compute, flight: &PendingBatch) -> Option<Device> {
     compute.pacers.get(flight.device).map(|pacer| pacer.place.device)
 }
 
 /// Counts what was charged as used. What is given back in the end, a millisecond at most, is not taken out again.
-fn count(slice: &Slice, device: Device, flight: &mut Flight) {
+fn count(slice: &Slice, device: Device, flight: &mut PendingBatch) {
     let charged = flight.bill.charged();
     slice.member().count_used(device, charged.saturating_sub(flight.counted));
     flight.counted = flight.counted.max(charged);
 }
 
 /// What a flight was charged counts for its process's turn; of what it took so much is learned.
-fn learn(compute: &'static Compute, device: Device, flight: &Flight, verdict: Verdict, believed: u64) {
+fn learn(compute: &'static Compute, device: Device, flight: &PendingBatch, verdict: Verdict, believed: u64) {
     let member = compute.member();
     let own = |length| member.overlap_part(device, length);
     let charged = |length| correction::apply(own(length), member.correction(device));

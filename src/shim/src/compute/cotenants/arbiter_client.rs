@@ -2,16 +2,16 @@
 //!
 //! A slice whose policy or priority concerns others asks for its GPU's chair at each round of the helper's, while it has
 //! work under way or waits for the share, and gives it back when it has had nothing for some rounds. Who holds it looks at
-//! all slices whose regions lie in the same directory ([`neighbours`](super::neighbours)), has them divide the GPU
+//! all slices whose regions lie in the same directory ([`neighbours`](crate::compute::cotenants::slices)), has them divide the GPU
 //! ([`gpuslice_policy::arbiter`]), and writes what each may use into its region. `fixed` slices of normal priority never
 //! ask: alone they need nobody, and beside others these look.
 //!
 //! Without chairs (a directory that cannot be written, a file of somebody else's) every slice keeps its own limit, which
 //! is said once.
 
-use super::neighbours::Neighbours;
-use super::pacer::Pacer;
-use super::state::Compute;
+use crate::compute::cotenants::slices::Cotenants;
+use crate::compute::limiter::device::DeviceLimiter;
+use crate::compute::state::Compute;
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
 use core::time::Duration;
@@ -27,7 +27,7 @@ const AGAIN: u64 = 1_000_000_000;
 
 /// What this process knows as an arbiter, or as one that would be.
 #[derive(Debug, Default)]
-pub(crate) struct Steward {
+pub(crate) struct ArbiterClient {
     chairs: Option<ArbiterLeases>,
     /// When they were opened, or looked for, last.
     tried: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Steward {
     arbiters: Vec<Option<Arbiter>>,
 }
 
-impl Pacer {
+impl DeviceLimiter {
     /// Whether other slices have a part in what this one may use.
     fn divides(&self, slice: &Slice) -> bool {
         slice.region().limits(self.place.device).sharing.divides()
@@ -57,25 +57,25 @@ impl Pacer {
 
 impl Compute {
     /// Whether a thread of this process waits for a share that others have a part in: nobody else may be left to look.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(crate) fn is_asking(&self) -> bool {
         self.pacers.iter().any(|pacer| self.member().is_waiting(pacer.place.device) && pacer.divides(self))
     }
 
     /// Sees to it that somebody looks while such a thread waits.
-    pub(super) fn look_while_asking(&'static self, pacer: &Pacer) {
+    pub(crate) fn look_while_asking(&'static self, pacer: &DeviceLimiter) {
         if pacer.divides(self) {
             self.helper.ensure(self);
         }
     }
 
     /// How long the helper rests between two rounds.
-    pub(super) fn round(&self) -> Duration {
+    pub(crate) fn round(&self) -> Duration {
         let is_beside_high = self.pacers.iter().any(|pacer| pacer.gives_way() || pacer.goes_before(self));
         Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
     }
 
     /// A round: what was told is heard, and where this process holds a chair, all slices of the GPU are looked at.
-    pub(super) fn arbitrate(&'static self) {
+    pub(crate) fn arbitrate(&'static self) {
         let now = clock::now();
         self.pacers.iter().for_each(|pacer| pacer.hear(self, now));
         let Some(mut steward) = self.steward.try_lock() else { return };
@@ -87,19 +87,19 @@ impl Compute {
     }
 
     /// There is nothing to do here: others look.
-    pub(super) fn leave_chairs(&self) {
+    pub(crate) fn leave_chairs(&self) {
         if let Some(mut steward) = self.steward.try_lock() {
             steward.leave(&self.pacers);
         }
     }
 }
 
-impl Steward {
+impl ArbiterClient {
     fn holds_any(&self) -> bool {
         self.arbiters.iter().any(Option::is_some)
     }
 
-    fn leave(&mut self, pacers: &[Pacer]) {
+    fn leave(&mut self, pacers: &[DeviceLimiter]) {
         if let Some(chairs) = &self.chairs {
             pacers.iter().for_each(|pacer| chairs.release(&Uuid(pacer.place.uuid)));
         }
@@ -109,8 +109,8 @@ impl Steward {
     fn round(
         &mut self,
         compute: &'static Compute,
-        pacers: &[Pacer],
-        neighbours: &Mutex<Neighbours>,
+        pacers: &[DeviceLimiter],
+        neighbours: &Mutex<Cotenants>,
         now: u64,
     ) {
         self.open(compute, pacers, now);
@@ -134,7 +134,7 @@ impl Steward {
     }
 
     /// Opens the chairs, unless that was tried a moment ago; anew where others find a different file.
-    fn open(&mut self, slice: &Slice, pacers: &[Pacer], now: u64) {
+    fn open(&mut self, slice: &Slice, pacers: &[DeviceLimiter], now: u64) {
         if now.saturating_sub(self.tried) < AGAIN && self.tried != 0 {
             return;
         }
@@ -158,10 +158,10 @@ impl Steward {
 }
 
 /// Looks at all slices on a GPU, and tells each what it may use.
-fn divide(arbiter: &mut Arbiter, neighbours: &mut Neighbours, gpu: &Uuid) {
+fn divide(arbiter: &mut Arbiter, neighbours: &mut Cotenants, gpu: &Uuid) {
     // Read here: what a slice owes is told by where its word stands to the clock, and looking around may have taken long.
     let now = clock::now();
-    let seen = |(at, neighbour): (usize, &mut super::neighbours::Neighbour)| {
+    let seen = |(at, neighbour): (usize, &mut crate::compute::cotenants::slices::Cotenant)| {
         neighbour.seen(gpu, now).map(|(device, slice)| (at, device, slice))
     };
     let seen: Vec<_> = neighbours.all().iter_mut().enumerate().filter_map(seen).collect();

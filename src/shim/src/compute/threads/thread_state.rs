@@ -2,9 +2,9 @@
 //!
 //! All instants are cycles of `clock`, but for the one at which a run was opened: that is compared with events.
 
-use super::account::Flight;
-use super::launch::{Kind, Launch};
-use super::state::Compute;
+use crate::compute::launch::{Kind, Launch};
+use crate::compute::measuring::device_usage::PendingBatch;
+use crate::compute::state::Compute;
 use crate::driver_calls::capture_mode::{self, apart};
 use crate::driver_calls::contexts::{self, within};
 use crate::driver_calls::events::{self, Event};
@@ -34,7 +34,7 @@ const NOT_OF_THIS_CONTEXT: Status = 400;
 
 /// What a thread keeps.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ThreadState {
     /// Credit, by device.
     pub(crate) leases: Vec<Lease>,
     /// Copies of estimates.
@@ -48,7 +48,7 @@ pub(crate) struct Seat {
     /// For how long it has been outside in sum.
     pub(crate) outside: u64,
     /// The streams that it launches on.
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<StreamState>,
     /// The lane of the last launch.
     last: usize,
     /// Whether a lane may have an open run on a stream that is known to be empty.
@@ -65,7 +65,7 @@ pub(crate) struct Seat {
 
 /// A stream as one thread uses it.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct StreamState {
     /// The stream.
     pub(crate) stream: Stream,
     /// Whether it waits for the legacy default stream, and is another one.
@@ -84,10 +84,10 @@ pub(crate) struct Lane {
     pub(crate) launched: u64,
     /// When that was.
     last: u64,
-    /// Since when the stream is known to be empty.
+    /// BusySince when the stream is known to be empty.
     pub(crate) empty: Option<u64>,
-    /// Since when the stream has work that was empty before; none if that is not known.
-    spell: Option<Since>,
+    /// BusySince when the stream has work that was empty before; none if that is not known.
+    spell: Option<BusySince>,
     /// When the stream is predicted to be done with the runs that were closed, on the monotonic clock.
     until: u64,
     /// How long it took to close the last run, in nanoseconds, and when that was done.
@@ -96,19 +96,19 @@ pub(crate) struct Lane {
     /// Whether its first run is to tell what an event costs in its context.
     calibrates: bool,
     /// The run that launches go into.
-    pub(crate) open: Option<Open>,
+    pub(crate) open: Option<OpenBatch>,
 }
 
 /// When a stream that was empty had its first launch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Since {
+pub(crate) struct BusySince {
     at: u64,
     /// How long the host had been outside in sum.
     outside: u64,
     spell: Spell,
 }
 
-impl Since {
+impl BusySince {
     /// For how many nanoseconds the host was inside the driver until `now`, when it had been outside for `outside` in sum.
     fn inside(&self, now: u64, outside: u64) -> u64 {
         clock::between(now.saturating_sub(self.at), outside.saturating_sub(self.outside))
@@ -117,7 +117,7 @@ impl Since {
 
 /// A run that is not closed.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenBatch {
     pub(crate) run: Run,
     /// Recorded before its first launch; none where events fail.
     start: Option<Event>,
@@ -136,7 +136,7 @@ pub(crate) struct Open {
     is_copy: bool,
 }
 
-impl Seat {
+impl ThreadState {
     pub(crate) fn new(compute: &'static Compute) -> Self {
         Self {
             leases: vec![Lease::NONE; compute.pacers.len()],
@@ -191,7 +191,7 @@ impl Seat {
         let handle = contexts::context_device(home)?;
         let device = compute.pacers.iter().position(|pacer| pacer.place.handle == handle);
         let pool = compute.events.number_of(home);
-        self.lanes.push(Lane {
+        self.lanes.push(StreamState {
             stream,
             joins_legacy: !stream.is_legacy()
                 && (stream.is_default() || streams::waits_for_legacy(stream.handle)),
@@ -411,7 +411,7 @@ impl Seat {
     }
 
     /// Closes the runs of a stream, or of all streams of a context.
-    pub(crate) fn close_where(&mut self, compute: &'static Compute, is_meant: impl Fn(&Lane) -> bool) {
+    pub(crate) fn close_where(&mut self, compute: &'static Compute, is_meant: impl Fn(&StreamState) -> bool) {
         let now = clock::cycles();
         for at in 0..self.lanes.len() {
             if self.lanes.get(at).is_some_and(&is_meant) {
@@ -463,7 +463,7 @@ impl Seat {
     }
 
     /// The host is back from a wait for the streams that are meant. It entered the driver at `self.left`.
-    pub(crate) fn waited(&mut self, is_meant: impl Fn(&Lane) -> bool) {
+    pub(crate) fn waited(&mut self, is_meant: impl Fn(&StreamState) -> bool) {
         let now = clock::cycles();
         // The other streams may have been empty all the while.
         let inside = now.saturating_sub(self.left);
@@ -506,14 +506,14 @@ impl Seat {
     }
 }
 
-impl Open {
+impl OpenBatch {
     /// Its first launch has left the driver.
     fn lead(&mut self, now: u64) {
         self.run.lead(clock::between(now, self.since).saturating_sub(self.delay));
     }
 }
 
-impl Lane {
+impl StreamState {
     #[inline(always)]
     fn is_of(&self, stream: Stream, context: Option<usize>) -> bool {
         self.stream == stream && context.is_none_or(|context| self.context == context)
@@ -557,7 +557,7 @@ impl Lane {
         let Some(open) = &mut self.open else { return };
         let is_idle = open.known_idle || open.opened >= self.until;
         if self.empty.is_some() || self.spell.is_none() && open.run.is_empty() && is_idle {
-            self.spell = Some(Since { at: now, outside: self.launched, spell: Spell::default() });
+            self.spell = Some(BusySince { at: now, outside: self.launched, spell: Spell::default() });
         }
         match self.empty.take() {
             Some(since) => open.run.idle(clock::between(now, since)),
@@ -576,7 +576,7 @@ impl Lane {
         is_foreign
     }
 
-    fn opened(&mut self, compute: &Compute, bracket: Bracket) -> Open {
+    fn opened(&mut self, compute: &Compute, bracket: Bracket) -> OpenBatch {
         let (opened, before) = (clock::now(), clock::cycles());
         let start = compute.events_wanted().then(|| self.record(compute)).and_then(Result::ok);
         let after = start.map_or(before, |(_, returned)| returned);
@@ -586,7 +586,7 @@ impl Lane {
         }
         let known_idle = self.empty.take().is_some();
         let cost = compute.event_cost.load(Ordering::Relaxed);
-        Open {
+        OpenBatch {
             run: Run::open(bracket, cost),
             start,
             opened,
@@ -637,9 +637,9 @@ impl Lane {
 
     /// The closing event is recorded, where it may be, and the meter told. The run was closed at `closed`; none where no
     /// mark may be made.
-    fn send_off(&mut self, compute: &'static Compute, open: Open, closed: Option<u64>) {
+    fn send_off(&mut self, compute: &'static Compute, open: OpenBatch, closed: Option<u64>) {
         self.until = overdraft::done(self.until, open.opened, open.run.plain());
-        let Open { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
+        let OpenBatch { mut run, start, opened, known_idle, is_unknown, is_copy, .. } = open;
         let Some(device) = self.device else { return };
         let end =
             start.filter(|_| closed.is_some() && !run.is_empty()).and_then(|_| self.record(compute).ok());
@@ -655,7 +655,7 @@ impl Lane {
                 compute.is_busy_until(device, self.until);
                 let calibrates = core::mem::take(&mut self.calibrates);
                 let behind = if calibrates { self.calibrate(compute) } else { Vec::new() };
-                let flight = Flight::new(self, device, run, (start, end), told).followed_by(behind);
+                let flight = PendingBatch::new(self, device, run, (start, end), told).followed_by(behind);
                 compute.sent_off(if is_copy { flight.of_copy() } else { flight });
             }
             (start, _) => {

@@ -15,9 +15,9 @@ const CANNOT: u8 = 2;
 
 /// What has become of the thread.
 #[derive(Debug, Default)]
-pub(crate) struct Life(AtomicU8);
+pub(crate) struct WorkerStatus(AtomicU8);
 
-impl Life {
+impl WorkerStatus {
     /// Whether nobody has tried to start it.
     #[inline]
     pub(crate) fn is_to_begin(&self) -> bool {

@@ -10,15 +10,15 @@ mod os {
     pub(crate) use super::reentrancy;
 }
 #[allow(dead_code, reason = "the library uses the rest")]
-#[path = "../src/compute/life.rs"]
+#[path = "../src/compute/measuring/worker_status.rs"]
 mod life;
 
-use life::Life;
+use life::WorkerStatus;
 use std::panic::resume_unwind;
 
 #[test]
 fn a_thread_that_breaks_is_not_waited_for() {
-    let life = Life::default();
+    let life = WorkerStatus::default();
     assert!(life.begins());
     life.live(|| assert!(life.is_on()));
     assert!(life.is_on());

@@ -2,15 +2,15 @@
 //!
 //! It is prepaid from its thread's credit, bracketed, given to the driver, and put into its run. That is all of the usual
 //! launch: no lock, no system call, no allocation, no clock but the cycle counter. Where the credit does not suffice, an
-//! estimate is not at hand or a run has to be opened or closed, `pay` and `Seat` do more.
+//! estimate is not at hand or a run has to be opened or closed, `pay` and `ThreadState` do more.
 
-use super::copies::unpaced;
-use super::lanes::lane_for;
-use super::launch::{Kind, Launch};
-use super::pay::pay;
-use super::seat::Seat;
-use super::state::Compute;
-use super::threads::{self, Held};
+use crate::compute::admission::copies::unpaced;
+use crate::compute::admission::slow_path::pay;
+use crate::compute::launch::{Kind, Launch};
+use crate::compute::state::Compute;
+use crate::compute::threads::registry::{self, OwnerGuard};
+use crate::compute::threads::stream_lookup::lane_for;
+use crate::compute::threads::thread_state::ThreadState;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
 use gpuslice_driver::types::{Status, status};
@@ -21,14 +21,14 @@ use gpuslice_policy::compute::measuring::when_alone::Bracket;
 /// A launch that was paid and is about to enter the driver. Written in its place: a copy of what has just been written in
 /// parts keeps the processor waiting.
 #[derive(Debug)]
-struct Entry {
+struct LaunchTicket {
     lane: usize,
     device: usize,
     estimate: Estimate,
     is_known: bool,
 }
 
-impl Entry {
+impl LaunchTicket {
     const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
@@ -59,8 +59,8 @@ pub(crate) fn gate(
     if launch.kind == Kind::Copy && !compute.paces_copies {
         return unpaced(compute, &launch, call);
     }
-    let Some(mut held) = threads::hold(compute) else { return call() };
-    let mut entry = Entry::NONE;
+    let Some(mut held) = registry::hold(compute) else { return call() };
+    let mut entry = LaunchTicket::NONE;
     if enter(&mut held, compute, &launch, &mut entry).is_none() {
         drop(held);
         return call();
@@ -81,10 +81,10 @@ pub(crate) fn gate_all(
         return call();
     }
     let launches = quietly(launches, Vec::new());
-    let Some(mut held) = threads::hold(compute) else { return call() };
+    let Some(mut held) = registry::hold(compute) else { return call() };
     // All are paid for before any is bracketed: who waits closes its runs.
     let prepaid = launches.iter().filter_map(|launch| {
-        let mut entry = Entry::NONE;
+        let mut entry = LaunchTicket::NONE;
         prepay(&mut held, compute, launch, &mut entry).map(|_| (launch, entry))
     });
     let mut entries: Vec<_> = prepaid.collect();
@@ -102,7 +102,12 @@ pub(crate) fn gate_all(
 
 /// None: the launch goes to the driver as it is.
 #[inline(always)]
-fn enter(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &mut Entry) -> Option<()> {
+fn enter(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    entry: &mut LaunchTicket,
+) -> Option<()> {
     let now = prepay(held, compute, launch, entry)?;
     place(held, compute, launch, entry, now);
     Some(())
@@ -111,10 +116,15 @@ fn enter(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &mu
 /// Pays for a launch, and waits for that if need be. When that was done, in cycles; none: the launch goes to the driver as it
 /// is.
 #[inline(always)]
-fn prepay(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &mut Entry) -> Option<u64> {
+fn prepay(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    entry: &mut LaunchTicket,
+) -> Option<u64> {
     let lane = lane_for(held, compute, launch.stream)?;
     let now = clock::cycles();
-    let seat: &mut Seat = held;
+    let seat: &mut ThreadState = held;
     seat.enters(now);
     let device = seat.lanes.get(lane)?.device?;
     let pacer = compute.pacers.get(device)?;
@@ -128,10 +138,10 @@ fn prepay(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &m
         && pacer.admits(estimate.charged)
         && seat.leases.get_mut(device)?.spend(estimate.charged)
     {
-        *entry = Entry { lane, device, estimate: *estimate, is_known: true };
+        *entry = LaunchTicket { lane, device, estimate: *estimate, is_known: true };
         return Some(now);
     }
-    *entry = Entry { lane, device, ..Entry::NONE };
+    *entry = LaunchTicket { lane, device, ..LaunchTicket::NONE };
     prepay_slowly(held, compute, launch, entry, is_paced)
 }
 
@@ -139,10 +149,10 @@ fn prepay(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &m
 #[cold]
 #[inline(never)]
 fn prepay_slowly(
-    held: &mut Held,
+    held: &mut OwnerGuard,
     compute: &'static Compute,
     launch: &Launch,
-    entry: &mut Entry,
+    entry: &mut LaunchTicket,
     is_paced: bool,
 ) -> Option<u64> {
     if !is_paced {
@@ -158,7 +168,7 @@ fn prepay_slowly(
 
 /// Sees to it that there is a run that the launch goes into.
 #[inline(always)]
-fn place(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, now: u64) {
+fn place(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, entry: &LaunchTicket, now: u64) {
     let goes_on = entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind, now);
     if !goes_on {
         bracket(held, compute, launch, entry);
@@ -168,13 +178,19 @@ fn place(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &En
 /// A run has to be opened or closed before the launch.
 #[cold]
 #[inline(never)]
-fn bracket(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry) {
+fn bracket(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, entry: &LaunchTicket) {
     let known = entry.is_known.then_some(&entry.estimate);
     quietly(|| held.reopen(compute, entry.lane, known, launch.kind), ());
 }
 
 #[inline(always)]
-fn leave(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, code: Status) {
+fn leave(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    entry: &LaunchTicket,
+    code: Status,
+) {
     let is_usual = code == status::SUCCESS && entry.is_known;
     if !(is_usual && held.launched(compute, entry.lane, launch, &entry.estimate).is_some()) {
         leave_slowly(held, compute, launch, entry, code);
@@ -184,8 +200,14 @@ fn leave(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &En
 /// The launch failed, nothing was known of it, or its run was closed meanwhile.
 #[cold]
 #[inline(never)]
-fn leave_slowly(held: &mut Held, compute: &'static Compute, launch: &Launch, entry: &Entry, code: Status) {
-    let Entry { lane, device, estimate, is_known } = entry;
+fn leave_slowly(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    entry: &LaunchTicket,
+    code: Status,
+) {
+    let LaunchTicket { lane, device, estimate, is_known } = entry;
     if code != status::SUCCESS {
         // Nothing runs: the thread has its credit back.
         if let Some(credit) = held.leases.get_mut(*device) {
@@ -206,7 +228,7 @@ fn leave_slowly(held: &mut Held, compute: &'static Compute, launch: &Launch, ent
 
 /// Its run was closed before it: what was prepaid stands.
 #[cold]
-fn not_measured(compute: &'static Compute, launch: &Launch, entry: &Entry) {
+fn not_measured(compute: &'static Compute, launch: &Launch, entry: &LaunchTicket) {
     let mut run = Run::open(Bracket::Alone, 0);
     run.add(&launch.key, &entry.estimate);
     quietly(|| compute.unmeasured(entry.device, &run, !entry.is_known), ());
@@ -217,7 +239,7 @@ fn not_measured(compute: &'static Compute, launch: &Launch, entry: &Entry) {
 #[cold]
 fn close_before_unpaced(compute: &'static Compute) {
     let close = || {
-        if let Some(mut held) = threads::hold(compute) {
+        if let Some(mut held) = registry::hold(compute) {
             held.give_up_missed(compute);
             held.close_all(compute);
         }

@@ -7,9 +7,9 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::sampler::{LINGER, pause, say};
-use super::samples::Asker;
-use super::state::Compute;
+use crate::compute::attribution::utilization_windows::UtilizationReader;
+use crate::compute::cotenants::program_sampler::{LINGER, pause, say};
+use crate::compute::state::Compute;
 use crate::os::clock::now as clock_now;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -28,7 +28,7 @@ const DENIALS: u32 = 20;
 
 /// What a process knows of its launches on a device.
 #[derive(Debug)]
-pub(super) struct Blind {
+pub(crate) struct NvmlOnly {
     /// What a launch costs, in nanoseconds.
     cost: AtomicU64,
     /// When launches were prepaid last.
@@ -42,14 +42,14 @@ pub(super) struct Blind {
 
 #[derive(Debug)]
 struct Asking {
-    open: Option<Asker>,
+    open: Option<UtilizationReader>,
     next: u64,
     coarse: Coarse,
     is_listed: bool,
     denials: u32,
 }
 
-impl Default for Blind {
+impl Default for NvmlOnly {
     fn default() -> Self {
         Self {
             cost: AtomicU64::new(FIRST),
@@ -67,9 +67,9 @@ impl Default for Blind {
     }
 }
 
-impl Blind {
+impl NvmlOnly {
     /// What a launch costs.
-    pub(super) fn estimate(&self) -> Estimate {
+    pub(crate) fn estimate(&self) -> Estimate {
         let cost = self.cost.load(Ordering::Relaxed);
         let mut estimate = Estimate::default();
         (estimate.charged, estimate.plain) = (cost, cost);
@@ -77,25 +77,25 @@ impl Blind {
     }
 
     /// Launches that go to the driver have been prepaid.
-    pub(super) fn prepaid(&self, run: &Run) {
+    pub(crate) fn prepaid(&self, run: &Run) {
         let (now, mut course) = (clock_now(), self.course.lock());
         course.add(now, run.launches(), run.prepaid());
         self.launched.store(now, Ordering::Relaxed);
     }
 
     /// Whether what launches used is counted as NVML tells it. Otherwise what was prepaid counts.
-    pub(super) fn is_told(&self) -> bool {
+    pub(crate) fn is_told(&self) -> bool {
         self.is_told.load(Ordering::Relaxed)
     }
 
     /// Whether NVML is still to be asked what became of launches.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
         u128::from(idle) < LINGER.as_nanos()
     }
 
     /// Events measure again: what NVML says from now on is of launches that are settled otherwise.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         if self.launched.load(Ordering::Relaxed) != 0
             && let Some(mut asking) = self.asking.try_lock()
         {
@@ -105,14 +105,14 @@ impl Blind {
     }
 
     /// Nothing was launched for long: NVML is closed.
-    pub(super) fn rest(&self) {
+    pub(crate) fn rest(&self) {
         if let Some(mut asking) = self.asking.try_lock().filter(|_| !self.is_waiting()) {
             asking.open = None;
         }
     }
 
     /// Asks NVML, where it is time to, and settles what it says.
-    pub(super) fn tick(&self, compute: &Compute, place: SliceDevice) {
+    pub(crate) fn tick(&self, compute: &Compute, place: SliceDevice) {
         let (Some(mut asking), now) = (self.asking.try_lock(), clock_now()) else { return };
         if now < asking.next {
             return;
@@ -133,7 +133,7 @@ impl Blind {
     fn step(&self, asking: &mut Asking, compute: &Compute, place: SliceDevice) -> Result<(), Why> {
         let asker = match &mut asking.open {
             Some(asker) => asker,
-            closed => closed.insert(Asker::open(place)?),
+            closed => closed.insert(UtilizationReader::open(place)?),
         };
         let Some((window, uses)) = asker.window()? else { return Ok(()) };
         if !asker.names_us() {

@@ -27,7 +27,7 @@ const STOPPED: u64 = 100_000_000;
 
 /// A slice beside this one, or this one itself.
 #[derive(Debug)]
-pub(super) struct Neighbour {
+pub(crate) struct Cotenant {
     /// A number that no other has.
     id: u64,
     name: OsString,
@@ -40,8 +40,8 @@ pub(super) struct Neighbour {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Neighbours {
-    known: Vec<Neighbour>,
+pub(crate) struct Cotenants {
+    known: Vec<Cotenant>,
     /// Files that are none.
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
@@ -54,14 +54,14 @@ pub(super) struct Neighbours {
     has_warned: bool,
 }
 
-impl Neighbours {
+impl Cotenants {
     /// The slices that are there.
-    pub(super) fn all(&mut self) -> &mut [Neighbour] {
+    pub(crate) fn all(&mut self) -> &mut [Cotenant] {
         &mut self.known
     }
 
     /// Closes all of them if nobody has asked for so long. Whether any is open. What was said is not said again.
-    pub(super) fn rest(&mut self, after: u64, now: u64) -> bool {
+    pub(crate) fn rest(&mut self, after: u64, now: u64) -> bool {
         if now.saturating_sub(self.asked) >= after {
             let (said, has_warned) = (self.said, self.has_warned);
             *self = Self { said, has_warned, ids: self.ids, ..Self::default() };
@@ -70,7 +70,7 @@ impl Neighbours {
     }
 
     /// A program of no slice in the folder uses the GPU. Warns once, where no other slice of the folder is on the GPU.
-    pub(super) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
+    pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
@@ -88,7 +88,7 @@ impl Neighbours {
     }
 
     /// Looks who has come and gone, where it is time to.
-    pub(super) fn look(&mut self, slice: &Slice, now: u64) {
+    pub(crate) fn look(&mut self, slice: &Slice, now: u64) {
         self.asked = now;
         if !self.pace.looks(now) {
             return;
@@ -131,7 +131,7 @@ impl Neighbours {
                 Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
                     let (id, still) = (self.ids, BTreeMap::new());
-                    self.known.push(Neighbour { id, name, inode, monitor, buried: 0, still });
+                    self.known.push(Cotenant { id, name, inode, monitor, buried: 0, still });
                 }
                 Opened::Region(_) | Opened::NotYet => {}
                 Opened::Other => {
@@ -156,14 +156,14 @@ impl fmt::Display for LeftOut<'_> {
     }
 }
 
-impl Neighbour {
+impl Cotenant {
     /// A number that no other has.
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
     /// Its region.
-    pub(super) fn region(&self) -> &Region {
+    pub(crate) fn region(&self) -> &Region {
         self.monitor.region()
     }
 
@@ -176,7 +176,7 @@ impl Neighbour {
     }
 
     /// What it asks for and tells of a GPU, and its number for it. None where it has no part in it.
-    pub(super) fn seen(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
+    pub(crate) fn seen(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
         let region = self.monitor.region();
         let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
         if !region.is_ready() || !region.is_inhabited() {

@@ -5,9 +5,9 @@
 //! that charges are multiplied with, and settles what earlier charges were too much or too little. Where no slice beside
 //! it publishes anything, nothing is done here, and NVML is asked.
 
-use super::neighbours::Neighbours;
-use super::sampler::{PATIENCE, say};
-use super::state::Compute;
+use crate::compute::cotenants::program_sampler::{PATIENCE, say};
+use crate::compute::cotenants::slices::Cotenants;
+use crate::compute::state::Compute;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -26,7 +26,7 @@ const MOST: u64 = 200_000_000;
 
 /// What is known of a device's time slicing.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(crate) struct SlicingReplay {
     known: Option<Known>,
     /// When there is something to do next.
     next: u64,
@@ -49,7 +49,7 @@ struct Known {
 
 impl Compute {
     /// Looks at the slices beside this one, where it is time to. Whether they say what is to be known of a device.
-    pub(super) fn sees_turns(&'static self, device: usize) -> bool {
+    pub(crate) fn sees_turns(&'static self, device: usize) -> bool {
         let (Some(mut sights), Some(pacer)) = (self.sights.try_lock(), self.pacers.get(device)) else {
             return false;
         };
@@ -62,8 +62,8 @@ impl Compute {
     }
 }
 
-impl Sight {
-    fn tick(&mut self, compute: &Compute, place: SliceDevice, neighbours: &Mutex<Neighbours>, now: u64) {
+impl SlicingReplay {
+    fn tick(&mut self, compute: &Compute, place: SliceDevice, neighbours: &Mutex<Cotenants>, now: u64) {
         if now < self.next {
             return;
         }
@@ -104,7 +104,7 @@ impl Known {
     }
 
     /// Reads what all slices have published since it was looked last.
-    fn read(&mut self, compute: &Compute, place: SliceDevice, neighbours: &mut Neighbours, now: u64) {
+    fn read(&mut self, compute: &Compute, place: SliceDevice, neighbours: &mut Cotenants, now: u64) {
         let own = compute.region().path();
         neighbours.look(compute, now);
         for neighbour in neighbours.all() {

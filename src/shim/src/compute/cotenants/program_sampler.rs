@@ -7,9 +7,9 @@
 //! One process of a slice asks, the one that is elected; the others have NVML closed. It asks once a second, and spends at most
 //! a twentieth of its thread's time on it, however slow NVML is. Beside slices that publish what they do, nobody asks.
 
-use super::blind::Blind;
-use super::samples::Asker;
-use super::state::Compute;
+use crate::compute::attribution::nvml_only::NvmlOnly;
+use crate::compute::attribution::utilization_windows::UtilizationReader;
+use crate::compute::state::Compute;
 use crate::os::clock::now as clock_now;
 use crate::os::messages;
 use crate::slice::device::SliceDevice;
@@ -26,7 +26,7 @@ use gpuslice_region::{Device, Uuid};
 const INTERVAL: u64 = 1_000_000_000;
 /// For how long NVML stays open when nothing is under way: opening it takes tens of milliseconds, and a program may pause
 /// after each request.
-pub(super) const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// How often it is tried where it could not be asked.
 const AGAIN: u64 = 5_000_000_000;
 /// NVML's part of the thread's time is at most one in so many.
@@ -34,12 +34,12 @@ const PART: u64 = 20;
 /// The longest pause because of that.
 const LONGEST: u64 = 1_000_000_000;
 /// From whom nothing was heard for so long, others take over.
-pub(super) const PATIENCE: u64 = 1_500_000_000;
+pub(crate) const PATIENCE: u64 = 1_500_000_000;
 
 /// What this process knows of the programs on a device.
 #[derive(Debug, Default)]
-pub(crate) struct Sampler {
-    open: Option<Asker>,
+pub(crate) struct ProgramSampler {
+    open: Option<UtilizationReader>,
     strangers: Strangers,
     /// When there is something to do next.
     next: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Sampler {
     asked: u64,
 }
 
-impl Sampler {
+impl ProgramSampler {
     /// Nothing is under way: closes NVML if that is so for long. Whether it is open.
     pub(crate) fn rest(&mut self, now: u64) -> bool {
         if now.saturating_sub(self.asked) >= linger() {
@@ -90,7 +90,7 @@ impl Sampler {
     fn look(&mut self, slice: &Slice, place: SliceDevice, now: u64) -> Result<(), Why> {
         let asker = match &mut self.open {
             Some(asker) => asker,
-            closed => closed.insert(Asker::open(place)?),
+            closed => closed.insert(UtilizationReader::open(place)?),
         };
         let window = asker.window();
         if matches!(window, Err(why) if why != Why::Undated) {
@@ -107,9 +107,9 @@ impl Sampler {
 
 impl Compute {
     /// Looks who else uses the GPUs, where it is time to.
-    pub(super) fn sample(&'static self) {
+    pub(crate) fn sample(&'static self) {
         if self.events_wanted() {
-            self.blind.iter().for_each(Blind::stop);
+            self.blind.iter().for_each(NvmlOnly::stop);
         } else {
             let blind = self.pacers.iter().zip(&self.blind).filter(|(_, blind)| blind.is_waiting());
             blind.for_each(|(pacer, blind)| blind.tick(self, pacer.place));
@@ -133,13 +133,13 @@ impl Compute {
     }
 
     /// Whether NVML has still to say what became of launches that nothing else measures.
-    pub(super) fn is_blind_waiting(&self) -> bool {
-        self.blind.iter().any(Blind::is_waiting)
+    pub(crate) fn is_blind_waiting(&self) -> bool {
+        self.blind.iter().any(NvmlOnly::is_waiting)
     }
 
     /// Closes NVML and the regions beside the slice's own where nobody has asked for long. Whether any is open.
-    pub(super) fn close_samplers(&self) -> bool {
-        self.blind.iter().for_each(Blind::rest);
+    pub(crate) fn close_samplers(&self) -> bool {
+        self.blind.iter().for_each(NvmlOnly::rest);
         let now = clock_now();
         let sees = self.neighbours.lock().rest(linger(), now);
         let mut samplers = self.samplers.lock();
@@ -153,7 +153,7 @@ fn linger() -> u64 {
 }
 
 /// Until when NVML is to be left alone after it was asked from `now` on: by the clock, since it may have taken long.
-pub(super) fn pause(now: u64, why: Option<Why>) -> u64 {
+pub(crate) fn pause(now: u64, why: Option<Why>) -> u64 {
     let end = clock_now();
     let pause = end.saturating_sub(now).saturating_mul(PART).min(LONGEST);
     end.saturating_add(if why.is_some() { AGAIN } else { pause })
@@ -165,7 +165,7 @@ fn is_wanted() -> bool {
 }
 
 /// Says how time is measured, unless somebody says that events fail. Each way once in the log.
-pub(super) fn say(compute: &Compute, place: SliceDevice, measured: Measured) {
+pub(crate) fn say(compute: &Compute, place: SliceDevice, measured: Measured) {
     let word = compute.region().measure_source(place.device);
     if word == measured.word() || Measured::of_word(word).source == Source::Failing {
         return;
@@ -179,7 +179,7 @@ pub(super) fn say(compute: &Compute, place: SliceDevice, measured: Measured) {
 }
 
 /// Says that events measure, or that they fail, whatever was said before of the other.
-pub(super) fn overrule(slice: &Slice, device: Device, source: Source) {
+pub(crate) fn overrule(slice: &Slice, device: Device, source: Source) {
     let said = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {
         Source::Failing => said != Source::Failing,

@@ -11,7 +11,7 @@ use gpuslice_policy::compute::attribution::source::Why;
 
 /// NVML, open, a device of it, and up to when its samples have been read.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(crate) struct UtilizationReader {
     device: nvmlDevice_t,
     form: Form,
     windows: Windows,
@@ -21,11 +21,11 @@ pub(super) struct Asker {
 }
 
 // SAFETY: NVML's handles are names that it looks up; any thread may give them.
-unsafe impl Send for Asker {}
+unsafe impl Send for UtilizationReader {}
 
-impl Asker {
+impl UtilizationReader {
     /// Opens NVML and finds a device by its UUID.
-    pub(super) fn open(place: SliceDevice) -> Result<Self, Why> {
+    pub(crate) fn open(place: SliceDevice) -> Result<Self, Why> {
         let session = Session::open().ok_or(Why::NoNvml)?;
         let device = session.device(&place.uuid).ok_or(Why::NoDevice)?;
         let names_us = knows_our_numbers();
@@ -37,7 +37,7 @@ impl Asker {
     /// # Errors
     ///
     /// Why NVML does not say it. [`Why::Undated`] where its samples are of no clock that is known.
-    pub(super) fn window(&mut self) -> Result<Option<(Window, Vec<Use>)>, Why> {
+    pub(crate) fn window(&mut self) -> Result<Option<(Window, Vec<Use>)>, Why> {
         let since = self.windows.since(clocks());
         let uses = self.uses(since)?;
         match self.windows.close(&uses, clocks()) {
@@ -48,7 +48,7 @@ impl Asker {
     }
 
     /// Whether the driver names this process by the number that it has in its own namespace.
-    pub(super) fn names_us(&self) -> bool {
+    pub(crate) fn names_us(&self) -> bool {
         self.names_us
     }
 

@@ -4,12 +4,12 @@
 //! to last as long. Where one lies inside a run of kernels, its time is none of theirs: it counts as a gap. Large copies
 //! from and to the host end a run, since nobody knows how long the host's memory takes, and so do waits in the stream.
 
-use super::lanes::lane_for;
-use super::launch::Launch;
-use super::seat::Lane;
-use super::state::Compute;
-use super::threads;
-use super::waits::{Waits, waits};
+use crate::compute::admission::synchronisation::{Waits, waits};
+use crate::compute::launch::Launch;
+use crate::compute::state::Compute;
+use crate::compute::threads::registry;
+use crate::compute::threads::stream_lookup::lane_for;
+use crate::compute::threads::thread_state::StreamState;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
@@ -23,12 +23,12 @@ const MEASURED: u32 = 16;
 const LARGE: u64 = 64 << 10;
 
 /// A copy on the device or a fill.
-pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
-    let Some(mut held) = threads::hold(compute) else { return call() };
+pub(crate) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
+    let Some(mut held) = registry::hold(compute) else { return call() };
     let lane = lane_for(&mut held, compute, launch.stream);
     let before = || {
         let lane = lane?;
-        let Lane { device, joins_legacy, .. } = *held.lanes.get(lane)?;
+        let StreamState { device, joins_legacy, .. } = *held.lanes.get(lane)?;
         let device = device?;
         if joins_legacy {
             held.leave_legacy(compute);
@@ -87,7 +87,7 @@ pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
 /// What the calling thread has launched on a stream, and on those that wait for it, is measured up to here.
 fn end_run(compute: &'static Compute, stream: Stream) {
     let close = || {
-        if let Some(mut held) = threads::hold(compute) {
+        if let Some(mut held) = registry::hold(compute) {
             held.enters(clock::cycles());
             if !stream.is_legacy() {
                 held.leave_legacy(compute);

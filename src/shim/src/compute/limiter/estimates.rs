@@ -1,8 +1,8 @@
 //! Estimates of what launches cost, kept for the whole process.
 
-use super::account::Flight;
-use super::seat::Seat;
-use super::state::Compute;
+use crate::compute::measuring::device_usage::PendingBatch;
+use crate::compute::state::Compute;
+use crate::compute::threads::thread_state::ThreadState;
 use crate::os::clock::now;
 use core::sync::atomic::Ordering;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
@@ -15,17 +15,17 @@ use parking_lot::Mutex;
 const ESTIMATES: usize = 16 << 10;
 
 impl Compute {
-    pub(super) fn book(&self) -> &Mutex<Book> {
+    pub(crate) fn book(&self) -> &Mutex<Book> {
         self.book.get_or_init(|| Box::new(Mutex::new(Book::new(ESTIMATES))))
     }
 
     #[inline]
-    pub(super) fn epoch(&self, key: &Key) -> u64 {
+    pub(crate) fn epoch(&self, key: &Key) -> u64 {
         self.epochs.get(epoch_of(key.id())).map_or(0, |epoch| epoch.load(Ordering::Acquire))
     }
 
     /// A key stands for something else from now on.
-    pub(super) fn doubt(&self, key: &Key) {
+    pub(crate) fn doubt(&self, key: &Key) {
         if let Some(doubted) = self.doubted.get(epoch_of(key.id())) {
             doubted.store(now(), Ordering::Relaxed);
         }
@@ -36,13 +36,13 @@ impl Compute {
     }
 
     /// Whether a key stood for something else when a run was opened then.
-    pub(super) fn is_doubted(&self, key: &Key, opened: u64) -> bool {
+    pub(crate) fn is_doubted(&self, key: &Key, opened: u64) -> bool {
         let doubted = self.doubted.get(epoch_of(key.id()));
         doubted.is_some_and(|doubted| doubted.load(Ordering::Relaxed) >= opened)
     }
 
     /// The estimate of the key with this id has changed.
-    pub(super) fn has_changed(&self, id: u64) {
+    pub(crate) fn has_changed(&self, id: u64) {
         if let Some(epoch) = self.epochs.get(epoch_of(id)) {
             // Release: who sees the new number sees the estimate.
             epoch.fetch_add(1, Ordering::AcqRel);
@@ -50,7 +50,7 @@ impl Compute {
     }
 
     /// What is known of a key; a copy is kept by the thread.
-    pub(super) fn look_up(&self, seat: &mut Seat, key: &Key) -> Option<Estimate> {
+    pub(crate) fn look_up(&self, seat: &mut ThreadState, key: &Key) -> Option<Estimate> {
         let epoch = self.epoch(key);
         if let Some(known) = seat.recent.find(key, epoch) {
             return Some(*known);
@@ -60,12 +60,12 @@ impl Compute {
         Some(known)
     }
 
-    pub(super) fn prior(&self, key: &Key) -> Estimate {
+    pub(crate) fn prior(&self, key: &Key) -> Estimate {
         self.book().lock().prior(key)
     }
 
     /// Estimates follow what was measured, charged and [own](Book::measure).
-    pub(super) fn learn(&self, flight: &Flight, (charged, own): (u64, u64), verdict: Verdict) {
+    pub(crate) fn learn(&self, flight: &PendingBatch, (charged, own): (u64, u64), verdict: Verdict) {
         let run = &flight.run;
         if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
             let outcome = run.outcome(charged, verdict.length);

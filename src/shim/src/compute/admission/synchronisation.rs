@@ -3,9 +3,9 @@
 //! A stream that the host has waited for is empty: what it is charged for begins with its next launch. Other calls in which
 //! the host spends its time count as time outside.
 
-use super::seat::Lane;
-use super::state::Compute;
-use super::threads;
+use crate::compute::state::Compute;
+use crate::compute::threads::registry;
+use crate::compute::threads::thread_state::StreamState;
 use crate::driver_calls::contexts;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
@@ -37,15 +37,15 @@ pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() 
 
 /// The same for what says which streams are empty afterwards.
 fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
-    if let Some(mut seat) = threads::hold(compute) {
+    if let Some(mut seat) = registry::hold(compute) {
         seat.enters(clock::cycles());
     }
     let code = call();
     if code == status::SUCCESS
-        && let Some(mut seat) = threads::hold(compute)
+        && let Some(mut seat) = registry::hold(compute)
     {
         let context = contexts::current_context();
-        seat.waited(|lane: &Lane| match what {
+        seat.waited(|lane: &StreamState| match what {
             Waits::Stream(stream) if stream.is_default() => {
                 lane.stream == stream && Some(lane.context) == context
             }

@@ -1,0 +1,4 @@
+//! How GPU time is measured, and what NVML says where nothing else measures it.
+
+pub(super) mod nvml_only;
+pub(super) mod utilization_windows;

@@ -1,0 +1,3 @@
+//! The library's own thread, and how launches wait for it.
+
+pub(super) mod thread;
