@@ -21,7 +21,7 @@ const IN_CIRCLES: [(&str, usize); 9] = [
     ("policy", 0),
     ("reader", 0),
     ("region", 0),
-    ("shim", 10),
+    ("shim", 0),
     ("simgpu", 0),
     ("slices", 0),
 ];

@@ -5,7 +5,7 @@
 
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../src/compute/limiter/credit.rs"]
-mod asking;
+mod credit_source;
 #[path = "../src/os/futex.rs"]
 mod futex;
 /// The folder as the sources name it.
@@ -13,7 +13,7 @@ mod os {
     pub(crate) use super::futex;
 }
 
-use asking::CreditLock;
+use credit_source::CreditLock;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use std::fs;
 use std::sync::mpsc;
@@ -33,26 +33,26 @@ fn sleeps(thread: libc::pid_t) {
     }
 }
 
-/// Whoever lets go of it, having asked for the slice's time or only looked into the pot.
+/// Whoever lets go of it, having asked for the slice's time or only looked into the credit.
 #[test]
 fn who_waits_is_woken_by_whoever_lets_go_of_it() {
-    let asking = &CreditLock::default();
+    let lock = &CreditLock::default();
     for round in 0..ROUNDS {
-        let turn = asking.begin().unwrap();
+        let guard = lock.try_lock().unwrap();
         let (waits, begun) = mpsc::channel();
         thread::scope(|scope| {
             let waiter = scope.spawn(move || {
                 // SAFETY: asks for a number.
                 waits.send(unsafe { libc::gettid() }).unwrap();
                 let began = Instant::now();
-                (asking.begin_soon(Duration::from_secs(1)).is_some(), began.elapsed())
+                (lock.try_lock_for(Duration::from_secs(1)).is_some(), began.elapsed())
             });
             let thread = begun.recv().unwrap();
             // Every other time at the instant at which it begins to wait.
             if round % 2 == 0 {
                 sleeps(thread);
             }
-            drop(turn);
+            drop(guard);
             let (has_begun, waited) = waiter.join().unwrap();
             assert!(has_begun && waited < NOT_WOKEN, "waited for {waited:?}");
         });
@@ -61,35 +61,35 @@ fn who_waits_is_woken_by_whoever_lets_go_of_it() {
 
 #[test]
 fn who_is_not_let_in_looks_again_by_itself() {
-    let asking = CreditLock::default();
-    let _turn = asking.begin().unwrap();
-    assert!(asking.begin().is_none());
-    assert!(asking.begin_soon(Duration::from_millis(1)).is_none());
+    let lock = CreditLock::default();
+    let _guard = lock.try_lock().unwrap();
+    assert!(lock.try_lock().is_none());
+    assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
 }
 
 #[test]
 fn who_has_not_looked_for_long_never_came_back() {
-    let asking = CreditLock::default();
-    asking.look(SECOND);
-    assert!(!asking.is_left(2 * SECOND));
-    assert!(asking.is_left(3 * SECOND));
+    let lock = CreditLock::default();
+    lock.renew(SECOND);
+    assert!(!lock.is_abandoned(2 * SECOND));
+    assert!(lock.is_abandoned(3 * SECOND));
 }
 
 #[test]
 fn what_nobody_spends_is_taken_out_after_a_while() {
-    let asking = CreditLock::default();
-    let mut pot = asking.begin().unwrap();
-    pot.take(1000, SECOND);
-    assert_eq!((pot.unspent(SECOND + 1, 2), pot.is_empty()), (0, false));
-    assert_eq!((pot.unspent(SECOND + 2, 2), pot.is_empty()), (1000, true));
+    let lock = CreditLock::default();
+    let mut credit = lock.try_lock().unwrap();
+    credit.add(1000, SECOND);
+    assert_eq!((credit.take_unspent(SECOND + 1, 2), credit.is_empty()), (0, false));
+    assert_eq!((credit.take_unspent(SECOND + 2, 2), credit.is_empty()), (1000, true));
 }
 
 #[test]
 fn on_one_stream_nothing_goes_together() {
-    let asking = CreditLock::default();
-    let pot = asking.begin().unwrap();
+    let lock = CreditLock::default();
+    let credit = lock.try_lock().unwrap();
     let mut estimate = Estimate::NONE;
     (estimate.plain, estimate.charged) = (100_000, 20_000);
-    assert_eq!(pot.together(&estimate, 1), 0);
-    assert!(pot.together(&estimate, 2) >= estimate.plain);
+    assert_eq!(credit.least_for_overlap(&estimate, 1), 0);
+    assert!(credit.least_for_overlap(&estimate, 2) >= estimate.plain);
 }

@@ -1,4 +1,4 @@
-//! Is it known that the meter's thread does not live any more?
+//! Whether a worker thread that broke counts as one that does not run.
 //!
 //! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
 
@@ -11,17 +11,17 @@ mod os {
 }
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../src/compute/measuring/worker_status.rs"]
-mod life;
+mod worker_status_source;
 
-use life::WorkerStatus;
 use std::panic::resume_unwind;
+use worker_status_source::WorkerStatus;
 
 #[test]
 fn a_thread_that_breaks_is_not_waited_for() {
-    let life = WorkerStatus::default();
-    assert!(life.begins());
-    life.live(|| assert!(life.is_on()));
-    assert!(life.is_on());
-    life.live(|| resume_unwind(Box::new(())));
-    assert!(!life.is_on() && !life.is_to_begin());
+    let status = WorkerStatus::default();
+    assert!(status.try_start());
+    status.run(|| assert!(status.is_running()));
+    assert!(status.is_running());
+    status.run(|| resume_unwind(Box::new(())));
+    assert!(!status.is_running() && !status.is_unstarted());
 }

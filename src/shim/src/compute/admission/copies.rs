@@ -1,60 +1,62 @@
-//! What becomes of copies that are not paced?
+//! Copies that are not paced, and other work that ends a batch.
 //!
-//! They are shown and kept apart. Copies and fills on the device are measured one in so many, and the others are taken
-//! to last as long. Where one lies inside a run of kernels, its time is none of theirs: it counts as a gap. Large copies
-//! from and to the host end a run, since nobody knows how long the host's memory takes, and so do waits in the stream.
+//! The time of copies is counted apart. Of copies and fills on the device one in 16 is measured, and the others are taken to last as
+//! long. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and to the host end a batch, because the
+//! host's memory may take any time. So do waits in the stream.
 
-use crate::compute::admission::synchronisation::{Waits, waits};
+use super::synchronisation::{Waits, waits};
 use crate::compute::launch::Launch;
 use crate::compute::state::Compute;
-use crate::compute::threads::registry;
-use crate::compute::threads::stream_lookup::lane_for;
-use crate::compute::threads::thread_state::StreamState;
+use crate::compute::threads::stream_lookup::stream_for;
+use crate::compute::threads::stream_state::StreamState;
+use crate::compute::worker::thread::ensure;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
-/// One copy of a kind in so many is measured: two events each would be as dear as a small copy.
+/// One copy of a kind in 16 is measured: two events for each would cost as much as a small copy.
 const MEASURED: u32 = 16;
-/// From so many bytes on a copy from or to the host ends a run: it takes 3 us and more on any bus, and a run's two events
+/// From this many bytes on a copy from or to the host ends a batch. It takes 3 us and more on any bus, and a batch's two events
 /// take two.
 const LARGE: u64 = 64 << 10;
 
-/// A copy on the device or a fill.
-pub(crate) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
-    let Some(mut held) = registry::hold(compute) else { return call() };
-    let lane = lane_for(&mut held, compute, launch.stream);
+/// A copy on the device or a fill, which is not paced.
+pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
+    let Some(mut held) = compute.acquire_own() else { return call() };
+    let at = stream_for(&mut held, compute, launch.stream);
     let before = || {
-        let lane = lane?;
-        let StreamState { device, joins_legacy, .. } = *held.lanes.get(lane)?;
+        let at = at?;
+        let StreamState { device, joins_legacy, .. } = *held.streams.get(at)?;
         let device = device?;
         if joins_legacy {
-            held.leave_legacy(compute);
+            held.close_legacy(compute);
         }
         held.copies = held.copies.wrapping_add(1);
-        let known = compute.look_up(&mut held, &launch.key).filter(|known| known.is_certain());
+        let known = compute.estimates.look_up(&mut held.cache, &launch.key);
+        let known = known.filter(|known| known.is_certain());
         let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
         if taken_for.is_none() {
-            held.begin_copy(compute, lane, &launch.key, known.unwrap_or(Estimate::NONE));
+            held.begin_copy(compute, at, &launch.key, known.unwrap_or(Estimate::NONE));
         }
-        Some((lane, device, taken_for))
+        Some((at, device, taken_for))
     };
-    let Some((lane, device, taken_for)) = quietly(before, None) else {
+    let Some((at, device, taken_for)) = quietly(before, None) else {
         drop(held);
         return call();
     };
     let code = call();
     let after = || {
         if taken_for.is_none() {
-            return held.end_copy(compute, lane, code == status::SUCCESS);
+            held.end_copy(compute, at, code == status::SUCCESS);
+            return ensure(compute);
         }
         let (Some(estimate), true) = (taken_for, code == status::SUCCESS) else { return };
-        if let Some(pacer) = compute.pacers.get(device) {
-            compute.member().count_copied(pacer.place.device, estimate.plain);
+        if let Some(limiter) = compute.limiters.get(device) {
+            compute.member().count_copied(limiter.gpu.device, estimate.plain);
         }
-        if let Some(open) = held.lanes.get_mut(lane).and_then(|lane| lane.open.as_mut()) {
+        if let Some(open) = held.streams.get_mut(at).and_then(|stream| stream.open.as_mut()) {
             open.run.idle(estimate.plain);
         }
     };
@@ -62,7 +64,7 @@ pub(crate) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
     code
 }
 
-/// A copy from or to the host. `is_sync`: the program waits for it, and so for what the stream did before.
+/// A copy from or to the host. `is_sync`: the program waits for it, and so for the work before it in the stream.
 pub(crate) fn host_copy(
     compute: &'static Compute,
     (stream, bytes, is_sync): (Stream, u64, bool),
@@ -72,28 +74,28 @@ pub(crate) fn host_copy(
         return call();
     }
     if bytes >= LARGE {
-        end_run(compute, stream);
+        end_batch(compute, stream);
     }
     if is_sync { waits(compute, Waits::Stream(stream), call) } else { call() }
 }
 
-/// What a stream is to do next is no work of the GPU's, and takes nobody knows how long.
+/// The stream's next work is not the GPU's, and may take any time.
 pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
     if compute.is_pacing() {
-        end_run(compute, stream);
+        end_batch(compute, stream);
     }
 }
 
-/// What the calling thread has launched on a stream, and on those that wait for it, is measured up to here.
-fn end_run(compute: &'static Compute, stream: Stream) {
+/// Closes the calling thread's batches on a stream, and on streams that wait for it.
+fn end_batch(compute: &'static Compute, stream: Stream) {
     let close = || {
-        if let Some(mut held) = registry::hold(compute) {
-            held.enters(clock::cycles());
+        if let Some(mut held) = compute.acquire_own() {
+            held.enter_driver(clock::cycles());
             if !stream.is_legacy() {
-                held.leave_legacy(compute);
+                held.close_legacy(compute);
             }
-            held.close_where(compute, |lane| {
-                lane.stream == stream || (stream.is_legacy() && lane.joins_legacy)
+            held.close_where(compute, |state| {
+                state.stream == stream || (stream.is_legacy() && state.joins_legacy)
             });
         }
     };

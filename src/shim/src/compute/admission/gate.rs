@@ -1,16 +1,17 @@
-//! What does a launch go through?
+//! The gate of a launch: it is paid for, joins a batch, and goes to the driver.
 //!
-//! It is prepaid from its thread's credit, bracketed, given to the driver, and put into its run. That is all of the usual
-//! launch: no lock, no system call, no allocation, no clock but the cycle counter. Where the credit does not suffice, an
-//! estimate is not at hand or a run has to be opened or closed, `pay` and `ThreadState` do more.
+//! The usual launch is prepaid from its thread's credit and joins the open batch of its stream: no lock, no system call, no
+//! allocation, no clock but the cycle counter. Where the credit does not suffice, the cost is unknown, or a batch has to be opened or
+//! closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
 
-use crate::compute::admission::copies::unpaced;
-use crate::compute::admission::slow_path::pay;
+use super::copies::unpaced;
+use super::slow_path::admit;
 use crate::compute::launch::{Kind, Launch};
 use crate::compute::state::Compute;
-use crate::compute::threads::registry::{self, OwnerGuard};
-use crate::compute::threads::stream_lookup::lane_for;
+use crate::compute::threads::slot::OwnerGuard;
+use crate::compute::threads::stream_lookup::stream_for;
 use crate::compute::threads::thread_state::ThreadState;
+use crate::compute::worker::thread::ensure;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
 use gpuslice_driver::types::{Status, status};
@@ -18,21 +19,22 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Run;
 use gpuslice_policy::compute::measuring::when_alone::Bracket;
 
-/// A launch that was paid and is about to enter the driver. Written in its place: a copy of what has just been written in
-/// parts keeps the processor waiting.
+/// A launch that was paid for and is about to enter the driver. It is written in its place, because the processor would wait for a
+/// copy of words that were just written.
 #[derive(Debug)]
 struct LaunchTicket {
-    lane: usize,
+    /// The place of its stream among those of the thread.
+    stream: usize,
     device: usize,
     estimate: Estimate,
     is_known: bool,
 }
 
 impl LaunchTicket {
-    const NONE: Self = Self { lane: 0, device: 0, estimate: Estimate::NONE, is_known: false };
+    const NONE: Self = Self { stream: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// Whether launches are paced now. Where they are not any more, open runs are closed.
+/// Whether launches are paced now. Where they are not any more, open batches are closed.
 #[inline(always)]
 fn is_to_pace(compute: &'static Compute) -> bool {
     if compute.is_pacing() {
@@ -44,8 +46,8 @@ fn is_to_pace(compute: &'static Compute) -> bool {
     false
 }
 
-/// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
-/// is asked for only where time is paced.
+/// A call that submits work. It waits until it may go, goes to the driver, and is measured. `launch` says what it submits, and is
+/// called only where time is paced.
 #[inline]
 pub(crate) fn gate(
     compute: &'static Compute,
@@ -59,19 +61,19 @@ pub(crate) fn gate(
     if launch.kind == Kind::Copy && !compute.paces_copies {
         return unpaced(compute, &launch, call);
     }
-    let Some(mut held) = registry::hold(compute) else { return call() };
-    let mut entry = LaunchTicket::NONE;
-    if enter(&mut held, compute, &launch, &mut entry).is_none() {
+    let Some(mut held) = compute.acquire_own() else { return call() };
+    let mut ticket = LaunchTicket::NONE;
+    if enter(&mut held, compute, &launch, &mut ticket).is_none() {
         drop(held);
         return call();
     }
-    // Dropped, and the seat given up, also when something unwinds out of the driver.
+    // The guard is dropped also when something unwinds out of the driver.
     let code = call();
-    leave(&mut held, compute, &launch, &entry, code);
+    leave(&mut held, compute, &launch, &ticket, code);
     code
 }
 
-/// A call that submits work to several streams at once: each is paid for, one after the other.
+/// A call that submits work to several streams at once. Each is paid for, one after the other.
 pub(crate) fn gate_all(
     compute: &'static Compute,
     launches: impl FnOnce() -> Vec<Launch>,
@@ -81,22 +83,22 @@ pub(crate) fn gate_all(
         return call();
     }
     let launches = quietly(launches, Vec::new());
-    let Some(mut held) = registry::hold(compute) else { return call() };
-    // All are paid for before any is bracketed: who waits closes its runs.
+    let Some(mut held) = compute.acquire_own() else { return call() };
+    // All are paid for before any joins a batch, because a thread that waits closes its batches.
     let prepaid = launches.iter().filter_map(|launch| {
-        let mut entry = LaunchTicket::NONE;
-        prepay(&mut held, compute, launch, &mut entry).map(|_| (launch, entry))
+        let mut ticket = LaunchTicket::NONE;
+        prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
     });
-    let mut entries: Vec<_> = prepaid.collect();
-    for (launch, entry) in &mut entries {
-        // Lanes are forgotten where streams have ended meanwhile.
-        if let Some(lane) = lane_for(&mut held, compute, launch.stream) {
-            entry.lane = lane;
-            place(&mut held, compute, launch, entry, clock::cycles());
+    let mut tickets: Vec<_> = prepaid.collect();
+    for (launch, ticket) in &mut tickets {
+        // Streams are forgotten where some have ended meanwhile.
+        if let Some(stream) = stream_for(&mut held, compute, launch.stream) {
+            ticket.stream = stream;
+            place(&mut held, compute, launch, ticket, clock::cycles());
         }
     }
     let code = call();
-    entries.iter().for_each(|(launch, entry)| leave(&mut held, compute, launch, entry, code));
+    tickets.iter().for_each(|(launch, ticket)| leave(&mut held, compute, launch, ticket, code));
     code
 }
 
@@ -106,81 +108,88 @@ fn enter(
     held: &mut OwnerGuard,
     compute: &'static Compute,
     launch: &Launch,
-    entry: &mut LaunchTicket,
+    ticket: &mut LaunchTicket,
 ) -> Option<()> {
-    let now = prepay(held, compute, launch, entry)?;
-    place(held, compute, launch, entry, now);
+    let now = prepay(held, compute, launch, ticket)?;
+    place(held, compute, launch, ticket, now);
     Some(())
 }
 
-/// Pays for a launch, and waits for that if need be. When that was done, in cycles; none: the launch goes to the driver as it
-/// is.
+/// Pays for a launch, and waits for that if need be. Returns when that was done, in cycles. None: the launch goes to the driver
+/// as it is.
+///
+/// Everything that the usual launch reads belongs to its thread, but for three words: the region's that says whether time is paced,
+/// the version of the estimate, and the limiter's queue. So threads do not slow each other down.
 #[inline(always)]
 fn prepay(
     held: &mut OwnerGuard,
     compute: &'static Compute,
     launch: &Launch,
-    entry: &mut LaunchTicket,
+    ticket: &mut LaunchTicket,
 ) -> Option<u64> {
-    let lane = lane_for(held, compute, launch.stream)?;
+    let stream = stream_for(held, compute, launch.stream)?;
     let now = clock::cycles();
-    let seat: &mut ThreadState = held;
-    seat.enters(now);
-    let device = seat.lanes.get(lane)?.device?;
-    let pacer = compute.pacers.get(device)?;
-    // Of a single device it is known.
-    let is_paced = compute.pacers.len() == 1 || pacer.is_pacing(compute);
-    if !is_paced && seat.lanes.get(lane).is_some_and(|lane| lane.open.is_none()) {
+    let state: &mut ThreadState = held;
+    state.enter_driver(now);
+    let device = state.streams.get(stream)?.device?;
+    let limiter = compute.limiters.get(device)?;
+    // The caller knows it of a single device.
+    let is_paced = compute.limiters.len() == 1 || limiter.is_pacing(compute);
+    if !is_paced && state.streams.get(stream).is_some_and(|stream| stream.open.is_none()) {
         return None;
     }
     if is_paced
-        && let Some(estimate) = seat.recent.find(&launch.key, compute.epoch(&launch.key))
-        && pacer.admits(estimate.charged)
-        && seat.leases.get_mut(device)?.spend(estimate.charged)
+        && let Some(estimate) = state.cache.find(&launch.key, compute.estimates.version(&launch.key))
+        && limiter.admits(estimate.charged)
+        && state.leases.get_mut(device)?.spend(estimate.charged)
     {
-        *entry = LaunchTicket { lane, device, estimate: *estimate, is_known: true };
+        *ticket = LaunchTicket { stream, device, estimate: *estimate, is_known: true };
         return Some(now);
     }
-    *entry = LaunchTicket { lane, device, ..LaunchTicket::NONE };
-    prepay_slowly(held, compute, launch, entry, is_paced)
+    *ticket = LaunchTicket { stream, device, ..LaunchTicket::NONE };
+    prepay_slowly(held, compute, launch, ticket, is_paced)
 }
 
-/// The thread's credit does not suffice, or nothing is known of the launch.
+/// The thread's credit does not suffice, or the cost of the launch is unknown.
 #[cold]
 #[inline(never)]
 fn prepay_slowly(
     held: &mut OwnerGuard,
     compute: &'static Compute,
     launch: &Launch,
-    entry: &mut LaunchTicket,
+    ticket: &mut LaunchTicket,
     is_paced: bool,
 ) -> Option<u64> {
     if !is_paced {
-        quietly(|| held.close(compute, entry.lane, clock::cycles()), ());
+        quietly(|| held.close(compute, ticket.stream, clock::cycles()), ());
         return None;
     }
-    (entry.estimate, entry.is_known) =
-        quietly(|| pay(held, compute, (entry.lane, entry.device), launch), None)?;
-    // Our own waiting was inside the driver's call.
+    (ticket.estimate, ticket.is_known) =
+        quietly(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
+    // The wait counts as time inside the driver's call.
     held.left = clock::cycles();
     Some(held.left)
 }
 
-/// Sees to it that there is a run that the launch goes into.
+/// Puts the launch into the open batch of its stream, or into a new one.
 #[inline(always)]
-fn place(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, entry: &LaunchTicket, now: u64) {
-    let goes_on = entry.is_known && held.goes_on(entry.lane, &entry.estimate, launch.kind, now);
-    if !goes_on {
-        bracket(held, compute, launch, entry);
+fn place(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket, now: u64) {
+    let joins = ticket.is_known && held.joins_open_batch(ticket.stream, &ticket.estimate, launch.kind, now);
+    if !joins {
+        prepare(held, compute, launch, ticket);
     }
 }
 
-/// A run has to be opened or closed before the launch.
+/// A batch has to be opened or closed before the launch.
 #[cold]
 #[inline(never)]
-fn bracket(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, entry: &LaunchTicket) {
-    let known = entry.is_known.then_some(&entry.estimate);
-    quietly(|| held.reopen(compute, entry.lane, known, launch.kind), ());
+fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
+    let known = ticket.is_known.then_some(&ticket.estimate);
+    let prepare = || {
+        held.prepare_batch(compute, ticket.stream, known, launch.kind);
+        ensure(compute);
+    };
+    quietly(prepare, ());
 }
 
 #[inline(always)]
@@ -188,28 +197,28 @@ fn leave(
     held: &mut OwnerGuard,
     compute: &'static Compute,
     launch: &Launch,
-    entry: &LaunchTicket,
+    ticket: &LaunchTicket,
     code: Status,
 ) {
-    let is_usual = code == status::SUCCESS && entry.is_known;
-    if !(is_usual && held.launched(compute, entry.lane, launch, &entry.estimate).is_some()) {
-        leave_slowly(held, compute, launch, entry, code);
+    let is_usual = code == status::SUCCESS && ticket.is_known;
+    if !(is_usual && held.note_launch(compute, ticket.stream, launch, &ticket.estimate).is_some()) {
+        leave_slowly(held, compute, launch, ticket, code);
     }
 }
 
-/// The launch failed, nothing was known of it, or its run was closed meanwhile.
+/// The launch failed, its cost was unknown, or its batch was closed meanwhile.
 #[cold]
 #[inline(never)]
 fn leave_slowly(
     held: &mut OwnerGuard,
     compute: &'static Compute,
     launch: &Launch,
-    entry: &LaunchTicket,
+    ticket: &LaunchTicket,
     code: Status,
 ) {
-    let LaunchTicket { lane, device, estimate, is_known } = entry;
+    let LaunchTicket { stream, device, estimate, is_known } = ticket;
     if code != status::SUCCESS {
-        // Nothing runs: the thread has its credit back.
+        // Nothing runs: the thread gets its credit back.
         if let Some(credit) = held.leases.get_mut(*device) {
             credit.fill(estimate.charged);
         }
@@ -217,30 +226,34 @@ fn leave_slowly(
         return;
     }
     if !is_known {
-        quietly(|| compute.unknown_left(*device, &launch.key), ());
-        held.is_unknown(*lane);
-        if held.launched(compute, *lane, launch, estimate).is_some() {
+        let begin = || {
+            let limiter = compute.limiters.get(*device);
+            limiter.into_iter().for_each(|limiter| limiter.begin_unknown(compute, &launch.key));
+        };
+        quietly(begin, ());
+        held.mark_unknown(*stream);
+        if held.note_launch(compute, *stream, launch, estimate).is_some() {
             return;
         }
     }
-    not_measured(compute, launch, entry);
+    not_measured(compute, launch, ticket);
 }
 
-/// Its run was closed before it: what was prepaid stands.
+/// Its batch was closed before it: its prepaid time stands.
 #[cold]
-fn not_measured(compute: &'static Compute, launch: &Launch, entry: &LaunchTicket) {
+fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
     let mut run = Run::open(Bracket::Alone, 0);
-    run.add(&launch.key, &entry.estimate);
-    quietly(|| compute.unmeasured(entry.device, &run, !entry.is_known), ());
+    run.add(&launch.key, &ticket.estimate);
+    quietly(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
 }
 
-/// The share has become all of the GPU's time while runs were open: what is not paced, and queued without a bound, must not
-/// lie between their events.
+/// The share has become all of the GPU's time while batches were open. Launches that are not paced are queued without a bound, and
+/// must not lie between the batches' events.
 #[cold]
 fn close_before_unpaced(compute: &'static Compute) {
     let close = || {
-        if let Some(mut held) = registry::hold(compute) {
-            held.give_up_missed(compute);
+        if let Some(mut held) = compute.acquire_own() {
+            held.give_up_pending();
             held.close_all(compute);
         }
     };

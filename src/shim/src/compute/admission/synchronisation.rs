@@ -1,25 +1,25 @@
-//! What does a run learn of the program's own waits?
+//! Calls in which the program waits for the GPU.
 //!
-//! A stream that the host has waited for is empty: what it is charged for begins with its next launch. Other calls in which
-//! the host spends its time count as time outside.
+//! A stream that the host has waited for is empty: a batch on it is charged from its next launch on. Time that the host spends in
+//! other calls counts as time outside the driver.
 
 use crate::compute::state::Compute;
-use crate::compute::threads::registry;
-use crate::compute::threads::thread_state::StreamState;
+use crate::compute::threads::stream_state::StreamState;
+use crate::compute::worker::waiting;
 use crate::driver_calls::contexts;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
 use crate::os::reentrancy::quietly;
 use gpuslice_driver::types::{Status, status};
 
-/// What a call waits for.
+/// The object that a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// A stream, by the handle that the caller gave, and whether the default one is the thread's own.
     Stream(Stream),
     /// Everything in the current context.
     Context,
-    /// Something that is not told: time that the host spends outside.
+    /// Something else, which does not say that a stream is empty.
     Other,
 }
 
@@ -30,27 +30,27 @@ pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() 
     }
     let code = if what == Waits::Other { call() } else { timed(compute, what, call) };
     if code == status::SUCCESS {
-        quietly(|| compute.look_at_unknown(), ());
+        quietly(|| waiting::poll_unknown(compute), ());
     }
     code
 }
 
-/// The same for what says which streams are empty afterwards.
+/// A call after which streams are empty.
 fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
-    if let Some(mut seat) = registry::hold(compute) {
-        seat.enters(clock::cycles());
+    if let Some(mut held) = compute.acquire_own() {
+        held.enter_driver(clock::cycles());
     }
     let code = call();
     if code == status::SUCCESS
-        && let Some(mut seat) = registry::hold(compute)
+        && let Some(mut held) = compute.acquire_own()
     {
         let context = contexts::current_context();
-        seat.waited(|lane: &StreamState| match what {
+        held.host_synchronised(|state: &StreamState| match what {
             Waits::Stream(stream) if stream.is_default() => {
-                lane.stream == stream && Some(lane.context) == context
+                state.stream == stream && Some(state.context) == context
             }
-            Waits::Stream(stream) => lane.stream == stream,
-            Waits::Context => Some(lane.context) == context,
+            Waits::Stream(stream) => state.stream == stream,
+            Waits::Context => Some(state.context) == context,
             Waits::Other => false,
         });
     }

@@ -1,15 +1,16 @@
-//! What is paid for a launch where nothing but NVML measures (`GPU_CORE_METER=nvml`), and while events fail?
+//! Cost of launches where only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
 //!
-//! All launches of a process on a device cost the same, and what NVML says of the process is settled against it. So every
-//! process that launches asks for itself: nobody else knows what it has prepaid.
+//! All launches of a process on a device have one cost. NVML says per window how long the process used the GPU; the difference to
+//! what its launches prepaid is settled, and the cost follows. Each process that launches asks NVML itself, because no other
+//! process knows what it prepaid.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::compute::attribution::utilization_windows::UtilizationReader;
-use crate::compute::cotenants::program_sampler::{LINGER, pause, say};
-use crate::compute::state::Compute;
+use super::schedule::{LINGER, next_call};
+use super::source::LoggedSources;
+use super::utilization_windows::UtilizationReader;
 use crate::os::clock::now as clock_now;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -21,32 +22,32 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Run;
 use parking_lot::Mutex;
 
-/// How often NVML is asked, in nanoseconds: windows are a sixth of a second, and what is asked often is put together.
+/// How often NVML is asked, in nanoseconds. Its windows last a sixth of a second; windows that are read too often are joined.
 const INTERVAL: u64 = 100_000_000;
-/// After so many windows with launches in which it was never listed, NVML does not know this process by its number.
+/// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
 const DENIALS: u32 = 20;
 
-/// What a process knows of its launches on a device.
+/// What is known of a process's launches on one device.
 #[derive(Debug)]
 pub(crate) struct NvmlOnly {
-    /// What a launch costs, in nanoseconds.
+    /// Cost of a launch, in nanoseconds.
     cost: AtomicU64,
-    /// When launches were prepaid last.
+    /// When launches were prepaid last; 0 if never.
     launched: AtomicU64,
-    /// Whether NVML has not failed to say of late what became of them.
-    is_told: AtomicBool,
+    /// Whether NVML attributes time to this process, as of its last answer.
+    is_attributed: AtomicBool,
     course: Mutex<Course>,
-    /// The meter's thread has it. Launches do not wait for it.
-    asking: Mutex<Asking>,
+    /// Locked by the worker while it asks. Launches do not wait for it.
+    attribution: Mutex<Attribution>,
 }
 
 #[derive(Debug)]
-struct Asking {
+struct Attribution {
     open: Option<UtilizationReader>,
     next: u64,
     coarse: Coarse,
     is_listed: bool,
-    denials: u32,
+    empty_windows: u32,
 }
 
 impl Default for NvmlOnly {
@@ -54,21 +55,21 @@ impl Default for NvmlOnly {
         Self {
             cost: AtomicU64::new(FIRST),
             launched: AtomicU64::new(0),
-            is_told: AtomicBool::new(true),
+            is_attributed: AtomicBool::new(true),
             course: Mutex::default(),
-            asking: Mutex::new(Asking {
+            attribution: Mutex::new(Attribution {
                 open: None,
                 next: 0,
                 coarse: Coarse::new(true),
                 is_listed: false,
-                denials: 0,
+                empty_windows: 0,
             }),
         }
     }
 }
 
 impl NvmlOnly {
-    /// What a launch costs.
+    /// Cost of a launch.
     pub(crate) fn estimate(&self) -> Estimate {
         let cost = self.cost.load(Ordering::Relaxed);
         let mut estimate = Estimate::default();
@@ -76,93 +77,94 @@ impl NvmlOnly {
         estimate
     }
 
-    /// Launches that go to the driver have been prepaid.
-    pub(crate) fn prepaid(&self, run: &Run) {
+    /// Launches that go to the driver were prepaid.
+    pub(crate) fn add_prepaid(&self, run: &Run) {
         let (now, mut course) = (clock_now(), self.course.lock());
         course.add(now, run.launches(), run.prepaid());
         self.launched.store(now, Ordering::Relaxed);
     }
 
-    /// Whether what launches used is counted as NVML tells it. Otherwise what was prepaid counts.
-    pub(crate) fn is_told(&self) -> bool {
-        self.is_told.load(Ordering::Relaxed)
+    /// Whether the time that launches used is counted as NVML says it. Otherwise their prepaid time counts.
+    pub(crate) fn is_attributed(&self) -> bool {
+        self.is_attributed.load(Ordering::Relaxed)
     }
 
-    /// Whether NVML is still to be asked what became of launches.
+    /// Whether NVML has still to be asked about launches.
     pub(crate) fn is_waiting(&self) -> bool {
         let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
         u128::from(idle) < LINGER.as_nanos()
     }
 
-    /// Events measure again: what NVML says from now on is of launches that are settled otherwise.
+    /// Events measure again: the launches that NVML's next windows contain are settled by events.
     pub(crate) fn stop(&self) {
         if self.launched.load(Ordering::Relaxed) != 0
-            && let Some(mut asking) = self.asking.try_lock()
+            && let Some(mut attribution) = self.attribution.try_lock()
         {
             self.launched.store(0, Ordering::Relaxed);
-            asking.open = None;
+            attribution.open = None;
         }
     }
 
-    /// Nothing was launched for long: NVML is closed.
-    pub(crate) fn rest(&self) {
-        if let Some(mut asking) = self.asking.try_lock().filter(|_| !self.is_waiting()) {
-            asking.open = None;
+    /// Closes NVML, if nothing was launched for long.
+    pub(crate) fn close_idle(&self) {
+        if let Some(mut attribution) = self.attribution.try_lock().filter(|_| !self.is_waiting()) {
+            attribution.open = None;
         }
     }
 
-    /// Asks NVML, where it is time to, and settles what it says.
-    pub(crate) fn tick(&self, compute: &Compute, place: SliceDevice) {
-        let (Some(mut asking), now) = (self.asking.try_lock(), clock_now()) else { return };
-        if now < asking.next {
+    /// Asks NVML if that is due, and settles what it says.
+    pub(crate) fn tick(&self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice) {
+        let (Some(mut attribution), now) = (self.attribution.try_lock(), clock_now()) else { return };
+        if now < attribution.next {
             return;
         }
-        asking.next = now.saturating_add(INTERVAL);
-        let measured = match self.step(&mut asking, compute, place) {
+        attribution.next = now.saturating_add(INTERVAL);
+        let measured = match self.read_window(&mut attribution, slice, gpu) {
             Ok(()) => Measured::by(Source::Nvml),
             Err(why) => {
-                asking.open = None;
+                attribution.open = None;
                 Measured { source: Source::Nvml, why: Some(why) }
             }
         };
-        self.is_told.store(measured.why.is_none(), Ordering::Relaxed);
-        say(compute, place, measured);
-        asking.next = asking.next.max(pause(now, measured.why));
+        self.is_attributed.store(measured.why.is_none(), Ordering::Relaxed);
+        sources.report(slice, gpu, measured);
+        attribution.next = attribution.next.max(next_call(now, measured.why));
     }
 
-    fn step(&self, asking: &mut Asking, compute: &Compute, place: SliceDevice) -> Result<(), Why> {
-        let asker = match &mut asking.open {
-            Some(asker) => asker,
-            closed => closed.insert(UtilizationReader::open(place)?),
+    fn read_window(&self, attribution: &mut Attribution, slice: &Slice, gpu: SliceDevice) -> Result<(), Why> {
+        let reader = match &mut attribution.open {
+            Some(reader) => reader,
+            closed => closed.insert(UtilizationReader::open(gpu)?),
         };
-        let Some((window, uses)) = asker.window()? else { return Ok(()) };
-        if !asker.names_us() {
+        let Some((window, uses)) = reader.window()? else { return Ok(()) };
+        if !reader.knows_own_pid() {
             return Err(Why::Numbers);
         }
         let own = nvml_windows::of_process(&uses, window, std::process::id());
-        if window.is_cut { Ok(()) } else { self.learn(asking, compute, place, &own) }
+        if window.is_cut { Ok(()) } else { self.learn(attribution, slice, gpu, &own) }
     }
 
+    /// Settles a window's use against the prepaid time of its launches.
     fn learn(
         &self,
-        asking: &mut Asking,
+        attribution: &mut Attribution,
         slice: &Slice,
-        place: SliceDevice,
+        gpu: SliceDevice,
         sample: &Sample,
     ) -> Result<(), Why> {
         let prepaid = self.course.lock().within(sample.from, sample.to);
-        asking.is_listed |= sample.processes > 0;
-        if prepaid.launches > 0 && !asking.is_listed {
-            asking.denials = asking.denials.saturating_add(1);
+        attribution.is_listed |= sample.processes > 0;
+        if prepaid.launches > 0 && !attribution.is_listed {
+            attribution.empty_windows = attribution.empty_windows.saturating_add(1);
         }
-        if asking.denials >= DENIALS && !asking.is_listed {
+        if attribution.empty_windows >= DENIALS && !attribution.is_listed {
             self.cost.store(FIRST, Ordering::Relaxed);
             return Err(Why::Numbers);
         }
-        let difference = asking.coarse.learn(sample, prepaid);
-        self.cost.store(asking.coarse.cost(), Ordering::Relaxed);
-        if asking.is_listed {
-            let (device, used) = (place.device, prepaid.time.saturating_add_signed(difference));
+        let difference = attribution.coarse.learn(sample, prepaid);
+        self.cost.store(attribution.coarse.cost(), Ordering::Relaxed);
+        if attribution.is_listed {
+            let (device, used) = (gpu.device, prepaid.time.saturating_add_signed(difference));
             slice.member().settle(device, difference, clock_now());
             slice.member().count_used(device, used);
         }

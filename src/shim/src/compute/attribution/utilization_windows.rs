@@ -1,4 +1,4 @@
-//! NVML is asked here which processes used a device, window by window.
+//! Windows of GPU utilization from NVML: which processes used a device since the last window, and how much.
 
 use crate::driver_calls::nvml::memory::Session;
 use crate::driver_calls::nvml::utilization::{Form, Used, knows_our_numbers, used};
@@ -16,7 +16,7 @@ pub(crate) struct UtilizationReader {
     form: Form,
     windows: Windows,
     /// Whether the driver names this process by its own number. Asked once: the driver stays while NVML is open.
-    names_us: bool,
+    knows_own_pid: bool,
     _session: Session,
 }
 
@@ -25,11 +25,11 @@ unsafe impl Send for UtilizationReader {}
 
 impl UtilizationReader {
     /// Opens NVML and finds a device by its UUID.
-    pub(crate) fn open(place: SliceDevice) -> Result<Self, Why> {
+    pub(crate) fn open(gpu: SliceDevice) -> Result<Self, Why> {
         let session = Session::open().ok_or(Why::NoNvml)?;
-        let device = session.device(&place.uuid).ok_or(Why::NoDevice)?;
-        let names_us = knows_our_numbers();
-        Ok(Self { device, form: Form::List, windows: Windows::default(), names_us, _session: session })
+        let device = session.device(&gpu.uuid).ok_or(Why::NoDevice)?;
+        let knows_own_pid = knows_our_numbers();
+        Ok(Self { device, form: Form::List, windows: Windows::default(), knows_own_pid, _session: session })
     }
 
     /// The window that has ended since the last call, and the use of each process in it. None where no window has ended.
@@ -48,8 +48,8 @@ impl UtilizationReader {
     }
 
     /// Whether the driver names this process by the number that it has in its own namespace.
-    pub(crate) fn names_us(&self) -> bool {
-        self.names_us
+    pub(crate) fn knows_own_pid(&self) -> bool {
+        self.knows_own_pid
     }
 
     fn uses(&mut self, since: u64) -> Result<Vec<Use>, Why> {
@@ -58,8 +58,8 @@ impl UtilizationReader {
             self.form = Form::Samples;
             answer = used(self.device, self.form, since);
         }
-        let told = |used: Used| Use { pid: used.pid, stamp: used.stamp, percent: used.sm };
-        let answer = answer.map(|entries| entries.into_iter().map(told).collect());
+        let entry = |used: Used| Use { pid: used.pid, stamp: used.stamp, percent: used.sm };
+        let answer = answer.map(|entries| entries.into_iter().map(entry).collect());
         answer.map_err(|code| match code {
             _ if self.is_instance() => Why::Mig,
             status::NVML_NOT_SUPPORTED | status::NVML_FUNCTION_NOT_FOUND => Why::NotSupported,
@@ -77,7 +77,7 @@ impl UtilizationReader {
     }
 }
 
-/// What time it is, by all clocks that NVML may use.
+/// The time now, by all clocks that NVML may use.
 fn clocks() -> Clocks {
     let read = |clock| {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -4,3 +4,4 @@ pub(super) mod arbiter_client;
 pub(super) mod program_sampler;
 pub(super) mod slices;
 pub(super) mod slicing_replay;
+pub(super) mod state;

@@ -1,8 +1,8 @@
-//! Which slices' regions lie beside this one's, and what do they tell of a device?
+//! Slices on the same GPUs whose regions lie in the same directory: this slice and its co-tenants.
 //!
-//! A process looks that holds a chair, and of each slice the one that is elected. A region that cannot be opened takes no
-//! part: the GPU time that its slice uses makes the GPU look smaller. So does one that nobody is paid for in, a `fixed`
-//! slice with the whole GPU and normal priority: it counts nothing, so there is nothing to be seen.
+//! The arbiter of a GPU looks at them, and in each slice the process that is elected to sample. A region that cannot be opened takes
+//! no part: the GPU time that its slice uses makes the GPU look smaller. Nor does a `fixed` slice with the whole GPU and normal
+//! priority: it counts nothing, so there is nothing to read.
 
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
@@ -20,38 +20,39 @@ use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::Path;
 
-/// How often it is looked who of a slice has died, in nanoseconds: their work does not count any more.
+/// How often the dead of a slice are looked for, in nanoseconds: their work does not count any more.
 const BURY: u64 = 250_000_000;
-/// A process whose use has not moved for so long stands still, in nanoseconds: its work does not wait for the GPU.
+/// A process whose use has not moved for this long stands still, in nanoseconds: its work does not wait for the GPU.
 const STOPPED: u64 = 100_000_000;
 
-/// A slice beside this one, or this one itself.
+/// A co-tenant, or this slice itself.
 #[derive(Debug)]
 pub(crate) struct Cotenant {
-    /// A number that no other has.
+    /// A number of its own.
     id: u64,
     name: OsString,
     inode: u64,
     monitor: Monitor,
-    buried: u64,
+    /// When its dead were last looked for.
+    reaped_at: u64,
     /// What each process of each device had used, and since when that has been so.
     still: BTreeMap<Device, Vec<(u64, u64)>>,
 }
 
-/// All of them.
+/// All slices that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Cotenants {
     known: Vec<Cotenant>,
-    /// Files that are none.
+    /// Files that are no regions.
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
     pace: ReadingSchedule,
-    /// When somebody wanted to know last.
+    /// When the list was last asked for.
     asked: u64,
-    /// Whether it was said that there are more than are looked at.
-    said: bool,
-    /// Whether it was said that a program is in no slice of the folder.
-    has_warned: bool,
+    /// Whether it has warned that there are more slices than it looks at.
+    has_warned_of_more: bool,
+    /// Whether it has warned of a program that is in no slice of the directory.
+    has_warned_of_program: bool,
 }
 
 impl Cotenants {
@@ -60,11 +61,15 @@ impl Cotenants {
         &mut self.known
     }
 
-    /// Closes all of them if nobody has asked for so long. Whether any is open. What was said is not said again.
-    pub(crate) fn rest(&mut self, after: u64, now: u64) -> bool {
+    /// Closes all of them if the list was not asked for within `after` nanoseconds. Whether any is open. Warnings are not repeated.
+    pub(crate) fn close_idle(&mut self, after: u64, now: u64) -> bool {
         if now.saturating_sub(self.asked) >= after {
-            let (said, has_warned) = (self.said, self.has_warned);
-            *self = Self { said, has_warned, ids: self.ids, ..Self::default() };
+            *self = Self {
+                has_warned_of_more: self.has_warned_of_more,
+                has_warned_of_program: self.has_warned_of_program,
+                ids: self.ids,
+                ..Self::default()
+            };
         }
         !self.known.is_empty()
     }
@@ -74,10 +79,10 @@ impl Cotenants {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
-        if self.has_warned || self.known.iter().any(|one| on_gpu(one.region())) {
+        if self.has_warned_of_program || self.known.iter().any(|one| on_gpu(one.region())) {
             return;
         }
-        self.has_warned = true;
+        self.has_warned_of_program = true;
         let text = format_args!(
             "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
              time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
@@ -87,8 +92,8 @@ impl Cotenants {
         messages::say(LogLevel::Warn, &text);
     }
 
-    /// Looks who has come and gone, where it is time to.
-    pub(crate) fn look(&mut self, slice: &Slice, now: u64) {
+    /// Updates the list, where that is due.
+    pub(crate) fn refresh(&mut self, slice: &Slice, now: u64) {
         self.asked = now;
         if !self.pace.looks(now) {
             return;
@@ -100,8 +105,8 @@ impl Cotenants {
             self.read(folder, own);
             self.pace.has_read(clock::now());
         }
-        for neighbour in &mut self.known {
-            neighbour.bury(now);
+        for cotenant in &mut self.known {
+            cotenant.reap(now);
         }
     }
 
@@ -111,27 +116,30 @@ impl Cotenants {
             entries.take(NAMES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
         let all: BTreeSet<&(u64, OsString)> = found.iter().collect();
         self.others.retain(|other| all.contains(other));
-        // Regions that nobody lives in are left behind: they would take the places of others.
+        // Regions without processes are left out: they would take the places of others.
         self.known.retain(|known| {
             all.contains(&(known.inode, known.name.clone())) && known.monitor.region().is_inhabited()
         });
-        // The own one has its place whatever else there is.
+        // The own region has its place whatever else there is.
         found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
         for (inode, name) in found {
             let is_known = self.known.iter().any(|known| known.inode == inode);
             let is_full = self.known.len() >= MOST;
-            if is_known || (is_full && self.said) || self.others.contains(&(inode, name.clone())) {
+            if is_known
+                || (is_full && self.has_warned_of_more)
+                || self.others.contains(&(inode, name.clone()))
+            {
                 continue;
             }
             match open(&folder.join(&name), own) {
                 Opened::Region(monitor) if monitor.region().is_inhabited() && is_full => {
-                    self.said = true;
+                    self.has_warned_of_more = true;
                     messages::say(LogLevel::Warn, &LeftOut(monitor.region().path()));
                 }
                 Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
                     let (id, still) = (self.ids, BTreeMap::new());
-                    self.known.push(Cotenant { id, name, inode, monitor, buried: 0, still });
+                    self.known.push(Cotenant { id, name, inode, monitor, reaped_at: 0, still });
                 }
                 Opened::Region(_) | Opened::NotYet => {}
                 Opened::Other => {
@@ -142,7 +150,7 @@ impl Cotenants {
     }
 }
 
-/// Says that a slice has no part in what is divided.
+/// Says that a slice has no part in the division of GPUs.
 struct LeftOut<'a>(&'a Path);
 
 impl fmt::Display for LeftOut<'_> {
@@ -167,28 +175,28 @@ impl Cotenant {
         self.monitor.region()
     }
 
-    /// Forgets what the dead had under way.
-    fn bury(&mut self, now: u64) {
-        if now.saturating_sub(self.buried) >= BURY {
-            self.buried = now;
+    /// Reclaims the work of dead processes, where that is due.
+    fn reap(&mut self, now: u64) {
+        if now.saturating_sub(self.reaped_at) >= BURY {
+            self.reaped_at = now;
             let _noticed = self.monitor.reap_if_due(now);
         }
     }
 
-    /// What it asks for and tells of a GPU, and its number for it. None where it has no part in it.
-    pub(crate) fn seen(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
+    /// Its demand and settings on a GPU, and its number for the GPU. None where it has no part in it.
+    pub(crate) fn demand(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
         let region = self.monitor.region();
         let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
         if !region.is_ready() || !region.is_inhabited() {
             return None;
         }
-        let mut seen =
+        let mut figures =
             SliceFigures { owed: region.paid_until(device).saturating_sub(now), ..SliceFigures::default() };
         let still = self.still.entry(device).or_default();
         for (slot, work) in region.process_activity(device, now).enumerate() {
-            seen.used = seen.used.saturating_add(work.used);
-            seen.throttled = seen.throttled.saturating_add(work.throttled);
-            seen.waits |= work.waits;
+            figures.used = figures.used.saturating_add(work.used);
+            figures.throttled = figures.throttled.saturating_add(work.throttled);
+            figures.waits |= work.waits;
             if still.len() <= slot {
                 still.push((work.used, now));
             }
@@ -197,14 +205,14 @@ impl Cotenant {
                 (*used, *since) = (work.used, now);
             }
             if now.saturating_sub(*since) < STOPPED {
-                seen.queued = seen.queued.saturating_add(work.queued);
+                figures.queued = figures.queued.saturating_add(work.queued);
             }
         }
-        Some((device, arbiter::Slice { id: self.id, settings: wish(region.limits(device)), figures: seen }))
+        Some((device, arbiter::Slice { id: self.id, settings: settings(region.limits(device)), figures }))
     }
 }
 
-fn wish(limits: Limits) -> SliceSettings {
+fn settings(limits: Limits) -> SliceSettings {
     let limit = u16::try_from(limits.cores_permille).ok().and_then(Permille::new);
     SliceSettings {
         policy: limits.sharing.policy,

@@ -1,13 +1,14 @@
-//! Which part of the time between events was the slice's own, by what the slices beside it publish?
+//! Replay of the driver's time slicing: which part of the time between two events was the slice's own.
 //!
-//! The process of a slice that is elected reads the busy intervals of all slices of its GPU whose regions lie in the same
-//! directory, has the driver's time slicing [replayed](gpuslice_policy::compute::attribution::slicing), writes the factor
-//! that charges are multiplied with, and settles what earlier charges were too much or too little. Where no slice beside
-//! it publishes anything, nothing is done here, and NVML is asked.
+//! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms. One process of a
+//! slice is elected. It reads the busy intervals of all slices of its GPU whose regions lie in the same directory, and
+//! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns. It writes the factor that charges are multiplied
+//! with, and settles the difference to earlier charges. Without co-tenants that publish intervals nothing is done here, and NVML is
+//! asked.
 
-use crate::compute::cotenants::program_sampler::{PATIENCE, say};
-use crate::compute::cotenants::slices::Cotenants;
-use crate::compute::state::Compute;
+use super::slices::Cotenants;
+use crate::compute::attribution::schedule::PATIENCE;
+use crate::compute::attribution::source::LoggedSources;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -19,116 +20,120 @@ use gpuslice_region::{INTERVAL_SLOTS, Uuid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Slices that have published nothing for so long count as not there, in nanoseconds.
+/// Co-tenants that have published nothing for this long count as absent, in nanoseconds.
 const LATELY: u64 = 2_000_000_000;
-/// The most that is settled at once, in nanoseconds: more is taken for a clock that was wrong.
+/// The most that is settled at once, in nanoseconds: more is taken for a wrong clock.
 const MOST: u64 = 200_000_000;
 
-/// What is known of a device's time slicing.
+/// The replay of one device.
 #[derive(Debug, Default)]
 pub(crate) struct SlicingReplay {
-    known: Option<Known>,
+    elected: Option<ElectedReplay>,
     /// When there is something to do next.
     next: u64,
-    /// Whether slices beside this one have published something lately.
-    sees: bool,
+    /// Whether co-tenants have published intervals lately.
+    has_cotenants: bool,
 }
 
-/// The same, while this process is elected.
+/// State of the replay while this process is elected.
 #[derive(Debug)]
-struct Known {
+struct ElectedReplay {
     slicing: Slicing,
     split: Split,
     /// Up to which place the ring of each region has been read, by its number.
     read: BTreeMap<u64, u64>,
-    /// When another slice published last.
-    heard: u64,
-    /// What was given back and had been counted as used.
+    /// When a co-tenant published last.
+    published_at: u64,
+    /// Time that was given back and had been counted as used.
     overcounted: u64,
 }
 
-impl Compute {
-    /// Looks at the slices beside this one, where it is time to. Whether they say what is to be known of a device.
-    pub(crate) fn sees_turns(&'static self, device: usize) -> bool {
-        let (Some(mut sights), Some(pacer)) = (self.sights.try_lock(), self.pacers.get(device)) else {
-            return false;
-        };
-        let Some(sight) = sights.get_mut(device).filter(|_| !self.shares_contexts && pacer.is_pacing(self))
-        else {
-            return false;
-        };
-        sight.tick(self, pacer.place, &self.neighbours, clock::now());
-        sight.sees
-    }
-}
-
 impl SlicingReplay {
-    fn tick(&mut self, compute: &Compute, place: SliceDevice, neighbours: &Mutex<Cotenants>, now: u64) {
-        if now < self.next {
-            return;
+    /// Replays, where that is due. Whether co-tenants publish intervals, so that the replay attributes the time.
+    pub(crate) fn tick(
+        &mut self,
+        slice: &Slice,
+        sources: &LoggedSources,
+        gpu: SliceDevice,
+        cotenants: &Mutex<Cotenants>,
+    ) -> bool {
+        let now = clock::now();
+        if now >= self.next {
+            self.step(slice, sources, gpu, cotenants, now);
         }
+        self.has_cotenants
+    }
+
+    fn step(
+        &mut self,
+        slice: &Slice,
+        sources: &LoggedSources,
+        gpu: SliceDevice,
+        cotenants: &Mutex<Cotenants>,
+        now: u64,
+    ) {
         self.next = now.saturating_add(STEP);
-        if !compute.member().renew_sampler_lease(place.device, now, PATIENCE) {
+        if !slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
             *self = Self { next: self.next, ..Self::default() };
             return;
         }
-        let known = self.known.get_or_insert_with(|| Known::new(compute, place, now));
-        known.read(compute, place, &mut neighbours.lock(), now);
-        let sees = now.saturating_sub(known.heard) < LATELY;
-        if sees {
-            known.settle(compute, place, now);
-            say(compute, place, Measured::by(Source::Replayed));
+        let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
+        elected.read(slice, gpu, &mut cotenants.lock(), now);
+        let has_cotenants = now.saturating_sub(elected.published_at) < LATELY;
+        if has_cotenants {
+            elected.settle(slice, gpu, now);
+            sources.report(slice, gpu, Measured::by(Source::Replayed));
         } else {
-            known.slicing.skip(now.saturating_sub(BEHIND));
+            elected.slicing.skip(now.saturating_sub(BEHIND));
         }
-        if self.sees && !sees {
+        if self.has_cotenants && !has_cotenants {
             // Until NVML says something else.
-            compute.member().set_correction(place.device, ONE);
+            slice.member().set_correction(gpu.device, ONE);
         }
-        if sees != self.sees {
-            known.split = Split::from(compute.region().correction(place.device));
+        if has_cotenants != self.has_cotenants {
+            elected.split = Split::from(slice.region().correction(gpu.device));
         }
-        self.sees = sees;
+        self.has_cotenants = has_cotenants;
     }
 }
 
-impl Known {
-    fn new(slice: &Slice, place: SliceDevice, now: u64) -> Self {
+impl ElectedReplay {
+    fn new(slice: &Slice, gpu: SliceDevice, now: u64) -> Self {
         Self {
             slicing: Slicing::new(now),
-            split: Split::from(slice.region().correction(place.device)),
+            split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
-            heard: 0,
+            published_at: 0,
             overcounted: 0,
         }
     }
 
-    /// Reads what all slices have published since it was looked last.
-    fn read(&mut self, compute: &Compute, place: SliceDevice, neighbours: &mut Cotenants, now: u64) {
-        let own = compute.region().path();
-        neighbours.look(compute, now);
-        for neighbour in neighbours.all() {
-            let (id, region) = (neighbour.id(), neighbour.region());
+    /// Reads the intervals that all slices have published since the last call.
+    fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: u64) {
+        let own = slice.region().path();
+        cotenants.refresh(slice, now);
+        for cotenant in cotenants.all() {
+            let (id, region) = (cotenant.id(), cotenant.region());
             let is_own = region.path() == own;
-            let Some(device) = region.device(&Uuid(place.uuid)).filter(|_| region.is_ready()) else {
+            let Some(device) = region.device(&Uuid(gpu.uuid)).filter(|_| region.is_ready()) else {
                 continue;
             };
-            let places = region.interval_head(device);
-            let read = self.read.entry(id).or_insert(places);
-            // Who finds fewer than before has a region that was made anew.
-            for number in (*read).min(places).max(places.saturating_sub(INTERVAL_SLOTS))..places {
-                if let Some(told) = region.interval_at(device, number).told_at(number, now) {
-                    self.slicing.add(id, is_own, told);
-                    self.heard = if is_own { self.heard } else { now };
+            let head = region.interval_head(device);
+            let read = self.read.entry(id).or_insert(head);
+            // A ring with fewer intervals than before is that of a region that was made anew.
+            for place in (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head {
+                if let Some(interval) = region.interval_at(device, place).told_at(place, now) {
+                    self.slicing.add(id, is_own, interval);
+                    self.published_at = if is_own { self.published_at } else { now };
                 }
             }
-            *read = places;
+            *read = head;
         }
     }
 
-    /// Replays what has come, and settles the difference to what was charged.
-    fn settle(&mut self, slice: &Slice, place: SliceDevice, now: u64) {
-        let (member, device) = (slice.member(), place.device);
+    /// Replays the new intervals, and settles the difference to what was charged.
+    fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) {
+        let (member, device) = (slice.member(), gpu.device);
         let to = now.saturating_sub(BEHIND);
         let part = self.slicing.advance(to);
         let (factor, difference) = self.split.learn(&part, to, now);
@@ -136,11 +141,11 @@ impl Known {
         let most = i64::try_from(MOST).unwrap_or(i64::MAX);
         let difference = difference.clamp(most.saturating_neg(), most);
         member.settle(device, difference, now);
-        // What was used is only ever counted up.
+        // The counter of used time only counts up, so time that was counted too much is taken from later counts.
         let used = u64::try_from(difference).unwrap_or(0);
         self.overcounted = self.overcounted.saturating_add(difference.min(0).unsigned_abs());
-        let news = used.saturating_sub(self.overcounted);
+        let more = used.saturating_sub(self.overcounted);
         self.overcounted = self.overcounted.saturating_sub(used);
-        member.count_used(device, news);
+        member.count_used(device, more);
     }
 }

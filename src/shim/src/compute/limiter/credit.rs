@@ -1,7 +1,7 @@
-//! Which thread of this process asks for the slice's time?
+//! Credit of the whole process on one device, and the lock under which one thread at a time requests more of it.
 //!
-//! One at a time, which also keeps what was taken and not yet spent. Whoever lets go of it wakes one of those who wait,
-//! whatever it was held for: a wait that nobody ends lasts until the waiter looks again by itself.
+//! Example: two threads run out of credit. One locks, requests GPU time for its process and adds it to the credit. The other
+//! waits until the lock is released, and is woken then. A wait that nobody ends lasts until the waiter looks again by itself.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -15,80 +15,80 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
 use parking_lot::{Mutex, MutexGuard};
 
-/// Who asks looks again each second at least. One that did not for so long, in nanoseconds, never came back from its wait
-/// (`longjmp` out of a signal handler) and must not keep the others: they ask beside it.
+/// A holder renews its lock each second at least. One that did not for this long, in nanoseconds, never came back from its wait
+/// (`longjmp` out of a signal handler). It must not keep the others: they request without the lock.
 const GONE: u64 = 2_000_000_000;
-/// Every so many times it is tried whether launches overlap.
+/// At one request in 16 the process tries whether launches overlap.
 const TRY_EVERY: u32 = 16;
 
-/// Who asks, and who waits to.
+/// The lock of a process's credit on one device.
 #[derive(Debug, Default)]
 pub(crate) struct CreditLock {
-    pot: Mutex<ProcessCredit>,
-    /// When who asks looked last, on the monotonic clock.
-    looked: AtomicU64,
-    /// How often somebody has let go of it; wraps.
-    turns: AtomicU32,
-    /// How many threads wait for that.
+    credit: Mutex<ProcessCredit>,
+    /// When the holder renewed it last, on the monotonic clock.
+    renewed_at: AtomicU64,
+    /// How often it was released; wraps.
+    releases: AtomicU32,
+    /// How many threads wait for a release.
     waiters: AtomicU32,
 }
 
-/// GPU time that a process has taken for launches that are to go together, whichever thread makes them.
+/// GPU time that a process has taken for launches that are to overlap, whichever thread makes them.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessCredit {
-    /// What is in it.
-    pub(crate) credit: Lease,
-    takes: u32,
-    taken_at: u64,
+    /// The time itself.
+    pub(crate) lease: Lease,
+    requests: u32,
+    added_at: u64,
 }
 
-/// The right to ask. It ends when this is dropped, and the next is woken.
+/// The lock, held. Its drop wakes the next thread that waits.
 #[derive(Debug)]
 pub(crate) struct CreditGuard<'a> {
-    // In this order: who is woken finds it free.
-    pot: MutexGuard<'a, ProcessCredit>,
-    _end: End<'a>,
+    // Fields drop in this order: the thread that is woken finds the lock free.
+    credit: MutexGuard<'a, ProcessCredit>,
+    _release: Release<'a>,
 }
 
 #[derive(Debug)]
-struct End<'a>(&'a CreditLock);
+struct Release<'a>(&'a CreditLock);
 
 impl CreditLock {
-    /// Begins to ask, unless another thread does.
-    pub(crate) fn begin(&self) -> Option<CreditGuard<'_>> {
-        self.pot.try_lock().map(|pot| CreditGuard { pot, _end: End(self) })
+    /// Locks, unless another thread holds it.
+    pub(crate) fn try_lock(&self) -> Option<CreditGuard<'_>> {
+        self.credit.try_lock().map(|credit| CreditGuard { credit, _release: Release(self) })
     }
 
-    /// The same; waits for the other to let go of it, for so long at most.
-    pub(crate) fn begin_soon(&self, most: Duration) -> Option<CreditGuard<'_>> {
-        let turns = self.turns.load(Ordering::SeqCst);
-        // SeqCst: either who lets go of it sees this, or this finds it free.
+    /// Locks. Waits for `most` at most until another thread releases it.
+    pub(crate) fn try_lock_for(&self, most: Duration) -> Option<CreditGuard<'_>> {
+        let releases = self.releases.load(Ordering::SeqCst);
+        // SeqCst: either the thread that releases it sees this waiter, or this thread finds it free.
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        let turn = self.begin().or_else(|| {
-            futex::wait(&self.turns, turns, most);
-            self.begin()
+        let guard = self.try_lock().or_else(|| {
+            futex::wait(&self.releases, releases, most);
+            self.try_lock()
         });
         self.waiters.fetch_sub(1, Ordering::SeqCst);
-        turn
+        guard
     }
 
-    /// Who asks looks again.
-    pub(crate) fn look(&self, now: u64) {
-        self.looked.store(now, Ordering::Relaxed);
+    /// The holder is alive at `now`.
+    pub(crate) fn renew(&self, now: u64) {
+        self.renewed_at.store(now, Ordering::Relaxed);
     }
 
-    /// Whether who asked never came back.
-    pub(crate) fn is_left(&self, now: u64) -> bool {
-        now.saturating_sub(self.looked.load(Ordering::Relaxed)) >= GONE
+    /// Whether the holder never came back.
+    pub(crate) fn is_abandoned(&self, now: u64) -> bool {
+        now.saturating_sub(self.renewed_at.load(Ordering::Relaxed)) >= GONE
     }
 }
 
-impl Drop for End<'_> {
+impl Drop for Release<'_> {
     fn drop(&mut self) {
-        let Self(asking) = self;
-        asking.turns.fetch_add(1, Ordering::SeqCst);
-        if asking.waiters.load(Ordering::SeqCst) != 0 {
-            futex::wake(&asking.turns, 1);
+        let Self(lock) = self;
+        lock.releases.fetch_add(1, Ordering::SeqCst);
+        if lock.waiters.load(Ordering::SeqCst) != 0 {
+            futex::wake(&lock.releases, 1);
         }
     }
 }
@@ -97,38 +97,38 @@ impl Deref for CreditGuard<'_> {
     type Target = ProcessCredit;
 
     fn deref(&self) -> &ProcessCredit {
-        &self.pot
+        &self.credit
     }
 }
 
 impl DerefMut for CreditGuard<'_> {
     fn deref_mut(&mut self) -> &mut ProcessCredit {
-        &mut self.pot
+        &mut self.credit
     }
 }
 
 impl ProcessCredit {
-    /// How much to take at least so that launches that overlap can go together, where there are so many streams.
-    pub(crate) fn together(&self, estimate: &Estimate, lanes: usize) -> u64 {
-        if lanes < 2 {
+    /// The least amount to request so that overlapping launches can go together, where the device has `streams` streams in use.
+    pub(crate) fn least_for_overlap(&self, estimate: &Estimate, streams: usize) -> u64 {
+        if streams < 2 {
             return 0;
         }
-        lease::together(estimate, self.takes.is_multiple_of(TRY_EVERY)).unwrap_or(0)
+        lease::together(estimate, self.requests.is_multiple_of(TRY_EVERY)).unwrap_or(0)
     }
 
-    /// So much was taken.
-    pub(crate) fn take(&mut self, amount: u64, now: u64) {
-        (self.takes, self.taken_at) = (self.takes.wrapping_add(1), now);
-        self.credit.fill(amount);
+    /// Adds GPU time that was paid for.
+    pub(crate) fn add(&mut self, amount: u64, now: u64) {
+        (self.requests, self.added_at) = (self.requests.wrapping_add(1), now);
+        self.lease.fill(amount);
     }
 
-    /// Takes out what nobody has spent for so long, in nanoseconds.
-    pub(crate) fn unspent(&mut self, now: u64, kept: u64) -> u64 {
-        if now.saturating_sub(self.taken_at) < kept { 0 } else { self.credit.end() }
+    /// Takes out all credit, if nothing was added for `kept` nanoseconds.
+    pub(crate) fn take_unspent(&mut self, now: u64, kept: u64) -> u64 {
+        if now.saturating_sub(self.added_at) < kept { 0 } else { self.lease.end() }
     }
 
-    /// Whether there is anything in it.
+    /// Whether no credit is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.credit.left() == 0
+        self.lease.left() == 0
     }
 }

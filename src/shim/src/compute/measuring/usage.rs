@@ -1,129 +1,176 @@
-//! Work in flight: what the process has queued on each device, and when it is expected to end.
+//! GPU time that this process uses: the limiter of each device, estimates, and whether anything is under way.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
 
+use super::contexts::ProgramContexts;
+use super::timing_events::TimingEvents;
+use super::worker_signal::WorkerSignal;
+use crate::compute::attribution::nvml_only::NvmlOnly;
+use crate::compute::attribution::source::{LoggedSources, override_source};
 use crate::compute::limiter::device::DeviceLimiter;
-use crate::compute::measuring::device_usage::PendingBatch;
-use crate::compute::state::Compute;
+use crate::compute::limiter::estimates::Estimates;
 use crate::os::clock::now;
-use core::sync::atomic::Ordering;
-use gpuslice_policy::compute::cost::estimate::Key;
+use crate::slice::handle::Slice;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
+use gpuslice_policy::compute::attribution::source::Source;
 use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_region::Device;
 
-impl Compute {
-    pub(crate) fn began(&self) {
+/// The part of the state of GPU time that needs no meter.
+#[derive(Debug)]
+pub(crate) struct UsageState {
+    slice: &'static Slice,
+    /// The state of the process that asks, which is a forked child perhaps. None where it is a member of no slice.
+    pub(crate) of_this_process: fn() -> Option<&'static Self>,
+    /// One for each device of the slice.
+    pub(crate) limiters: Vec<DeviceLimiter>,
+    pub(crate) estimates: Estimates,
+    pub(crate) contexts: ProgramContexts,
+    pub(crate) timing: TimingEvents,
+    pub(crate) worker: WorkerSignal,
+    pub(crate) sources: LoggedSources,
+    /// What is known of launches that events do not measure, by device.
+    pub(crate) nvml_only: Vec<NvmlOnly>,
+    /// Open and pending batches.
+    under_way: AtomicUsize,
+}
+
+impl Deref for UsageState {
+    type Target = Slice;
+
+    #[inline]
+    fn deref(&self) -> &Slice {
+        self.slice
+    }
+}
+
+impl UsageState {
+    /// No use yet. `of_this_process` finds the state of the process that asks, also in a forked child. `has_events`: events
+    /// measure GPU time.
+    pub(crate) fn new(
+        slice: &'static Slice,
+        of_this_process: fn() -> Option<&'static Self>,
+        has_events: bool,
+    ) -> Self {
+        let devices = slice.places();
+        Self {
+            slice,
+            of_this_process,
+            limiters: devices.iter().map(|gpu| DeviceLimiter::new(*gpu)).collect(),
+            estimates: Estimates::new(),
+            contexts: ProgramContexts::default(),
+            timing: TimingEvents::new(has_events),
+            worker: WorkerSignal::default(),
+            sources: LoggedSources::default(),
+            nvml_only: devices.iter().map(|_| NvmlOnly::default()).collect(),
+            under_way: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether the slice has less than all of any device's time, or divides it with others.
+    #[inline]
+    pub(crate) fn is_pacing(&self) -> bool {
+        !self.region().is_unlimited() && self.limiters.iter().any(|limiter| limiter.is_pacing(self))
+    }
+
+    /// The region's number of the device at this place among the limiters.
+    pub(crate) fn device(&self, at: usize) -> Option<Device> {
+        self.limiters.get(at).map(|limiter| limiter.gpu.device)
+    }
+
+    /// A batch was opened, or became pending.
+    pub(crate) fn begin_work(&self) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(crate) fn ended(&self) {
+    /// An open or pending batch has ended.
+    pub(crate) fn end_work(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a run is open or a flight has not landed.
+    /// Whether a batch is open or pending.
     pub(crate) fn is_anything_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) != 0
     }
 
-    /// A closed run is on its way.
-    pub(crate) fn sent_off(&self, flight: PendingBatch) {
-        if let Some(pacer) = self.pacers.get(flight.device) {
-            let prepaid = flight.run.prepaid();
-            let before = pacer.queued.fetch_add(prepaid, Ordering::Relaxed);
-            if before == 0 || pacer.queues_little() {
-                self.queue_grows(pacer, flight.device, (before, prepaid));
+    /// The estimates by NVML of a device, while events measure nothing.
+    pub(crate) fn nvml_only(&self, device: usize) -> Option<&NvmlOnly> {
+        if self.timing.are_used() { None } else { self.nvml_only.get(device) }
+    }
+
+    /// A batch is not measured: its prepaid time stands. `holds_unknown`: launches of unknown cost wait for it.
+    pub(crate) fn leave_unmeasured(&self, device: usize, run: &Run, holds_unknown: bool) {
+        let Some(limiter) = self.limiters.get(device) else { return };
+        // When the batch ran is not known.
+        self.member().settled(limiter.gpu.device, run.prepaid(), 0);
+        self.member().count_launches(limiter.gpu.device, run.launches().into());
+        let nvml_only = self.nvml_only(device);
+        if let Some(nvml_only) = nvml_only {
+            nvml_only.add_prepaid(run);
+        }
+        if nvml_only.is_none_or(|nvml_only| !nvml_only.is_attributed()) {
+            self.member().count_used(limiter.gpu.device, run.prepaid());
+        }
+        if holds_unknown {
+            limiter.finish_unknown(run);
+        }
+    }
+
+    /// Gives credit of the process back that no thread has spent for `kept` nanoseconds. Whether any is left.
+    pub(crate) fn return_unspent(&self, kept: u64) -> bool {
+        let mut is_left = false;
+        for limiter in &self.limiters {
+            // A thread that holds the lock is about to spend it.
+            let Some(mut credit) = limiter.credit.try_lock() else { continue };
+            let unspent = credit.take_unspent(now(), kept);
+            if unspent > 0 {
+                self.member().give_back(limiter.gpu.device, unspent, now());
+            }
+            is_left |= !credit.is_empty();
+        }
+        is_left
+    }
+
+    /// Writes the time used until now to the region, once a second.
+    pub(crate) fn note_second(&self, now: u64) {
+        self.limiters.iter().for_each(|limiter| self.member().note_second(limiter.gpu.device, now));
+    }
+
+    /// Writes to the region how much is queued, whether events fail, and whether anything is under way.
+    pub(crate) fn report(&self) {
+        let is_failing = self.timing.are_failing();
+        for limiter in &self.limiters {
+            if is_failing {
+                override_source(self, limiter.gpu.device, Source::Failing);
+            }
+            // A blocked batch, which no launch here waits for, may be one that other devices wait for.
+            let least = u64::from(limiter.is_running.load(Ordering::Relaxed));
+            let queued = limiter.queued.load(Ordering::Relaxed).max(least);
+            self.member().set_queued(limiter.gpu.device, queued);
+        }
+        for limiter in &self.limiters {
+            self.report_work(limiter);
+        }
+    }
+
+    /// Writes to the region whether anything is under way on a device, and whether the cost of some of it is unknown.
+    ///
+    /// A thread counts a batch first and writes `begin_work` then. This writes `end_work` first and looks at the count then. So a
+    /// batch that is opened in between is written by one of the two.
+    fn report_work(&self, limiter: &DeviceLimiter) {
+        let device = limiter.gpu.device;
+        if !self.is_anything_under_way() {
+            self.member().end_work(device);
+            fence(Ordering::SeqCst);
+            if self.is_anything_under_way() {
+                self.member().begin_work(device);
             }
         }
-        self.began();
-        self.meter.send_off(flight);
-        self.helper.wake();
-    }
-
-    /// A stream is predicted to be busy until then.
-    pub(crate) fn is_busy_until(&self, device: usize, until: u64) {
-        if let Some(pacer) = self.pacers.get(device) {
-            pacer.until.fetch_max(until, Ordering::Relaxed);
-        }
-    }
-
-    /// There is something in a queue that was empty, or one that others leave little room for has become longer.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn queue_grows(&self, pacer: &DeviceLimiter, device: usize, (before, prepaid): (u64, u64)) {
-        if before == 0 {
-            // Who gives way to this slice is to see at once that it has work, not at the helper's next round.
-            self.member().set_queued(pacer.place.device, prepaid);
-        }
-        if pacer.queues_little() {
-            let now = now();
-            self.expect_end(
-                device,
-                now.saturating_add(self.queue_lasts(device, now)).saturating_add(prepaid),
-            );
-        }
-    }
-
-    /// What is queued is expected to have ended then.
-    pub(crate) fn expect_end(&self, device: usize, at: u64) {
-        if let Some(ends) = self.queue_ends.get(device) {
-            ends.store(at, Ordering::Relaxed);
-        }
-    }
-
-    /// How long it is until then, in nanoseconds.
-    pub(crate) fn queue_lasts(&self, device: usize, now: u64) -> u64 {
-        self.queue_ends.get(device).map_or(0, |ends| ends.load(Ordering::Relaxed).saturating_sub(now))
-    }
-
-    /// It has ended then, or nobody will see its end.
-    pub(crate) fn landed(&self, flight: &PendingBatch, ended: u64) {
-        if let Some(pacer) = self.pacers.get(flight.device) {
-            pacer.landings.fetch_add(1, Ordering::Relaxed);
-            let left = pacer.less_queued(flight.queued());
-            if pacer.queues_little() {
-                self.expect_end(flight.device, ended.saturating_add(left));
-            }
-        }
-        self.ended();
-    }
-
-    /// It waits for something else than the GPU: nobody is to wait for it.
-    pub(crate) fn set_aside(&self, device: usize, run: &Run, keeps_others: bool) {
-        let Some(pacer) = self.pacers.get(device) else { return };
-        pacer.less_queued(run.prepaid());
-        if keeps_others {
-            run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
-        }
-    }
-
-    /// It is the GPU's to do after all.
-    pub(crate) fn is_ahead_again(&self, device: usize, run: &Run) {
-        if let Some(pacer) = self.pacers.get(device) {
-            pacer.queued.fetch_add(run.prepaid(), Ordering::Relaxed);
-        }
-    }
-
-    /// A run is not measured: what was prepaid for it stands.
-    pub(crate) fn unmeasured(&self, device: usize, run: &Run, is_unknown: bool) {
-        let Some(pacer) = self.pacers.get(device) else { return };
-        // When it ran nobody knows.
-        self.member().settled(pacer.place.device, run.prepaid(), 0);
-        self.member().count_launches(pacer.place.device, run.launches().into());
-        let blind = self.blind(device);
-        if let Some(blind) = blind {
-            blind.prepaid(run);
-        }
-        if blind.is_none_or(|blind| !blind.is_told()) {
-            self.member().count_used(pacer.place.device, run.prepaid());
-        }
-        if is_unknown {
-            run.parts().for_each(|part| pacer.unknown.lock().done(&part.key));
-        }
-    }
-
-    /// A launch of which nothing is known has left.
-    pub(crate) fn unknown_left(&self, device: usize, key: &Key) {
-        if let Some(pacer) = self.pacers.get(device) {
-            let mut unknown = pacer.unknown.lock();
-            unknown.add(key);
-            self.member().set_unpredicted(pacer.place.device, true);
-        }
+        // Locked, so that a launch that goes to the driver meanwhile is not overwritten.
+        let unknown = limiter.unknown.lock();
+        self.member().set_unpredicted(device, unknown.any());
     }
 }

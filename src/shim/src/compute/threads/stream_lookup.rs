@@ -1,42 +1,45 @@
-//! The lane of a launch: one thread's use of one stream.
+//! The stream of a call, among those of its thread.
 
-use crate::compute::state::Compute;
-use crate::compute::threads::registry::OwnerGuard;
+use super::slot::OwnerGuard;
+use crate::compute::measuring::state::MeasuringState;
 use crate::driver_calls::capture_mode;
 use crate::driver_calls::streams::Stream;
 use crate::os::reentrancy::quietly;
-use core::sync::atomic::Ordering;
 
-/// The lane of a call on a stream. None where the call is captured, and where nobody knows whose the stream is. Not to be
-/// called within a phase: what is rare is one of its own.
+/// The place of a call's stream among those of its thread. None where the call is captured, and where the driver does not say whose
+/// the stream is. Not to be called within a phase: its rare parts are phases of their own.
 #[inline(always)]
-pub(crate) fn lane_for(held: &mut OwnerGuard, compute: &'static Compute, stream: Stream) -> Option<usize> {
-    // Relaxed: whoever begins a capture or ends a stream is ordered with this call by the program, or not at all.
-    let is_rare = capture_mode::is_open() || compute.ends.load(Ordering::Relaxed) != held.ends_seen;
-    if is_rare && !is_to_run(held, compute, stream) {
+pub(crate) fn stream_for(
+    held: &mut OwnerGuard,
+    measuring: &'static MeasuringState,
+    stream: Stream,
+) -> Option<usize> {
+    // The program orders the begin of a capture with this call, or not at all.
+    let is_rare = capture_mode::is_open() || measuring.contexts.ends() != held.ends_seen;
+    if is_rare && !is_to_run(held, measuring, stream) {
         return None;
     }
-    match held.lane_of(compute, stream) {
-        Some(lane) => Some(lane),
-        None => first_lane_for(held, compute, stream),
+    match held.find_stream(measuring, stream) {
+        Some(at) => Some(at),
+        None => first_use(held, measuring, stream),
     }
 }
 
 /// The thread launches on the stream for the first time.
 #[cold]
 #[inline(never)]
-fn first_lane_for(held: &mut OwnerGuard, compute: &'static Compute, stream: Stream) -> Option<usize> {
-    quietly(|| held.add_lane(compute, stream), None)
+fn first_use(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> Option<usize> {
+    quietly(|| held.add_stream(measuring, stream), None)
 }
 
-/// Looks around where something is captured or a stream has ended. False: the launch is captured and costs nothing.
+/// A capture is open somewhere, or a stream has ended. False: the call is captured and costs nothing.
 #[cold]
-fn is_to_run(held: &mut OwnerGuard, compute: &'static Compute, stream: Stream) -> bool {
+fn is_to_run(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> bool {
     let look = || {
-        let ends = compute.ends.load(Ordering::Acquire);
+        let ends = measuring.contexts.ends_acquired();
         if ends != held.ends_seen {
-            held.give_up_missed(compute);
-            held.forget_ended(compute, ends);
+            held.give_up_pending();
+            held.forget_ended(measuring, ends);
         }
         !(capture_mode::is_open() && stream.may_capture())
     };
