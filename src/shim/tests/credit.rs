@@ -1,11 +1,11 @@
-//! Does who waits to ask for the slice's time hear when it may, whoever has let go of it?
+//! The lock of a process's credit: a waiting thread is woken by each release.
 //!
 //! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_types, reason = "a test")]
 
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../src/compute/limiter/credit.rs"]
-mod credit_source;
+mod credit;
 #[path = "../src/os/futex.rs"]
 mod futex;
 /// The folder as the sources name it.
@@ -13,14 +13,14 @@ mod os {
     pub(crate) use super::futex;
 }
 
-use credit_source::CreditLock;
+use credit::CreditLock;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use std::fs;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A futex waits for a second at most: who waits so long was not woken.
+/// A futex waits for a second at most: a thread that waits this long was not woken.
 const NOT_WOKEN: Duration = Duration::from_millis(900);
 const ROUNDS: usize = 20;
 const SECOND: u64 = 1_000_000_000;
@@ -33,9 +33,8 @@ fn sleeps(thread: libc::pid_t) {
     }
 }
 
-/// Whoever lets go of it, having asked for the slice's time or only looked into the credit.
 #[test]
-fn who_waits_is_woken_by_whoever_lets_go_of_it() {
+fn a_release_wakes_a_waiting_thread() {
     let lock = &CreditLock::default();
     for round in 0..ROUNDS {
         let guard = lock.try_lock().unwrap();
@@ -60,7 +59,7 @@ fn who_waits_is_woken_by_whoever_lets_go_of_it() {
 }
 
 #[test]
-fn who_is_not_let_in_looks_again_by_itself() {
+fn a_thread_that_is_not_woken_stops_waiting() {
     let lock = CreditLock::default();
     let _guard = lock.try_lock().unwrap();
     assert!(lock.try_lock().is_none());
@@ -68,7 +67,7 @@ fn who_is_not_let_in_looks_again_by_itself() {
 }
 
 #[test]
-fn who_has_not_looked_for_long_never_came_back() {
+fn a_lock_that_is_not_renewed_is_abandoned() {
     let lock = CreditLock::default();
     lock.renew(SECOND);
     assert!(!lock.is_abandoned(2 * SECOND));
@@ -76,7 +75,7 @@ fn who_has_not_looked_for_long_never_came_back() {
 }
 
 #[test]
-fn what_nobody_spends_is_taken_out_after_a_while() {
+fn credit_that_is_not_spent_is_taken_out_after_a_while() {
     let lock = CreditLock::default();
     let mut credit = lock.try_lock().unwrap();
     credit.add(1000, SECOND);
@@ -85,7 +84,7 @@ fn what_nobody_spends_is_taken_out_after_a_while() {
 }
 
 #[test]
-fn on_one_stream_nothing_goes_together() {
+fn on_one_stream_nothing_overlaps() {
     let lock = CreditLock::default();
     let credit = lock.try_lock().unwrap();
     let mut estimate = Estimate::NONE;

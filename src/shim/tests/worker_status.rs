@@ -11,13 +11,13 @@ mod os {
 }
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../src/compute/measuring/worker_status.rs"]
-mod worker_status_source;
+mod worker_status;
 
 use std::panic::resume_unwind;
-use worker_status_source::WorkerStatus;
+use worker_status::WorkerStatus;
 
 #[test]
-fn a_thread_that_breaks_is_not_waited_for() {
+fn a_worker_that_panics_does_not_run() {
     let status = WorkerStatus::default();
     assert!(status.try_start());
     status.run(|| assert!(status.is_running()));

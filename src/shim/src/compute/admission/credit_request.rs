@@ -4,8 +4,8 @@
 //! which that is due, and sleeps until then, or until a process of the slice gives time back. Before each wait the thread's batches are
 //! closed, because the wait would be charged.
 //!
-//! Three kinds of launches are admitted without credit, and leave a debt. A launch that overlaps others takes no time of its own. A
-//! kernel that runs on may wait for this very launch, in the process or on another device.
+//! Three kinds of launches are admitted without credit, and leave a debt: a launch that overlaps others, and so takes no time of its
+//! own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may wait for.
 
 use crate::compute::limiter::credit::CreditGuard;
 use crate::compute::limiter::device::DeviceLimiter;
@@ -21,15 +21,15 @@ use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
 
 /// How long a thread waits for another of its process that requests for both, before it looks again.
-const BESIDE: Duration = Duration::from_millis(100);
+const HOLDER_WAIT: Duration = Duration::from_millis(100);
 /// The least that a launch takes as a peer overdraft, where its lease is more, in nanoseconds of GPU time: 1 ms.
-const AHEAD: u64 = 1_000_000;
+const LEAST_PEER_OVERDRAFT: u64 = 1_000_000;
 /// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
-const NOTICED: u64 = 100_000_000;
+const RECHECK_DEATHS: u64 = 100_000_000;
 /// How long it sleeps where another device may have kept it, in nanoseconds: 2 ms.
-const IN_STEP: u64 = 2_000_000;
+const RECHECK_COUPLED: u64 = 2_000_000;
 /// How often a thread checks that the region is still there, in nanoseconds: 0.1 s. A check takes half a microsecond.
-const LOOK_EVERY: u64 = 100_000_000;
+const REGION_CHECK: u64 = 100_000_000;
 /// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and nothing ends. That kernel is charged as
 /// it runs, so the launch would never be due, and the kernel may wait for it.
 const STUCK: u64 = 1_000_000_000;
@@ -176,7 +176,7 @@ impl CreditRequest {
         let lock = &self.limiter.credit;
         if !lock.is_abandoned(clock::now()) {
             held.close_all(self.compute);
-            self.guard = self.timed(|| held.unlocked(|| lock.try_lock_for(BESIDE)));
+            self.guard = self.timed(|| held.unlocked(|| lock.try_lock_for(HOLDER_WAIT)));
             return false;
         }
         let Some(paid) = self.request(held, shortfall.with_lease, shortfall.launch) else { return false };
@@ -193,7 +193,7 @@ impl CreditRequest {
         // Read before the request, so that no wake-up in between is missed.
         let sequence = member.wake_sequence(device);
         // Small launches do not go one by one: the kernel that waits for them is charged meanwhile.
-        let least = launch.max(amount.min(AHEAD));
+        let least = launch.max(amount.min(LEAST_PEER_OVERDRAFT));
         let now = clock::now();
         if !self.compute.is_anything_under_way() {
             member.idle_until_now(device, now);
@@ -221,8 +221,8 @@ impl CreditRequest {
 
     /// Sleeps until the time is due at `until`, or a process of the slice changes something.
     ///
-    /// Some changes wake nobody, so the sleep is bounded: a process that died with time paid or requested; another device that
-    /// waits for this one, which has a wake-up word of its own.
+    /// Two changes wake no thread, so the sleep is bounded: a process dies with time paid or requested; another device, which has a
+    /// wake-up word of its own, waits for this one.
     fn sleep(&mut self, held: &mut OwnerGuard, sequence: u32, until: u64, now: u64) {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         held.close_all(self.compute);
@@ -231,7 +231,7 @@ impl CreditRequest {
             ensure(self.compute);
         }
         let looks_soon = member.is_coupled(device, now) || member.has_peer_overrun(device, now);
-        let most = if looks_soon { IN_STEP } else { NOTICED };
+        let most = if looks_soon { RECHECK_COUPLED } else { RECHECK_DEATHS };
         let until = until.min(now.saturating_add(most));
         self.timed(|| held.unlocked(|| member.sleep(device, sequence, until)));
         let _noticed = self.compute.region().reap_if_due(clock::now());
@@ -250,7 +250,7 @@ impl CreditRequest {
     /// Checks now and then that the region is still there.
     fn check_region(&self, now: u64) {
         let last = self.limiter.region_checked_at.load(Ordering::Relaxed);
-        if now.saturating_sub(last) >= LOOK_EVERY {
+        if now.saturating_sub(last) >= REGION_CHECK {
             self.limiter.region_checked_at.store(now, Ordering::Relaxed);
             self.compute.look();
         }

@@ -25,8 +25,11 @@ use gpuslice_policy::compute::measuring::when_alone::Bracket;
 struct LaunchTicket {
     /// The place of its stream among those of the thread.
     stream: usize,
+    /// The place of its device among the limiters.
     device: usize,
+    /// The estimate that it was paid by.
     estimate: Estimate,
+    /// Whether that was measured, or is a guess for an unknown launch.
     is_known: bool,
 }
 
@@ -34,7 +37,7 @@ impl LaunchTicket {
     const NONE: Self = Self { stream: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// Whether launches are paced now. Where they are not any more, open batches are closed.
+/// Whether launches are paced now. Where they are not any more, open runs are closed.
 #[inline(always)]
 fn is_to_pace(compute: &'static Compute) -> bool {
     if compute.is_pacing() {
@@ -46,8 +49,8 @@ fn is_to_pace(compute: &'static Compute) -> bool {
     false
 }
 
-/// A call that submits work. It waits until it may go, goes to the driver, and is measured. `launch` says what it submits, and is
-/// called only where time is paced.
+/// A call that submits work: waits until it may go, calls the driver, and sees to it that it is measured. What it submits
+/// is asked for only where time is paced.
 #[inline]
 pub(crate) fn gate(
     compute: &'static Compute,
@@ -73,7 +76,7 @@ pub(crate) fn gate(
     code
 }
 
-/// A call that submits work to several streams at once. Each is paid for, one after the other.
+/// A call that submits work to several streams at once: each is paid for, one after the other.
 pub(crate) fn gate_all(
     compute: &'static Compute,
     launches: impl FnOnce() -> Vec<Launch>,
@@ -102,7 +105,7 @@ pub(crate) fn gate_all(
     code
 }
 
-/// None: the launch goes to the driver as it is.
+/// Pays for a launch and puts it into a batch. None: the launch goes to the driver as it is.
 #[inline(always)]
 fn enter(
     held: &mut OwnerGuard,
@@ -118,8 +121,8 @@ fn enter(
 /// Pays for a launch, and waits for that if need be. Returns when that was done, in cycles. None: the launch goes to the driver
 /// as it is.
 ///
-/// Everything that the usual launch reads belongs to its thread, but for three words: the region's that says whether time is paced,
-/// the version of the estimate, and the limiter's queue. So threads do not slow each other down.
+/// The usual launch writes no word that other threads write too, and no word that they often read. So threads do not slow each other
+/// down. Shared words that it reads, such as the version of the estimate, seldom change.
 #[inline(always)]
 fn prepay(
     held: &mut OwnerGuard,
@@ -133,7 +136,7 @@ fn prepay(
     state.enter_driver(now);
     let device = state.streams.get(stream)?.device?;
     let limiter = compute.limiters.get(device)?;
-    // The caller knows it of a single device.
+    // The gate has asked already, if there is one device only.
     let is_paced = compute.limiters.len() == 1 || limiter.is_pacing(compute);
     if !is_paced && state.streams.get(stream).is_some_and(|stream| stream.open.is_none()) {
         return None;
@@ -192,6 +195,7 @@ fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ti
     quietly(prepare, ());
 }
 
+/// After the driver's call: the launch is counted in its batch, or its credit is given back.
 #[inline(always)]
 fn leave(
     held: &mut OwnerGuard,

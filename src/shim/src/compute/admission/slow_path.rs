@@ -16,8 +16,8 @@ use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT};
 
-/// How long a thread waits for queued work before it looks again, whatever the worker tells.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
+const RECHECK_QUEUE: Duration = Duration::from_millis(20);
 
 /// Pays for a launch, and waits before. Returns the estimate that it was paid by, and whether that is known. None: the launch goes
 /// to the driver as it is.
@@ -54,7 +54,7 @@ impl Admission {
     fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {
-            // At the process's end no event is polled, and nobody would see an end. Without its region the slice has no share.
+            // At the process's end no event is polled, and no thread would see an end. Without its region the slice has no share.
             if compute.worker.is_ending() || settings::is_refused() {
                 return None;
             }
@@ -107,13 +107,13 @@ impl Admission {
             return None;
         }
         if !limiter.has_reduced_bound() {
-            return Some(LOOK_AGAIN);
+            return Some(RECHECK_QUEUE);
         }
         let left = limiter.time_to_end(clock::now());
         if Ahead::of(limiter.queued.load(Ordering::Relaxed)).admits_at_end(cost, left) {
             return None;
         }
         let most = Duration::from_nanos(left.saturating_sub(queue_bound::AT_END));
-        Some(if most.is_zero() { LOOK_AGAIN } else { most.min(LOOK_AGAIN) })
+        Some(if most.is_zero() { RECHECK_QUEUE } else { most.min(RECHECK_QUEUE) })
     }
 }

@@ -8,7 +8,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::schedule::{LINGER, next_call};
+use super::nvml_schedule::{LINGER, next_call};
 use super::source::LoggedSources;
 use super::utilization_windows::UtilizationReader;
 use crate::os::clock::now as clock_now;
@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 /// How often NVML is asked, in nanoseconds. Its windows last a sixth of a second; windows that are read too often are joined.
 const INTERVAL: u64 = 100_000_000;
 /// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
-const DENIALS: u32 = 20;
+const EMPTY_WINDOWS: u32 = 20;
 
 /// What is known of a process's launches on one device.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl NvmlOnly {
         if prepaid.launches > 0 && !attribution.is_listed {
             attribution.empty_windows = attribution.empty_windows.saturating_add(1);
         }
-        if attribution.empty_windows >= DENIALS && !attribution.is_listed {
+        if attribution.empty_windows >= EMPTY_WINDOWS && !attribution.is_listed {
             self.cost.store(FIRST, Ordering::Relaxed);
             return Err(Why::Numbers);
         }

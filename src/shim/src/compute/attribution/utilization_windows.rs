@@ -9,7 +9,7 @@ use gpuslice_driver::{Symbol, slot};
 use gpuslice_policy::compute::attribution::nvml_windows::{Clocks, Closed, Use, Window, Windows};
 use gpuslice_policy::compute::attribution::source::Why;
 
-/// NVML, open, a device of it, and up to when its samples have been read.
+/// An open NVML session that reads the windows of one device.
 #[derive(Debug)]
 pub(crate) struct UtilizationReader {
     device: nvmlDevice_t,
@@ -32,11 +32,11 @@ impl UtilizationReader {
         Ok(Self { device, form: Form::List, windows: Windows::default(), knows_own_pid, _session: session })
     }
 
-    /// The window that has ended since the last call, and the use of each process in it. None where no window has ended.
+    /// The window that has ended since the last call, and the use of each process in it. None if no window has ended.
     ///
     /// # Errors
     ///
-    /// Why NVML does not say it. [`Why::Undated`] where its samples are of no clock that is known.
+    /// The reason why NVML gives no windows. [`Why::Undated`]: its samples have the time of an unknown clock.
     pub(crate) fn window(&mut self) -> Result<Option<(Window, Vec<Use>)>, Why> {
         let since = self.windows.since(clocks());
         let uses = self.uses(since)?;
@@ -67,7 +67,7 @@ impl UtilizationReader {
         })
     }
 
-    /// Whether it is an instance of a divided GPU, of which NVML never says who uses it.
+    /// Whether it is an instance of a divided GPU (MIG). NVML never names the processes of one.
     fn is_instance(&self) -> bool {
         let function = slot::real::<real::nvmlDeviceIsMigDeviceHandle>(Symbol::nvmlDeviceIsMigDeviceHandle);
         let mut is_instance = 0;

@@ -7,7 +7,7 @@
 //! The process of a slice that is elected asks; the others have NVML closed. It asks once a second, and spends at most a twentieth of
 //! the worker's time on it, however slow NVML is. Beside co-tenants that publish their intervals it does not ask.
 
-use crate::compute::attribution::schedule::{AGAIN, PATIENCE, linger, next_call};
+use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, linger, next_call};
 use crate::compute::attribution::source::LoggedSources;
 use crate::compute::attribution::utilization_windows::UtilizationReader;
 use crate::slice::device::SliceDevice;

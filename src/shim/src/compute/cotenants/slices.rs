@@ -21,7 +21,7 @@ use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::Path;
 
 /// How often the dead of a slice are looked for, in nanoseconds: their work does not count any more.
-const BURY: u64 = 250_000_000;
+const REAP_EVERY: u64 = 250_000_000;
 /// A process whose use has not moved for this long stands still, in nanoseconds: its work does not wait for the GPU.
 const STOPPED: u64 = 100_000_000;
 
@@ -35,7 +35,7 @@ pub(crate) struct Cotenant {
     monitor: Monitor,
     /// When its dead were last looked for.
     reaped_at: u64,
-    /// What each process of each device had used, and since when that has been so.
+    /// By device, for each process: the time that it had used, and since when that has not changed.
     still: BTreeMap<Device, Vec<(u64, u64)>>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Cotenants {
 }
 
 impl Cotenants {
-    /// The slices that are there.
+    /// The slices that are known.
     pub(crate) fn all(&mut self) -> &mut [Cotenant] {
         &mut self.known
     }
@@ -74,7 +74,7 @@ impl Cotenants {
         !self.known.is_empty()
     }
 
-    /// A program of no slice in the folder uses the GPU. Warns once, where no other slice of the folder is on the GPU.
+    /// Warns once that a program uses the GPU that is in no slice of the directory. Not if another slice of the directory is on it.
     pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
@@ -110,6 +110,7 @@ impl Cotenants {
         }
     }
 
+    /// Opens the regions that are new in the directory, and closes those that are gone.
     fn read(&mut self, folder: &Path, own: &Path) {
         let Ok(entries) = fs::read_dir(folder) else { return };
         let mut found: Vec<(u64, OsString)> =
@@ -165,7 +166,7 @@ impl fmt::Display for LeftOut<'_> {
 }
 
 impl Cotenant {
-    /// A number that no other has.
+    /// A number of its own.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -177,7 +178,7 @@ impl Cotenant {
 
     /// Reclaims the work of dead processes, where that is due.
     fn reap(&mut self, now: u64) {
-        if now.saturating_sub(self.reaped_at) >= BURY {
+        if now.saturating_sub(self.reaped_at) >= REAP_EVERY {
             self.reaped_at = now;
             let _noticed = self.monitor.reap_if_due(now);
         }

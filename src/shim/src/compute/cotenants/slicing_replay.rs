@@ -7,7 +7,7 @@
 //! asked.
 
 use super::slices::Cotenants;
-use crate::compute::attribution::schedule::PATIENCE;
+use crate::compute::attribution::nvml_schedule::PATIENCE;
 use crate::compute::attribution::source::LoggedSources;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
@@ -21,9 +21,9 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 /// Co-tenants that have published nothing for this long count as absent, in nanoseconds.
-const LATELY: u64 = 2_000_000_000;
+const ABSENT_AFTER: u64 = 2_000_000_000;
 /// The most that is settled at once, in nanoseconds: more is taken for a wrong clock.
-const MOST: u64 = 200_000_000;
+const MOST_SETTLED: u64 = 200_000_000;
 
 /// The replay of one device.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl SlicingReplay {
         }
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
         elected.read(slice, gpu, &mut cotenants.lock(), now);
-        let has_cotenants = now.saturating_sub(elected.published_at) < LATELY;
+        let has_cotenants = now.saturating_sub(elected.published_at) < ABSENT_AFTER;
         if has_cotenants {
             elected.settle(slice, gpu, now);
             sources.report(slice, gpu, Measured::by(Source::Replayed));
@@ -138,7 +138,7 @@ impl ElectedReplay {
         let part = self.slicing.advance(to);
         let (factor, difference) = self.split.learn(&part, to, now);
         member.set_correction(device, factor);
-        let most = i64::try_from(MOST).unwrap_or(i64::MAX);
+        let most = i64::try_from(MOST_SETTLED).unwrap_or(i64::MAX);
         let difference = difference.clamp(most.saturating_neg(), most);
         member.settle(device, difference, now);
         // The counter of used time only counts up, so time that was counted too much is taken from later counts.

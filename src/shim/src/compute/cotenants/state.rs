@@ -5,7 +5,7 @@ use super::program_sampler::ProgramSampler;
 use super::slices::Cotenants;
 use super::slicing_replay::SlicingReplay;
 use crate::compute::attribution::nvml_only::NvmlOnly;
-use crate::compute::attribution::schedule::linger;
+use crate::compute::attribution::nvml_schedule::linger;
 use crate::compute::measuring::usage::UsageState;
 use crate::os::clock;
 use core::time::Duration;

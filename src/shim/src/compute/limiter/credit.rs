@@ -1,7 +1,7 @@
 //! Credit of the whole process on one device, and the lock under which one thread at a time requests more of it.
 //!
 //! Example: two threads run out of credit. One locks, requests GPU time for its process and adds it to the credit. The other
-//! waits until the lock is released, and is woken then. A wait that nobody ends lasts until the waiter looks again by itself.
+//! waits until the lock is released, and is woken then. A waiter that is not woken looks again after its own time limit.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// A holder renews its lock each second at least. One that did not for this long, in nanoseconds, never came back from its wait
 /// (`longjmp` out of a signal handler). It must not keep the others: they request without the lock.
-const GONE: u64 = 2_000_000_000;
+const ABANDONED: u64 = 2_000_000_000;
 /// At one request in 16 the process tries whether launches overlap.
 const TRY_EVERY: u32 = 16;
 
@@ -79,7 +79,7 @@ impl CreditLock {
 
     /// Whether the holder never came back.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
-        now.saturating_sub(self.renewed_at.load(Ordering::Relaxed)) >= GONE
+        now.saturating_sub(self.renewed_at.load(Ordering::Relaxed)) >= ABANDONED
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct DeviceLimiter {
     queue_bound: AtomicU64,
     /// When the queued work is expected to have ended, on the monotonic clock. Kept only while the bound is reduced.
     queue_ends: AtomicU64,
-    /// Launches in flight whose cost nothing is known about.
+    /// Launches of unknown cost in flight.
     pub(crate) unknown: Mutex<Unknown>,
 }
 
@@ -161,7 +161,7 @@ impl DeviceLimiter {
         self.busy_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// A batch of which `queued` was still in the queue ended at `ended`, or nobody will see its end.
+    /// A batch of which `queued` was still in the queue ended at `ended`, or no thread will see its end.
     pub(crate) fn complete(&self, queued: u64, ended: u64) {
         self.completions.fetch_add(1, Ordering::Relaxed);
         let left = self.dequeue(queued);

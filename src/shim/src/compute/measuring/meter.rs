@@ -28,11 +28,11 @@ use std::collections::BTreeMap;
 /// How long a stream's last event is remembered once it has no work, in nanoseconds.
 const REMEMBERED: u64 = 1_000_000_000;
 /// How long a call that may end a context waits for a poll to end.
-const ROUND_ENDS: Duration = Duration::from_secs(2);
+const POLL_ENDS: Duration = Duration::from_secs(2);
 /// How long it waits once the context has ended: a poll that is not kept in the driver ends within that.
-const NEWS_HEARD: Duration = Duration::from_millis(10);
+const AFTER_END: Duration = Duration::from_millis(10);
 /// How long a stream counts as in use, in nanoseconds.
-const LATELY: u64 = 100_000_000;
+const IN_USE: u64 = 100_000_000;
 
 /// All pending batches, and the state of their measurement.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl Meter {
         self.poll_locked(self.state.lock(), usage)
     }
 
-    /// The same, unless another thread polls.
+    /// As [`poll_events`](Self::poll_events), unless another thread polls: then 0.
     pub(crate) fn try_poll_events(&self, usage: &UsageState) -> usize {
         self.state.try_lock().map_or(0, |state| self.poll_locked(state, usage))
     }
@@ -91,7 +91,7 @@ impl Meter {
 
     /// A context is about to end: its events are polled once more, and then not until [`resume_context`](Self::resume_context).
     pub(crate) fn suspend_context(&self, usage: &UsageState, pool: u64) {
-        let state = self.lock_state(usage, ROUND_ENDS);
+        let state = self.lock_state(usage, POLL_ENDS);
         let state = state.map(|mut state| {
             state.receive(usage, self);
             state.poll(usage, self);
@@ -114,7 +114,7 @@ impl Meter {
             notes.ended.push(pool);
         }
         // At once where that is possible, because the process may end before the next poll.
-        if let Some(mut state) = self.lock_state(usage, NEWS_HEARD) {
+        if let Some(mut state) = self.lock_state(usage, AFTER_END) {
             state.receive(usage, self);
         }
     }
@@ -208,7 +208,7 @@ impl MeterState {
         });
         for (at, limiter) in usage.limiters.iter().enumerate() {
             let of_device = || self.streams.values().filter(|queue| queue.device == at);
-            let used = of_device().filter(|queue| queue.was_used_within(LATELY, now)).count();
+            let used = of_device().filter(|queue| queue.was_used_within(IN_USE, now)).count();
             limiter.streams.store(used, Ordering::Relaxed);
             limiter.is_running.store(of_device().any(StreamQueue::is_running), Ordering::Relaxed);
         }

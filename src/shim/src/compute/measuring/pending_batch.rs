@@ -31,7 +31,7 @@ pub(crate) struct ClosedBatch {
     pub(crate) is_copy: bool,
 }
 
-/// The same, and what has become of it. Times of events are on the line of time of the context.
+/// A closed batch and the state of its measurement. Times of events are on the line of time of the context.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
     pub(crate) closed: ClosedBatch,
@@ -85,7 +85,7 @@ impl PendingBatch {
         self.closed.is_unknown && self.is_awaited
     }
 
-    /// It has ended at `ended` on the monotonic clock, or nobody will see its end.
+    /// It has ended at `ended` on the monotonic clock, or no thread will see its end.
     pub(crate) fn complete(&self, usage: &UsageState, ended: u64) {
         if let Some(limiter) = usage.limiters.get(self.closed.device) {
             let queued = if self.is_queued { self.closed.run.prepaid() } else { 0 };

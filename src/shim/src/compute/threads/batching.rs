@@ -5,16 +5,16 @@ use crate::compute::launch::Kind;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::when_alone::{self, Bracket, Sampler};
 
-/// The sampler is told of 16 batches with gaps at a time: it chooses the next launch after fewer.
-const MOST_TOLD: usize = 16;
+/// The sampler counts 16 batches with gaps at a time at most. Each makes it choose a launch sooner.
+const MOST_GAPS: usize = 16;
 
 /// What a thread remembers of its batches.
 #[derive(Debug, Default)]
 pub(crate) struct Batching {
     /// Chooses launches to be measured alone.
     pub(crate) sampler: Sampler,
-    /// How many batches with gaps the sampler has been told of.
-    gaps_told: u64,
+    /// Batches with gaps that the sampler has counted.
+    gaps_counted: u64,
     /// Whether a stream that is known to be empty may have an open batch.
     pub(crate) has_idle: bool,
     /// Whether a batch may be open on a legacy default stream.
@@ -60,9 +60,9 @@ impl Batching {
         bracket
     }
 
-    /// Tells the sampler of batches that had gaps. `gaps`: of all threads, so far.
+    /// Has the sampler count batches that had gaps. `gaps`: those of all threads, so far.
     pub(crate) fn note_gaps(&mut self, gaps: u64) {
-        (self.gaps_told..gaps).take(MOST_TOLD).for_each(|_| self.sampler.gaps());
-        self.gaps_told = gaps;
+        (self.gaps_counted..gaps).take(MOST_GAPS).for_each(|_| self.sampler.gaps());
+        self.gaps_counted = gaps;
     }
 }

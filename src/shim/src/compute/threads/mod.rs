@@ -2,6 +2,7 @@
 
 pub(super) mod batches;
 pub(super) mod batching;
+pub(super) mod occupancy;
 pub(super) mod open_batch;
 pub(super) mod registry;
 pub(super) mod slot;

@@ -45,7 +45,7 @@ impl ThreadRegistry {
             // Reused under the lock: `clear` must not take the slot for one without an owner, and give it to another thread too.
             let free = {
                 let mut free = self.free.lock();
-                free.pop().inspect(|slot| slot.reuse())
+                free.pop().inspect(|slot| slot.occupancy.reuse())
             };
             let slot = free.unwrap_or_else(|| {
                 let slot: &'static ThreadSlot = Box::leak(Box::new(ThreadSlot::new(measuring)));
@@ -67,7 +67,7 @@ impl ThreadRegistry {
     /// The state of a slot whose thread has ended was cleared: another thread may have it.
     pub(crate) fn clear(&self, slot: &'static ThreadSlot) {
         let mut free = self.free.lock();
-        if slot.try_free() {
+        if slot.occupancy.try_free() {
             free.push(slot);
         }
     }
@@ -114,7 +114,7 @@ unsafe extern "C" fn ended(slot: *mut libc::c_void) {
     // SAFETY: the pointer that `watch_end` gave.
     let slot = unsafe { &*slot.cast::<ThreadSlot>() };
     SLOT.set(None);
-    slot.end();
+    slot.occupancy.end();
     // In a forked child that has not launched, the locks behind it may be held by threads that are not there.
     let usage = &**slot.measuring;
     if (usage.of_this_process)().is_some_and(|own| ptr::eq(own, usage)) {

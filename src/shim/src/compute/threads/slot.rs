@@ -11,17 +11,18 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::occupancy::Occupancy;
 use super::thread_state::ThreadState;
 use crate::compute::measuring::state::MeasuringState;
 use crate::os::{asymmetric_fence, reentrancy};
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
 /// Another thread waits 250 pauses for a launch to end, which usually takes some microseconds.
-const LAUNCHING: u32 = 250;
+const LAUNCH_PAUSES: u32 = 250;
 
 std::thread_local! {
     /// This thread's slot. Without destructor, so usable at any time of a thread's life.
@@ -47,9 +48,7 @@ pub(crate) struct ThreadSlot {
     scanned_epoch: AtomicU64,
     /// The owner's epoch when there was last known to be nothing for other threads to do.
     clean_epoch: AtomicU64,
-    has_ended: AtomicBool,
-    /// Whether it was cleared after that, and has no owner.
-    is_free: AtomicBool,
+    pub(crate) occupancy: Occupancy,
     /// The state of GPU time that it belongs to: a forked child has another.
     pub(super) measuring: &'static MeasuringState,
     state: UnsafeCell<ThreadState>,
@@ -152,8 +151,7 @@ impl ThreadSlot {
             owner_epoch: AtomicU64::new(0),
             scanned_epoch: AtomicU64::new(0),
             clean_epoch: AtomicU64::new(u64::MAX),
-            has_ended: AtomicBool::new(false),
-            is_free: AtomicBool::new(false),
+            occupancy: Occupancy::default(),
             measuring,
             state: UnsafeCell::new(ThreadState::new(measuring.limiters.len())),
         }
@@ -220,7 +218,7 @@ impl ThreadSlot {
         // No fence is needed for the calling thread's own slot, because it does things in order, nor for that of a thread that
         // has ended. Acquire: pairs with the release in `asymmetric_fence::light`.
         let is_seen = self.is_mine()
-            || self.has_ended_fenced()
+            || self.occupancy.has_ended_fenced()
             || asymmetric_fence::heavy()
             || self.owner_fences.load(Ordering::Acquire);
         // Acquire: pairs with the release of the owner's guard.
@@ -235,7 +233,7 @@ impl ThreadSlot {
         let is_still = self.scanned_epoch.swap(epoch, Ordering::Relaxed) == epoch;
         if !is_still {
             RemoteAccess::Busy
-        } else if self.is_clean() && !self.has_ended() {
+        } else if self.is_clean() && !self.occupancy.has_ended() {
             RemoteAccess::Clean
         } else {
             self.try_acquire_remote().map_or(RemoteAccess::Busy, RemoteAccess::Acquired)
@@ -259,7 +257,7 @@ impl ThreadSlot {
             }
             let is_active = self.owner_active.load(Ordering::Relaxed);
             // Where a sandbox has since forbidden the barrier, no other thread gets in any more.
-            let is_hopeless = tries >= LAUNCHING && (is_active || !asymmetric_fence::heavy());
+            let is_hopeless = tries >= LAUNCH_PAUSES && (is_active || !asymmetric_fence::heavy());
             if is_hopeless || (is_active && self.is_mine()) {
                 // Release: pairs with the exchange of `give_up_pending`.
                 self.close_pending.store(true, Ordering::Release);
@@ -272,41 +270,6 @@ impl ThreadSlot {
     /// Whether the calling thread owns it.
     pub(crate) fn is_mine(&self) -> bool {
         SLOT.get().is_some_and(|slot| ptr::eq(slot, self))
-    }
-
-    /// Whether it has no owner, and nothing in it.
-    pub(crate) fn is_free(&self) -> bool {
-        self.is_free.load(Ordering::Acquire)
-    }
-
-    /// Whether its thread has ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
-    }
-
-    /// Whether its thread has ended, for a thread with `remote_active` set. The next owner clears the word before it looks at that.
-    fn has_ended_fenced(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.has_ended()
-    }
-
-    /// Its thread ends.
-    pub(super) fn end(&self) {
-        // Release: the worker reads what the thread wrote.
-        self.has_ended.store(true, Ordering::Release);
-    }
-
-    /// It was cleared. Whether it is free since this call.
-    pub(super) fn try_free(&self) -> bool {
-        self.has_ended() && !self.is_free.swap(true, Ordering::AcqRel)
-    }
-
-    /// It gets a new owner.
-    pub(super) fn reuse(&self) {
-        self.is_free.store(false, Ordering::Release);
-        self.has_ended.store(false, Ordering::Release);
-        // Pairs with the fence in `has_ended_fenced`.
-        fence(Ordering::SeqCst);
     }
 }
 

@@ -19,7 +19,7 @@ use gpuslice_policy::compute::measuring::when_alone::{self, Bracket};
 const BACKLOG: u64 = 2;
 
 /// A batch is closed when nothing was launched into it for this long, while its thread launched elsewhere: 2 ms.
-const LEFT: u64 = 2_000_000;
+const LEFT_AFTER: u64 = 2_000_000;
 
 /// `CUDA_ERROR_INVALID_HANDLE`: what a driver says of an event in a stream of another context.
 const NOT_OF_THIS_CONTEXT: Status = 400;
@@ -102,7 +102,7 @@ impl StreamState {
     /// Whether it has an open batch into which nothing was launched for a while.
     pub(crate) fn is_left(&self, now: u64) -> bool {
         let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
-        is_used && self.empty_since.is_none() && clock::between(now, self.launched_at) >= LEFT
+        is_used && self.empty_since.is_none() && clock::between(now, self.launched_at) >= LEFT_AFTER
     }
 
     /// Whether other threads can record events in the stream. A thread's own default stream means another one to each thread.

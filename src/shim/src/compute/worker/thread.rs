@@ -4,7 +4,7 @@
 //! the driver is torn down at the process's exit.
 
 use super::tick::tick;
-use crate::compute::attribution::schedule::LINGER;
+use crate::compute::attribution::nvml_schedule::LINGER;
 use crate::compute::cotenants::state::{needs_arbiter, tick_interval};
 use crate::compute::measuring::usage::UsageState;
 use crate::compute::state::Compute;
@@ -22,7 +22,7 @@ use gpuslice_region::sigbus_forwarding;
 /// How long the end of the process waits for a tick to end.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// After this many ticks without anything under way the worker sleeps.
-const IDLE_ROUNDS: u32 = 20;
+const IDLE_TICKS: u32 = 20;
 
 /// Starts the worker if it does not run, and wakes it if it sleeps.
 #[inline]
@@ -86,7 +86,7 @@ fn run(compute: &'static Compute) {
         };
         worker.count_tick();
         idle = if is_busy { 0 } else { idle.saturating_add(1) };
-        if idle < IDLE_ROUNDS {
+        if idle < IDLE_TICKS {
             gpuslice_region::pause(tick_interval(compute));
             continue;
         }

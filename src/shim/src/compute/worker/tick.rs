@@ -8,13 +8,13 @@ use crate::os::clock;
 use gpuslice_policy::compute::measuring::batch::OLD;
 
 /// How long a thread keeps credit that it does not spend, in nanoseconds.
-const KEPT: u64 = 50_000_000;
+const CREDIT_KEPT: u64 = 50_000_000;
 
 /// Does one tick. Whether there is anything left to do.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
     // Before anything of this second is counted.
     compute.note_second(clock::now());
-    let is_credit_left = compute.return_unspent(KEPT);
+    let is_credit_left = compute.return_unspent(CREDIT_KEPT);
     let is_thread_left = flush_idle_threads(compute);
     if compute.meter.poll_events(compute) > 0 {
         compute.worker.announce_completion();
@@ -35,7 +35,7 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
 /// anything left to do.
 fn flush_idle_threads(compute: &'static Compute) -> bool {
     let (mut is_left, mut active) = (false, 0_usize);
-    for slot in compute.threads.all().into_iter().filter(|slot| !slot.is_free()) {
+    for slot in compute.threads.all().into_iter().filter(|slot| !slot.occupancy.is_free()) {
         match slot.scan() {
             RemoteAccess::Acquired(state) => {
                 let flushed = flush(compute, slot, state);
@@ -58,7 +58,7 @@ struct Flushed {
 
 /// Flushes one thread that is not in a launch. The state of a thread that has ended is cleared, for another thread.
 fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
-    let (now, has_ended) = (clock::cycles(), slot.has_ended());
+    let (now, has_ended) = (clock::cycles(), slot.occupancy.has_ended());
     state.give_up_pending();
     state.close_where(compute, |stream| {
         let age = stream.open.as_ref().map_or(0, |open| clock::between(now, open.since));
@@ -68,7 +68,7 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
         // Nobody can close what is left.
         state.abandon(compute);
     }
-    let is_quiet = clock::between(now, state.left) >= KEPT;
+    let is_quiet = clock::between(now, state.left) >= CREDIT_KEPT;
     if has_ended || is_quiet {
         state.return_credit(compute);
     }

@@ -11,31 +11,31 @@ use core::time::Duration;
 use gpuslice_policy::arbiter;
 
 /// Pause of a thread that ticks itself because there is no worker.
-const ROUND: Duration = Duration::from_nanos(arbiter::STEP);
+const OWN_TICK: Duration = Duration::from_nanos(arbiter::STEP);
 /// A thread polls itself when the worker has not ended a tick for this long.
-const LATE: Duration = Duration::from_millis(2);
+const WORKER_LATE: Duration = Duration::from_millis(2);
 /// How long the threads sleep that leave the polling to another one: many that wake too often would keep a processor busy.
-const UNWATCHED: Duration = Duration::from_millis(10);
+const OTHERS_SLEEP: Duration = Duration::from_millis(10);
 /// How long a thread that polls for an end sleeps before it polls for the first time.
-const AT_ONCE: Duration = Duration::from_micros(50);
+const FIRST_POLL: Duration = Duration::from_micros(50);
 
 /// Waits until there are more completions than `before`, or for `most`.
 pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: Duration) {
     let worker = &compute.worker;
     if !worker.status.is_running() {
         // Nobody polls but the threads that wait.
-        gpuslice_region::pause(ROUND.min(most));
+        gpuslice_region::pause(OWN_TICK.min(most));
         let _is_busy = undisturbed(|| tick(compute));
         return;
     }
     worker.wake();
-    if most < LATE || !worker.try_become_poller(late()) {
-        // The poller may leave meanwhile, and the batch may end where no thread tells.
-        worker.wait_for_completion(before, most.min(UNWATCHED));
+    if most < WORKER_LATE || !worker.try_become_poller(late()) {
+        // The poller may leave meanwhile, and no thread may announce the end of the batch.
+        worker.wait_for_completion(before, most.min(OTHERS_SLEEP));
         return;
     }
     let ticks = worker.ticks();
-    worker.wait_for_completion(before, LATE);
+    worker.wait_for_completion(before, WORKER_LATE);
     worker.stop_polling();
     if worker.ticks() == ticks && worker.completions() == before {
         poll_once(compute);
@@ -49,8 +49,8 @@ pub(crate) fn poll_for_completion(compute: &'static Compute, before: u32, most: 
     if !worker.status.is_running() || !worker.try_become_poller(late()) {
         return wait_for_completion(compute, before, most);
     }
-    let (mut waited, mut pause) = (Duration::ZERO, AT_ONCE);
-    while waited < LATE.min(most) && worker.completions() == before && !worker.is_ending() {
+    let (mut waited, mut pause) = (Duration::ZERO, FIRST_POLL);
+    while waited < WORKER_LATE.min(most) && worker.completions() == before && !worker.is_ending() {
         worker.wait_for_completion(before, pause);
         waited = waited.saturating_add(pause);
         pause = pause.saturating_mul(2);
@@ -86,7 +86,7 @@ fn undisturbed<T>(poll: impl FnOnce() -> T) -> T {
     without_signals_but(&OWN, || apart(poll))
 }
 
-/// [`LATE`] in nanoseconds.
+/// [`WORKER_LATE`] in nanoseconds.
 fn late() -> u64 {
-    u64::try_from(LATE.as_nanos()).unwrap_or(0)
+    u64::try_from(WORKER_LATE.as_nanos()).unwrap_or(0)
 }
