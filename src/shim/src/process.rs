@@ -36,7 +36,7 @@ pub(crate) struct Process {
 impl Process {
     fn new(member: Member, found: &[Found]) -> Self {
         let memory: &'static Memory = Box::leak(Box::new(Memory::new(Slice::new(member, found))));
-        let of_this_process = || joined().map(|process| &process.compute);
+        let of_this_process = || joined().map(|process| process.compute.usage());
         Self { memory, compute: Compute::new(memory, of_this_process) }
     }
 }

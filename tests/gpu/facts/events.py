@@ -25,17 +25,17 @@ CLOCKS = Fact(
 )
 OTHER_THREAD = Fact(
     "another thread may query, read and record events, with or without a context",
-    "src/shim/src/compute/helper.rs",
+    "src/shim/src/compute/measuring/meter.rs",
     "the helper would have to hold the context of each event",
 )
 NO_WAIT = Fact(
     "asking whether an event has passed does not wait for the device",
-    "src/shim/src/compute/helper.rs",
+    "src/shim/src/compute/measuring/meter.rs",
     "the helper would stall for as long as a kernel runs",
 )
 RELAXED = Fact(
     "in relaxed mode another thread may query events while a stream captures, and the capture ends well",
-    "src/shim/src/compute/helper.rs; pools::pool_reserved in src/shim/src/driver_calls/pools.rs",
+    "src/shim/src/compute/measuring/meter.rs; pools::pool_reserved in src/shim/src/driver_calls/pools.rs",
     "measuring would have to stop while anything captures",
 )
 COST = Fact(

@@ -19,7 +19,7 @@ ENCLOSED = Fact(
 )
 CHEAP = Fact(
     "launching a graph of 100 kernels takes at most 50 us of the host's time",
-    "src/shim/src/compute/gate.rs treats it as one launch",
+    "src/shim/src/compute/admission/gate.rs treats it as one launch",
     "credit would have to be taken in advance for long launches",
 )
 NODES, LENGTH = 100, 50

@@ -19,7 +19,7 @@ ONE_AT_A_TIME = Fact(
 )
 NO_STARVING = Fact(
     "while a launch waits for room another thread sleeps on time: at the 99th percentile at most 5 ms late",
-    "src/shim/src/compute/helper.rs reads events each millisecond",
+    "src/shim/src/compute/measuring/meter.rs reads events each millisecond",
     "measuring would come late for programs that fill the queue",
 )
 SLOW = 20_000_000

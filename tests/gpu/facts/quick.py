@@ -413,7 +413,7 @@ QUESTIONS = [
              "fewer launches have to be measured where many threads launch"),
     Question("memory of a killed process, ms", ask_death, within(0.5, 100), True, "reap_if_due in src/shim/src/slice/handle.rs",
              "a slice is above its quota for so long"),
-    Question("questions about events while code is loaded", ask_loading, same, True, "src/shim/src/compute/helper.rs",
+    Question("questions about events while code is loaded", ask_loading, same, True, "src/shim/src/compute/measuring/meter.rs",
              "measuring stands still while new kernels are loaded"),
     Question("free memory, us", ask_info, within(0.5, 100), True, "src/shim/src/memory/measurement.rs",
              "look-ups of code cannot be measured each time"),

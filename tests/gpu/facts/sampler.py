@@ -40,7 +40,7 @@ ONE = Fact(
 )
 CHEAP = Fact(
     "reading the samples takes at most 20 ms",
-    "src/shim/src/compute/sampler.rs reads them from a thread of its own",
+    "src/shim/src/compute/cotenants/program_sampler.rs reads them from a thread of its own",
     "the sampler would fall behind its windows",
 )
 BESIDE = Fact(

@@ -54,13 +54,13 @@ macro_rules! rows_launch {
     }
     module_lazy: "May be the call that completes a deferred load" {
         watch cuFuncLoad @12040(function: CUfunction) by module::load_function;
-        watch cuKernelGetFunction @12000(p_func: *mut CUfunction, kernel: CUkernel) by library::kernel_function;
-        watch cuLibraryEnumerateKernels @12040(kernels: *mut CUkernel, num_kernels: c_uint, lib: CUlibrary) by library::kernels;
-        watch cuLibraryGetGlobal @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by library::variable;
-        watch cuLibraryGetKernel @12000(p_kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) by library::kernel;
-        watch cuLibraryGetManaged @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by library::variable;
-        watch cuLibraryGetModule @12000(p_mod: *mut CUmodule, library: CUlibrary) by library::get_module;
-        watch cuLibraryGetUnifiedFunction @12000(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char) by library::unified_function;
+        watch cuKernelGetFunction @12000(p_func: *mut CUfunction, kernel: CUkernel) by library_handles::kernel_function;
+        watch cuLibraryEnumerateKernels @12040(kernels: *mut CUkernel, num_kernels: c_uint, lib: CUlibrary) by library_handles::kernels;
+        watch cuLibraryGetGlobal @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by library_handles::variable;
+        watch cuLibraryGetKernel @12000(p_kernel: *mut CUkernel, library: CUlibrary, name: *const c_char) by library_handles::kernel;
+        watch cuLibraryGetManaged @12000(dptr: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) by library_handles::variable;
+        watch cuLibraryGetModule @12000(p_mod: *mut CUmodule, library: CUlibrary) by library_handles::get_module;
+        watch cuLibraryGetUnifiedFunction @12000(fptr: *mut *mut c_void, library: CUlibrary, symbol: *const c_char) by library_handles::unified_function;
         watch cuModuleGetFunction @2000(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) by module::function;
         watch cuModuleGetGlobal @2000(dptr: *mut CUdeviceptr_v1, bytes: *mut c_uint, hmod: CUmodule, name: *const c_char) by module::variable_v1;
         watch cuModuleGetGlobal_v2 @3020(dptr: *mut CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char) by module::variable;

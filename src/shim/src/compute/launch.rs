@@ -6,21 +6,21 @@ use gpuslice_policy::compute::cost::estimate::Key;
 /// Work that a call submits to a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch {
-    /// Whose cost is learned.
+    /// Names the work, so that its cost is learned.
     pub(crate) key: Key,
-    /// What kind of work it is.
+    /// The kind of work.
     pub(crate) kind: Kind,
-    /// Where it goes.
+    /// The stream that it goes to.
     pub(crate) stream: Stream,
 }
 
-/// What kind of work a launch is.
+/// Kind of the work of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A kernel.
     Kernel,
-    /// A kernel that may begin before the one ahead of it in its stream has ended, or that lets another begin so: an event
-    /// between the two would keep that one waiting.
+    /// A kernel that may begin before the kernel ahead of it in the stream has ended, or that lets the next one do so. An event
+    /// between the two would keep the second waiting.
     Chained,
     /// An executable graph.
     Graph,

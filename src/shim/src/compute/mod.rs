@@ -1,41 +1,38 @@
 //! GPU time: when a launch may go, and how its cost is measured.
 //!
-//! A launch comes in through [`gate`](gate::gate). It is paid from its thread's credit (`seat`, `threads`). When the credit runs out,
-//! the thread takes more from the slice's words in the region (`pay`). The launch belongs to a run between two timing events. The
-//! library's own thread (`helper`) polls the events (`meter`), charges the measured time (`account`) and settles the difference.
-//! `gpuslice_policy::compute` has all the arithmetic.
+//! A launch comes in through [`gate`](admission::gate::gate). It is paid from its thread's credit (`threads`). When the credit runs
+//! out, the thread takes more from the slice's words in the region (`admission::slow_path`). The launch belongs to a batch between
+//! two timing events. The library's own thread (`worker`) polls the events, charges the measured time and settles the difference
+//! (`measuring`). `gpuslice_policy::compute` has all the arithmetic.
+//!
+//! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
+//! `tests/dependencies.rs` checks that.
+//!
+//! 1. `launch`: what a call submits.
+//! 2. `limiter`: the limiter of each device, the credit of the process, and estimates of what launches cost.
+//! 3. `attribution`: how GPU time is measured, and what NVML says where nothing else measures it.
+//! 4. `measuring`: batches under way, their timing events, and what they are charged.
+//! 5. `threads`: what each thread keeps: its credit, its streams and its open batches.
+//! 6. `cotenants`: other slices and other programs on the same GPUs.
+//! 7. `state`: all of these in one place.
+//! 8. `worker`: the library's own thread, and how launches wait for it.
+//! 9. `admission`: the gate of a launch, and notices of other calls.
 
-mod account;
-mod arbiter;
-mod asking;
-mod blind;
-mod contexts;
-mod copies;
-mod estimates;
-mod gate;
-mod helper;
-mod in_flight;
-mod lanes;
+mod admission;
+mod attribution;
+mod cotenants;
 mod launch;
-mod life;
-mod meter;
-mod neighbours;
-mod pacer;
-mod pay;
-mod sampler;
-mod samples;
-mod seat;
-mod slicing;
+mod limiter;
+mod measuring;
 mod state;
 mod threads;
-mod told;
-mod waits;
+mod worker;
 
-pub(crate) use copies::{ends_run, host_copy};
-pub(crate) use gate::{gate, gate_all, is_to_pace};
-pub(crate) use launch::{Kind, Launch};
-pub(crate) use state::Compute;
-pub(crate) use told::{
+pub(crate) use admission::copies::{ends_run, host_copy};
+pub(crate) use admission::gate::{gate, gate_all, is_to_pace};
+pub(crate) use admission::lifecycle::{
     capture_begins, context_ends, context_left, context_seen, forget, stream_ends, view_ends,
 };
-pub(crate) use waits::{Waits, waits};
+pub(crate) use admission::synchronisation::{Waits, waits};
+pub(crate) use launch::{Kind, Launch};
+pub(crate) use state::Compute;

@@ -9,7 +9,7 @@
 )]
 
 use crate::driver_calls::nvml::initialization;
-use crate::hooks::code::{context, green, library, limits, module};
+use crate::hooks::code::{context, green, library, library_handles, limits, module};
 use crate::hooks::memory::{array, linear, managed, multicast, physical, pool, sharing};
 use crate::hooks::reports::{nvml, process_use, processes, report, use_rates};
 use crate::hooks::start;

@@ -59,7 +59,7 @@ fn gatekeeper() -> Gatekeeper {
 
 /// Whether launches of this process are paced now.
 pub(super) fn is_paced() -> bool {
-    member().is_some_and(Compute::is_pacing)
+    member().is_some_and(|compute| compute.is_pacing())
 }
 
 /// A copy of `bytes` bytes from or to the host. `is_sync`: the program waits for it, and for the work before it in the stream.

@@ -1,6 +1,6 @@
 //! Contexts: their memory, and the end of their contents.
 
-use super::library;
+use super::library_first_use;
 use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver_calls::{code, contexts, devices};
@@ -247,7 +247,7 @@ impl With {
             }
         };
         quietly(note, ());
-        self.later.iter().all(|(library, _)| library::load_into(process, *library, context))
+        self.later.iter().all(|(library, _)| library_first_use::load_into(process, *library, context))
     }
 }
 

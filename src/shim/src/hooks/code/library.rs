@@ -1,40 +1,28 @@
-//! Libraries: memory of their code and variables, by context.
+//! Calls that load and unload a library: memory of its code and variables, by context.
 //!
-//! Where the driver loads lazily, a library is loaded into a context at its first use there. Memory for its variables is reserved
-//! first, and a use that does not fit is refused. A launch is such a use and is never refused. So the look-up of a kernel loads
-//! the library into all contexts of the process. Later contexts get it when they are made.
-//!
-//! Variables of less than 2 MiB are charged once they are measured. An image that is compressed or of an unknown kind does not
-//! tell its variables. Under a quota such a library is loaded into the current context at once, where its size is measured and
-//! can still be refused.
+//! Where the driver loads lazily, a library takes memory in a context at its first use there
+//! ([`library_first_use`](super::library_first_use)). Variables of less than 2 MiB are charged once they are measured. An image that
+//! is compressed or of an unknown kind does not tell its variables. Under a quota such a library is loaded into the current context
+//! at once, where its size is measured and can still be refused.
 
 use super::image::{data, file};
-use super::limits::look_again;
-use super::measured::{force, likely};
-use super::module::{LATE_MOST, late, loaded, unloaded};
-use crate::driver_calls::{capture_mode, code, contexts};
-use crate::hooks::protocol::{Decision, Granted, around, charge, reserve_for};
-use crate::memory::loaded_symbols::Key;
-use crate::memory::measurement::{Before, Likely};
+use super::library_first_use::load_here;
+use super::module::{loaded, unloaded};
+use crate::driver_calls::{code, contexts};
+use crate::hooks::protocol::{Decision, around, reserve_for};
 use crate::memory::memory_call::MemoryCall;
-use crate::memory::nvml_baseline::signed;
 use crate::memory::overheads::Holder;
 use crate::memory::refusals::What;
 use crate::os::reentrancy::quietly;
 use crate::process::{self, Process, Standing};
 use crate::slice::handle::Reservation;
-use core::cell::Cell;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
-use gpuslice_driver::types::{
-    CUdeviceptr, CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, Status, status,
-};
+use gpuslice_driver::types::{CUjit_option, CUlibrary, CUlibraryOption, Status, status};
 use gpuslice_policy::sizes::code::Image;
-use gpuslice_region::Device;
-use std::ptr;
 
 /// Hooks of the calls that load a library: all that differs is where its image is.
 macro_rules! loads {
@@ -211,16 +199,6 @@ unsafe fn try_out(output: *mut CUlibrary, old: Option<CUlibrary>, undo: impl Fn(
     status::OUT_OF_MEMORY
 }
 
-/// Loads a library into the current context.
-fn load_here(library: CUlibrary) -> Status {
-    let Some(get) = slot::real::<real::cuLibraryGetModule>(Symbol::cuLibraryGetModule) else {
-        return status::NOT_SUPPORTED;
-    };
-    let mut module: CUmodule = ptr::null_mut();
-    // SAFETY: the output is valid for writes; the driver checks the handle.
-    capture_mode::beside_captures(|| unsafe { get(&raw mut module, library) })
-}
-
 /// `cuLibraryUnload`.
 pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
     // SAFETY: the caller's own argument.
@@ -234,216 +212,4 @@ pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> 
             }
         },
     )
-}
-
-/// `cuLibraryGetGlobal`, `cuLibraryGetManaged`.
-pub(crate) unsafe fn variable(
-    real: real::cuLibraryGetGlobal,
-    address: *mut CUdeviceptr,
-    bytes: *mut usize,
-    library: CUlibrary,
-    name: *const c_char,
-) -> Status {
-    // SAFETY: the caller's own arguments.
-    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
-    // SAFETY: the caller's own arguments.
-    used(|_| Some(library.addr()), key, || unsafe { real(address, bytes, library, name) })
-}
-
-/// `cuLibraryGetUnifiedFunction`.
-pub(crate) unsafe fn unified_function(
-    real: real::cuLibraryGetUnifiedFunction,
-    output: *mut *mut c_void,
-    library: CUlibrary,
-    name: *const c_char,
-) -> Status {
-    // SAFETY: the caller's own arguments.
-    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
-    // SAFETY: the caller's own arguments.
-    used(|_| Some(library.addr()), key, || unsafe { real(output, library, name) })
-}
-
-/// `cuLibraryGetModule`.
-pub(crate) unsafe fn get_module(
-    real: real::cuLibraryGetModule,
-    output: *mut CUmodule,
-    library: CUlibrary,
-) -> Status {
-    let key = || Key::new(library.addr(), context());
-    // SAFETY: the caller's own arguments.
-    let code = used(|_| Some(library.addr()), key, || unsafe { real(output, library) });
-    // SAFETY: the caller's output, which the driver accepted.
-    came_out(code, library, || unsafe { read_in(output) }.map(|module: CUmodule| module.addr()))
-}
-
-/// `cuKernelGetFunction`.
-pub(crate) unsafe fn kernel_function(
-    real: real::cuKernelGetFunction,
-    output: *mut CUfunction,
-    kernel: CUkernel,
-) -> Status {
-    let library =
-        |process: &Process| code::library_of_kernel(kernel).or_else(|| process.libraries.of(kernel.addr()));
-    // SAFETY: the caller's own arguments.
-    used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
-}
-
-/// `cuLibraryGetKernel`: the driver loads at the first launch.
-pub(crate) unsafe fn kernel(
-    real: real::cuLibraryGetKernel,
-    output: *mut CUkernel,
-    library: CUlibrary,
-    name: *const c_char,
-) -> Status {
-    if !load_for_launches(library) {
-        return status::OUT_OF_MEMORY;
-    }
-    // SAFETY: the caller's own arguments.
-    let code = unsafe { real(output, library, name) };
-    // SAFETY: the caller's output, which the driver accepted.
-    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
-}
-
-/// `cuLibraryEnumerateKernels`: as [`kernel`].
-pub(crate) unsafe fn kernels(
-    real: real::cuLibraryEnumerateKernels,
-    output: *mut CUkernel,
-    count: c_uint,
-    library: CUlibrary,
-) -> Status {
-    if !load_for_launches(library) {
-        return status::OUT_OF_MEMORY;
-    }
-    // SAFETY: the caller's own arguments.
-    let code = unsafe { real(output, count, library) };
-    // SAFETY: the caller's output, whose first place the driver filled.
-    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
-}
-
-/// A handle came out of a library, and from now on a launch may load what is behind it.
-fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<usize>) -> Status {
-    around(
-        |_| (),
-        || code,
-        |process, (), code| {
-            let Some(handle) = handle().filter(|_| code == status::SUCCESS) else { return };
-            process.libraries.note_origin(handle, library.addr());
-            look_again(process);
-        },
-    )
-}
-
-/// The context that a library or kernel is loaded into now.
-fn context() -> usize {
-    contexts::current_context().unwrap_or(0)
-}
-
-/// A use of a library in the current context: the first one loads its variables.
-fn used(
-    library: impl Fn(&Process) -> Option<usize>,
-    key: impl FnOnce() -> Key,
-    call: impl FnMut() -> Status,
-) -> Status {
-    let claim = || {
-        let Standing::Member(process) = process::standing() else { return None };
-        if !process.libraries.any() {
-            return None;
-        }
-        Claim::take(process, library(process)?, process.owner_of_current()?)
-    };
-    match quietly(claim, None) {
-        Some(claim) => claim.load(call).0,
-        None => late(key, |process| library(process).map(Holder::Library), call),
-    }
-}
-
-/// Before the program gets something that it can launch. False: a quota has no room.
-fn load_for_launches(library: CUlibrary) -> bool {
-    let Standing::Member(process) = process::standing() else { return true };
-    let contexts = || {
-        if !process.libraries.becomes_launchable(library.addr()) {
-            return Vec::new();
-        }
-        // Without a quota nothing is refused, so the driver may load at the launch.
-        let made = process.holdings.contexts_made().into_iter();
-        made.filter(|(_, device)| process.has_quota(*device)).map(|(context, _)| context).collect()
-    };
-    quietly(contexts, Vec::new()).into_iter().all(|context| load_into(process, library.addr(), context))
-}
-
-/// Loads a library into a context, if it is not. False: a quota has no room. The driver's own objections show at the
-/// launch, as without us.
-pub(crate) fn load_into(process: &'static Process, library: usize, context: usize) -> bool {
-    let Some(claim) = quietly(|| Claim::take(process, library, context), None) else { return true };
-    let load = || load_here(ptr::with_exposed_provenance_mut(library));
-    let refused = contexts::within(context, || claim.load(load).1);
-    refused != Some(true)
-}
-
-/// The first use of a library in a context, whose variables it loads.
-struct Claim {
-    process: &'static Process,
-    library: usize,
-    context: usize,
-    /// Bytes of the variables.
-    variables: u64,
-    /// Whether the library is loaded into the context.
-    loaded: Cell<bool>,
-}
-
-impl Claim {
-    /// None: there are no variables, or they are loaded already.
-    fn take(process: &'static Process, library: usize, context: usize) -> Option<Self> {
-        let variables = process.libraries.claim(library, context)?;
-        Some(Self { process, library, context, variables, loaded: Cell::new(false) })
-    }
-
-    /// The call that loads them into the current context, unless they are refused: its status, and whether they are.
-    fn load(self, call: impl FnMut() -> Status) -> (Status, bool) {
-        let refused = Cell::new(false);
-        let decide = |process: &'static Process| {
-            let Some(before) = Before::begin_exactly(process) else { return Decision::Forward };
-            let reserved = likely(process, before.place.device, What::Code, self.variables);
-            if matches!(reserved, Decision::Refuse(_)) {
-                refused.set(true);
-            }
-            reserved.map(|reservation| (before, reservation))
-        };
-        let settle = |(before, mut reservation): (Before, Reservation), code| {
-            if code != status::SUCCESS {
-                return code;
-            }
-            self.loaded.set(true);
-            let likely = Likely {
-                range: (0, LATE_MOST.saturating_add(signed(self.variables))),
-                otherwise: signed(self.variables),
-                surely: true,
-            };
-            let took = before.change(reservation.bytes(), likely).max(0).unsigned_abs();
-            let holder = (Holder::Library(self.library), before.context);
-            let kept = took.min(reservation.bytes());
-            // Never more than there is, so it fits.
-            let _fits = reservation.settle(kept);
-            self.process.holdings.add(self.process, holder.0, holder.1, reservation.device(), kept);
-            reservation.keep();
-            force(self.process, before.place.device, took.saturating_sub(kept), holder);
-            code
-        };
-        let code = charge(decide, call, settle);
-        (code, refused.get())
-    }
-}
-
-impl Granted for (Before, Reservation) {
-    fn granted(&self) -> Option<(Device, u64)> {
-        self.1.granted()
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if !self.loaded.get() {
-            self.process.libraries.unclaim(self.library, self.context);
-        }
-    }
 }

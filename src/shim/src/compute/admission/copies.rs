@@ -1,0 +1,103 @@
+//! Copies that are not paced, and other work that ends a batch.
+//!
+//! The time of copies is counted apart. Of copies and fills on the device one in 16 is measured, and the others are taken to last as
+//! long. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and to the host end a batch, because the
+//! host's memory may take any time. So do waits in the stream.
+
+use super::synchronisation::{Waits, waits};
+use crate::compute::launch::Launch;
+use crate::compute::state::Compute;
+use crate::compute::threads::stream_lookup::stream_for;
+use crate::compute::threads::stream_state::StreamState;
+use crate::compute::worker::thread::ensure;
+use crate::driver_calls::streams::Stream;
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+
+/// One copy of a kind in 16 is measured: two events for each would cost as much as a small copy.
+const MEASURED: u32 = 16;
+/// From this many bytes on a copy from or to the host ends a batch. It takes 3 us and more on any bus, and a batch's two events
+/// take two.
+const LARGE: u64 = 64 << 10;
+
+/// A copy on the device or a fill, which is not paced.
+pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
+    let Some(mut held) = compute.acquire_own() else { return call() };
+    let at = stream_for(&mut held, compute, launch.stream);
+    let before = || {
+        let at = at?;
+        let StreamState { device, joins_legacy, .. } = *held.streams.get(at)?;
+        let device = device?;
+        if joins_legacy {
+            held.close_legacy(compute);
+        }
+        held.copies = held.copies.wrapping_add(1);
+        let known = compute.estimates.look_up(&mut held.cache, &launch.key);
+        let known = known.filter(|known| known.is_certain());
+        let taken_for = known.filter(|_| !held.copies.is_multiple_of(MEASURED));
+        if taken_for.is_none() {
+            held.begin_copy(compute, at, &launch.key, known.unwrap_or(Estimate::NONE));
+        }
+        Some((at, device, taken_for))
+    };
+    let Some((at, device, taken_for)) = quietly(before, None) else {
+        drop(held);
+        return call();
+    };
+    let code = call();
+    let after = || {
+        if taken_for.is_none() {
+            held.end_copy(compute, at, code == status::SUCCESS);
+            return ensure(compute);
+        }
+        let (Some(estimate), true) = (taken_for, code == status::SUCCESS) else { return };
+        if let Some(limiter) = compute.limiters.get(device) {
+            compute.member().count_copied(limiter.gpu.device, estimate.plain);
+        }
+        if let Some(open) = held.streams.get_mut(at).and_then(|stream| stream.open.as_mut()) {
+            open.run.idle(estimate.plain);
+        }
+    };
+    quietly(after, ());
+    code
+}
+
+/// A copy from or to the host. `is_sync`: the program waits for it, and so for the work before it in the stream.
+pub(crate) fn host_copy(
+    compute: &'static Compute,
+    (stream, bytes, is_sync): (Stream, u64, bool),
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if !compute.is_pacing() {
+        return call();
+    }
+    if bytes >= LARGE {
+        end_batch(compute, stream);
+    }
+    if is_sync { waits(compute, Waits::Stream(stream), call) } else { call() }
+}
+
+/// The stream's next work is not the GPU's, and may take any time.
+pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
+    if compute.is_pacing() {
+        end_batch(compute, stream);
+    }
+}
+
+/// Closes the calling thread's batches on a stream, and on streams that wait for it.
+fn end_batch(compute: &'static Compute, stream: Stream) {
+    let close = || {
+        if let Some(mut held) = compute.acquire_own() {
+            held.enter_driver(clock::cycles());
+            if !stream.is_legacy() {
+                held.close_legacy(compute);
+            }
+            held.close_where(compute, |state| {
+                state.stream == stream || (stream.is_legacy() && state.joins_legacy)
+            });
+        }
+    };
+    quietly(close, ());
+}

@@ -1,0 +1,265 @@
+//! Credit for a launch whose thread has too little: from the process, from the slice's words in the region, or as debt.
+//!
+//! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, is told the instant at
+//! which that is due, and sleeps until then, or until a process of the slice gives time back. Before each wait the thread's batches are
+//! closed, because the wait would be charged.
+//!
+//! Three kinds of launches are admitted without credit, and leave a debt: a launch that overlaps others, and so takes no time of its
+//! own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may wait for.
+
+use crate::compute::limiter::credit::CreditGuard;
+use crate::compute::limiter::device::DeviceLimiter;
+use crate::compute::state::Compute;
+use crate::compute::threads::slot::OwnerGuard;
+use crate::compute::threads::stream_state::StreamState;
+use crate::compute::worker::thread::ensure;
+use crate::os::clock;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+
+/// How long a thread waits for another of its process that requests for both, before it looks again.
+const HOLDER_WAIT: Duration = Duration::from_millis(100);
+/// The least that a launch takes as a peer overdraft, where its lease is more, in nanoseconds of GPU time: 1 ms.
+const LEAST_PEER_OVERDRAFT: u64 = 1_000_000;
+/// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
+const RECHECK_DEATHS: u64 = 100_000_000;
+/// How long it sleeps where another device may have kept it, in nanoseconds: 2 ms.
+const RECHECK_COUPLED: u64 = 2_000_000;
+/// How often a thread checks that the region is still there, in nanoseconds: 0.1 s. A check takes half a microsecond.
+const REGION_CHECK: u64 = 100_000_000;
+/// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and nothing ends. That kernel is charged as
+/// it runs, so the launch would never be due, and the kernel may wait for it.
+const STUCK: u64 = 1_000_000_000;
+
+/// The request of a thread for credit on one device, over all of its waits.
+#[derive(Debug)]
+pub(super) struct CreditRequest {
+    compute: &'static Compute,
+    limiter: &'static DeviceLimiter,
+    /// The place of the device among the limiters.
+    device: usize,
+    /// The place of the launch's stream among those of the thread.
+    stream: usize,
+    /// For how long the thread has waited for the share.
+    throttled: u64,
+    /// When it first asked the region.
+    asked_since: Option<u64>,
+    /// Since when, and at how many completions, it waits for the share while nothing of its process ends.
+    stuck_since: Option<(u64, u32)>,
+    /// Held while this thread requests for its process.
+    guard: Option<CreditGuard<'static>>,
+}
+
+/// Nanoseconds of GPU time that a thread lacks.
+#[derive(Debug, Clone, Copy)]
+struct Shortfall {
+    /// For the launch and the next lease.
+    with_lease: u64,
+    /// For the launch itself.
+    launch: u64,
+}
+
+impl CreditRequest {
+    /// No request yet. None for a device that has no limiter.
+    pub(super) fn new(compute: &'static Compute, device: usize, stream: usize) -> Option<Self> {
+        let limiter = compute.limiters.get(device)?;
+        Some(Self {
+            compute,
+            limiter,
+            device,
+            stream,
+            throttled: 0,
+            asked_since: None,
+            stuck_since: None,
+            guard: None,
+        })
+    }
+
+    /// The limiter of the device.
+    pub(super) fn limiter(&self) -> &'static DeviceLimiter {
+        self.limiter
+    }
+
+    /// Takes credit for a launch, or waits. True: the thread's lease was filled. False: look again.
+    ///
+    /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the process asks the
+    /// region at a time, because a thread that gets a lease usually fills the process's credit for the others too.
+    pub(super) fn acquire_credit(
+        &mut self,
+        held: &mut OwnerGuard,
+        estimate: &Estimate,
+        is_known: bool,
+    ) -> bool {
+        let (member, device) = (self.compute.member(), self.limiter.gpu.device);
+        if self.guard.is_none() {
+            self.guard = self.limiter.credit.try_lock();
+        }
+        let Some(credit) = held.leases.get_mut(self.device) else { return true };
+        let now = clock::now();
+        let least = member.least_lease(device, now);
+        self.limiter.set_alone(least.is_alone);
+        let room = self.limiter.room.load(Ordering::Relaxed);
+        let size = lease::beside(self.compute.threads.part_of_lease(least.time), room);
+        let shortfall = Shortfall {
+            with_lease: credit.lacks(estimate.charged, size).max(1),
+            launch: estimate.charged.saturating_sub(credit.left()).max(1),
+        };
+        if let Some(process) = &mut self.guard {
+            self.limiter.credit.renew(now);
+            if process.lease.left() >= shortfall.with_lease {
+                credit.fill(process.lease.share(shortfall.with_lease));
+                return true;
+            }
+        }
+        if is_known && self.overdraw(held, estimate) {
+            return true;
+        }
+        let Some(process) = &mut self.guard else { return self.request_unserialised(held, shortfall) };
+        let streams = self.limiter.streams.load(Ordering::Relaxed);
+        let amount = shortfall.with_lease.saturating_sub(process.lease.left());
+        let amount = amount.max(process.least_for_overlap(estimate, streams));
+        let Some(paid) = self.request(held, amount, shortfall.launch) else { return false };
+        if let (Some(process), Some(credit)) = (&mut self.guard, held.leases.get_mut(self.device)) {
+            process.add(paid, clock::now());
+            credit.fill(process.lease.share(shortfall.with_lease));
+        }
+        true
+    }
+
+    /// Lets other threads of this process request.
+    pub(super) fn release(&mut self) {
+        if self.guard.is_some() && self.throttled > 0 {
+            self.compute.member().withdraw_request(self.limiter.gpu.device);
+        }
+        self.guard = None;
+    }
+
+    /// Ends the request, and counts the time for which the thread was throttled.
+    pub(super) fn end(&mut self) {
+        self.release();
+        if self.throttled > 0 {
+            self.compute.member().count_throttled(self.limiter.gpu.device, self.throttled);
+        }
+    }
+
+    /// Lets a launch go as debt that ends while other work in flight runs on, so that it takes no time of its own.
+    ///
+    /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The debt is bounded
+    /// ([`Beside`]): the risk is a prediction that is wrong.
+    fn overdraw(&self, held: &mut OwnerGuard, estimate: &Estimate) -> bool {
+        let limiter = self.limiter;
+        if limiter.streams.load(Ordering::Relaxed) < 2 || limiter.must_yield() {
+            return false;
+        }
+        let now = clock::now();
+        let Some(own) = held.streams.get(self.stream) else { return false };
+        let done = overdraft::done(own.predicted_end(), now, estimate.plain);
+        let streams = held.streams.iter().filter(|stream| stream.device == Some(self.device));
+        let last = streams.map(StreamState::predicted_end).max().unwrap_or(0);
+        let last = last.max(limiter.busy_until.load(Ordering::Relaxed));
+        let Some(credit) = held.leases.get_mut(self.device) else { return false };
+        let lacks = estimate.charged.saturating_sub(credit.left());
+        let more = |debt| Beside::of(debt).go(estimate, done, last);
+        if limiter.overlap_debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            return false;
+        }
+        self.compute.member().overdraw(limiter.gpu.device, lacks, now);
+        credit.fill(lacks);
+        true
+    }
+
+    /// Another thread of this process requests: waits for it, or requests beside one that never came back.
+    fn request_unserialised(&mut self, held: &mut OwnerGuard, shortfall: Shortfall) -> bool {
+        let lock = &self.limiter.credit;
+        if !lock.is_abandoned(clock::now()) {
+            held.close_all(self.compute);
+            self.guard = self.timed(|| held.unlocked(|| lock.try_lock_for(HOLDER_WAIT)));
+            return false;
+        }
+        let Some(paid) = self.request(held, shortfall.with_lease, shortfall.launch) else { return false };
+        if let Some(credit) = held.leases.get_mut(self.device) {
+            credit.fill(paid);
+        }
+        true
+    }
+
+    /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time that was paid;
+    /// none after a wait.
+    fn request(&mut self, held: &mut OwnerGuard, amount: u64, launch: u64) -> Option<u64> {
+        let (member, device) = (self.compute.member(), self.limiter.gpu.device);
+        // Read before the request, so that no wake-up in between is missed.
+        let sequence = member.wake_sequence(device);
+        // Small launches do not go one by one: the kernel that waits for them is charged meanwhile.
+        let least = launch.max(amount.min(LEAST_PEER_OVERDRAFT));
+        let now = clock::now();
+        if !self.compute.is_anything_under_way() {
+            member.idle_until_now(device, now);
+        }
+        self.check_region(now);
+        let since = *self.asked_since.get_or_insert(now);
+        match member.acquire_since(device, amount, since, now) {
+            Ok(()) => {
+                self.limiter.overlap_debt.store(0, Ordering::Relaxed);
+                Some(amount)
+            }
+            Err(_) if self.poll_stuck(now) => {
+                member.overdraw(device, amount, now);
+                Some(amount)
+            }
+            Err(_) if !self.limiter.must_yield() && member.overdraw_for_peer(device, least, since, now) => {
+                Some(least)
+            }
+            Err(until) => {
+                self.sleep(held, sequence, until, now);
+                None
+            }
+        }
+    }
+
+    /// Sleeps until the time is due at `until`, or a process of the slice changes something.
+    ///
+    /// Two changes wake no thread, so the sleep is bounded: a process dies with time paid or requested; another device, which has a
+    /// wake-up word of its own, waits for this one.
+    fn sleep(&mut self, held: &mut OwnerGuard, sequence: u32, until: u64, now: u64) {
+        let (member, device) = (self.compute.member(), self.limiter.gpu.device);
+        held.close_all(self.compute);
+        if self.limiter.is_divided(self.compute) {
+            // Perhaps no other process is left to be the arbiter.
+            ensure(self.compute);
+        }
+        let looks_soon = member.is_coupled(device, now) || member.has_peer_overrun(device, now);
+        let most = if looks_soon { RECHECK_COUPLED } else { RECHECK_DEATHS };
+        let until = until.min(now.saturating_add(most));
+        self.timed(|| held.unlocked(|| member.sleep(device, sequence, until)));
+        let _noticed = self.compute.region().reap_if_due(clock::now());
+    }
+
+    /// Whether nothing of the process has ended for [`STUCK`] while work is under way: that work may wait for this launch. Then the
+    /// launch goes as debt. Without events nothing is charged as it runs, so there the launch comes due.
+    fn poll_stuck(&mut self, now: u64) -> bool {
+        let completions = self.limiter.completions.load(Ordering::Relaxed);
+        let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();
+        let since = self.stuck_since.filter(|(_, before)| *before == completions && may_be_stuck);
+        let (since, _) = *self.stuck_since.insert(since.unwrap_or((now, completions)));
+        now.saturating_sub(since) >= STUCK
+    }
+
+    /// Checks now and then that the region is still there.
+    fn check_region(&self, now: u64) {
+        let last = self.limiter.region_checked_at.load(Ordering::Relaxed);
+        if now.saturating_sub(last) >= REGION_CHECK {
+            self.limiter.region_checked_at.store(now, Ordering::Relaxed);
+            self.compute.look();
+        }
+    }
+
+    fn timed<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        let before = clock::now();
+        let done = wait();
+        self.throttled = self.throttled.saturating_add(clock::now().saturating_sub(before)).max(1);
+        done
+    }
+}

@@ -1,0 +1,260 @@
+//! The gate of a launch: it is paid for, joins a batch, and goes to the driver.
+//!
+//! The usual launch is prepaid from its thread's credit and joins the open batch of its stream: no lock, no system call, no
+//! allocation, no clock but the cycle counter. Where the credit does not suffice, the cost is unknown, or a batch has to be opened or
+//! closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
+
+use super::copies::unpaced;
+use super::slow_path::admit;
+use crate::compute::launch::{Kind, Launch};
+use crate::compute::state::Compute;
+use crate::compute::threads::slot::OwnerGuard;
+use crate::compute::threads::stream_lookup::stream_for;
+use crate::compute::threads::thread_state::ThreadState;
+use crate::compute::worker::thread::ensure;
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::when_alone::Bracket;
+
+/// A launch that was paid for and is about to enter the driver. It is written in its place, because the processor would wait for a
+/// copy of words that were just written.
+#[derive(Debug)]
+struct LaunchTicket {
+    /// The place of its stream among those of the thread.
+    stream: usize,
+    /// The place of its device among the limiters.
+    device: usize,
+    /// The estimate that it was paid by.
+    estimate: Estimate,
+    /// Whether that was measured, or is a guess for an unknown launch.
+    is_known: bool,
+}
+
+impl LaunchTicket {
+    const NONE: Self = Self { stream: 0, device: 0, estimate: Estimate::NONE, is_known: false };
+}
+
+/// Whether launches are paced now. If they are not any more, this function closes open runs.
+#[inline(always)]
+pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
+    if compute.is_pacing() {
+        return true;
+    }
+    if compute.is_anything_under_way() {
+        close_before_unpaced(compute);
+    }
+    false
+}
+
+/// A call that submits work, in a process whose launches are paced. The thread waits until the work may go, calls the driver,
+/// and records the work for the measurement.
+#[inline]
+pub(crate) fn gate(
+    compute: &'static Compute,
+    launch: impl FnOnce() -> Launch,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let launch = launch();
+    if launch.kind == Kind::Copy && !compute.paces_copies {
+        return unpaced(compute, &launch, call);
+    }
+    let Some(mut held) = compute.acquire_own() else { return call() };
+    let mut ticket = LaunchTicket::NONE;
+    if enter(&mut held, compute, &launch, &mut ticket).is_none() {
+        drop(held);
+        return call();
+    }
+    // The guard is dropped also when something unwinds out of the driver.
+    let code = call();
+    leave(&mut held, compute, &launch, &ticket, code);
+    code
+}
+
+/// A call that submits work to several streams at once, in a process whose launches are paced. The thread pays for each launch,
+/// one after the other.
+pub(crate) fn gate_all(
+    compute: &'static Compute,
+    launches: impl FnOnce() -> Vec<Launch>,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    let launches = quietly(launches, Vec::new());
+    let Some(mut held) = compute.acquire_own() else { return call() };
+    // All are paid for before any joins a batch, because a thread that waits closes its batches.
+    let prepaid = launches.iter().filter_map(|launch| {
+        let mut ticket = LaunchTicket::NONE;
+        prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
+    });
+    let mut tickets: Vec<_> = prepaid.collect();
+    for (launch, ticket) in &mut tickets {
+        // Streams are forgotten where some have ended meanwhile.
+        if let Some(stream) = stream_for(&mut held, compute, launch.stream) {
+            ticket.stream = stream;
+            place(&mut held, compute, launch, ticket, clock::cycles());
+        }
+    }
+    let code = call();
+    tickets.iter().for_each(|(launch, ticket)| leave(&mut held, compute, launch, ticket, code));
+    code
+}
+
+/// Pays for a launch and puts it into a batch. None: the launch goes to the driver as it is.
+#[inline(always)]
+fn enter(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    ticket: &mut LaunchTicket,
+) -> Option<()> {
+    let now = prepay(held, compute, launch, ticket)?;
+    place(held, compute, launch, ticket, now);
+    Some(())
+}
+
+/// Pays for a launch, and waits for that if need be. Returns when that was done, in cycles. None: the launch goes to the driver
+/// as it is.
+///
+/// The usual launch writes no word that other threads write too, and no word that they often read. So threads do not slow each other
+/// down. Shared words that it reads, such as the version of the estimate, seldom change.
+#[inline(always)]
+fn prepay(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    ticket: &mut LaunchTicket,
+) -> Option<u64> {
+    let stream = stream_for(held, compute, launch.stream)?;
+    let now = clock::cycles();
+    let state: &mut ThreadState = held;
+    state.enter_driver(now);
+    let device = state.streams.get(stream)?.device?;
+    let limiter = compute.limiters.get(device)?;
+    // The gate has asked already, if there is one device only.
+    let is_paced = compute.limiters.len() == 1 || limiter.is_pacing(compute);
+    if !is_paced && state.streams.get(stream).is_some_and(|stream| stream.open.is_none()) {
+        return None;
+    }
+    if is_paced
+        && let Some(estimate) = state.cache.find(&launch.key, compute.estimates.version(&launch.key))
+        && limiter.admits(estimate.charged)
+        && state.leases.get_mut(device)?.spend(estimate.charged)
+    {
+        *ticket = LaunchTicket { stream, device, estimate: *estimate, is_known: true };
+        return Some(now);
+    }
+    *ticket = LaunchTicket { stream, device, ..LaunchTicket::NONE };
+    prepay_slowly(held, compute, launch, ticket, is_paced)
+}
+
+/// The thread's credit does not suffice, or the cost of the launch is unknown.
+#[cold]
+#[inline(never)]
+fn prepay_slowly(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    ticket: &mut LaunchTicket,
+    is_paced: bool,
+) -> Option<u64> {
+    if !is_paced {
+        quietly(|| held.close(compute, ticket.stream, clock::cycles()), ());
+        return None;
+    }
+    (ticket.estimate, ticket.is_known) =
+        quietly(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
+    // The wait counts as time inside the driver's call.
+    held.left = clock::cycles();
+    Some(held.left)
+}
+
+/// Puts the launch into the open batch of its stream, or into a new one.
+#[inline(always)]
+fn place(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket, now: u64) {
+    let joins = ticket.is_known && held.joins_open_batch(ticket.stream, &ticket.estimate, launch.kind, now);
+    if !joins {
+        prepare(held, compute, launch, ticket);
+    }
+}
+
+/// A batch has to be opened or closed before the launch.
+#[cold]
+#[inline(never)]
+fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
+    let known = ticket.is_known.then_some(&ticket.estimate);
+    let prepare = || {
+        held.prepare_batch(compute, ticket.stream, known, launch.kind);
+        ensure(compute);
+    };
+    quietly(prepare, ());
+}
+
+/// After the driver's call: the launch is counted in its batch, or its credit is given back.
+#[inline(always)]
+fn leave(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    ticket: &LaunchTicket,
+    code: Status,
+) {
+    let is_usual = code == status::SUCCESS && ticket.is_known;
+    if !(is_usual && held.note_launch(compute, ticket.stream, launch, &ticket.estimate).is_some()) {
+        leave_slowly(held, compute, launch, ticket, code);
+    }
+}
+
+/// The launch failed, its cost was unknown, or its batch was closed meanwhile.
+#[cold]
+#[inline(never)]
+fn leave_slowly(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    ticket: &LaunchTicket,
+    code: Status,
+) {
+    let LaunchTicket { stream, device, estimate, is_known } = ticket;
+    if code != status::SUCCESS {
+        // Nothing runs: the thread gets its credit back.
+        if let Some(credit) = held.leases.get_mut(*device) {
+            credit.fill(estimate.charged);
+        }
+        held.left = clock::cycles();
+        return;
+    }
+    if !is_known {
+        let begin = || {
+            let limiter = compute.limiters.get(*device);
+            limiter.into_iter().for_each(|limiter| limiter.begin_unknown(compute, &launch.key));
+        };
+        quietly(begin, ());
+        held.mark_unknown(*stream);
+        if held.note_launch(compute, *stream, launch, estimate).is_some() {
+            return;
+        }
+    }
+    not_measured(compute, launch, ticket);
+}
+
+/// Its batch was closed before it: its prepaid time stands.
+#[cold]
+fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
+    let mut run = Run::open(Bracket::Alone, 0);
+    run.add(&launch.key, &ticket.estimate);
+    quietly(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
+}
+
+/// The share has become all of the GPU's time while batches were open. Launches that are not paced are queued without a bound, and
+/// must not lie between the batches' events.
+#[cold]
+fn close_before_unpaced(compute: &'static Compute) {
+    let close = || {
+        if let Some(mut held) = compute.acquire_own() {
+            held.give_up_pending();
+            held.close_all(compute);
+        }
+    };
+    quietly(close, ());
+}

@@ -1,0 +1,8 @@
+//! The gate of a launch, and notices of other calls.
+
+pub(super) mod copies;
+pub(super) mod credit_request;
+pub(super) mod gate;
+pub(super) mod lifecycle;
+pub(super) mod slow_path;
+pub(super) mod synchronisation;

@@ -1,0 +1,119 @@
+//! Admission of a launch that its thread's credit does not suffice for, or whose cost is unknown.
+//!
+//! It may wait for three things: for the measurement of an unknown launch; for queued work to end; and for credit
+//! ([`credit_request`](super::credit_request)). Before each wait the thread's batches are closed, because the wait would be charged.
+
+use super::credit_request::CreditRequest;
+use crate::compute::attribution::nvml_only::NvmlOnly;
+use crate::compute::launch::Launch;
+use crate::compute::state::Compute;
+use crate::compute::threads::slot::OwnerGuard;
+use crate::compute::worker::waiting::{poll_for_completion, wait_for_completion};
+use crate::os::clock;
+use crate::slice::settings;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT};
+
+/// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
+const RECHECK_QUEUE: Duration = Duration::from_millis(20);
+
+/// Pays for a launch, and waits before. Returns the estimate that it was paid by, and whether that is known. None: the launch goes
+/// to the driver as it is.
+#[cold]
+pub(super) fn admit(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    stream: usize,
+    device: usize,
+    launch: &Launch,
+) -> Option<(Estimate, bool)> {
+    let request = CreditRequest::new(compute, device, stream)?;
+    let began = clock::now();
+    // Use after a pause is counted from here on.
+    compute.member().note_second(request.limiter().gpu.device, began);
+    let mut admission = Admission { compute, device, began, request };
+    let paid = admission.admit(held, launch);
+    admission.request.end();
+    paid
+}
+
+struct Admission {
+    compute: &'static Compute,
+    /// The place of the device among the limiters.
+    device: usize,
+    /// When it began, on the monotonic clock.
+    began: u64,
+    request: CreditRequest,
+}
+
+impl Admission {
+    /// Tries until the launch is paid for; each turn ends in a wait. Nothing is decided before a wait that may have changed after
+    /// it, so each turn looks at everything anew.
+    fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
+        let compute = self.compute;
+        loop {
+            // At the process's end no event is polled, and no thread would see an end. Without its region the slice has no share.
+            if compute.worker.is_ending() || settings::is_refused() {
+                return None;
+            }
+            let completions = compute.worker.completions();
+            let nvml_only = || compute.nvml_only(self.device).map(NvmlOnly::estimate);
+            let known = compute.estimates.look_up(&mut held.cache, &launch.key).or_else(nvml_only);
+            if known.is_none() && !self.may_go_unknown(launch) {
+                // A tick of the worker lasts longer than eight small kernels do.
+                let waited = clock::now().saturating_sub(self.began);
+                let most = Duration::from_nanos(UNKNOWN_WAIT.saturating_sub(waited));
+                self.wait(held, || poll_for_completion(compute, completions, most));
+                continue;
+            }
+            let estimate = known.unwrap_or_else(|| compute.estimates.prior(&launch.key));
+            if let Some(most) = self.queue_wait(estimate.charged) {
+                self.wait(held, || wait_for_completion(compute, completions, most));
+                continue;
+            }
+            let is_known = known.is_some();
+            if is_known && held.leases.get_mut(self.device)?.spend(estimate.charged) {
+                return Some((estimate, true));
+            }
+            if self.request.acquire_credit(held, &estimate, is_known)
+                && held.leases.get_mut(self.device)?.spend(estimate.charged)
+            {
+                return Some((estimate, is_known));
+            }
+        }
+    }
+
+    /// Waits until a batch has ended. Other threads of the process and other slices may request meanwhile.
+    fn wait(&mut self, held: &mut OwnerGuard, until: impl FnOnce()) {
+        self.request.release();
+        held.close_all(self.compute);
+        held.unlocked(until);
+    }
+
+    /// Whether a launch of unknown cost may be under way beside those that are.
+    fn may_go_unknown(&self, launch: &Launch) -> bool {
+        let is_late = clock::now().saturating_sub(self.began) >= UNKNOWN_WAIT;
+        let limiter = self.request.limiter();
+        is_late || !self.compute.timing.are_used() || limiter.unknown.lock().admits(&launch.key)
+    }
+
+    /// How long a launch of this cost has to wait for queued work at most. None where it may go, also because the queue is about to
+    /// be empty.
+    fn queue_wait(&self, cost: u64) -> Option<Duration> {
+        let limiter = self.request.limiter();
+        if limiter.admits(cost) {
+            return None;
+        }
+        if !limiter.has_reduced_bound() {
+            return Some(RECHECK_QUEUE);
+        }
+        let left = limiter.time_to_end(clock::now());
+        if Ahead::of(limiter.queued.load(Ordering::Relaxed)).admits_at_end(cost, left) {
+            return None;
+        }
+        let most = Duration::from_nanos(left.saturating_sub(queue_bound::AT_END));
+        Some(if most.is_zero() { RECHECK_QUEUE } else { most.min(RECHECK_QUEUE) })
+    }
+}

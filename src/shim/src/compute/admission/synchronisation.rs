@@ -1,0 +1,58 @@
+//! Calls in which the program waits for the GPU.
+//!
+//! A stream that the host has waited for is empty: a batch on it is charged from its next launch on. Time that the host spends in
+//! other calls counts as time outside the driver.
+
+use crate::compute::state::Compute;
+use crate::compute::threads::stream_state::StreamState;
+use crate::compute::worker::waiting;
+use crate::driver_calls::contexts;
+use crate::driver_calls::streams::Stream;
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
+use gpuslice_driver::types::{Status, status};
+
+/// The object that a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// A stream, by the handle that the caller gave, and whether the default one is the thread's own.
+    Stream(Stream),
+    /// Everything in the current context.
+    Context,
+    /// Something else, which does not say that a stream is empty.
+    Other,
+}
+
+/// A call in which the program waits for the GPU.
+pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
+    if !compute.is_pacing() {
+        return call();
+    }
+    let code = if what == Waits::Other { call() } else { timed(compute, what, call) };
+    if code == status::SUCCESS {
+        quietly(|| waiting::poll_unknown(compute), ());
+    }
+    code
+}
+
+/// A call after which streams are empty.
+fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
+    if let Some(mut held) = compute.acquire_own() {
+        held.enter_driver(clock::cycles());
+    }
+    let code = call();
+    if code == status::SUCCESS
+        && let Some(mut held) = compute.acquire_own()
+    {
+        let context = contexts::current_context();
+        held.host_synchronised(|state: &StreamState| match what {
+            Waits::Stream(stream) if stream.is_default() => {
+                state.stream == stream && Some(state.context) == context
+            }
+            Waits::Stream(stream) => state.stream == stream,
+            Waits::Context => Some(state.context) == context,
+            Waits::Other => false,
+        });
+    }
+    code
+}

@@ -1,0 +1,173 @@
+//! Cost of launches where only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
+//!
+//! All launches of a process on a device have one cost. NVML says per window how long the process used the GPU; the difference to
+//! what its launches prepaid is settled, and the cost follows. Each process that launches asks NVML itself, because no other
+//! process knows what it prepaid.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::nvml_schedule::{LINGER, next_call};
+use super::source::LoggedSources;
+use super::utilization_windows::UtilizationReader;
+use crate::os::clock::now as clock_now;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
+use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::measuring::batch::Run;
+use parking_lot::Mutex;
+
+/// How often NVML is asked, in nanoseconds. Its windows last a sixth of a second; windows that are read too often are joined.
+const INTERVAL: u64 = 100_000_000;
+/// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
+const EMPTY_WINDOWS: u32 = 20;
+
+/// What is known of a process's launches on one device.
+#[derive(Debug)]
+pub(crate) struct NvmlOnly {
+    /// Cost of a launch, in nanoseconds.
+    cost: AtomicU64,
+    /// When launches were prepaid last; 0 if never.
+    launched: AtomicU64,
+    /// Whether NVML attributes time to this process, as of its last answer.
+    is_attributed: AtomicBool,
+    course: Mutex<Course>,
+    /// Locked by the worker while it asks. Launches do not wait for it.
+    attribution: Mutex<Attribution>,
+}
+
+#[derive(Debug)]
+struct Attribution {
+    open: Option<UtilizationReader>,
+    next: u64,
+    coarse: Coarse,
+    is_listed: bool,
+    empty_windows: u32,
+}
+
+impl Default for NvmlOnly {
+    fn default() -> Self {
+        Self {
+            cost: AtomicU64::new(FIRST),
+            launched: AtomicU64::new(0),
+            is_attributed: AtomicBool::new(true),
+            course: Mutex::default(),
+            attribution: Mutex::new(Attribution {
+                open: None,
+                next: 0,
+                coarse: Coarse::new(true),
+                is_listed: false,
+                empty_windows: 0,
+            }),
+        }
+    }
+}
+
+impl NvmlOnly {
+    /// Cost of a launch.
+    pub(crate) fn estimate(&self) -> Estimate {
+        let cost = self.cost.load(Ordering::Relaxed);
+        let mut estimate = Estimate::default();
+        (estimate.charged, estimate.plain) = (cost, cost);
+        estimate
+    }
+
+    /// Launches that go to the driver were prepaid.
+    pub(crate) fn add_prepaid(&self, run: &Run) {
+        let (now, mut course) = (clock_now(), self.course.lock());
+        course.add(now, run.launches(), run.prepaid());
+        self.launched.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether the time that launches used is counted as NVML says it. Otherwise their prepaid time counts.
+    pub(crate) fn is_attributed(&self) -> bool {
+        self.is_attributed.load(Ordering::Relaxed)
+    }
+
+    /// Whether NVML has still to be asked about launches.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
+        u128::from(idle) < LINGER.as_nanos()
+    }
+
+    /// Events measure again: the launches that NVML's next windows contain are settled by events.
+    pub(crate) fn stop(&self) {
+        if self.launched.load(Ordering::Relaxed) != 0
+            && let Some(mut attribution) = self.attribution.try_lock()
+        {
+            self.launched.store(0, Ordering::Relaxed);
+            attribution.open = None;
+        }
+    }
+
+    /// Closes NVML, if nothing was launched for long.
+    pub(crate) fn close_idle(&self) {
+        if let Some(mut attribution) = self.attribution.try_lock().filter(|_| !self.is_waiting()) {
+            attribution.open = None;
+        }
+    }
+
+    /// Asks NVML if that is due, and settles what it says.
+    pub(crate) fn tick(&self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice) {
+        let (Some(mut attribution), now) = (self.attribution.try_lock(), clock_now()) else { return };
+        if now < attribution.next {
+            return;
+        }
+        attribution.next = now.saturating_add(INTERVAL);
+        let measured = match self.read_window(&mut attribution, slice, gpu) {
+            Ok(()) => Measured::by(Source::Nvml),
+            Err(why) => {
+                attribution.open = None;
+                Measured { source: Source::Nvml, why: Some(why) }
+            }
+        };
+        self.is_attributed.store(measured.why.is_none(), Ordering::Relaxed);
+        sources.report(slice, gpu, measured);
+        attribution.next = attribution.next.max(next_call(now, measured.why));
+    }
+
+    fn read_window(&self, attribution: &mut Attribution, slice: &Slice, gpu: SliceDevice) -> Result<(), Why> {
+        let reader = match &mut attribution.open {
+            Some(reader) => reader,
+            closed => closed.insert(UtilizationReader::open(gpu)?),
+        };
+        let Some((window, uses)) = reader.window()? else { return Ok(()) };
+        if !reader.knows_own_pid() {
+            return Err(Why::Numbers);
+        }
+        let own = nvml_windows::of_process(&uses, window, std::process::id());
+        if window.is_cut { Ok(()) } else { self.learn(attribution, slice, gpu, &own) }
+    }
+
+    /// Settles a window's use against the prepaid time of its launches.
+    fn learn(
+        &self,
+        attribution: &mut Attribution,
+        slice: &Slice,
+        gpu: SliceDevice,
+        sample: &Sample,
+    ) -> Result<(), Why> {
+        let prepaid = self.course.lock().within(sample.from, sample.to);
+        attribution.is_listed |= sample.processes > 0;
+        if prepaid.launches > 0 && !attribution.is_listed {
+            attribution.empty_windows = attribution.empty_windows.saturating_add(1);
+        }
+        if attribution.empty_windows >= EMPTY_WINDOWS && !attribution.is_listed {
+            self.cost.store(FIRST, Ordering::Relaxed);
+            return Err(Why::Numbers);
+        }
+        let difference = attribution.coarse.learn(sample, prepaid);
+        self.cost.store(attribution.coarse.cost(), Ordering::Relaxed);
+        if attribution.is_listed {
+            let (device, used) = (gpu.device, prepaid.time.saturating_add_signed(difference));
+            slice.member().settle(device, difference, clock_now());
+            slice.member().count_used(device, used);
+        }
+        Ok(())
+    }
+}

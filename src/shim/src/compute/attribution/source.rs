@@ -1,0 +1,48 @@
+//! The source of the measured GPU time of a device, as the region and the log name it: events, a replay, or NVML.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::os::messages;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_policy::config::LogLevel;
+use gpuslice_region::{Device, Uuid};
+
+/// The sources that the log has named: a bit each, by the low bits of their words.
+#[derive(Debug, Default)]
+pub(crate) struct LoggedSources(AtomicU64);
+
+impl LoggedSources {
+    /// Writes the source of a device's time to the region, unless the region says that events fail. Logs each source once.
+    pub(crate) fn report(&self, slice: &Slice, gpu: SliceDevice, measured: Measured) {
+        let word = slice.region().measure_source(gpu.device);
+        if word == measured.word() || Measured::of_word(word).source == Source::Failing {
+            return;
+        }
+        slice.member().set_measure_source(gpu.device, measured.word());
+        let bit = 1_u64.wrapping_shl(measured.word());
+        if self.0.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            let uuid = Uuid(gpu.uuid);
+            messages::say(
+                LogLevel::Info,
+                &format_args!("gpuslice: {uuid}: GPU time is measured by {measured}."),
+            );
+        }
+    }
+}
+
+/// Writes to the region that events measure, or that they fail, whatever it said before of the other.
+pub(crate) fn override_source(slice: &Slice, device: Device, source: Source) {
+    let before = Measured::of_word(slice.region().measure_source(device)).source;
+    let is_news = match source {
+        Source::Failing => before != Source::Failing,
+        _ => matches!(before, Source::Unknown | Source::Failing),
+    };
+    if is_news {
+        slice.member().set_measure_source(device, Measured::by(source).word());
+    }
+}

@@ -1,0 +1,94 @@
+//! Windows of GPU utilization from NVML: which processes used a device since the last window, and how much.
+
+use crate::driver_calls::nvml::memory::Session;
+use crate::driver_calls::nvml::utilization::{Form, Used, knows_our_numbers, used};
+use crate::slice::device::SliceDevice;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{nvmlDevice_t, status};
+use gpuslice_driver::{Symbol, slot};
+use gpuslice_policy::compute::attribution::nvml_windows::{Clocks, Closed, Use, Window, Windows};
+use gpuslice_policy::compute::attribution::source::Why;
+
+/// An open NVML session that reads the windows of one device.
+#[derive(Debug)]
+pub(crate) struct UtilizationReader {
+    device: nvmlDevice_t,
+    form: Form,
+    windows: Windows,
+    /// Whether the driver names this process by its own number. Asked once: the driver stays while NVML is open.
+    knows_own_pid: bool,
+    _session: Session,
+}
+
+// SAFETY: NVML's handles are names that it looks up; any thread may give them.
+unsafe impl Send for UtilizationReader {}
+
+impl UtilizationReader {
+    /// Opens NVML and finds a device by its UUID.
+    pub(crate) fn open(gpu: SliceDevice) -> Result<Self, Why> {
+        let session = Session::open().ok_or(Why::NoNvml)?;
+        let device = session.device(&gpu.uuid).ok_or(Why::NoDevice)?;
+        let knows_own_pid = knows_our_numbers();
+        Ok(Self { device, form: Form::List, windows: Windows::default(), knows_own_pid, _session: session })
+    }
+
+    /// The window that has ended since the last call, and the use of each process in it. None if no window has ended.
+    ///
+    /// # Errors
+    ///
+    /// The reason why NVML gives no windows. [`Why::Undated`]: its samples have the time of an unknown clock.
+    pub(crate) fn window(&mut self) -> Result<Option<(Window, Vec<Use>)>, Why> {
+        let since = self.windows.since(clocks());
+        let uses = self.uses(since)?;
+        match self.windows.close(&uses, clocks()) {
+            Closed::Window(window) => Ok(Some((window, uses))),
+            Closed::NothingNew => Ok(None),
+            Closed::Undated => Err(Why::Undated),
+        }
+    }
+
+    /// Whether the driver names this process by the number that it has in its own namespace.
+    pub(crate) fn knows_own_pid(&self) -> bool {
+        self.knows_own_pid
+    }
+
+    fn uses(&mut self, since: u64) -> Result<Vec<Use>, Why> {
+        let mut answer = used(self.device, self.form, since);
+        if answer.is_err() && self.form == Form::List {
+            self.form = Form::Samples;
+            answer = used(self.device, self.form, since);
+        }
+        let entry = |used: Used| Use { pid: used.pid, stamp: used.stamp, percent: used.sm };
+        let answer = answer.map(|entries| entries.into_iter().map(entry).collect());
+        answer.map_err(|code| match code {
+            _ if self.is_instance() => Why::Mig,
+            status::NVML_NOT_SUPPORTED | status::NVML_FUNCTION_NOT_FOUND => Why::NotSupported,
+            _ => Why::Failed,
+        })
+    }
+
+    /// Whether it is an instance of a divided GPU (MIG). NVML never names the processes of one.
+    fn is_instance(&self) -> bool {
+        let function = slot::real::<real::nvmlDeviceIsMigDeviceHandle>(Symbol::nvmlDeviceIsMigDeviceHandle);
+        let mut is_instance = 0;
+        // SAFETY: the output is valid for writes; NVML checks the handle.
+        let code = function.map(|function| unsafe { function(self.device, &raw mut is_instance) });
+        code == Some(status::SUCCESS) && is_instance == 1
+    }
+}
+
+/// The time now, by all clocks that NVML may use.
+fn clocks() -> Clocks {
+    let read = |clock| {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to the structure given.
+        unsafe { libc::clock_gettime(clock, &raw mut time) };
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    Clocks {
+        monotonic: read(libc::CLOCK_MONOTONIC),
+        wall: read(libc::CLOCK_REALTIME),
+        boot: read(libc::CLOCK_BOOTTIME),
+    }
+}

@@ -1,0 +1,123 @@
+//! Arbiter client: this process divides its GPUs among all slices while it holds the arbiter leases of the GPUs.
+//!
+//! A slice whose policy or priority concerns others asks for its GPU's lease at each tick of the worker, while it has work under way
+//! or waits for its share. It gives the lease back after some ticks without work. The holder reads all slices whose regions lie in
+//! the same directory ([`slices`](super::slices)), divides the GPU ([`gpuslice_policy::arbiter`]), and writes each slice's grant into
+//! its region. `fixed` slices of normal priority never ask: alone they need no arbiter, and beside others these are the arbiter.
+//!
+//! Without leases (a directory that cannot be written, a file of another user) every slice keeps its own limit. One line says so.
+
+use super::slices::{Cotenant, Cotenants};
+use crate::compute::limiter::device::DeviceLimiter;
+use crate::os::{clock, messages};
+use crate::slice::handle::Slice;
+use gpuslice_policy::arbiter::grant_word;
+use gpuslice_policy::arbiter::{self, Arbiter};
+use gpuslice_policy::compute::limiter::queue_bound;
+use gpuslice_policy::config::LogLevel;
+use gpuslice_region::{ArbiterLeases, Uuid};
+use parking_lot::Mutex;
+
+/// How often the process tries to open the leases, and checks that other slices use the same file, in nanoseconds.
+const AGAIN: u64 = 1_000_000_000;
+
+/// The leases of this process, and the arbiters that it is.
+#[derive(Debug, Default)]
+pub(crate) struct ArbiterClient {
+    leases: Option<ArbiterLeases>,
+    /// When they were opened, or checked, last.
+    tried_at: u64,
+    has_warned: bool,
+    /// By the places of the limiters; none where this process does not hold the lease.
+    arbiters: Vec<Option<Arbiter>>,
+}
+
+impl ArbiterClient {
+    /// Whether it holds any lease.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.arbiters.iter().any(Option::is_some)
+    }
+
+    /// Gives all leases back.
+    pub(crate) fn release(&mut self, limiters: &[DeviceLimiter]) {
+        if let Some(leases) = &self.leases {
+            limiters.iter().for_each(|limiter| leases.release(&Uuid(limiter.gpu.uuid)));
+        }
+        self.arbiters.clear();
+    }
+
+    /// Renews the leases, and divides the GPUs whose leases it holds.
+    pub(crate) fn tick(
+        &mut self,
+        slice: &Slice,
+        limiters: &[DeviceLimiter],
+        cotenants: &Mutex<Cotenants>,
+        now: u64,
+    ) {
+        self.open(slice, limiters, now);
+        let Some(leases) = &self.leases else { return };
+        self.arbiters.resize_with(limiters.len(), || None);
+        for (limiter, arbiter) in limiters.iter().zip(&mut self.arbiters) {
+            let holds = limiter.is_divided(slice) && leases.renew(&Uuid(limiter.gpu.uuid), now);
+            // A new arbiter begins without a past.
+            *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
+        }
+        if !self.holds_any() {
+            return;
+        }
+        let mut cotenants = cotenants.lock();
+        cotenants.refresh(slice, now);
+        for (limiter, arbiter) in limiters.iter().zip(&mut self.arbiters) {
+            if let Some(arbiter) = arbiter {
+                divide(arbiter, &mut cotenants, &Uuid(limiter.gpu.uuid));
+            }
+        }
+    }
+
+    /// Opens the leases, unless that was tried a moment ago. Opens them anew where other slices find a different file.
+    fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: u64) {
+        if now.saturating_sub(self.tried_at) < AGAIN && self.tried_at != 0 {
+            return;
+        }
+        self.tried_at = now;
+        if self.leases.as_ref().is_some_and(ArbiterLeases::is_current) {
+            return;
+        }
+        self.release(limiters);
+        let Some(folder) = slice.region().path().parent() else { return };
+        self.leases = ArbiterLeases::open(folder)
+            .inspect_err(|error| {
+                if !core::mem::replace(&mut self.has_warned, true) {
+                    let text = format_args!(
+                        "gpuslice: {error}. Nothing is divided with other slices: this one keeps its own limit."
+                    );
+                    messages::say(LogLevel::Warn, &text);
+                }
+            })
+            .ok();
+    }
+}
+
+/// Divides a GPU among all slices on it, and writes their grants.
+fn divide(arbiter: &mut Arbiter, cotenants: &mut Cotenants, gpu: &Uuid) {
+    // Read here, because reading the directory may have taken long: a slice's debt is the distance of its word to the clock.
+    let now = clock::now();
+    let demand = |(at, cotenant): (usize, &mut Cotenant)| {
+        cotenant.demand(gpu, now).map(|(device, slice)| (at, device, slice))
+    };
+    let demands: Vec<_> = cotenants.all().iter_mut().enumerate().filter_map(demand).collect();
+    let slices: Vec<arbiter::Slice> = demands.iter().map(|(_, _, slice)| *slice).collect();
+    for ((at, device, _), given) in demands.iter().zip(arbiter.look(now, &slices)) {
+        let Some(cotenant) = cotenants.all().get(*at) else { continue };
+        let (region, grant) = (cotenant.region(), grant_word::encode(&given, now));
+        let before = region.grant(*device);
+        // A slice that gets its own limit needs no grant.
+        let is_own = given.terms == region.own_terms(*device) && given.queue_bound >= queue_bound::MOST;
+        if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
+            region.set_grant(*device, grant, now);
+        }
+        if given.gift > 0 {
+            region.credit_wall_time(*device, given.gift, now);
+        }
+    }
+}

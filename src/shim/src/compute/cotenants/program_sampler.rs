@@ -1,0 +1,101 @@
+//! Sampler that finds programs on the GPU that are in no slice of the directory.
+//!
+//! Beside such a program the time between two events contains the driver's turns for it, which cannot be told apart: each of NVML's
+//! samples names one process and says how busy the whole GPU was. So that time counts as the slice's own, and the slice stays within
+//! its share. NVML is only asked whether there is such a program, so that the region and the log can say it.
+//!
+//! The process of a slice that is elected asks; the others have NVML closed. It asks once a second, and spends at most a twentieth of
+//! the worker's time on it, however slow NVML is. Beside co-tenants that publish their intervals it does not ask.
+
+use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, linger, next_call};
+use crate::compute::attribution::source::LoggedSources;
+use crate::compute::attribution::utilization_windows::UtilizationReader;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use crate::slice::settings;
+use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
+use gpuslice_policy::compute::attribution::strangers::Strangers;
+use gpuslice_policy::config::CoreMeter;
+
+/// How often NVML is asked which programs use the GPU, in nanoseconds.
+const INTERVAL: u64 = 1_000_000_000;
+
+/// The sampler of one device.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramSampler {
+    open: Option<UtilizationReader>,
+    strangers: Strangers,
+    /// When there is something to do next.
+    next: u64,
+    /// When the last tick was.
+    ticked_at: u64,
+}
+
+impl ProgramSampler {
+    /// Closes NVML, if nothing was under way for long. Whether it is open.
+    pub(crate) fn close_idle(&mut self, now: u64) -> bool {
+        if now.saturating_sub(self.ticked_at) >= linger() {
+            self.close();
+        }
+        self.open.is_some()
+    }
+
+    /// Closes NVML, and forgets the programs.
+    pub(crate) fn close(&mut self) {
+        (self.open, self.strangers) = (None, Strangers::default());
+    }
+
+    /// Whether a program that is in no slice uses the GPU.
+    pub(crate) fn has_programs(&self) -> bool {
+        self.strangers.are_there()
+    }
+
+    /// Asks NVML, where that is due.
+    pub(crate) fn tick(&mut self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice, now: u64) {
+        let is_first = core::mem::replace(&mut self.ticked_at, now) == 0;
+        if is_first {
+            // A program that ends sooner does not pay for opening NVML, for which all others on the machine wait.
+            self.next = now.saturating_add(INTERVAL);
+        }
+        if now < self.next {
+            return;
+        }
+        self.next = now.saturating_add(INTERVAL);
+        if !is_wanted() {
+            self.next = now.saturating_add(AGAIN);
+            sources.report(slice, gpu, Measured::by(Source::Events));
+            return;
+        }
+        if !slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
+            self.close();
+            return;
+        }
+        let read = self.read_window(slice, gpu, now);
+        let source = if self.has_programs() { Source::Whole } else { Source::Events };
+        sources.report(slice, gpu, Measured { source, why: read.err() });
+        self.next = self.next.max(next_call(now, read.err()));
+    }
+
+    /// Asks NVML which processes used the GPU since the last window.
+    fn read_window(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) -> Result<(), Why> {
+        let reader = match &mut self.open {
+            Some(reader) => reader,
+            closed => closed.insert(UtilizationReader::open(gpu)?),
+        };
+        let window = reader.window();
+        if matches!(window, Err(why) if why != Why::Undated) {
+            self.close();
+        }
+        if let Some((_, uses)) = window? {
+            let members = slice.region().processes();
+            let members = members.iter().map(|member| (member.pid_namespace, member.pid));
+            self.strangers.look(&uses, members, now);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the settings let NVML be asked.
+fn is_wanted() -> bool {
+    settings::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
+}

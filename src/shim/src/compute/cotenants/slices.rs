@@ -1,0 +1,225 @@
+//! Slices on the same GPUs whose regions lie in the same directory: this slice and its co-tenants.
+//!
+//! The arbiter of a GPU looks at them, and in each slice the process that is elected to sample. A region that cannot be opened takes
+//! no part: the GPU time that its slice uses makes the GPU look smaller. Nor does a `fixed` slice with the whole GPU and normal
+//! priority: it counts nothing, so there is nothing to read.
+
+use crate::os::{clock, messages};
+use crate::slice::handle::Slice;
+use crate::slice::other_slices::{MOST, NAMES, Opened, open};
+use core::fmt;
+use gpuslice_policy::arbiter::demand::SliceFigures;
+use gpuslice_policy::arbiter::schedule::ReadingSchedule;
+use gpuslice_policy::arbiter::{self, SliceSettings};
+use gpuslice_policy::config::LogLevel;
+use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_region::{Device, Limits, Monitor, Region, Uuid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
+use std::path::Path;
+
+/// How often the dead of a slice are looked for, in nanoseconds: their work does not count any more.
+const REAP_EVERY: u64 = 250_000_000;
+/// A process whose use has not moved for this long stands still, in nanoseconds: its work does not wait for the GPU.
+const STOPPED: u64 = 100_000_000;
+
+/// A co-tenant, or this slice itself.
+#[derive(Debug)]
+pub(crate) struct Cotenant {
+    /// A number of its own.
+    id: u64,
+    name: OsString,
+    inode: u64,
+    monitor: Monitor,
+    /// When its dead were last looked for.
+    reaped_at: u64,
+    /// By device, for each process: the time that it had used, and since when that has not changed.
+    still: BTreeMap<Device, Vec<(u64, u64)>>,
+}
+
+/// All slices that are known.
+#[derive(Debug, Default)]
+pub(crate) struct Cotenants {
+    known: Vec<Cotenant>,
+    /// Files that are no regions.
+    others: BTreeSet<(u64, OsString)>,
+    ids: u64,
+    pace: ReadingSchedule,
+    /// When the list was last asked for.
+    asked: u64,
+    /// Whether it has warned that there are more slices than it looks at.
+    has_warned_of_more: bool,
+    /// Whether it has warned of a program that is in no slice of the directory.
+    has_warned_of_program: bool,
+}
+
+impl Cotenants {
+    /// The slices that are known.
+    pub(crate) fn all(&mut self) -> &mut [Cotenant] {
+        &mut self.known
+    }
+
+    /// Closes all of them if the list was not asked for within `after` nanoseconds. Whether any is open. Warnings are not repeated.
+    pub(crate) fn close_idle(&mut self, after: u64, now: u64) -> bool {
+        if now.saturating_sub(self.asked) >= after {
+            *self = Self {
+                has_warned_of_more: self.has_warned_of_more,
+                has_warned_of_program: self.has_warned_of_program,
+                ids: self.ids,
+                ..Self::default()
+            };
+        }
+        !self.known.is_empty()
+    }
+
+    /// Warns once that a program uses the GPU that is in no slice of the directory. Not if another slice of the directory is on it.
+    pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
+        let own = slice.region().path();
+        let Some(folder) = own.parent() else { return };
+        let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
+        if self.has_warned_of_program || self.known.iter().any(|one| on_gpu(one.region())) {
+            return;
+        }
+        self.has_warned_of_program = true;
+        let text = format_args!(
+            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
+             time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
+             containers one folder, and name a region in it with GPUSLICE_REGION.",
+            folder.display()
+        );
+        messages::say(LogLevel::Warn, &text);
+    }
+
+    /// Updates the list, where that is due.
+    pub(crate) fn refresh(&mut self, slice: &Slice, now: u64) {
+        self.asked = now;
+        if !self.pace.looks(now) {
+            return;
+        }
+        let own = slice.region().path();
+        let Some(folder) = own.parent() else { return };
+        let changed = fs::metadata(folder).map_or((0, 0), |found| (found.mtime(), found.mtime_nsec()));
+        if self.pace.reads(changed, now) {
+            self.read(folder, own);
+            self.pace.has_read(clock::now());
+        }
+        for cotenant in &mut self.known {
+            cotenant.reap(now);
+        }
+    }
+
+    /// Opens the regions that are new in the directory, and closes those that are gone.
+    fn read(&mut self, folder: &Path, own: &Path) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        let mut found: Vec<(u64, OsString)> =
+            entries.take(NAMES).flatten().map(|entry| (entry.ino(), entry.file_name())).collect();
+        let all: BTreeSet<&(u64, OsString)> = found.iter().collect();
+        self.others.retain(|other| all.contains(other));
+        // Regions without processes are left out: they would take the places of others.
+        self.known.retain(|known| {
+            all.contains(&(known.inode, known.name.clone())) && known.monitor.region().is_inhabited()
+        });
+        // The own region has its place whatever else there is.
+        found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
+        for (inode, name) in found {
+            let is_known = self.known.iter().any(|known| known.inode == inode);
+            let is_full = self.known.len() >= MOST;
+            if is_known
+                || (is_full && self.has_warned_of_more)
+                || self.others.contains(&(inode, name.clone()))
+            {
+                continue;
+            }
+            match open(&folder.join(&name), own) {
+                Opened::Region(monitor) if monitor.region().is_inhabited() && is_full => {
+                    self.has_warned_of_more = true;
+                    messages::say(LogLevel::Warn, &LeftOut(monitor.region().path()));
+                }
+                Opened::Region(monitor) if monitor.region().is_inhabited() => {
+                    self.ids = self.ids.wrapping_add(1);
+                    let (id, still) = (self.ids, BTreeMap::new());
+                    self.known.push(Cotenant { id, name, inode, monitor, reaped_at: 0, still });
+                }
+                Opened::Region(_) | Opened::NotYet => {}
+                Opened::Other => {
+                    self.others.insert((inode, name));
+                }
+            }
+        }
+    }
+}
+
+/// Says that a slice has no part in the division of GPUs.
+struct LeftOut<'a>(&'a Path);
+
+impl fmt::Display for LeftOut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "gpuslice: {}: GPUs are divided among {MOST} slices of a folder, and this one is beyond them: it keeps its own \
+             limit and is lent nothing. Put some regions elsewhere with GPUSLICE_REGION.",
+            self.0.display()
+        )
+    }
+}
+
+impl Cotenant {
+    /// A number of its own.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its region.
+    pub(crate) fn region(&self) -> &Region {
+        self.monitor.region()
+    }
+
+    /// Reclaims the work of dead processes, where that is due.
+    fn reap(&mut self, now: u64) {
+        if now.saturating_sub(self.reaped_at) >= REAP_EVERY {
+            self.reaped_at = now;
+            let _noticed = self.monitor.reap_if_due(now);
+        }
+    }
+
+    /// Its demand and settings on a GPU, and its number for the GPU. None where it has no part in it.
+    pub(crate) fn demand(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
+        let region = self.monitor.region();
+        let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
+        if !region.is_ready() || !region.is_inhabited() {
+            return None;
+        }
+        let mut figures =
+            SliceFigures { owed: region.paid_until(device).saturating_sub(now), ..SliceFigures::default() };
+        let still = self.still.entry(device).or_default();
+        for (slot, work) in region.process_activity(device, now).enumerate() {
+            figures.used = figures.used.saturating_add(work.used);
+            figures.throttled = figures.throttled.saturating_add(work.throttled);
+            figures.waits |= work.waits;
+            if still.len() <= slot {
+                still.push((work.used, now));
+            }
+            let Some((used, since)) = still.get_mut(slot) else { continue };
+            if *used != work.used || work.queued == 0 {
+                (*used, *since) = (work.used, now);
+            }
+            if now.saturating_sub(*since) < STOPPED {
+                figures.queued = figures.queued.saturating_add(work.queued);
+            }
+        }
+        Some((device, arbiter::Slice { id: self.id, settings: settings(region.limits(device)), figures }))
+    }
+}
+
+fn settings(limits: Limits) -> SliceSettings {
+    let limit = u16::try_from(limits.cores_permille).ok().and_then(Permille::new);
+    SliceSettings {
+        policy: limits.sharing.policy,
+        limit: limit.unwrap_or(Permille::FULL),
+        weight: limits.sharing.weight,
+        priority: limits.sharing.priority,
+        burst: Nanos::new(limits.burst_ns),
+    }
+}

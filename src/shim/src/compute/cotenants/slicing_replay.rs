@@ -1,0 +1,151 @@
+//! Replay of the driver's time slicing: which part of the time between two events was the slice's own.
+//!
+//! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms. One process of a
+//! slice is elected. It reads the busy intervals of all slices of its GPU whose regions lie in the same directory, and
+//! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns. It writes the factor that charges are multiplied
+//! with, and settles the difference to earlier charges. Without co-tenants that publish intervals nothing is done here, and NVML is
+//! asked.
+
+use super::slices::Cotenants;
+use crate::compute::attribution::nvml_schedule::PATIENCE;
+use crate::compute::attribution::source::LoggedSources;
+use crate::os::clock;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use gpuslice_policy::compute::attribution::correction::ONE;
+use gpuslice_policy::compute::attribution::factor::{STEP, Split};
+use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_region::{INTERVAL_SLOTS, Uuid};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+
+/// Co-tenants that have published nothing for this long count as absent, in nanoseconds.
+const ABSENT_AFTER: u64 = 2_000_000_000;
+/// The most that is settled at once, in nanoseconds: more is taken for a wrong clock.
+const MOST_SETTLED: u64 = 200_000_000;
+
+/// The replay of one device.
+#[derive(Debug, Default)]
+pub(crate) struct SlicingReplay {
+    elected: Option<ElectedReplay>,
+    /// When there is something to do next.
+    next: u64,
+    /// Whether co-tenants have published intervals lately.
+    has_cotenants: bool,
+}
+
+/// State of the replay while this process is elected.
+#[derive(Debug)]
+struct ElectedReplay {
+    slicing: Slicing,
+    split: Split,
+    /// Up to which place the ring of each region has been read, by its number.
+    read: BTreeMap<u64, u64>,
+    /// When a co-tenant published last.
+    published_at: u64,
+    /// Time that was given back and had been counted as used.
+    overcounted: u64,
+}
+
+impl SlicingReplay {
+    /// Replays, where that is due. Whether co-tenants publish intervals, so that the replay attributes the time.
+    pub(crate) fn tick(
+        &mut self,
+        slice: &Slice,
+        sources: &LoggedSources,
+        gpu: SliceDevice,
+        cotenants: &Mutex<Cotenants>,
+    ) -> bool {
+        let now = clock::now();
+        if now >= self.next {
+            self.step(slice, sources, gpu, cotenants, now);
+        }
+        self.has_cotenants
+    }
+
+    fn step(
+        &mut self,
+        slice: &Slice,
+        sources: &LoggedSources,
+        gpu: SliceDevice,
+        cotenants: &Mutex<Cotenants>,
+        now: u64,
+    ) {
+        self.next = now.saturating_add(STEP);
+        if !slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
+            *self = Self { next: self.next, ..Self::default() };
+            return;
+        }
+        let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
+        elected.read(slice, gpu, &mut cotenants.lock(), now);
+        let has_cotenants = now.saturating_sub(elected.published_at) < ABSENT_AFTER;
+        if has_cotenants {
+            elected.settle(slice, gpu, now);
+            sources.report(slice, gpu, Measured::by(Source::Replayed));
+        } else {
+            elected.slicing.skip(now.saturating_sub(BEHIND));
+        }
+        if self.has_cotenants && !has_cotenants {
+            // Until NVML says something else.
+            slice.member().set_correction(gpu.device, ONE);
+        }
+        if has_cotenants != self.has_cotenants {
+            elected.split = Split::from(slice.region().correction(gpu.device));
+        }
+        self.has_cotenants = has_cotenants;
+    }
+}
+
+impl ElectedReplay {
+    fn new(slice: &Slice, gpu: SliceDevice, now: u64) -> Self {
+        Self {
+            slicing: Slicing::new(now),
+            split: Split::from(slice.region().correction(gpu.device)),
+            read: BTreeMap::new(),
+            published_at: 0,
+            overcounted: 0,
+        }
+    }
+
+    /// Reads the intervals that all slices have published since the last call.
+    fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: u64) {
+        let own = slice.region().path();
+        cotenants.refresh(slice, now);
+        for cotenant in cotenants.all() {
+            let (id, region) = (cotenant.id(), cotenant.region());
+            let is_own = region.path() == own;
+            let Some(device) = region.device(&Uuid(gpu.uuid)).filter(|_| region.is_ready()) else {
+                continue;
+            };
+            let head = region.interval_head(device);
+            let read = self.read.entry(id).or_insert(head);
+            // A ring with fewer intervals than before is that of a region that was made anew.
+            for place in (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head {
+                if let Some(interval) = region.interval_at(device, place).told_at(place, now) {
+                    self.slicing.add(id, is_own, interval);
+                    self.published_at = if is_own { self.published_at } else { now };
+                }
+            }
+            *read = head;
+        }
+    }
+
+    /// Replays the new intervals, and settles the difference to what was charged.
+    fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) {
+        let (member, device) = (slice.member(), gpu.device);
+        let to = now.saturating_sub(BEHIND);
+        let part = self.slicing.advance(to);
+        let (factor, difference) = self.split.learn(&part, to, now);
+        member.set_correction(device, factor);
+        let most = i64::try_from(MOST_SETTLED).unwrap_or(i64::MAX);
+        let difference = difference.clamp(most.saturating_neg(), most);
+        member.settle(device, difference, now);
+        // The counter of used time only counts up, so time that was counted too much is taken from later counts.
+        let used = u64::try_from(difference).unwrap_or(0);
+        self.overcounted = self.overcounted.saturating_add(difference.min(0).unsigned_abs());
+        let more = used.saturating_sub(self.overcounted);
+        self.overcounted = self.overcounted.saturating_sub(used);
+        member.count_used(device, more);
+    }
+}

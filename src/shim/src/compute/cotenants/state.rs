@@ -1,0 +1,128 @@
+//! What this process does about co-tenants: it divides GPUs with them, and finds its own part of the measured time.
+
+use super::arbiter_client::ArbiterClient;
+use super::program_sampler::ProgramSampler;
+use super::slices::Cotenants;
+use super::slicing_replay::SlicingReplay;
+use crate::compute::attribution::nvml_only::NvmlOnly;
+use crate::compute::attribution::nvml_schedule::linger;
+use crate::compute::measuring::usage::UsageState;
+use crate::os::clock;
+use core::time::Duration;
+use gpuslice_policy::arbiter;
+use gpuslice_region::Uuid;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+
+/// State about co-tenants. Only the worker waits for its locks.
+#[derive(Debug)]
+pub(crate) struct CotenantState {
+    slices: Mutex<Cotenants>,
+    arbiter: Mutex<ArbiterClient>,
+    /// By device.
+    replays: Mutex<Vec<SlicingReplay>>,
+    /// By device.
+    samplers: Mutex<Vec<ProgramSampler>>,
+    /// Whether processes may run at the same time on a GPU, through the daemon of MPS: the driver makes no turns then.
+    has_mps: bool,
+}
+
+impl CotenantState {
+    /// Nothing is known. `devices`: how many the slice has.
+    pub(crate) fn new(devices: usize) -> Self {
+        Self {
+            slices: Mutex::default(),
+            arbiter: Mutex::default(),
+            replays: Mutex::new((0..devices).map(|_| SlicingReplay::default()).collect()),
+            samplers: Mutex::new((0..devices).map(|_| ProgramSampler::default()).collect()),
+            has_mps: has_mps(),
+        }
+    }
+
+    /// Finds out which other slices and programs use the GPUs, where that is due.
+    pub(crate) fn sample(&self, usage: &UsageState) {
+        if usage.timing.are_used() {
+            usage.nvml_only.iter().for_each(NvmlOnly::stop);
+        } else {
+            let devices = usage.limiters.iter().zip(&usage.nvml_only);
+            let waiting = devices.filter(|(_, nvml_only)| nvml_only.is_waiting());
+            waiting.for_each(|(limiter, nvml_only)| nvml_only.tick(usage, &usage.sources, limiter.gpu));
+        }
+        if !usage.timing.is_enabled {
+            return;
+        }
+        let Some(mut samplers) = self.samplers.try_lock() else { return };
+        for (at, (limiter, sampler)) in usage.limiters.iter().zip(samplers.iter_mut()).enumerate() {
+            if self.replay(usage, at) {
+                sampler.close();
+            } else if limiter.is_pacing(usage) {
+                sampler.tick(usage, &usage.sources, limiter.gpu, clock::now());
+                if sampler.has_programs()
+                    && let Some(mut slices) = self.slices.try_lock()
+                {
+                    slices.warn_if_alone(usage, &Uuid(limiter.gpu.uuid));
+                }
+            }
+        }
+    }
+
+    /// Replays the time slicing on a device, where that is due. Whether co-tenants publish intervals.
+    fn replay(&self, usage: &UsageState, at: usize) -> bool {
+        let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
+            return false;
+        };
+        let replay = replays.get_mut(at).filter(|_| !self.has_mps && limiter.is_pacing(usage));
+        replay.is_some_and(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
+    }
+
+    /// Reads the grants of the arbiters, and is the arbiter of those GPUs whose leases this process holds.
+    pub(crate) fn arbitrate(&self, usage: &UsageState) {
+        let now = clock::now();
+        usage.limiters.iter().for_each(|limiter| limiter.read_grant(usage, now));
+        let Some(mut arbiter) = self.arbiter.try_lock() else { return };
+        if usage.limiters.iter().any(|limiter| limiter.is_divided(usage)) {
+            arbiter.tick(usage, &usage.limiters, &self.slices, now);
+        } else if arbiter.holds_any() {
+            arbiter.release(&usage.limiters);
+        }
+    }
+
+    /// Gives the arbiter leases back: this process has nothing to do, and others may be the arbiters.
+    pub(crate) fn release_arbiter(&self, usage: &UsageState) {
+        if let Some(mut arbiter) = self.arbiter.try_lock() {
+            arbiter.release(&usage.limiters);
+        }
+    }
+
+    /// Closes NVML and the regions of co-tenants that were not used for long. Whether any is open.
+    pub(crate) fn close_idle(&self, usage: &UsageState) -> bool {
+        usage.nvml_only.iter().for_each(NvmlOnly::close_idle);
+        let now = clock::now();
+        let has_slices = self.slices.lock().close_idle(linger(), now);
+        let mut samplers = self.samplers.lock();
+        let open = samplers.iter_mut().filter_map(|sampler| sampler.close_idle(now).then_some(())).count();
+        open > 0 || has_slices
+    }
+}
+
+/// Whether a thread of this process waits for a share that other slices have a part in. Perhaps no other process is left to be
+/// the arbiter.
+pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
+    usage
+        .limiters
+        .iter()
+        .any(|limiter| usage.member().is_waiting(limiter.gpu.device) && limiter.is_divided(usage))
+}
+
+/// How long the worker pauses between two ticks.
+pub(crate) fn tick_interval(usage: &UsageState) -> Duration {
+    let is_beside_high =
+        usage.limiters.iter().any(|limiter| limiter.must_yield() || limiter.has_priority(usage));
+    Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
+}
+
+/// Whether the daemon of MPS has its pipes where programs look for them.
+fn has_mps() -> bool {
+    let named = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
+    named.unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps")).join("control").exists()
+}

@@ -1,0 +1,134 @@
+//! Credit of the whole process on one device, and the lock under which one thread at a time requests more of it.
+//!
+//! Example: two threads run out of credit. One locks, requests GPU time for its process and adds it to the credit. The other
+//! waits until the lock is released, and is woken then. A waiter that is not woken looks again after its own time limit.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::os::futex;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::limiter::lease::{self, Lease};
+use parking_lot::{Mutex, MutexGuard};
+
+/// A holder renews its lock each second at least. One that did not for this long, in nanoseconds, never came back from its wait
+/// (`longjmp` out of a signal handler). It must not keep the others: they request without the lock.
+const ABANDONED: u64 = 2_000_000_000;
+/// At one request in 16 the process tries whether launches overlap.
+const TRY_EVERY: u32 = 16;
+
+/// The lock of a process's credit on one device.
+#[derive(Debug, Default)]
+pub(crate) struct CreditLock {
+    credit: Mutex<ProcessCredit>,
+    /// When the holder renewed it last, on the monotonic clock.
+    renewed_at: AtomicU64,
+    /// How often it was released; wraps.
+    releases: AtomicU32,
+    /// How many threads wait for a release.
+    waiters: AtomicU32,
+}
+
+/// GPU time that a process has taken for launches that are to overlap, whichever thread makes them.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessCredit {
+    /// The time itself.
+    pub(crate) lease: Lease,
+    requests: u32,
+    added_at: u64,
+}
+
+/// The lock, held. Its drop wakes the next thread that waits.
+#[derive(Debug)]
+pub(crate) struct CreditGuard<'a> {
+    // Fields drop in this order: the thread that is woken finds the lock free.
+    credit: MutexGuard<'a, ProcessCredit>,
+    _release: Release<'a>,
+}
+
+#[derive(Debug)]
+struct Release<'a>(&'a CreditLock);
+
+impl CreditLock {
+    /// Locks, unless another thread holds it.
+    pub(crate) fn try_lock(&self) -> Option<CreditGuard<'_>> {
+        self.credit.try_lock().map(|credit| CreditGuard { credit, _release: Release(self) })
+    }
+
+    /// Locks. Waits for `most` at most until another thread releases it.
+    pub(crate) fn try_lock_for(&self, most: Duration) -> Option<CreditGuard<'_>> {
+        let releases = self.releases.load(Ordering::SeqCst);
+        // SeqCst: either the thread that releases it sees this waiter, or this thread finds it free.
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let guard = self.try_lock().or_else(|| {
+            futex::wait(&self.releases, releases, most);
+            self.try_lock()
+        });
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        guard
+    }
+
+    /// The holder is alive at `now`.
+    pub(crate) fn renew(&self, now: u64) {
+        self.renewed_at.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether the holder never came back.
+    pub(crate) fn is_abandoned(&self, now: u64) -> bool {
+        now.saturating_sub(self.renewed_at.load(Ordering::Relaxed)) >= ABANDONED
+    }
+}
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        let Self(lock) = self;
+        lock.releases.fetch_add(1, Ordering::SeqCst);
+        if lock.waiters.load(Ordering::SeqCst) != 0 {
+            futex::wake(&lock.releases, 1);
+        }
+    }
+}
+
+impl Deref for CreditGuard<'_> {
+    type Target = ProcessCredit;
+
+    fn deref(&self) -> &ProcessCredit {
+        &self.credit
+    }
+}
+
+impl DerefMut for CreditGuard<'_> {
+    fn deref_mut(&mut self) -> &mut ProcessCredit {
+        &mut self.credit
+    }
+}
+
+impl ProcessCredit {
+    /// The least amount to request so that overlapping launches can go together, where the device has `streams` streams in use.
+    pub(crate) fn least_for_overlap(&self, estimate: &Estimate, streams: usize) -> u64 {
+        if streams < 2 {
+            return 0;
+        }
+        lease::together(estimate, self.requests.is_multiple_of(TRY_EVERY)).unwrap_or(0)
+    }
+
+    /// Adds GPU time that was paid for.
+    pub(crate) fn add(&mut self, amount: u64, now: u64) {
+        (self.requests, self.added_at) = (self.requests.wrapping_add(1), now);
+        self.lease.fill(amount);
+    }
+
+    /// Takes out all credit, if nothing was added for `kept` nanoseconds.
+    pub(crate) fn take_unspent(&mut self, now: u64, kept: u64) -> u64 {
+        if now.saturating_sub(self.added_at) < kept { 0 } else { self.lease.end() }
+    }
+
+    /// Whether no credit is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lease.left() == 0
+    }
+}

@@ -1,0 +1,210 @@
+//! Limiter of GPU time on one device, in this process: what is queued there, and how much may be.
+//!
+//! Example: a share of 50 % lets the process queue 20 ms of predicted work. A launch that would make it more waits until some of
+//! that work has ended. Where a co-tenant with high priority leaves less room, the bound is smaller.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::credit::CreditLock;
+use crate::os::clock::now;
+use crate::slice::device::SliceDevice;
+use crate::slice::handle::Slice;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use gpuslice_policy::compute::cost::estimate::Key;
+use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, Unknown};
+use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::config::Priority;
+use parking_lot::Mutex;
+
+/// A device and what this process has queued on it. Times are nanoseconds of GPU time unless they say otherwise.
+#[derive(Debug)]
+pub(crate) struct DeviceLimiter {
+    /// The device.
+    pub(crate) gpu: SliceDevice,
+    /// Credit that all threads of the process may spend.
+    pub(crate) credit: CreditLock,
+    /// When a thread last checked that the region is still there, on the monotonic clock.
+    pub(crate) region_checked_at: AtomicU64,
+    /// How many batches have ended, or will never be seen to end; wraps.
+    pub(crate) completions: AtomicU32,
+    /// Streams in use, as of the last poll of events.
+    pub(crate) streams: AtomicUsize,
+    /// Predicted time of closed batches that have not been seen to end.
+    pub(crate) queued: AtomicU64,
+    /// When the last of them is predicted to end, on the monotonic clock.
+    pub(crate) busy_until: AtomicU64,
+    /// Whether the GPU was at work on a batch at the last poll of events.
+    pub(crate) is_running: AtomicBool,
+    /// Debt of launches that were admitted without credit because they overlap others, since the slice's time was last paid for.
+    pub(crate) overlap_debt: AtomicU64,
+    /// The room that co-tenants leave for queued work, as of the worker's last tick.
+    pub(crate) room: AtomicU64,
+    /// Whether no other process of the slice uses the device, as of the last request for time.
+    is_alone: AtomicBool,
+    /// The bound of queued time for short launches. It follows from `room` and `is_alone`.
+    queue_bound: AtomicU64,
+    /// When the queued work is expected to have ended, on the monotonic clock. Kept only while the bound is reduced.
+    queue_ends: AtomicU64,
+    /// Launches of unknown cost in flight.
+    pub(crate) unknown: Mutex<Unknown>,
+}
+
+impl DeviceLimiter {
+    /// The limiter of a device, before any launch.
+    pub(crate) fn new(gpu: SliceDevice) -> Self {
+        Self {
+            gpu,
+            credit: CreditLock::default(),
+            region_checked_at: AtomicU64::new(0),
+            completions: AtomicU32::new(0),
+            streams: AtomicUsize::new(0),
+            queued: AtomicU64::new(0),
+            busy_until: AtomicU64::new(0),
+            is_running: AtomicBool::new(false),
+            overlap_debt: AtomicU64::new(0),
+            room: AtomicU64::new(u64::MAX),
+            is_alone: AtomicBool::new(true),
+            queue_bound: AtomicU64::new(queue_bound::LEAST),
+            queue_ends: AtomicU64::new(0),
+            unknown: Mutex::default(),
+        }
+    }
+
+    /// Whether the slice has less than all of the device's time now, or divides it with others.
+    #[inline]
+    pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
+        slice.region().is_paced(self.gpu.device)
+    }
+
+    /// Whether other slices have a part in the time that this one may use.
+    pub(crate) fn is_divided(&self, slice: &Slice) -> bool {
+        slice.region().limits(self.gpu.device).sharing.divides()
+    }
+
+    /// Whether other slices yield to this one.
+    pub(crate) fn has_priority(&self, slice: &Slice) -> bool {
+        let sharing = slice.region().limits(self.gpu.device).sharing;
+        sharing.divides() && sharing.priority == Priority::High
+    }
+
+    /// Whether co-tenants leave less room than usual for queued work: then the slice takes no time in advance.
+    pub(crate) fn must_yield(&self) -> bool {
+        self.room.load(Ordering::Relaxed) < queue_bound::LEAST
+    }
+
+    /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped.
+    pub(crate) fn read_grant(&self, slice: &Slice, now: u64) {
+        let room = slice.region().expire_grant(self.gpu.device, now).unwrap_or(u64::MAX);
+        self.room.store(room, Ordering::Relaxed);
+        self.update_bound();
+    }
+
+    /// Notes whether no other process of the slice uses the device.
+    pub(crate) fn set_alone(&self, is_alone: bool) {
+        self.is_alone.store(is_alone, Ordering::Relaxed);
+        self.update_bound();
+    }
+
+    fn update_bound(&self) {
+        let bound =
+            queue_bound::least(self.room.load(Ordering::Relaxed), self.is_alone.load(Ordering::Relaxed));
+        self.queue_bound.store(bound, Ordering::Relaxed);
+    }
+
+    /// Whether co-tenants, or other processes of the slice, leave less room than usual for queued work.
+    pub(crate) fn has_reduced_bound(&self) -> bool {
+        self.queue_bound.load(Ordering::Relaxed) < queue_bound::LEAST
+    }
+
+    /// Whether a launch of this cost may follow the work that is queued.
+    #[inline]
+    pub(crate) fn admits(&self, cost: u64) -> bool {
+        let bound = self.queue_bound.load(Ordering::Relaxed);
+        Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, bound)
+    }
+
+    /// Adds a closed batch of this prepaid time to the queue.
+    pub(crate) fn enqueue(&self, slice: &Slice, prepaid: u64) {
+        let before = self.queued.fetch_add(prepaid, Ordering::Relaxed);
+        if before == 0 || self.has_reduced_bound() {
+            self.note_growth(slice, before, prepaid);
+        }
+    }
+
+    /// The queue was empty before, or its bound is reduced.
+    #[cold]
+    #[inline(never)]
+    fn note_growth(&self, slice: &Slice, before: u64, prepaid: u64) {
+        if before == 0 {
+            // A co-tenant that yields to this slice must see at once that it has work, not at the worker's next tick.
+            slice.member().set_queued(self.gpu.device, prepaid);
+        }
+        if self.has_reduced_bound() {
+            let now = now();
+            self.expect_end(now.saturating_add(self.time_to_end(now)).saturating_add(prepaid));
+        }
+    }
+
+    fn expect_end(&self, at: u64) {
+        self.queue_ends.store(at, Ordering::Relaxed);
+    }
+
+    /// Wall time until the queued work is expected to have ended, in nanoseconds.
+    pub(crate) fn time_to_end(&self, now: u64) -> u64 {
+        self.queue_ends.load(Ordering::Relaxed).saturating_sub(now)
+    }
+
+    /// A stream of the device is predicted to be busy until then, on the monotonic clock.
+    pub(crate) fn extend_busy_until(&self, until: u64) {
+        self.busy_until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// A batch of which `queued` was still in the queue ended at `ended`, or no thread will see its end.
+    pub(crate) fn complete(&self, queued: u64, ended: u64) {
+        self.completions.fetch_add(1, Ordering::Relaxed);
+        let left = self.dequeue(queued);
+        if self.has_reduced_bound() {
+            self.expect_end(ended.saturating_add(left));
+        }
+    }
+
+    /// Takes time out of the queue; returns the rest.
+    fn dequeue(&self, by: u64) -> u64 {
+        let less = |queued: u64| Some(queued.saturating_sub(by));
+        let before = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        before.unwrap_or(0).saturating_sub(by)
+    }
+
+    /// A batch waits for something other than the GPU: no launch is to wait for it. `holds_unknown`: launches of unknown cost
+    /// wait for its measurement.
+    pub(crate) fn mark_blocked(&self, run: &Run, holds_unknown: bool) {
+        self.dequeue(run.prepaid());
+        if holds_unknown {
+            self.finish_unknown(run);
+        }
+    }
+
+    /// A batch that was blocked counts as queued again.
+    pub(crate) fn requeue(&self, run: &Run) {
+        self.queued.fetch_add(run.prepaid(), Ordering::Relaxed);
+    }
+
+    /// A launch of unknown cost has gone to the driver.
+    pub(crate) fn begin_unknown(&self, slice: &Slice, key: &Key) {
+        let mut unknown = self.unknown.lock();
+        unknown.add(key);
+        slice.member().set_unpredicted(self.gpu.device, true);
+    }
+
+    /// A batch of launches of unknown cost was measured, or will not be.
+    pub(crate) fn finish_unknown(&self, run: &Run) {
+        run.parts().for_each(|part| self.unknown.lock().done(&part.key));
+    }
+
+    /// Whether launches of unknown cost are in flight.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.unknown.lock().any()
+    }
+}

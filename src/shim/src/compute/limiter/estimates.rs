@@ -1,0 +1,132 @@
+//! Estimates of what launches cost, kept for the whole process.
+//!
+//! Each thread keeps copies of the estimates that it uses. A version counts up when an estimate changes, so that a thread sees
+//! that its copy is old without a lock. Several keys have one version: a copy is then read anew though nothing changed.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::os::clock::now;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
+use gpuslice_policy::compute::cost::table::Book;
+use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
+use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::verdict::{Lesson, Verdict};
+use once_cell::race::OnceBox;
+use parking_lot::Mutex;
+
+/// Estimates that a process keeps: 40 bytes each.
+const ESTIMATES: usize = 16 << 10;
+
+/// The table of estimates and their versions.
+#[derive(Debug)]
+pub(crate) struct Estimates {
+    /// Made by the first launch that is paced, because it is large.
+    table: OnceBox<Mutex<Book>>,
+    /// Each counts up whenever an estimate of its keys has changed.
+    versions: [AtomicU64; EPOCHS],
+    /// When one of its keys last came to mean other work, on the monotonic clock.
+    invalidated_at: [AtomicU64; EPOCHS],
+    /// Batches that turned out to have gaps.
+    gaps: AtomicU64,
+}
+
+/// What a batch cost, in nanoseconds of GPU time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MeasuredCost {
+    /// Charged to the slice.
+    pub(crate) charged: u64,
+    /// The batch's own part, before the correction for co-tenants.
+    pub(crate) own: u64,
+}
+
+impl Estimates {
+    /// No estimates.
+    pub(crate) const fn new() -> Self {
+        Self {
+            table: OnceBox::new(),
+            versions: [const { AtomicU64::new(0) }; EPOCHS],
+            invalidated_at: [const { AtomicU64::new(0) }; EPOCHS],
+            gaps: AtomicU64::new(0),
+        }
+    }
+
+    fn table(&self) -> &Mutex<Book> {
+        self.table.get_or_init(|| Box::new(Mutex::new(Book::new(ESTIMATES))))
+    }
+
+    /// The version of a key's estimate.
+    #[inline]
+    pub(crate) fn version(&self, key: &Key) -> u64 {
+        self.versions.get(epoch_of(key.id())).map_or(0, |version| version.load(Ordering::Acquire))
+    }
+
+    fn bump_version(&self, id: u64) {
+        if let Some(version) = self.versions.get(epoch_of(id)) {
+            // Release: a thread that sees the new number sees the estimate.
+            version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A key means other work from now on.
+    pub(crate) fn invalidate(&self, key: &Key) {
+        if let Some(invalidated_at) = self.invalidated_at.get(epoch_of(key.id())) {
+            invalidated_at.store(now(), Ordering::Relaxed);
+        }
+        if let Some(table) = self.table.get() {
+            table.lock().doubt(key);
+        }
+        self.bump_version(key.id());
+    }
+
+    /// Whether a key meant other work when a batch was opened at `opened`.
+    fn was_invalidated(&self, key: &Key, opened: u64) -> bool {
+        let invalidated_at = self.invalidated_at.get(epoch_of(key.id()));
+        invalidated_at.is_some_and(|invalidated_at| invalidated_at.load(Ordering::Relaxed) >= opened)
+    }
+
+    /// The estimate of a key. The thread's cache keeps a copy.
+    pub(crate) fn look_up(&self, cache: &mut Recent, key: &Key) -> Option<Estimate> {
+        let version = self.version(key);
+        if let Some(known) = cache.find(key, version) {
+            return Some(*known);
+        }
+        let known = self.table().lock().known(key)?;
+        cache.keep(key, version, known);
+        Some(known)
+    }
+
+    /// The estimate of a key that was never measured.
+    pub(crate) fn prior(&self, key: &Key) -> Estimate {
+        self.table().lock().prior(key)
+    }
+
+    /// Batches that turned out to have gaps, so far.
+    pub(crate) fn gaps(&self) -> u64 {
+        self.gaps.load(Ordering::Relaxed)
+    }
+
+    /// Updates the estimates of a batch's keys with its measured cost. `opened`: when the batch was opened.
+    pub(crate) fn learn(&self, run: &Run, opened: u64, cost: MeasuredCost, verdict: Verdict) {
+        if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
+            let outcome = run.outcome(cost.charged, verdict.length);
+            let mut table = self.table().lock();
+            for part in run.parts() {
+                let changed = match verdict.lesson {
+                    Lesson::Alone => table.measure(&part.key, cost.charged, (cost.own, verdict.length)),
+                    _ => table.measure_run(part, &outcome),
+                };
+                if self.was_invalidated(&part.key, opened) {
+                    // This was measured of the former work: better than nothing, but the next measurement replaces it.
+                    table.doubt(&part.key);
+                }
+                changed.into_iter().flatten().for_each(|id| self.bump_version(id));
+            }
+        }
+        if verdict.lesson == Lesson::Gaps {
+            self.gaps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

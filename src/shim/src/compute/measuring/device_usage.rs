@@ -1,0 +1,256 @@
+//! Charges of this process on one device.
+//!
+//! A measured batch is an interval on the slice's line of time. The part that no other interval covers, of this process's streams
+//! and of the slice's other processes, is charged and learned. Example: two streams run for 1 ms side by side. One is charged the
+//! whole of it, the other nothing.
+
+use super::pending_batch::PendingBatch;
+use super::usage::UsageState;
+use crate::compute::attribution::source::override_source;
+use crate::compute::limiter::estimates::MeasuredCost;
+use crate::os::clock;
+use crate::slice::handle::Slice;
+use gpuslice_policy::compute::attribution::correction;
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
+use gpuslice_policy::compute::limiter::settlement;
+use gpuslice_policy::compute::measuring::event_clock::{self, EventCost, Offset};
+use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, Reader};
+use gpuslice_policy::compute::measuring::union::Union;
+use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
+use gpuslice_region::{Device, INTERVAL_SLOTS};
+
+/// What is known of a device's time. Instants are on the monotonic clock.
+#[derive(Debug)]
+pub(crate) struct DeviceUsage {
+    /// The slice's line of time.
+    union: Union,
+    /// Reads the intervals that the slice's other processes publish.
+    reader: Reader,
+    /// The end of the last interval of this process.
+    own_until: u64,
+    /// The end of the last interval of other processes that ends later than all of this process's.
+    others_until: u64,
+    /// The end of the last interval of other processes.
+    beside_until: u64,
+    /// Batches that waited for launches on other devices.
+    coupling: CouplingEvidence,
+}
+
+/// What the events of an ended batch say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventReading {
+    /// The end of the batch before it in the stream, of its start and of its end, on the context's line of time.
+    pub(crate) before: u64,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    /// From that line to the monotonic clock.
+    pub(crate) offset: Offset,
+    /// What an event costs.
+    pub(crate) cost: EventCost,
+    /// Whether no other stream of the process has work under way.
+    pub(crate) is_only: bool,
+}
+
+impl DeviceUsage {
+    /// Nothing is known. Intervals of other processes are read from this place in their ring on.
+    pub(crate) fn new(head: u64) -> Self {
+        Self {
+            union: Union::new(),
+            reader: Reader::new(head),
+            own_until: 0,
+            others_until: 0,
+            beside_until: 0,
+            coupling: CouplingEvidence::default(),
+        }
+    }
+
+    /// Charges, settles and learns a batch that has ended. Returns whether its stream may have been idle when the closing event
+    /// passed, because the host was held up.
+    ///
+    /// The region is written in a fixed order: first that the prepaid time is settled, then the refund. A process that is killed
+    /// in between loses a refund. In the other order the slice would get it twice.
+    pub(crate) fn settle(
+        &mut self,
+        usage: &UsageState,
+        batch: &mut PendingBatch,
+        reading: EventReading,
+    ) -> bool {
+        let Some(device) = usage.device(batch.closed.device) else { return false };
+        let EventReading { before, began, ended, offset, cost, is_only } = reading;
+        let was_idle = batch.closed.known_idle || event_clock::was_idle(before, began, cost.get());
+        let is_switched = !batch.closed.is_unknown && self.others_until > self.own_until;
+        let opening = match (was_idle, is_switched) {
+            (true, true) => Opening::Switched,
+            (true, false) => Opening::Idle,
+            _ => Opening::Busy,
+        };
+        let verdict = batch.closed.run.judge(ended.saturating_sub(began), opening, cost.get());
+        if batch.closed.is_copy {
+            usage.member().count_copied(device, verdict.length);
+            learn(usage, batch, MeasuredCost { charged: verdict.length, own: verdict.length }, verdict);
+            return verdict.held;
+        }
+        let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
+        override_source(usage, device, Source::Events);
+        self.charge_rest(usage, batch, verdict.length.saturating_add(verdict.events), until);
+        let now = clock::now();
+        // Work of other streams may have begun since, and is not settled with this batch.
+        let settled_until = if is_only { until.min(now) } else { 0 };
+        usage.member().settled(device, batch.bill.prepaid(), settled_until);
+        usage.member().settle(device, batch.bill.close(), now);
+        count(usage, device, batch);
+        usage.member().count_launches(device, batch.closed.run.launches().into());
+        let plain = batch.closed.run.plain();
+        let ran = MeasuredBatch { plain, length: verdict.length, until, after: verdict.after };
+        if batch.is_overrun {
+            usage.member().clear_overrun(device);
+        }
+        // The own length of a batch is not known at its first measurement.
+        let was_blocked = !batch.closed.is_unknown && self.detect_coupling(usage, device, &ran, now);
+        let believed = if was_blocked { ran.believed() } else { verdict.length };
+        adjust_and_learn(usage, device, batch, verdict, believed);
+        verdict.held
+    }
+
+    /// Whether a batch waited for a launch on another device. If there is evidence enough, the two devices are coupled.
+    fn detect_coupling(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
+        let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
+        if let Some((other, _)) = ended_by.filter(|(_, kept)| self.coupling.add(ran, *kept)) {
+            slice.member().couple([device, other], now);
+        }
+        ended_by.is_some()
+    }
+
+    /// Charges a batch that still runs, up to now. `began`: its start on the monotonic clock. `is_only`: no other stream of the
+    /// process has work under way.
+    pub(crate) fn charge_running(
+        &mut self,
+        usage: &UsageState,
+        batch: &mut PendingBatch,
+        began: u64,
+        is_only: bool,
+    ) {
+        let now = clock::now();
+        let began = began.saturating_add(batch.closed.run.gaps());
+        let start = began.max(batch.charged_to);
+        let until = settlement::running(start, now).filter(|_| !batch.closed.is_copy);
+        let (Some(until), Some(device)) = (until, usage.device(batch.closed.device)) else { return };
+        let length = until.saturating_sub(began);
+        let ran = MeasuredBatch { plain: batch.closed.run.plain(), length, until, after: 0 };
+        if !batch.closed.is_unknown && ran.may_wait() {
+            usage.member().note_overrun(device, now);
+            batch.is_overrun = true;
+        }
+        self.charge(usage, batch, (start, until), true);
+        batch.charged_to = until;
+        batch.progress = batch.progress.saturating_add(until.saturating_sub(start));
+        count(usage, device, batch);
+        if batch.closed.is_unknown && is_only {
+            // Next to nothing was prepaid. If the process dies, only the time from here on is to be charged.
+            usage.member().settled(device, 0, until);
+        }
+    }
+
+    /// Charges the rest of a batch that has ended, or gives back what was charged too much. By lengths, not by instants, because
+    /// instants depend on how well the two clocks are aligned.
+    fn charge_rest(&mut self, usage: &UsageState, batch: &mut PendingBatch, length: u64, until: u64) {
+        let Some(device) = usage.device(batch.closed.device) else { return };
+        let rest = length.saturating_sub(batch.progress);
+        let start = until.saturating_sub(rest).max(batch.charged_to);
+        self.charge(usage, batch, (start, start.saturating_add(rest)), false);
+        let source = Measured::of_word(usage.region().measure_source(device)).source;
+        let factor = usage.member().correction(device);
+        let is_replayed = source == Source::Replayed;
+        let beyond = settlement::beyond(batch.bill.charged(), (length, batch.progress), factor, is_replayed);
+        usage.member().settle(device, batch.bill.refund(beyond), clock::now());
+    }
+
+    /// Publishes an interval, and charges the part of it that nothing on the line of time covers. `goes_on`: the batch still runs.
+    ///
+    /// Two processes may publish overlapping intervals at once. The one whose place in the ring comes later reads the other's
+    /// first, and is charged only the rest. So it has to wait for a slot that is half written: without that wait both would be
+    /// charged for the overlap. The reader gives a writer up that is dead or stuck, so the wait is short
+    /// (`peer_intervals::PATIENCE`).
+    fn charge(
+        &mut self,
+        usage: &UsageState,
+        batch: &mut PendingBatch,
+        (start, end): (u64, u64),
+        goes_on: bool,
+    ) {
+        let device = usage.device(batch.closed.device).filter(|_| start < end);
+        let Some(device) = device else { return };
+        let (member, length) = (usage.member(), end.saturating_sub(start));
+        // Processes that start together run their first kernels side by side. Later ones do not overlap as these do.
+        let add_overlap = |covered| {
+            if !batch.closed.is_unknown {
+                member.add_overlap(device, length, covered);
+            }
+        };
+        // An interval that only this process's own cover is no news to others. Beside theirs it says whose turn it was.
+        if self.union.is_covered(start, end) && self.beside_until <= start {
+            add_overlap(0);
+            return;
+        }
+        let context = peer_intervals::context(member.slot(), batch.closed.pool);
+        let place = member.publish(device, Interval { start, end, context, goes_on });
+        self.own_until = self.own_until.max(end);
+        while !self.read(usage, device, place, clock::now()) {
+            std::thread::yield_now();
+        }
+        let covered = self.union.cover(start, end);
+        add_overlap(covered);
+        let charge = correction::apply(covered, member.correction(device));
+        member.settle(device, batch.bill.charge(charge), clock::now());
+    }
+
+    /// Adds the intervals of other processes that lie below place `to` of the ring. False: one of them is still being written.
+    pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
+        let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
+        let me = slice.member().slot();
+        let entry = |slot: u64| {
+            let entry = slice.member().interval_at(device, slot);
+            let end = entry.interval.end;
+            // An interval that ends later than all of this process's is another's.
+            *others = (*others).max(if end > own { end } else { 0 });
+            *beside = (*beside).max(if entry.interval.is_of(me) { 0 } else { end });
+            entry
+        };
+        self.reader.read((to, INTERVAL_SLOTS), now, &mut self.union, entry)
+    }
+}
+
+/// Counts the charged time of a batch as used. A refund at its end, of a millisecond at most, is not taken out again.
+fn count(slice: &Slice, device: Device, batch: &mut PendingBatch) {
+    let charged = batch.bill.charged();
+    slice.member().count_used(device, charged.saturating_sub(batch.counted));
+    batch.counted = batch.counted.max(charged);
+}
+
+/// Adjusts the fair queue of the slice's processes by the charge of a batch, and learns from its `believed` length.
+fn adjust_and_learn(
+    usage: &UsageState,
+    device: Device,
+    batch: &PendingBatch,
+    verdict: Verdict,
+    believed: u64,
+) {
+    let member = usage.member();
+    let own = |length| member.overlap_part(device, length);
+    let charged = |length| correction::apply(own(length), member.correction(device));
+    // The first batch of a kernel may contain first batches of other processes. Its length says little, its charge is exact.
+    let all = verdict.length.saturating_add(verdict.events);
+    let served = if batch.closed.is_unknown { batch.bill.charged() } else { charged(all) };
+    member.adjust_service(device, served, batch.bill.prepaid());
+    let cost = MeasuredCost { charged: charged(believed), own: own(believed) };
+    learn(usage, batch, cost, Verdict { length: believed, ..verdict });
+}
+
+/// Updates the estimates. Launches of unknown cost that waited for the batch may go.
+fn learn(usage: &UsageState, batch: &PendingBatch, cost: MeasuredCost, verdict: Verdict) {
+    usage.estimates.learn(&batch.closed.run, batch.closed.opened, cost, verdict);
+    if let Some(limiter) = usage.limiters.get(batch.closed.device).filter(|_| batch.holds_unknown()) {
+        limiter.finish_unknown(&batch.closed.run);
+    }
+}

@@ -1,0 +1,110 @@
+//! Times of a context's events: on one line of time, and how that line lies on the monotonic clock.
+//!
+//! The driver tells the time between two events as a 32-bit float of milliseconds. So a batch is timed from a base event of its
+//! context, which is replaced from time to time: after an hour the float would be off by a quarter of a millisecond.
+
+use super::pending_batch::PendingBatch;
+use crate::driver_calls::events::{self, Event, Events};
+use crate::os::clock;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::measuring::event_clock::{Base, EventCost, Offset};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// The line of time of a context.
+#[derive(Debug)]
+pub(crate) struct EventTimes {
+    /// The base event. No batch uses it.
+    event: Event,
+    base: Base,
+    /// From the line to the monotonic clock.
+    pub(crate) offset: Offset,
+}
+
+/// The lines of all contexts, by their numbers.
+pub(crate) type ContextTimes = BTreeMap<u64, EventTimes>;
+
+impl EventTimes {
+    /// A line whose base is an event that the GPU has passed and that is not recorded again.
+    fn from(event: Event, now: u64) -> Self {
+        Self { event, base: Base::new(now), offset: Offset::default() }
+    }
+
+    fn time(&self, event: Event) -> Result<u64, Status> {
+        events::elapsed(self.event, event).map(|elapsed| self.base.time(elapsed))
+    }
+
+    /// Replaces the base when that is due, by an event of a batch that the GPU has just passed. The batch gets a spare one.
+    fn renew(&mut self, pools: &Events, pool: u64, passed: &mut Event, now: u64) -> Result<(), Status> {
+        if self.base.is_due(now) {
+            let elapsed = events::elapsed(self.event, *passed)?;
+            let spare = pools.get(pool)?;
+            self.base.replace(elapsed, now);
+            let old = core::mem::replace(&mut self.event, core::mem::replace(passed, spare));
+            pools.put(pool, old);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the events of a batch as far as the GPU has passed them. False: it has not ended.
+pub(crate) fn read_events(
+    batch: &mut PendingBatch,
+    pools: &Events,
+    contexts: &mut ContextTimes,
+    cost: &mut EventCost,
+) -> Result<bool, Status> {
+    Ok((batch.began.is_some() || read_start(batch, pools, contexts)?)
+        && (batch.ended.is_some() || read_end(batch, pools, contexts, cost)?))
+}
+
+/// Whether the GPU has passed the start.
+fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTimes) -> Result<bool, Status> {
+    let (pool, start) = (batch.closed.pool, &mut batch.closed.start);
+    if !events::has_passed(*start)? {
+        return Ok(false);
+    }
+    let now = clock::now();
+    let (times, began) = match contexts.entry(pool) {
+        Entry::Occupied(times) => {
+            let began = times.get().time(*start)?;
+            (times.into_mut(), began)
+        }
+        Entry::Vacant(none) => {
+            let spare = pools.get(pool)?;
+            let times = none.insert(EventTimes::from(*start, now));
+            *start = spare;
+            let began = times.base.time(0);
+            (times, began)
+        }
+    };
+    times.offset.recorded(batch.closed.opened, began);
+    times.offset.passed(now, began);
+    batch.began = Some(began);
+    // Before the end is read: after a long pause the old base would tell it too roughly.
+    times.renew(pools, pool, start, now)?;
+    Ok(true)
+}
+
+/// Whether the GPU has passed the end, and the events behind it.
+fn read_end(
+    batch: &mut PendingBatch,
+    pools: &Events,
+    contexts: &mut ContextTimes,
+    cost: &mut EventCost,
+) -> Result<bool, Status> {
+    let closed = &mut batch.closed;
+    if !events::has_passed(closed.calibration.last().copied().unwrap_or(closed.end))? {
+        return Ok(false);
+    }
+    for (one, other) in closed.calibration.iter().zip(closed.calibration.iter().skip(1)) {
+        cost.adjacent(events::elapsed(*one, *other)?.unsigned_abs());
+    }
+    let now = clock::now();
+    let times = contexts.get_mut(&closed.pool).ok_or(status::INVALID_CONTEXT)?;
+    let ended = times.time(closed.end)?;
+    times.offset.passed(now, ended);
+    batch.ended = Some(ended);
+    times.renew(pools, closed.pool, &mut closed.end, now)?;
+    Ok(true)
+}

@@ -1,0 +1,223 @@
+//! Meter: polls the timing events of pending batches, and charges the measured time.
+//!
+//! While work is under way, the worker polls once a millisecond, each stream's batches first in, first out. A batch that has
+//! begun and not ended is charged as it runs.
+//!
+//! The worker locks the meter's state, and so does a thread that ends a context. A thread that launches never waits for the lock:
+//! it polls only where the lock is free, while the worker is late. The worker may be kept in the driver for long. So a thread that
+//! ends a context leaves a note, which the next poll reads.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::device_usage::DeviceUsage;
+use super::event_times::ContextTimes;
+use super::pending_batch::PendingBatch;
+use super::stream_queue::StreamQueue;
+use super::usage::UsageState;
+use crate::driver_calls::contexts::within;
+use crate::os::clock;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use gpuslice_driver::types::status;
+use gpuslice_policy::compute::measuring::event_clock::EventCost;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+
+/// How long a stream's last event is remembered once it has no work, in nanoseconds.
+const REMEMBERED: u64 = 1_000_000_000;
+/// How long a call that may end a context waits for a poll to end.
+const POLL_ENDS: Duration = Duration::from_secs(2);
+/// How long it waits once the context has ended: a poll that is not kept in the driver ends within that.
+const AFTER_END: Duration = Duration::from_millis(10);
+/// How long a stream counts as in use, in nanoseconds.
+const IN_USE: u64 = 100_000_000;
+
+/// All pending batches, and the state of their measurement.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    /// The last number of a stream.
+    numbers: AtomicU64,
+    /// Batches that were submitted since the last poll.
+    submitted: Mutex<Vec<PendingBatch>>,
+    notes: Mutex<ContextNotes>,
+    state: Mutex<MeterState>,
+}
+
+/// Notes of threads that end contexts, by the contexts' numbers.
+#[derive(Debug, Default)]
+struct ContextNotes {
+    /// Contexts that may be ending: their events are not polled. One that several calls may end is listed by each.
+    suspended: Vec<u64>,
+    /// Contexts that have ended, for the next poll.
+    ended: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct MeterState {
+    /// By the number of the stream, in the order in which they were submitted.
+    streams: BTreeMap<u64, StreamQueue>,
+    contexts: ContextTimes,
+    devices: Vec<DeviceUsage>,
+    event_cost: EventCost,
+}
+
+impl Meter {
+    /// A number for a thread's use of a stream.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Takes a batch that was closed.
+    pub(crate) fn submit(&self, batch: PendingBatch) {
+        self.submitted.lock().push(batch);
+    }
+
+    /// Polls the events of pending batches. How many have ended, or block launches no more.
+    pub(crate) fn poll_events(&self, usage: &UsageState) -> usize {
+        self.poll_locked(self.state.lock(), usage)
+    }
+
+    /// As [`poll_events`](Self::poll_events), unless another thread polls: then 0.
+    pub(crate) fn try_poll_events(&self, usage: &UsageState) -> usize {
+        self.state.try_lock().map_or(0, |state| self.poll_locked(state, usage))
+    }
+
+    fn poll_locked(&self, mut state: MutexGuard<'_, MeterState>, usage: &UsageState) -> usize {
+        state.receive(usage, self);
+        state.poll(usage, self)
+    }
+
+    /// A context is about to end: its events are polled once more, and then not until [`resume_context`](Self::resume_context).
+    pub(crate) fn suspend_context(&self, usage: &UsageState, pool: u64) {
+        let state = self.lock_state(usage, POLL_ENDS);
+        let state = state.map(|mut state| {
+            state.receive(usage, self);
+            state.poll(usage, self);
+            state
+        });
+        self.notes.lock().suspended.push(pool);
+        drop(state);
+    }
+
+    /// A suspended context has ended, or lives on. Its batches are not measured any more, or polled again.
+    pub(crate) fn resume_context(&self, usage: &UsageState, pool: u64, has_ended: bool) {
+        {
+            let mut notes = self.notes.lock();
+            if let Some(at) = notes.suspended.iter().position(|suspended| *suspended == pool) {
+                notes.suspended.swap_remove(at);
+            }
+            if !has_ended {
+                return;
+            }
+            notes.ended.push(pool);
+        }
+        // At once where that is possible, because the process may end before the next poll.
+        if let Some(mut state) = self.lock_state(usage, AFTER_END) {
+            state.receive(usage, self);
+        }
+    }
+
+    /// Waits for a poll to end, `most` at most: the driver may keep it for as long as code is loaded. Does not wait once the
+    /// process ends.
+    fn lock_state(&self, usage: &UsageState, most: Duration) -> Option<MutexGuard<'_, MeterState>> {
+        let most = if usage.worker.is_ending() { Duration::ZERO } else { most };
+        self.state.try_lock_for(most)
+    }
+
+    fn is_suspended(&self, pool: u64) -> bool {
+        self.notes.lock().suspended.contains(&pool)
+    }
+}
+
+impl MeterState {
+    /// Takes over the batches that were submitted, and the notes about contexts.
+    fn receive(&mut self, usage: &UsageState, meter: &Meter) {
+        // First the notes: a batch that was submitted before its context ended is then among those taken over.
+        let ended = core::mem::take(&mut meter.notes.lock().ended);
+        while self.devices.len() < usage.limiters.len() {
+            let device = usage.device(self.devices.len());
+            let head = device.map_or(0, |device| usage.member().interval_head(device));
+            self.devices.push(DeviceUsage::new(head));
+        }
+        for batch in core::mem::take(&mut *meter.submitted.lock()) {
+            self.streams.entry(batch.closed.stream).or_default().push(batch);
+        }
+        for pool in ended {
+            self.end_context(usage, pool);
+        }
+    }
+
+    /// Reads the events of all streams, then charges what they say. Nothing is charged before all intervals that other processes
+    /// of the slice have published are on the line of time, because they may cover a part of it.
+    fn poll(&mut self, usage: &UsageState, meter: &Meter) -> usize {
+        if !self.has_read_others(usage) {
+            return 0;
+        }
+        self.read_events(usage, meter);
+        let count = self.charge(usage);
+        self.forget_idle(usage);
+        count
+    }
+
+    /// Whether all intervals that other processes of the slice have published are on the lines of time.
+    fn has_read_others(&mut self, usage: &UsageState) -> bool {
+        let now = clock::now();
+        self.devices.iter_mut().zip(&usage.limiters).all(|(device, limiter)| {
+            let number = limiter.gpu.device;
+            device.read(usage, number, usage.member().interval_head(number), now)
+        })
+    }
+
+    fn read_events(&mut self, usage: &UsageState, meter: &Meter) {
+        let Self { streams, contexts, event_cost, .. } = self;
+        for queue in streams.values_mut() {
+            let Some(pool) = queue.pool().filter(|pool| !meter.is_suspended(*pool)) else { continue };
+            let read = || {
+                usage.timing.pools.refill(pool);
+                queue.read_events(usage, contexts, event_cost)
+            };
+            let context = usage.timing.pools.context_of(pool);
+            let read = context.and_then(|context| within(context, read));
+            if let Err(code) = read.unwrap_or(Err(status::INVALID_CONTEXT)) {
+                usage.timing.fail(code);
+                queue.give_up_first();
+            }
+        }
+        usage.timing.set_cost(event_cost.get());
+    }
+
+    fn charge(&mut self, usage: &UsageState) -> usize {
+        let Self { streams, contexts, devices, event_cost } = self;
+        let mut others = streams.values().filter(|queue| !queue.is_empty()).count();
+        let mut count = 0_usize;
+        for queue in streams.values_mut().filter(|queue| !queue.is_empty()) {
+            count = count.saturating_add(queue.charge(usage, devices, contexts, *event_cost, others == 1));
+            others = others.saturating_sub(usize::from(queue.is_empty()));
+        }
+        count
+    }
+
+    /// Forgets streams that had no work for long, and tells the limiters how many are in use.
+    fn forget_idle(&mut self, usage: &UsageState) {
+        let now = clock::now();
+        self.streams.retain(|_, queue| {
+            queue.note_empty(now);
+            queue.was_used_within(REMEMBERED, now)
+        });
+        for (at, limiter) in usage.limiters.iter().enumerate() {
+            let of_device = || self.streams.values().filter(|queue| queue.device == at);
+            let used = of_device().filter(|queue| queue.was_used_within(IN_USE, now)).count();
+            limiter.streams.store(used, Ordering::Relaxed);
+            limiter.is_running.store(of_device().any(StreamQueue::is_running), Ordering::Relaxed);
+        }
+    }
+
+    fn end_context(&mut self, usage: &UsageState, pool: u64) {
+        self.contexts.remove(&pool);
+        for queue in self.streams.values_mut().filter(|queue| queue.pool() == Some(pool)) {
+            queue.end_context(usage);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A closed batch on its way through the GPU, until its timing events have been read.
+
+use super::usage::UsageState;
+use crate::driver_calls::events::Event;
+use gpuslice_policy::compute::limiter::settlement::Bill;
+use gpuslice_policy::compute::measuring::batch::Run;
+
+/// A batch as its thread closed it.
+#[derive(Debug)]
+pub(crate) struct ClosedBatch {
+    /// The number of the thread's use of the stream: batches of one number end in order.
+    pub(crate) stream: u64,
+    /// The number of the context whose events time it.
+    pub(crate) pool: u64,
+    /// The device, as a place among the limiters.
+    pub(crate) device: usize,
+    pub(crate) run: Run,
+    /// Recorded before the first launch.
+    pub(crate) start: Event,
+    /// Recorded behind the last launch.
+    pub(crate) end: Event,
+    /// Events recorded right behind the end, by the first batch of a context: they tell what an event costs.
+    pub(crate) calibration: Vec<Event>,
+    /// When the start was recorded, on the monotonic clock.
+    pub(crate) opened: u64,
+    /// Whether the host had waited for the stream before.
+    pub(crate) known_idle: bool,
+    /// Whether it is a launch of unknown cost.
+    pub(crate) is_unknown: bool,
+    /// Whether it is a copy that is not paid for.
+    pub(crate) is_copy: bool,
+}
+
+/// A closed batch and the state of its measurement. Times of events are on the line of time of the context.
+#[derive(Debug)]
+pub(crate) struct PendingBatch {
+    pub(crate) closed: ClosedBatch,
+    /// Whether its predicted time counts as queued.
+    is_queued: bool,
+    /// Whether launches of unknown cost may have to wait for it.
+    is_awaited: bool,
+    /// When the start passed.
+    pub(crate) began: Option<u64>,
+    /// When the end passed. 0 where it was given up.
+    pub(crate) ended: Option<u64>,
+    is_given_up: bool,
+    /// Whether the region was told that it runs for far longer than predicted.
+    pub(crate) is_overrun: bool,
+    pub(crate) bill: Bill,
+    /// Until when it has been charged while it ran.
+    pub(crate) charged_to: u64,
+    /// How much of its time has been charged.
+    pub(crate) progress: u64,
+    /// How much of the bill was counted as used.
+    pub(crate) counted: u64,
+}
+
+impl PendingBatch {
+    /// A batch that was just closed.
+    pub(crate) fn new(closed: ClosedBatch) -> Self {
+        Self {
+            bill: Bill::new(closed.run.prepaid()),
+            closed,
+            is_queued: true,
+            is_awaited: true,
+            began: None,
+            ended: None,
+            is_given_up: false,
+            is_overrun: false,
+            charged_to: 0,
+            progress: 0,
+            counted: 0,
+        }
+    }
+
+    /// It is not measured: its prepaid time stands.
+    pub(crate) fn leave_unmeasured(&self, usage: &UsageState) {
+        if !self.closed.is_copy {
+            usage.leave_unmeasured(self.closed.device, &self.closed.run, self.holds_unknown());
+        }
+    }
+
+    /// Whether launches of unknown cost wait until it has been measured.
+    pub(crate) fn holds_unknown(&self) -> bool {
+        self.closed.is_unknown && self.is_awaited
+    }
+
+    /// It has ended at `ended` on the monotonic clock, or no thread will see its end.
+    pub(crate) fn complete(&self, usage: &UsageState, ended: u64) {
+        if let Some(limiter) = usage.limiters.get(self.closed.device) {
+            let queued = if self.is_queued { self.closed.run.prepaid() } else { 0 };
+            limiter.complete(queued, ended);
+        }
+        usage.end_work();
+    }
+
+    /// No launch waits for it any more; it is still measured when it ends. Whether launches may have waited until now.
+    pub(crate) fn mark_blocked(&mut self, usage: &UsageState) -> bool {
+        let holds_unknown = self.holds_unknown();
+        if !core::mem::take(&mut self.is_queued) {
+            return false;
+        }
+        self.is_awaited = false;
+        if let Some(limiter) = usage.limiters.get(self.closed.device) {
+            limiter.mark_blocked(&self.closed.run, holds_unknown);
+        }
+        true
+    }
+
+    /// What it waited for has come: it counts as queued again.
+    pub(crate) fn requeue(&mut self, usage: &UsageState) {
+        if !core::mem::replace(&mut self.is_queued, true)
+            && let Some(limiter) = usage.limiters.get(self.closed.device)
+        {
+            limiter.requeue(&self.closed.run);
+        }
+    }
+
+    /// Its events fail: it counts as ended and is not measured.
+    pub(crate) fn give_up(&mut self) {
+        (self.is_given_up, self.ended) = (true, Some(0));
+    }
+
+    /// Whether its events have failed.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+}

@@ -1,0 +1,39 @@
+//! GPU time of this process and the meter that measures it, together.
+
+use super::meter::Meter;
+use super::pending_batch::{ClosedBatch, PendingBatch};
+use super::usage::UsageState;
+use core::ops::Deref;
+
+/// The use of GPU time, and its meter.
+#[derive(Debug)]
+pub(crate) struct MeasuringState {
+    usage: UsageState,
+    pub(crate) meter: Meter,
+}
+
+impl Deref for MeasuringState {
+    type Target = UsageState;
+
+    #[inline]
+    fn deref(&self) -> &UsageState {
+        &self.usage
+    }
+}
+
+impl MeasuringState {
+    /// A meter without batches.
+    pub(crate) fn new(usage: UsageState) -> Self {
+        Self { usage, meter: Meter::default() }
+    }
+
+    /// Hands a closed batch to the meter, and wakes the worker.
+    pub(crate) fn submit(&self, batch: ClosedBatch) {
+        if let Some(limiter) = self.limiters.get(batch.device) {
+            limiter.enqueue(self, batch.run.prepaid());
+        }
+        self.begin_work();
+        self.meter.submit(PendingBatch::new(batch));
+        self.worker.wake();
+    }
+}

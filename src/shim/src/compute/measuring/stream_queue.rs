@@ -1,0 +1,168 @@
+//! Pending batches of one stream, as one thread closed them: first in, first out.
+
+use super::device_usage::{DeviceUsage, EventReading};
+use super::event_times::{ContextTimes, read_events};
+use super::pending_batch::PendingBatch;
+use super::usage::UsageState;
+use crate::os::clock;
+use gpuslice_driver::types::Status;
+use gpuslice_policy::compute::limiter::queue_bound;
+use gpuslice_policy::compute::measuring::event_clock::EventCost;
+use std::collections::VecDeque;
+
+/// Pending batches of a stream, and what is known of the last ones. Instants are on the monotonic clock.
+#[derive(Debug, Default)]
+pub(crate) struct StreamQueue {
+    batches: VecDeque<PendingBatch>,
+    /// When the last batch ended, on the context's line of time.
+    last_end: u64,
+    /// Since when the queue is empty; 0 while it is not.
+    empty_since: u64,
+    pub(crate) device: usize,
+    /// When a batch was last seen to run or to end, or came into the empty queue.
+    moved_at: u64,
+    is_blocked: bool,
+    /// Whether the GPU was at work on the first batch at the last poll.
+    has_begun: bool,
+}
+
+impl StreamQueue {
+    /// Adds a batch.
+    pub(crate) fn push(&mut self, batch: PendingBatch) {
+        self.device = batch.closed.device;
+        if self.batches.is_empty() {
+            self.moved_at = clock::now();
+        }
+        self.batches.push_back(batch);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// The number of the first batch's context.
+    pub(crate) fn pool(&self) -> Option<u64> {
+        self.batches.front().map(|batch| batch.closed.pool)
+    }
+
+    /// Notes at `now` whether the queue is empty.
+    pub(crate) fn note_empty(&mut self, now: u64) {
+        self.empty_since = match self.empty_since {
+            _ if !self.batches.is_empty() => 0,
+            0 => now,
+            since => since,
+        };
+    }
+
+    /// Whether it has had work within the last `nanoseconds`.
+    pub(crate) fn was_used_within(&self, nanoseconds: u64, now: u64) -> bool {
+        self.empty_since == 0 || now.saturating_sub(self.empty_since) < nanoseconds
+    }
+
+    /// Whether the GPU is at work on the first batch.
+    pub(crate) fn is_running(&self) -> bool {
+        self.batches.front().is_some_and(|batch| batch.began.is_some())
+    }
+
+    /// Reads events up to the first that the GPU has not passed.
+    pub(crate) fn read_events(
+        &mut self,
+        usage: &UsageState,
+        contexts: &mut ContextTimes,
+        cost: &mut EventCost,
+    ) -> Result<(), Status> {
+        for batch in &mut self.batches {
+            if !read_events(batch, &usage.timing.pools, contexts, cost)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the first batch up whose events could not be read: all behind it would wait for it.
+    pub(crate) fn give_up_first(&mut self) {
+        let first = self.batches.iter_mut().find(|batch| batch.ended.is_none());
+        first.into_iter().for_each(PendingBatch::give_up);
+    }
+
+    /// Charges the batches that have ended, and the running one up to now. `is_only`: no other stream has any. Returns how many
+    /// have ended, and 1 more if launches do not wait for the stream any longer.
+    pub(crate) fn charge(
+        &mut self,
+        usage: &UsageState,
+        devices: &mut [DeviceUsage],
+        contexts: &ContextTimes,
+        cost: EventCost,
+        is_only: bool,
+    ) -> usize {
+        let mut count = 0_usize;
+        while let Some(mut batch) = self.batches.pop_front() {
+            let pool = batch.closed.pool;
+            let offset = contexts.get(&pool).map(|times| times.offset).unwrap_or_default();
+            let device = devices.get_mut(batch.closed.device);
+            let Some(ended) = batch.ended else {
+                let began = batch.began.and_then(|began| offset.instant(began));
+                if let (Some(device), Some(began)) = (device, began) {
+                    device.charge_running(usage, &mut batch, began, is_only);
+                }
+                self.batches.push_front(batch);
+                break;
+            };
+            match (device, batch.began) {
+                (Some(device), Some(began)) if !batch.is_given_up() => {
+                    let before = core::mem::replace(&mut self.last_end, ended);
+                    let reading = EventReading { before, began, ended, offset, cost, is_only };
+                    if device.settle(usage, &mut batch, reading) {
+                        self.last_end = 0;
+                    }
+                }
+                _ => batch.leave_unmeasured(usage),
+            }
+            batch.complete(usage, offset.instant(ended).unwrap_or_else(clock::now));
+            let events = [batch.closed.start, batch.closed.end].into_iter().chain(batch.closed.calibration);
+            events.for_each(|event| usage.timing.pools.put(pool, event));
+            count = count.saturating_add(1);
+        }
+        let is_blocked = self.update_blocked(usage, count > 0);
+        count.saturating_add(usize::from(is_blocked))
+    }
+
+    /// Marks the batches as blocked while the stream waits for something other than the GPU, and queues them again when that has
+    /// come. Returns whether launches may have waited for them until now.
+    ///
+    /// The GPU does not tell that a stream waits, for example for a host callback. A stream that has not moved for
+    /// [`queue_bound::HELD_UP`] and the predicted time of its running batch is taken to wait: its work may wait for the very
+    /// launch that waits for it. The risk is a batch that is only slow: more than the bound is queued then.
+    fn update_blocked(&mut self, usage: &UsageState, has_moved: bool) -> bool {
+        let is_running = self.is_running();
+        let Some(front) = self.batches.front() else { return false };
+        let now = clock::now();
+        let had_begun = core::mem::replace(&mut self.has_begun, is_running);
+        if has_moved || self.has_begun != had_begun {
+            self.moved_at = now;
+            if core::mem::take(&mut self.is_blocked) {
+                self.batches.iter_mut().for_each(|batch| batch.requeue(usage));
+            }
+            return false;
+        }
+        let predicted = if self.has_begun { front.closed.run.plain() } else { 0 };
+        if now.saturating_sub(self.moved_at) < queue_bound::HELD_UP.saturating_add(predicted) {
+            return false;
+        }
+        self.is_blocked = true;
+        let mut any = false;
+        for batch in &mut self.batches {
+            any |= batch.mark_blocked(usage);
+        }
+        any
+    }
+
+    /// The context of the first batch has ended: none is measured any more.
+    pub(crate) fn end_context(&mut self, usage: &UsageState) {
+        for batch in self.batches.drain(..) {
+            batch.leave_unmeasured(usage);
+            batch.complete(usage, clock::now());
+        }
+        self.last_end = 0;
+    }
+}

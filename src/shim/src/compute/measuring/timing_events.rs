@@ -1,0 +1,101 @@
+//! Timing events of this process: whether they are used, and what the driver does when one fails.
+//!
+//! Example: `cuEventRecord` fails because the program has destroyed its context. That says nothing of other contexts, so events
+//! stay in use. A failure of another kind stops them for a second, in which launches are charged by estimates and NVML.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::driver_calls::events::Events;
+use crate::os::clock::now;
+use crate::os::messages;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::config::LogLevel;
+
+/// After a failure no event is used for this long, in nanoseconds.
+const AFTER_FAILURE: u64 = 1_000_000_000;
+
+/// `CUDA_ERROR_DEINITIALIZED`: the process ends.
+const DEINITIALIZED: Status = 4;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+const DESTROYED: Status = 709;
+/// `CUDA_ERROR_INVALID_HANDLE`: the stream has ended.
+const NO_SUCH_STREAM: Status = 400;
+/// From `CUDA_ERROR_ILLEGAL_ADDRESS` to `CUDA_ERROR_LAUNCH_FAILED`: a kernel has broken its context, in which every call
+/// fails from then on. Other contexts go on.
+const BROKEN: [Status; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
+
+/// State of the timing events.
+#[derive(Debug)]
+pub(crate) struct TimingEvents {
+    /// Events that are not in use, by context.
+    pub(crate) pools: Events,
+    /// Whether GPU time is measured by events at all.
+    pub(crate) is_enabled: bool,
+    /// Whether a launch returns when its kernel has ended: `CUDA_LAUNCH_BLOCKING`.
+    pub(crate) launches_block: bool,
+    /// When an event failed last, on the monotonic clock; 0 while none has.
+    failed_at: AtomicU64,
+    has_warned: AtomicBool,
+    /// For how long an event keeps its stream, in nanoseconds of GPU time; 0 before that was measured.
+    cost: AtomicU64,
+}
+
+impl TimingEvents {
+    /// No event yet. `is_enabled`: GPU time is measured by events.
+    pub(crate) fn new(is_enabled: bool) -> Self {
+        Self {
+            pools: Events::default(),
+            is_enabled,
+            launches_block: launches_block(),
+            failed_at: AtomicU64::new(0),
+            has_warned: AtomicBool::new(false),
+            cost: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether events are to be recorded: they are enabled and have not failed lately.
+    pub(crate) fn are_used(&self) -> bool {
+        let failed_at = self.failed_at.load(Ordering::Relaxed);
+        self.is_enabled && (failed_at == 0 || now().saturating_sub(failed_at) >= AFTER_FAILURE)
+    }
+
+    /// Whether events are enabled and have failed lately.
+    pub(crate) fn are_failing(&self) -> bool {
+        self.is_enabled && !self.are_used()
+    }
+
+    /// For how long an event keeps its stream, in nanoseconds of GPU time.
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub(crate) fn set_cost(&self, cost: u64) {
+        self.cost.store(cost, Ordering::Relaxed);
+    }
+
+    /// An event could not be made, recorded or read. A status that is about one stream, context or the process's end stops nothing.
+    pub(crate) fn fail(&self, code: Status) {
+        let is_of_one =
+            matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | NO_SUCH_STREAM)
+                || BROKEN.contains(&code);
+        if is_of_one || matches!(code, DEINITIALIZED | DESTROYED) {
+            return;
+        }
+        self.failed_at.store(now().max(1), Ordering::Relaxed);
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            let text = format_args!(
+                "gpuslice: timing events fail (status {code}): what launches cost is taken from estimates and from NVML meanwhile."
+            );
+            messages::say(LogLevel::Warn, &text);
+        }
+    }
+}
+
+/// Whether the program has asked the driver to block in each launch, as one does to find a fault.
+fn launches_block() -> bool {
+    std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !value.is_empty() && value != "0")
+}

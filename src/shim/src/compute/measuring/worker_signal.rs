@@ -1,0 +1,111 @@
+//! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches have ended.
+//!
+//! The worker itself is in `worker`, which imports all of the folders below it. These are the words that they share with it.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::worker_status::WorkerStatus;
+use crate::os::{clock, futex};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use core::time::Duration;
+use parking_lot::{Condvar, Mutex};
+
+/// Words that the worker and the threads that launch share.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerSignal {
+    /// Whether the worker runs.
+    pub(crate) status: WorkerStatus,
+    /// Locked by the worker during a tick, in which it may be inside the driver.
+    pub(crate) tick_lock: Mutex<()>,
+    asleep: AtomicBool,
+    ending: AtomicBool,
+    sleep_lock: Mutex<()>,
+    wakeup: Condvar,
+    /// Ticks and polls in which a batch has ended; wraps.
+    completions: AtomicU32,
+    /// Ticks that have ended; wraps.
+    ticks: AtomicU32,
+    /// Until when a thread that waits polls in place of a late worker, on the monotonic clock.
+    poller_until: AtomicU64,
+}
+
+impl WorkerSignal {
+    /// Wakes the worker if it sleeps.
+    pub(crate) fn wake(&self) {
+        // SeqCst: either this thread sees that the worker is about to sleep, or the worker sees the work.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            let _sleep = self.sleep_lock.lock();
+            self.wakeup.notify_one();
+        }
+    }
+
+    /// Puts the worker to sleep until [`wake`](Self::wake) or for `most`, unless `is_needed` says that there is work.
+    pub(crate) fn sleep(&self, is_needed: impl FnOnce() -> bool, most: Option<Duration>) {
+        let mut sleep = self.sleep_lock.lock();
+        self.asleep.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `wake`.
+        fence(Ordering::SeqCst);
+        if !is_needed() && !self.is_ending() {
+            match most {
+                Some(most) => drop(self.wakeup.wait_for(&mut sleep, most)),
+                None => self.wakeup.wait(&mut sleep),
+            }
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the process is ending: no event is polled any more.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    /// The process ends. Whether this is the first call.
+    pub(crate) fn end(&self) -> bool {
+        !self.ending.swap(true, Ordering::Relaxed)
+    }
+
+    /// Completions so far. A thread reads them before it looks whether it has to [wait](Self::wait_for_completion), so that it
+    /// misses none.
+    pub(crate) fn completions(&self) -> u32 {
+        self.completions.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until there are more completions than `before`, or for `most`.
+    pub(crate) fn wait_for_completion(&self, before: u32, most: Duration) {
+        futex::wait(&self.completions, before, most);
+    }
+
+    /// Tells all threads that wait that a batch has ended.
+    pub(crate) fn announce_completion(&self) {
+        self.completions.fetch_add(1, Ordering::Release);
+        futex::wake(&self.completions, i32::MAX);
+    }
+
+    /// Ticks that have ended.
+    pub(crate) fn ticks(&self) -> u32 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+
+    /// A tick has ended.
+    pub(crate) fn count_tick(&self) {
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tries to make the calling thread the one that polls if the worker is `late` nanoseconds late. Only one does, because
+    /// each completion would wake all of them. A poller that never comes back is replaced.
+    pub(crate) fn try_become_poller(&self, late: u64) -> bool {
+        let now = clock::now();
+        let before = self.poller_until.load(Ordering::Relaxed);
+        let until = now.saturating_add(late.saturating_mul(2));
+        now >= before
+            && self.poller_until.compare_exchange(before, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// The calling thread polls no more.
+    pub(crate) fn stop_polling(&self) {
+        self.poller_until.store(0, Ordering::Relaxed);
+    }
+}

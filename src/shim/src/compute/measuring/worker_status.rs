@@ -1,0 +1,46 @@
+//! Whether the worker thread runs. While it does not, launches that wait poll the timing events themselves.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use crate::os::reentrancy::shielded;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+const NOT_STARTED: u8 = 0;
+const STARTED: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Status of the worker thread.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerStatus(AtomicU8);
+
+impl WorkerStatus {
+    /// Whether no thread has tried to start it.
+    #[inline]
+    pub(crate) fn is_unstarted(&self) -> bool {
+        self.0.load(Ordering::Acquire) == NOT_STARTED
+    }
+
+    /// Whether it runs, or is about to.
+    pub(crate) fn is_running(&self) -> bool {
+        self.0.load(Ordering::Acquire) == STARTED
+    }
+
+    /// Whether the caller is the first, and has to start it.
+    pub(crate) fn try_start(&self) -> bool {
+        self.0.swap(STARTED, Ordering::AcqRel) == NOT_STARTED
+    }
+
+    /// It cannot be started.
+    pub(crate) fn set_failed(&self) {
+        self.0.store(FAILED, Ordering::Release);
+    }
+
+    /// Runs the body of the thread. A panic in it, which is a defect of the library, counts as a failure.
+    pub(crate) fn run(&self, body: impl FnOnce()) {
+        if shielded(body).is_none() {
+            self.set_failed();
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Batches of one thread: launches go into them, and they are opened and closed.
+//!
+//! Example: a thread launches 40 small kernels on a stream. Before the first, an event is recorded; behind the last that fits, a
+//! second one. The meter divides the time between the two among the 40. A kernel that is long, unknown, or chosen by the sampler
+//! is a batch of its own.
+
+use super::open_batch::OpenBatch;
+use super::stream_state::StreamState;
+use super::thread_state::ThreadState;
+use crate::compute::launch::{Kind, Launch};
+use crate::compute::measuring::state::MeasuringState;
+use crate::os::clock;
+use crate::os::reentrancy::quietly;
+use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
+use gpuslice_policy::compute::measuring::batch::OLD;
+use gpuslice_policy::compute::measuring::when_alone::{Bracket, SPARSE};
+
+impl ThreadState {
+    /// Whether a launch of which so much is known goes into the open batch of its stream, as most do. Otherwise the batch is to be
+    /// [prepared](Self::prepare_batch) before it.
+    #[inline(always)]
+    pub(crate) fn joins_open_batch(&mut self, at: usize, known: &Estimate, kind: Kind, now: u64) -> bool {
+        let long = self.batching.long(kind);
+        let Some(stream) = self.streams.get_mut(at) else { return false };
+        let Some(open) = &mut stream.open else { return false };
+        let gap = self.outside.saturating_sub(stream.outside_at_launch);
+        let joins = Bracket::is_together(known, long)
+            && clock::took_less(gap, SPARSE)
+            && clock::took_less(now.saturating_sub(open.since), OLD)
+            && !self.batching.has_idle
+            && !(self.batching.has_legacy && stream.joins_legacy)
+            && (kind == Kind::Chained || !self.batching.sampler.is_due(known));
+        if joins {
+            self.batching.sampler.passes();
+            if stream.empty_since.is_none() {
+                open.gaps = open.gaps.wrapping_add(gap);
+            }
+        }
+        joins
+    }
+
+    /// Before a launch that does not simply join: closes batches that must not go on, and opens one for the launch.
+    ///
+    /// A batch must not span anything that is not its own work. So these are closed: batches of the legacy default stream, whose
+    /// events would wait for other streams; batches that the thread has left, because the host's time elsewhere would count; batches
+    /// of streams that were empty, because runs of streams that take turns would overlap though their kernels do not. The
+    /// risk of too many batches is the cost of their events, some microseconds each.
+    pub(crate) fn prepare_batch(
+        &mut self,
+        measuring: &MeasuringState,
+        at: usize,
+        known: Option<&Estimate>,
+        kind: Kind,
+    ) {
+        let now = clock::cycles();
+        let does_block = measuring.timing.launches_block;
+        self.batching.set_event_cost(measuring.timing.cost());
+        let Some(stream) = self.streams.get(at) else { return };
+        let gap = self.outside.saturating_sub(stream.outside_at_launch);
+        let pause = clock::between(gap, 0);
+        let mut bracket =
+            if does_block { Bracket::Alone } else { self.batching.choose(known, kind, pause, stream, now) };
+        self.batching.note_gaps(measuring.estimates.gaps());
+        if stream.joins_legacy {
+            self.close_legacy(measuring);
+        }
+        self.close_others(measuring, at, now);
+        let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
+        let is_old = open.is_some_and(|open| clock::between(now, open.since) >= OLD);
+        if bracket == Bracket::Alone || is_old {
+            self.close(measuring, at, now);
+        }
+        // Behind a pause of the host, too, a chained launch may begin before this one has ended.
+        if kind == Kind::Chained && !does_block {
+            bracket = Bracket::of(known, self.batching.long(kind), 0);
+        }
+        self.open_or_continue(measuring, at, bracket, gap);
+    }
+
+    /// Closes batches of other streams that the thread has left, or whose streams were empty.
+    fn close_others(&mut self, measuring: &MeasuringState, at: usize, now: u64) {
+        self.close_each(measuring, now, |other, stream| other != at && stream.is_left(now));
+        if core::mem::take(&mut self.batching.has_idle) {
+            self.close_each(measuring, now, |other, stream| other != at && stream.empty_since.is_some());
+        }
+    }
+
+    fn open_or_continue(&mut self, measuring: &MeasuringState, at: usize, bracket: Bracket, gap: u64) {
+        let Some(stream) = self.streams.get_mut(at) else { return };
+        match &mut stream.open {
+            Some(open) if stream.empty_since.is_none() => open.gaps = open.gaps.wrapping_add(gap),
+            Some(_) => {}
+            None => {
+                stream.open = Some(stream.new_batch(measuring, bracket));
+                // After it was counted: see `UsageState::report_work`.
+                if let Some(device) = stream.device.and_then(|device| measuring.device(device)) {
+                    measuring.member().begin_work(device);
+                }
+                self.batching.has_legacy |= stream.stream.is_legacy();
+            }
+        }
+    }
+
+    /// Before anything goes into a stream that the legacy default stream waits for: closes batches of the latter.
+    ///
+    /// An event in the legacy default stream waits for all that was put into such streams before it, and keeps all that follows. So
+    /// it is recorded where the program itself goes from one to the other.
+    pub(crate) fn close_legacy(&mut self, measuring: &MeasuringState) {
+        if core::mem::take(&mut self.batching.has_legacy) {
+            self.close_where(measuring, |stream| stream.stream.is_legacy());
+        }
+    }
+
+    /// Before a copy that is measured and not paid for.
+    pub(crate) fn begin_copy(&mut self, measuring: &MeasuringState, at: usize, key: &Key, known: Estimate) {
+        self.close(measuring, at, clock::cycles());
+        let Some(stream) = self.streams.get_mut(at) else { return };
+        let mut open = stream.new_batch(measuring, Bracket::Alone);
+        let mut unpaid = known;
+        unpaid.charged = 0;
+        open.run.add(key, &unpaid);
+        open.is_copy = true;
+        stream.open = Some(open);
+    }
+
+    /// After it. `is_made`: the driver has accepted it.
+    pub(crate) fn end_copy(&mut self, measuring: &MeasuringState, at: usize, is_made: bool) {
+        let now = clock::cycles();
+        if let Some(stream) = self.streams.get_mut(at)
+            && let Some(open) = &mut stream.open
+        {
+            open.lead(now);
+            if let Some(start) = open.start.take_if(|_| !is_made) {
+                measuring.timing.pools.put(stream.pool, start);
+            }
+        }
+        self.close(measuring, at, now);
+    }
+
+    /// Marks the open batch of a stream as one launch of unknown cost.
+    pub(crate) fn mark_unknown(&mut self, at: usize) {
+        if let Some(open) = self.streams.get_mut(at).and_then(|stream| stream.open.as_mut()) {
+            open.is_unknown = true;
+        }
+    }
+
+    /// After a launch: adds it to the open batch of its stream, and closes a full one. None where no batch is open.
+    #[inline(always)]
+    pub(crate) fn note_launch(
+        &mut self,
+        measuring: &MeasuringState,
+        at: usize,
+        launch: &Launch,
+        estimate: &Estimate,
+    ) -> Option<()> {
+        let now = clock::cycles();
+        self.left = now;
+        let stream = self.streams.get_mut(at)?;
+        (stream.outside_at_launch, stream.launched_at) = (self.outside, now);
+        if stream.is_at_first() {
+            stream.note_first(now, measuring.timing.launches_block);
+        }
+        let open = stream.open.as_mut()?;
+        if open.run.add(&launch.key, estimate) {
+            self.close_full(measuring, at, launch.kind, now);
+        }
+        Some(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: Kind, now: u64) {
+        // Another chained launch is likely to follow.
+        let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
+        if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
+            return;
+        }
+        quietly(|| self.close(measuring, at, now), ());
+        self.left = clock::cycles();
+    }
+
+    /// Closes the open batch of a stream, and submits it.
+    pub(crate) fn close(&mut self, measuring: &MeasuringState, at: usize, now: u64) {
+        let stream = self.streams.get_mut(at);
+        let Some(stream) = stream.filter(|stream| stream.open.is_some()) else { return };
+        if stream.empty_since.is_none() {
+            self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
+            self.left = now;
+        }
+        let idle = match stream.empty_since {
+            Some(since) => clock::between(now, since),
+            // What the thread did on other streams was not for this one.
+            None => clock::between(now, stream.launched_at),
+        };
+        if let Some(mut open) = stream.open.take() {
+            open.run.idle(clock::between(open.gaps, 0));
+            if let Some(since) = &mut stream.busy_since {
+                let inside = since.inside(stream.launched_at, stream.outside_at_launch);
+                since.spell.close(&mut open.run, inside);
+            }
+            open.run.close(idle);
+            stream.submit(measuring, open, Some(now));
+        }
+    }
+
+    /// Closes all batches, before the thread waits.
+    #[cold]
+    pub(crate) fn close_all(&mut self, measuring: &MeasuringState) {
+        self.close_where(measuring, |_| true);
+        // The wait would count as time inside the driver.
+        self.streams.iter_mut().for_each(|stream| stream.busy_since = None);
+    }
+
+    /// Closes the batches of the streams that are meant.
+    pub(crate) fn close_where(
+        &mut self,
+        measuring: &MeasuringState,
+        is_meant: impl Fn(&StreamState) -> bool,
+    ) {
+        self.close_each(measuring, clock::cycles(), |_, stream| is_meant(stream));
+    }
+
+    fn close_each(
+        &mut self,
+        measuring: &MeasuringState,
+        now: u64,
+        is_meant: impl Fn(usize, &StreamState) -> bool,
+    ) {
+        for at in 0..self.streams.len() {
+            if self.streams.get(at).is_some_and(|stream| is_meant(at, stream)) {
+                self.close(measuring, at, now);
+            }
+        }
+    }
+
+    /// Streams have ended while no thread could close the batches open on them: no event may be recorded there any more, and
+    /// their prepaid time stands.
+    pub(crate) fn give_up(&mut self, measuring: &MeasuringState) {
+        for stream in &mut self.streams {
+            if let Some(open) = stream.open.take() {
+                stream.submit(measuring, open, None);
+            }
+        }
+    }
+
+    /// The thread has ended: batches that only it could close are not measured.
+    pub(crate) fn abandon(&mut self, measuring: &MeasuringState) {
+        self.streams.drain(..).for_each(|stream| stream.abandon(measuring));
+    }
+
+    /// The host is back from a wait for the streams that are meant: they are empty. It entered the driver at `self.left`.
+    pub(crate) fn host_synchronised(&mut self, is_meant: impl Fn(&StreamState) -> bool) {
+        let now = clock::cycles();
+        // The other streams may have been empty all the while.
+        let inside = now.saturating_sub(self.left);
+        self.enter_driver(now);
+        for stream in self.streams.iter_mut().filter(|stream| is_meant(stream)) {
+            let since = stream.busy_since.take();
+            if let Some(OpenBatch { run, .. }) = &mut stream.open {
+                let all = since.map(|since| since.spell.left(since.inside(now, stream.outside_at_launch)));
+                run.waited(all.unwrap_or_else(|| clock::between(inside, 0)));
+            }
+            stream.outside_at_launch = stream.outside_at_launch.saturating_add(inside);
+            stream.empty_since = Some(now);
+        }
+        self.batching.has_idle = self.streams.len() > 1;
+    }
+}

@@ -1,0 +1,68 @@
+//! Decisions of one thread about its batches: which launches are measured alone.
+
+use super::stream_state::StreamState;
+use crate::compute::launch::Kind;
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::measuring::when_alone::{self, Bracket, Sampler};
+
+/// The sampler counts 16 batches with gaps at a time at most. Each makes it choose a launch sooner.
+const MOST_GAPS: usize = 16;
+
+/// What a thread remembers of its batches.
+#[derive(Debug, Default)]
+pub(crate) struct Batching {
+    /// Chooses launches to be measured alone.
+    pub(crate) sampler: Sampler,
+    /// Batches with gaps that the sampler has counted.
+    gaps_counted: u64,
+    /// Whether a stream that is known to be empty may have an open batch.
+    pub(crate) has_idle: bool,
+    /// Whether a batch may be open on a legacy default stream.
+    pub(crate) has_legacy: bool,
+    /// From how many nanoseconds on a kernel, and a graph, is measured alone. As of the last batch that was opened.
+    long: [u64; 2],
+}
+
+impl Batching {
+    /// Follows the cost of an event, in nanoseconds.
+    pub(crate) fn set_event_cost(&mut self, cost: u64) {
+        self.long = [false, true].map(|is_graph| when_alone::long(is_graph, cost));
+    }
+
+    /// From how many nanoseconds on a launch is measured alone because it is long. A chained one never is.
+    #[inline(always)]
+    pub(crate) const fn long(&self, kind: Kind) -> u64 {
+        let [kernel, graph] = self.long;
+        match kind {
+            Kind::Chained => u64::MAX,
+            Kind::Graph => graph,
+            Kind::Kernel | Kind::Copy => kernel,
+        }
+    }
+
+    /// Whether a launch is measured alone or together with others. `pause`: nanoseconds since the host left the driver last.
+    pub(crate) fn choose(
+        &mut self,
+        known: Option<&Estimate>,
+        kind: Kind,
+        pause: u64,
+        stream: &StreamState,
+        now: u64,
+    ) -> Bracket {
+        let bracket = Bracket::of(known, self.long(kind), pause);
+        if bracket == Bracket::Together
+            && kind != Kind::Chained
+            && let Some(known) = known
+            && self.sampler.launch(known, || stream.may_be_empty(now, known))
+        {
+            return Bracket::Alone;
+        }
+        bracket
+    }
+
+    /// Has the sampler count batches that had gaps. `gaps`: those of all threads, so far.
+    pub(crate) fn note_gaps(&mut self, gaps: u64) {
+        (self.gaps_counted..gaps).take(MOST_GAPS).for_each(|_| self.sampler.gaps());
+        self.gaps_counted = gaps;
+    }
+}

@@ -1,0 +1,283 @@
+//! A thread's slot: its state, and the protocol by which the thread itself or another one may touch it.
+//!
+//! The thread owns its state from the entry of a launch to its return, across the driver's call. Other threads access it seldom: to
+//! close a batch that the thread has left open, and to clear the state of a thread that has ended.
+//!
+//! This is a biased lock. The owner sets `owner_active`, then reads `remote_active`, and pays for no atomic exchange. Another thread
+//! sets `remote_active`, has all threads of the process pass a full fence (`os::asymmetric_fence`), and then reads `owner_active`. At
+//! least one of the two sees the other: the owner waits then, the other thread gives up.
+#![allow(
+    clippy::disallowed_types,
+    reason = "words of this process alone: `region::sync` is for words shared between processes"
+)]
+
+use super::occupancy::Occupancy;
+use super::thread_state::ThreadState;
+use crate::compute::measuring::state::MeasuringState;
+use crate::os::{asymmetric_fence, reentrancy};
+use core::cell::{Cell, UnsafeCell};
+use core::ops::{Deref, DerefMut};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
+
+/// Another thread waits 250 pauses for a launch to end, which usually takes some microseconds.
+const LAUNCH_PAUSES: u32 = 250;
+
+std::thread_local! {
+    /// This thread's slot. Without destructor, so usable at any time of a thread's life.
+    pub(super) static SLOT: Cell<Option<&'static ThreadSlot>> = const { Cell::new(None) };
+}
+
+/// The slot of a thread. Never freed: a thread-local leads to it, and a thread that ended may come back in a destructor.
+#[derive(Debug)]
+pub(crate) struct ThreadSlot {
+    /// Whether the owner is in a launch. Written by the owner alone.
+    owner_active: AtomicBool,
+    /// Whether another thread has the state, or asks for it.
+    remote_active: AtomicBool,
+    /// Whether the owner has a fence of its own in each launch, whatever becomes of `os::asymmetric_fence`.
+    owner_fences: AtomicBool,
+    /// Whether another thread wanted to close batches and could not access the state.
+    close_pending: AtomicBool,
+    /// The owner's stack pointer when it acquired the state.
+    entry_sp: AtomicUsize,
+    /// How often the owner has acquired it; wraps.
+    owner_epoch: AtomicU64,
+    /// The owner's epoch at the worker's last tick.
+    scanned_epoch: AtomicU64,
+    /// The owner's epoch when there was last known to be nothing for other threads to do.
+    clean_epoch: AtomicU64,
+    pub(crate) occupancy: Occupancy,
+    /// The state of GPU time that it belongs to: a forked child has another.
+    pub(super) measuring: &'static MeasuringState,
+    state: UnsafeCell<ThreadState>,
+}
+
+// SAFETY: the state is reached through `StateGuard` alone, and `owner_active` and `remote_active` let one of them exist at a time.
+unsafe impl Sync for ThreadSlot {}
+
+/// Access to a thread's state, of its owner or of another thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct StateGuard<const IS_OWNER: bool> {
+    slot: &'static ThreadSlot,
+}
+
+/// The owner's access.
+pub(crate) type OwnerGuard = StateGuard<true>;
+
+/// Another thread's access.
+pub(crate) type RemoteGuard = StateGuard<false>;
+
+impl<const IS_OWNER: bool> Deref for StateGuard<IS_OWNER> {
+    type Target = ThreadState;
+
+    #[inline]
+    fn deref(&self) -> &ThreadState {
+        // SAFETY: one guard of the slot exists at a time, by the protocol of the two flags.
+        unsafe { &*self.slot.state.get() }
+    }
+}
+
+impl<const IS_OWNER: bool> DerefMut for StateGuard<IS_OWNER> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut ThreadState {
+        // SAFETY: one guard of the slot exists at a time, and it is borrowed mutably.
+        unsafe { &mut *self.slot.state.get() }
+    }
+}
+
+impl<const IS_OWNER: bool> StateGuard<IS_OWNER> {
+    /// Gives up batches that another thread wanted to close and could not, because the state was in use: their streams may have
+    /// ended since.
+    pub(crate) fn give_up_pending(&mut self) {
+        if self.slot.close_pending.swap(false, Ordering::Acquire) {
+            let measuring = self.slot.measuring;
+            self.give_up(measuring);
+        }
+    }
+}
+
+impl<const IS_OWNER: bool> Drop for StateGuard<IS_OWNER> {
+    #[inline]
+    fn drop(&mut self) {
+        let active = if IS_OWNER { &self.slot.owner_active } else { &self.slot.remote_active };
+        // Release: pairs with the acquiring load of the next thread.
+        active.store(false, Ordering::Release);
+    }
+}
+
+impl OwnerGuard {
+    /// Ends the access during `wait`, and begins it again.
+    pub(crate) fn unlocked<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        self.slot.owner_active.store(false, Ordering::Release);
+        let done = reentrancy::outside(wait);
+        let mut tries = 0;
+        while !self.slot.try_enter() {
+            pause(&mut tries);
+        }
+        self.slot.count_entry();
+        done
+    }
+}
+
+impl RemoteGuard {
+    /// Ends the access: there is nothing left to do for other threads until the owner acquires the state again.
+    pub(crate) fn leave_clean(self) {
+        self.slot.clean_epoch.store(self.slot.owner_epoch.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Outcome of the worker's attempt to access a thread's state.
+#[derive(Debug)]
+pub(crate) enum RemoteAccess {
+    /// The owner uses it, or another thread does.
+    Busy,
+    /// There is nothing to do.
+    Clean,
+    /// The worker has it.
+    Acquired(RemoteGuard),
+}
+
+impl ThreadSlot {
+    /// A slot that the calling thread is to own.
+    pub(super) fn new(measuring: &'static MeasuringState) -> Self {
+        Self {
+            owner_active: AtomicBool::new(false),
+            remote_active: AtomicBool::new(false),
+            owner_fences: AtomicBool::new(false),
+            close_pending: AtomicBool::new(false),
+            entry_sp: AtomicUsize::new(0),
+            owner_epoch: AtomicU64::new(0),
+            scanned_epoch: AtomicU64::new(0),
+            clean_epoch: AtomicU64::new(u64::MAX),
+            occupancy: Occupancy::default(),
+            measuring,
+            state: UnsafeCell::new(ThreadState::new(measuring.limiters.len())),
+        }
+    }
+
+    /// Acquires the state for its owner. None within a launch of the owner's that is under way.
+    #[inline]
+    pub(super) fn acquire_own(&'static self, sp: usize) -> Option<OwnerGuard> {
+        if (self.owner_active.load(Ordering::Relaxed) || !self.try_enter()) && !self.wait_or_nested(sp) {
+            return None;
+        }
+        self.entry_sp.store(sp, Ordering::Relaxed);
+        self.count_entry();
+        Some(StateGuard { slot: self })
+    }
+
+    /// Enters as the owner, which is not active, unless another thread has the state.
+    #[inline]
+    fn try_enter(&self) -> bool {
+        self.owner_active.store(true, Ordering::Relaxed);
+        asymmetric_fence::light(&self.owner_fences);
+        // Acquire: pairs with the release of the last remote guard.
+        if !self.remote_active.load(Ordering::Acquire) {
+            return true;
+        }
+        self.owner_active.store(false, Ordering::Release);
+        false
+    }
+
+    /// The owner has entered: what other threads knew of the state is out of date.
+    #[inline]
+    fn count_entry(&self) {
+        self.owner_epoch.store(self.owner_epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The state is in use. True once the owner has it: another thread has left it, or a launch of the owner's never returned
+    /// (`longjmp` out of it) and its stack frame is gone.
+    #[cold]
+    fn wait_or_nested(&self, sp: usize) -> bool {
+        let mut tries = 0;
+        loop {
+            if self.owner_active.load(Ordering::Relaxed) {
+                return self.entry_sp.load(Ordering::Relaxed) < sp;
+            }
+            if self.try_enter() {
+                return true;
+            }
+            // By this thread itself, perhaps: the program's allocator launches while the thread closes batches.
+            if reentrancy::is_inside() {
+                return false;
+            }
+            pause(&mut tries);
+        }
+    }
+
+    /// Acquires the state for another thread, if no thread uses it.
+    fn try_acquire_remote(&'static self) -> Option<RemoteGuard> {
+        if self.owner_active.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Acquire: pairs with the release of the last remote guard.
+        self.remote_active.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let guard = StateGuard { slot: self };
+        // No fence is needed for the calling thread's own slot, because it does things in order, nor for that of a thread that
+        // has ended. Acquire: pairs with the release in `asymmetric_fence::light`.
+        let is_seen = self.is_mine()
+            || self.occupancy.has_ended_fenced()
+            || asymmetric_fence::heavy()
+            || self.owner_fences.load(Ordering::Acquire);
+        // Acquire: pairs with the release of the owner's guard.
+        (is_seen && !self.owner_active.load(Ordering::Acquire)).then_some(guard)
+    }
+
+    /// Acquires the state for the worker, if there may be anything to do and the owner has not launched since the last tick. Each
+    /// access costs all threads of the process a fence.
+    pub(crate) fn scan(&'static self) -> RemoteAccess {
+        // Relaxed: a launch that is not seen yet is one of the next tick.
+        let epoch = self.owner_epoch.load(Ordering::Relaxed);
+        let is_still = self.scanned_epoch.swap(epoch, Ordering::Relaxed) == epoch;
+        if !is_still {
+            RemoteAccess::Busy
+        } else if self.is_clean() && !self.occupancy.has_ended() {
+            RemoteAccess::Clean
+        } else {
+            self.try_acquire_remote().map_or(RemoteAccess::Busy, RemoteAccess::Acquired)
+        }
+    }
+
+    /// Whether there was nothing for other threads to do, and the owner has not entered since. Relaxed: a launch that is not seen
+    /// yet is not ordered with the caller's question.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.clean_epoch.load(Ordering::Relaxed) == self.owner_epoch.load(Ordering::Relaxed)
+    }
+
+    /// Acquires the state for a thread that ends a stream or a context. Waits while the owner is inside the driver for a moment,
+    /// or another thread has the state. None where that takes too long, and within a launch of the calling thread's own, which
+    /// would never end meanwhile: the next guard [gives up](StateGuard::give_up_pending) its batches then.
+    pub(crate) fn acquire_remote(&'static self) -> Option<RemoteGuard> {
+        let mut tries = 0;
+        loop {
+            if let Some(guard) = self.try_acquire_remote() {
+                return Some(guard);
+            }
+            let is_active = self.owner_active.load(Ordering::Relaxed);
+            // Where a sandbox has since forbidden the barrier, no other thread gets in any more.
+            let is_hopeless = tries >= LAUNCH_PAUSES && (is_active || !asymmetric_fence::heavy());
+            if is_hopeless || (is_active && self.is_mine()) {
+                // Release: pairs with the exchange of `give_up_pending`.
+                self.close_pending.store(true, Ordering::Release);
+                return None;
+            }
+            pause(&mut tries);
+        }
+    }
+
+    /// Whether the calling thread owns it.
+    pub(crate) fn is_mine(&self) -> bool {
+        SLOT.get().is_some_and(|slot| ptr::eq(slot, self))
+    }
+}
+
+/// A pause in a loop that waits for the thread that has the state. It yields at first; to a thread of a lower real-time priority
+/// that gives nothing, so it sleeps then.
+#[cold]
+fn pause(tries: &mut u32) {
+    const YIELDS: u32 = 50;
+    *tries = tries.saturating_add(1);
+    if *tries < YIELDS { std::thread::yield_now() } else { gpuslice_region::pause(Duration::from_micros(20)) }
+}

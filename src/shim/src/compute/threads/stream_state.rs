@@ -1,0 +1,285 @@
+//! A stream as one thread uses it: its open batch, the events around it, and when the stream is predicted to be empty.
+
+use super::open_batch::{BusySince, OpenBatch};
+use crate::compute::measuring::pending_batch::ClosedBatch;
+use crate::compute::measuring::state::MeasuringState;
+use crate::driver_calls::capture_mode::{self, apart};
+use crate::driver_calls::contexts::{self, within};
+use crate::driver_calls::events::{self, Event};
+use crate::driver_calls::streams::{self, Stream};
+use crate::os::clock;
+use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::compute::limiter::overdraft;
+use gpuslice_policy::compute::measuring::batch::{RETURN, Run};
+use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
+use gpuslice_policy::compute::measuring::when_alone::{self, Bracket};
+
+/// A stream counts as busy while at least two launches are predicted to be queued. With one it is about to run empty.
+const BACKLOG: u64 = 2;
+
+/// A batch is closed when nothing was launched into it for this long, while its thread launched elsewhere: 2 ms.
+const LEFT_AFTER: u64 = 2_000_000;
+
+/// `CUDA_ERROR_INVALID_HANDLE`: what a driver says of an event in a stream of another context.
+const NOT_OF_THIS_CONTEXT: Status = 400;
+
+/// A thread's use of a stream. Instants are cycles of `clock` unless they say otherwise.
+#[derive(Debug)]
+pub(crate) struct StreamState {
+    pub(crate) stream: Stream,
+    /// Whether it waits for the legacy default stream, and is another one.
+    pub(crate) joins_legacy: bool,
+    pub(crate) context: usize,
+    /// The context whose events time it: of a green one the primary.
+    event_context: usize,
+    /// The number of that.
+    pub(crate) pool: u64,
+    /// Its device, as a place among the limiters; none where nothing is paced.
+    pub(crate) device: Option<usize>,
+    /// A number of its own: batches of one number end in order.
+    number: u64,
+    /// How long the host had been outside the driver at the last launch.
+    pub(crate) outside_at_launch: u64,
+    /// When that was.
+    pub(crate) launched_at: u64,
+    /// Since when the stream is known to be empty.
+    pub(crate) empty_since: Option<u64>,
+    /// Since when the stream has work, if it was known to be empty before.
+    pub(crate) busy_since: Option<BusySince>,
+    /// When the stream is predicted to be done with the closed batches, on the monotonic clock.
+    busy_until: u64,
+    /// How long it took to close the last batch, in nanoseconds.
+    close_duration: u64,
+    /// When that was done.
+    closed_at: u64,
+    /// Whether its first batch has to measure what an event costs in its context.
+    calibrates: bool,
+    pub(crate) open: Option<OpenBatch>,
+}
+
+impl StreamState {
+    /// A stream that the thread launches on for the first time. `outside` and `now` are the thread's. None where the driver does
+    /// not say whose the stream is.
+    pub(crate) fn new(measuring: &MeasuringState, stream: Stream, outside: u64, now: u64) -> Option<Self> {
+        let context = streams::stream_context(stream.handle)?;
+        let event_context = measuring.contexts.event_context(measuring, context);
+        let handle = contexts::context_device(event_context)?;
+        let device = measuring.limiters.iter().position(|limiter| limiter.gpu.handle == handle);
+        let pool = measuring.timing.pools.number_of(event_context);
+        Some(Self {
+            stream,
+            joins_legacy: !stream.is_legacy()
+                && (stream.is_default() || streams::waits_for_legacy(stream.handle)),
+            context,
+            event_context,
+            pool,
+            device,
+            number: measuring.meter.next_number(),
+            outside_at_launch: outside,
+            launched_at: now,
+            empty_since: None,
+            busy_since: None,
+            busy_until: 0,
+            close_duration: 0,
+            closed_at: 0,
+            calibrates: measuring.timing.pools.is_first(pool),
+            open: None,
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_of(&self, stream: Stream, context: Option<usize>) -> bool {
+        self.stream == stream && context.is_none_or(|context| self.context == context)
+    }
+
+    /// Whether a launch is the first since its batch was opened, or since the stream was last known to be empty.
+    #[inline(always)]
+    pub(crate) fn is_at_first(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| self.empty_since.is_some() || open.run.is_empty())
+    }
+
+    /// Whether it has an open batch into which nothing was launched for a while.
+    pub(crate) fn is_left(&self, now: u64) -> bool {
+        let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
+        is_used && self.empty_since.is_none() && clock::between(now, self.launched_at) >= LEFT_AFTER
+    }
+
+    /// Whether other threads can record events in the stream. A thread's own default stream means another one to each thread.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.stream.per_thread
+    }
+
+    /// When the stream is predicted to be done with all that this thread has launched on it, on the monotonic clock.
+    pub(crate) fn predicted_end(&self) -> u64 {
+        let open = self.open.as_ref();
+        open.map_or(self.busy_until, |open| overdraft::done(self.busy_until, open.opened, open.run.plain()))
+    }
+
+    /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
+    ///
+    /// [`Spell::may_have_ended`]: gpuslice_policy::compute::measuring::batch::Spell::may_have_ended
+    pub(crate) fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
+        let Some(since) = self.busy_since.as_ref().filter(|_| self.empty_since.is_none()) else {
+            return false;
+        };
+        let run = self.open.as_ref().map(|open| &open.run);
+        since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
+    }
+
+    /// The first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
+    /// it only when its kernel has ended.
+    #[cold]
+    pub(crate) fn note_first(&mut self, now: u64, has_ended: bool) {
+        let Some(open) = &mut self.open else { return };
+        let is_idle = open.known_idle || open.opened >= self.busy_until;
+        if self.empty_since.is_some() || self.busy_since.is_none() && open.run.is_empty() && is_idle {
+            let outside = self.outside_at_launch;
+            self.busy_since = Some(BusySince { at: now, outside, spell: Default::default() });
+        }
+        match self.empty_since.take() {
+            Some(since) => open.run.idle(clock::between(now, since)),
+            // The driver may have loaded the code of an unknown kernel first.
+            None if has_ended && !open.is_unknown => {}
+            None => open.lead(now),
+        }
+    }
+
+    /// A new batch: its opening event is recorded, unless events fail.
+    pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, bracket: Bracket) -> OpenBatch {
+        let (opened, before) = (clock::now(), clock::cycles());
+        let start = measuring.timing.are_used().then(|| self.record(measuring)).and_then(Result::ok);
+        let after = start.map_or(before, |(_, returned)| returned);
+        let start = start.map(|(event, _)| event);
+        if self.is_shared() {
+            measuring.begin_work();
+        }
+        let known_idle = self.empty_since.take().is_some();
+        let cost = measuring.timing.cost();
+        let delay = if known_idle { clock::between(after, self.closed_at) } else { 0 };
+        OpenBatch {
+            run: Run::open(bracket, cost),
+            start,
+            opened,
+            // An event and a kernel reach the GPU at about the same place of their calls, so the time from return to return is
+            // that between the two. A call that took long may have been held up before or after that place.
+            since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
+            delay: if known_idle { when_alone::delay(delay, cost) } else { 0 },
+            gaps: 0,
+            known_idle,
+            is_unknown: false,
+            is_copy: false,
+        }
+    }
+
+    /// Records an event in the stream. Returns it, and when the driver returned, in cycles.
+    ///
+    /// It may be another thread that closes the batch. So the call is made within the right context: a default stream is the
+    /// current context's, and of other streams the driver wants some context to be current. A green context can be current to one
+    /// thread at a time, so its primary serves. An event in a stream that captures would spoil the program's capture.
+    fn record(&self, measuring: &MeasuringState) -> Result<(Event, u64), Status> {
+        let may_capture = capture_mode::is_open();
+        let pools = &measuring.timing.pools;
+        let recorded = apart(|| {
+            if may_capture && self.stream.may_capture() {
+                return Err(status::CAPTURE_INVALIDATED);
+            }
+            let event = pools.get(self.pool)?;
+            let current = if self.stream.is_default() { self.context } else { self.event_context };
+            let recorded = within(current, || {
+                let recorded = events::record(event, self.stream);
+                recorded.map(|()| clock::cycles())
+            });
+            let recorded = recorded.map(|recorded| {
+                recorded.map_err(|code| match code {
+                    NOT_OF_THIS_CONTEXT if self.separate_if_green(measuring) => status::INVALID_CONTEXT,
+                    _ => code,
+                })
+            });
+            let recorded = recorded.unwrap_or(Err(status::INVALID_CONTEXT));
+            recorded.inspect_err(|_| pools.put(self.pool, event)).map(|returned| (event, returned))
+        });
+        recorded.inspect_err(|code| measuring.timing.fail(*code))
+    }
+
+    /// Whether its events are of another context than it is. The driver has refused that: threads make their streams anew.
+    fn separate_if_green(&self, measuring: &MeasuringState) -> bool {
+        let is_green = self.event_context != self.context;
+        if is_green {
+            measuring.contexts.separate_green();
+        }
+        is_green
+    }
+
+    /// Records events one right behind the other, which tell what one costs.
+    #[cold]
+    fn calibrate(&self, measuring: &MeasuringState) -> Vec<Event> {
+        (0..AT_FIRST).map_while(|_| self.record(measuring).ok()).map(|(event, _)| event).collect()
+    }
+
+    /// Records the closing event of a batch, and submits the batch to the meter. `closed`: when it was closed; none where no
+    /// event may be recorded any more. A batch without both events is not measured.
+    pub(crate) fn submit(&mut self, measuring: &MeasuringState, open: OpenBatch, closed: Option<u64>) {
+        self.busy_until = overdraft::done(self.busy_until, open.opened, open.run.plain());
+        let Some(device) = self.device else { return };
+        let is_measured = open.start.filter(|_| closed.is_some() && !open.run.is_empty());
+        let end = is_measured.and_then(|_| self.record(measuring).ok()).map(|(event, _)| event);
+        match (open.start, end) {
+            (Some(start), Some(end)) => {
+                self.submit_measured(measuring, device, open, [start, end], closed.unwrap_or(0));
+            }
+            (start, _) => {
+                start.into_iter().for_each(|start| measuring.timing.pools.put(self.pool, start));
+                if !open.is_copy {
+                    measuring.leave_unmeasured(device, &open.run, open.is_unknown);
+                }
+            }
+        }
+        // After the pending batch was counted: in between nothing would seem to be under way.
+        if self.is_shared() {
+            measuring.end_work();
+        }
+    }
+
+    fn submit_measured(
+        &mut self,
+        measuring: &MeasuringState,
+        device: usize,
+        open: OpenBatch,
+        [start, end]: [Event; 2],
+        closed: u64,
+    ) {
+        let OpenBatch { mut run, opened, known_idle, is_unknown, is_copy, .. } = open;
+        self.closed_at = clock::cycles();
+        let duration = clock::between(self.closed_at, closed);
+        let before = core::mem::replace(&mut self.close_duration, duration);
+        // Only the excess over the last call shows a host that was held up; the rest is the driver's usual time.
+        run.late(duration.saturating_sub(before));
+        if let Some(limiter) = measuring.limiters.get(device) {
+            limiter.extend_busy_until(self.busy_until);
+        }
+        let calibrates = core::mem::take(&mut self.calibrates);
+        let calibration = if calibrates { self.calibrate(measuring) } else { Vec::new() };
+        measuring.submit(ClosedBatch {
+            stream: self.number,
+            pool: self.pool,
+            device,
+            run,
+            start,
+            end,
+            calibration,
+            opened,
+            known_idle,
+            is_unknown,
+            is_copy,
+        });
+    }
+
+    /// The thread has ended: its batch is not measured.
+    pub(crate) fn abandon(self, measuring: &MeasuringState) {
+        if let (Some(open), Some(device)) = (self.open, self.device) {
+            open.start.into_iter().for_each(|start| measuring.timing.pools.put(self.pool, start));
+            measuring.leave_unmeasured(device, &open.run, open.is_unknown);
+        }
+    }
+}

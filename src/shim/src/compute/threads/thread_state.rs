@@ -1,0 +1,119 @@
+//! State of one thread that launches: its credit, its copies of estimates and its streams.
+//!
+//! Instants are cycles of `clock`, which costs a launch less than the monotonic clock.
+
+use super::batching::Batching;
+use super::stream_state::StreamState;
+use crate::compute::measuring::state::MeasuringState;
+use crate::compute::measuring::usage::UsageState;
+use crate::driver_calls::contexts;
+use crate::driver_calls::streams::Stream;
+use crate::os::clock;
+use gpuslice_policy::compute::cost::thread_cache::Recent;
+use gpuslice_policy::compute::limiter::lease::Lease;
+
+/// State of a thread that launches.
+#[derive(Debug)]
+pub(crate) struct ThreadState {
+    /// Credit, by device.
+    pub(crate) leases: Vec<Lease>,
+    /// Copies of estimates.
+    pub(crate) cache: Recent,
+    /// When the host left the driver last.
+    pub(crate) left: u64,
+    /// For how long it has been outside the driver in sum.
+    pub(crate) outside: u64,
+    /// The streams that the thread launches on.
+    pub(crate) streams: Vec<StreamState>,
+    /// The stream of the last launch.
+    last: usize,
+    pub(super) batching: Batching,
+    /// The ends of streams and contexts that the thread has heard of.
+    pub(crate) ends_seen: u64,
+    /// Copies so far; wraps.
+    pub(crate) copies: u32,
+}
+
+impl ThreadState {
+    /// A thread before its first launch. `devices`: how many the slice has.
+    pub(crate) fn new(devices: usize) -> Self {
+        Self {
+            leases: vec![Lease::NONE; devices],
+            cache: Recent::NONE,
+            left: clock::cycles(),
+            outside: 0,
+            streams: Vec::new(),
+            last: 0,
+            batching: Batching::default(),
+            ends_seen: 0,
+            copies: 0,
+        }
+    }
+
+    /// The host enters the driver: it was outside until now.
+    #[inline]
+    pub(crate) fn enter_driver(&mut self, now: u64) {
+        self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
+        self.left = now;
+    }
+
+    /// The place of a stream among those of this thread, if it has launched on it.
+    #[inline(always)]
+    pub(crate) fn find_stream(&mut self, usage: &UsageState, stream: Stream) -> Option<usize> {
+        let is_asked = stream.is_default() && !usage.contexts.is_only_one();
+        let context = if is_asked { Some(contexts::current_context()?) } else { None };
+        if self.streams.get(self.last).is_some_and(|state| state.is_of(stream, context)) {
+            return Some(self.last);
+        }
+        self.find_other_stream(stream, context)
+    }
+
+    /// Looks at the stream behind the last one first, because streams that are used in turn follow each other. Then through all:
+    /// that is fine up to tens of streams.
+    #[inline(never)]
+    fn find_other_stream(&mut self, stream: Stream, context: Option<usize>) -> Option<usize> {
+        let next = self.last.wrapping_add(1);
+        let is_next = self.streams.get(next).is_some_and(|state| state.is_of(stream, context));
+        let mut streams = self.streams.iter();
+        self.last = if is_next { next } else { streams.position(|state| state.is_of(stream, context))? };
+        Some(self.last)
+    }
+
+    /// Adds a stream. None where the driver does not say whose it is.
+    #[cold]
+    pub(crate) fn add_stream(&mut self, measuring: &MeasuringState, stream: Stream) -> Option<usize> {
+        self.streams.push(StreamState::new(measuring, stream, self.outside, self.left)?);
+        self.last = self.streams.len().saturating_sub(1);
+        Some(self.last)
+    }
+
+    /// Streams have ended: those without an open batch are forgotten, and looked up anew when they are used. A batch that is open
+    /// in a context that has ended is not measured.
+    pub(crate) fn forget_ended(&mut self, measuring: &MeasuringState, ends: u64) {
+        for stream in &mut self.streams {
+            if measuring.timing.pools.context_of(stream.pool).is_none()
+                && let Some(open) = stream.open.take()
+            {
+                stream.submit(measuring, open, None);
+            }
+        }
+        self.streams.retain(|stream| stream.open.is_some());
+        self.last = 0;
+        self.ends_seen = ends;
+    }
+
+    /// Gives all credit back to the slice.
+    pub(crate) fn return_credit(&mut self, usage: &UsageState) {
+        for (lease, limiter) in self.leases.iter_mut().zip(&usage.limiters) {
+            let credit = lease.end();
+            if credit > 0 {
+                usage.member().give_back(limiter.gpu.device, credit, clock::now());
+            }
+        }
+    }
+
+    /// Whether there is credit that may have to be given back.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.leases.iter().any(|lease| lease.left() > 0)
+    }
+}

@@ -1,0 +1,129 @@
+//! The worker: a background thread that ticks once a millisecond while work is under way, and sleeps otherwise.
+//!
+//! It starts with the first batch. All signals except `SIGBUS` are blocked in it, because they are the program's. It stops before
+//! the driver is torn down at the process's exit.
+
+use super::tick::tick;
+use crate::compute::attribution::nvml_schedule::LINGER;
+use crate::compute::cotenants::state::{needs_arbiter, tick_interval};
+use crate::compute::measuring::usage::UsageState;
+use crate::compute::state::Compute;
+use crate::driver_calls::capture_mode;
+use crate::os::clock::{self, Both};
+use crate::os::reentrancy::shielded;
+use crate::os::signals::without_signals;
+use crate::os::{asymmetric_fence, messages, thread};
+use core::ffi::c_void;
+use core::ptr;
+use core::time::Duration;
+use gpuslice_policy::config::LogLevel;
+use gpuslice_region::sigbus_forwarding;
+
+/// How long the end of the process waits for a tick to end.
+const AT_EXIT: Duration = Duration::from_millis(100);
+/// After this many ticks without anything under way the worker sleeps.
+const IDLE_TICKS: u32 = 20;
+
+/// Starts the worker if it does not run, and wakes it if it sleeps.
+#[inline]
+pub(crate) fn ensure(compute: &'static Compute) {
+    if compute.worker.status.is_unstarted() {
+        start(compute);
+    }
+    compute.worker.wake();
+}
+
+#[cold]
+fn start(compute: &'static Compute) {
+    clock::compare_first();
+    let status = &compute.worker.status;
+    if !status.try_start() {
+        return;
+    }
+    let started = without_signals(|| thread::spawn(compute, 256 << 10, main));
+    if let Err(error) = started {
+        status.set_failed();
+        let text = format_args!(
+            "gpuslice: no thread can be started ({error}); GPU time is measured only while launches wait."
+        );
+        messages::say(LogLevel::Warn, &text);
+    }
+    end_with_process(compute);
+}
+
+extern "C" fn main(argument: *mut c_void) -> *mut c_void {
+    thread::set_name(c"gpuslice");
+    // SAFETY: `start` spawns it with a `Compute`.
+    if let Some(compute) = unsafe { thread::argument_of::<Compute>(argument) } {
+        compute.worker.status.run(|| run(compute));
+    }
+    ptr::null_mut()
+}
+
+/// The body of a thread that prepares the fence and ends.
+extern "C" fn prepare_fence(_: *mut c_void) -> *mut c_void {
+    thread::set_name(c"gpuslice-once");
+    let _prepared = shielded(asymmetric_fence::prepare);
+    ptr::null_mut()
+}
+
+/// Ticks until the process ends.
+fn run(compute: &'static Compute) {
+    let worker = &compute.worker;
+    capture_mode::exchange_capture_mode(capture_mode::RELAXED);
+    // On a thread of its own, because it takes tens of milliseconds, in which the first launches wait to be measured. Where no
+    // thread can be started, launches keep their fences.
+    let _done = thread::spawn(compute, 64 << 10, prepare_fence);
+    // After that thread was made, which needs no signal.
+    sigbus_forwarding::register_thread();
+    let begun = Both::read();
+    let mut idle = 0_u32;
+    while !worker.is_ending() {
+        sigbus_forwarding::unblock();
+        let is_busy = {
+            let _tick = worker.tick_lock.lock();
+            !worker.is_ending() && tick(compute)
+        };
+        worker.count_tick();
+        idle = if is_busy { 0 } else { idle.saturating_add(1) };
+        if idle < IDLE_TICKS {
+            gpuslice_region::pause(tick_interval(compute));
+            continue;
+        }
+        clock::compare(begun);
+        compute.cotenants.release_arbiter(compute);
+        let is_open = compute.cotenants.close_idle(compute);
+        let is_needed = || compute.is_anything_under_way() || needs_arbiter(compute);
+        worker.sleep(is_needed, is_open.then_some(LINGER));
+        idle = 0;
+    }
+    compute.cotenants.release_arbiter(compute);
+}
+
+/// Has the worker stop before the driver is torn down. The function that is registered last is called first, and the driver
+/// was initialised before.
+fn end_with_process(usage: &'static UsageState) {
+    unsafe extern "C" {
+        fn __cxa_atexit(
+            function: unsafe extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+            library: *mut c_void,
+        ) -> libc::c_int;
+    }
+    unsafe extern "C" fn end(argument: *mut c_void) {
+        let _ended = shielded(|| {
+            // SAFETY: registered below with a `UsageState`.
+            let registered = unsafe { thread::argument_of::<UsageState>(argument) };
+            // A forked child may not have joined, and will not now. Each process of a chain of forks registers once more; the
+            // first call is enough.
+            let own = registered.and_then(|usage| (usage.of_this_process)());
+            if let Some(usage) = own.filter(|usage| usage.worker.end()) {
+                usage.worker.wake();
+                // Kept for good: no tick begins any more.
+                core::mem::forget(usage.worker.tick_lock.try_lock_for(AT_EXIT));
+            }
+        });
+    }
+    // SAFETY: the function stays: the library is never unloaded. A failure leaves everything as it is.
+    unsafe { __cxa_atexit(end, ptr::from_ref(usage).cast_mut().cast(), ptr::null_mut()) };
+}

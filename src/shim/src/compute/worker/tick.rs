@@ -1,0 +1,86 @@
+//! One tick of the worker: it closes idle batches, polls timing events, and does what is due about co-tenants.
+
+use crate::compute::attribution::nvml_only::NvmlOnly;
+use crate::compute::cotenants::state::needs_arbiter;
+use crate::compute::state::Compute;
+use crate::compute::threads::slot::{RemoteAccess, RemoteGuard, ThreadSlot};
+use crate::os::clock;
+use gpuslice_policy::compute::measuring::batch::OLD;
+
+/// How long a thread keeps credit that it does not spend, in nanoseconds.
+const CREDIT_KEPT: u64 = 50_000_000;
+
+/// Does one tick. Whether there is anything left to do.
+pub(crate) fn tick(compute: &'static Compute) -> bool {
+    // Before anything of this second is counted.
+    compute.note_second(clock::now());
+    let is_credit_left = compute.return_unspent(CREDIT_KEPT);
+    let is_thread_left = flush_idle_threads(compute);
+    if compute.meter.poll_events(compute) > 0 {
+        compute.worker.announce_completion();
+    }
+    let is_busy = is_credit_left
+        || is_thread_left
+        || compute.is_anything_under_way()
+        || compute.nvml_only.iter().any(NvmlOnly::is_waiting);
+    if is_busy {
+        compute.cotenants.sample(compute);
+    }
+    compute.report();
+    compute.cotenants.arbitrate(compute);
+    is_busy || needs_arbiter(compute)
+}
+
+/// Closes batches that their threads have left open, and takes credit back from threads that do not spend it. Whether there is
+/// anything left to do.
+fn flush_idle_threads(compute: &'static Compute) -> bool {
+    let (mut is_left, mut active) = (false, 0_usize);
+    for slot in compute.threads.all().into_iter().filter(|slot| !slot.occupancy.is_free()) {
+        match slot.scan() {
+            RemoteAccess::Acquired(state) => {
+                let flushed = flush(compute, slot, state);
+                is_left |= flushed.has_credit;
+                active = active.saturating_add(usize::from(flushed.is_active));
+            }
+            RemoteAccess::Clean => {}
+            RemoteAccess::Busy => (is_left, active) = (true, active.saturating_add(1)),
+        }
+    }
+    compute.threads.set_active(active);
+    is_left
+}
+
+struct Flushed {
+    has_credit: bool,
+    /// Whether the thread has launched lately.
+    is_active: bool,
+}
+
+/// Flushes one thread that is not in a launch. The state of a thread that has ended is cleared, for another thread.
+fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
+    let (now, has_ended) = (clock::cycles(), slot.occupancy.has_ended());
+    state.give_up_pending();
+    state.close_where(compute, |stream| {
+        let age = stream.open.as_ref().map_or(0, |open| clock::between(now, open.since));
+        stream.is_shared() && (age >= OLD || has_ended)
+    });
+    if has_ended {
+        // Nobody can close what is left.
+        state.abandon(compute);
+    }
+    let is_quiet = clock::between(now, state.left) >= CREDIT_KEPT;
+    if has_ended || is_quiet {
+        state.return_credit(compute);
+    }
+    let has_credit = state.has_credit();
+    let has_open = state.streams.iter().any(|stream| stream.open.is_some() && stream.is_shared());
+    if has_credit || has_open || !is_quiet {
+        drop(state);
+    } else {
+        state.leave_clean();
+    }
+    if has_ended {
+        compute.threads.clear(slot);
+    }
+    Flushed { has_credit, is_active: !has_ended && !is_quiet }
+}

@@ -1,0 +1,144 @@
+//! First use of a library in a context, where the driver loads its code and variables.
+//!
+//! Memory for the variables is reserved first, and a use that does not fit is refused. A launch is such a use and is never refused.
+//! So the look-up of a kernel loads the library into all contexts of the process. Later contexts get it when they are made.
+
+use super::measured::{force, likely};
+use super::module::{LATE_MOST, late};
+use crate::driver_calls::{capture_mode, contexts};
+use crate::hooks::protocol::{Decision, Granted, charge};
+use crate::memory::loaded_symbols::Key;
+use crate::memory::measurement::{Before, Likely};
+use crate::memory::nvml_baseline::signed;
+use crate::memory::overheads::Holder;
+use crate::memory::refusals::What;
+use crate::os::reentrancy::quietly;
+use crate::process::{self, Process, Standing};
+use crate::slice::handle::Reservation;
+use core::cell::Cell;
+use gpuslice_driver::Symbol;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::slot;
+use gpuslice_driver::types::{CUlibrary, CUmodule, Status, status};
+use gpuslice_region::Device;
+use std::ptr;
+
+/// Loads a library into the current context.
+pub(super) fn load_here(library: CUlibrary) -> Status {
+    let Some(get) = slot::real::<real::cuLibraryGetModule>(Symbol::cuLibraryGetModule) else {
+        return status::NOT_SUPPORTED;
+    };
+    let mut module: CUmodule = ptr::null_mut();
+    // SAFETY: the output is valid for writes; the driver checks the handle.
+    capture_mode::beside_captures(|| unsafe { get(&raw mut module, library) })
+}
+
+/// A use of a library in the current context: the first one loads its variables.
+pub(super) fn used(
+    library: impl Fn(&Process) -> Option<usize>,
+    key: impl FnOnce() -> Key,
+    call: impl FnMut() -> Status,
+) -> Status {
+    let claim = || {
+        let Standing::Member(process) = process::standing() else { return None };
+        if !process.libraries.any() {
+            return None;
+        }
+        Claim::take(process, library(process)?, process.owner_of_current()?)
+    };
+    match quietly(claim, None) {
+        Some(claim) => claim.load(call).0,
+        None => late(key, |process| library(process).map(Holder::Library), call),
+    }
+}
+
+/// Before the program gets something that it can launch. False: a quota has no room.
+pub(super) fn load_for_launches(library: CUlibrary) -> bool {
+    let Standing::Member(process) = process::standing() else { return true };
+    let contexts = || {
+        if !process.libraries.becomes_launchable(library.addr()) {
+            return Vec::new();
+        }
+        // Without a quota nothing is refused, so the driver may load at the launch.
+        let made = process.holdings.contexts_made().into_iter();
+        made.filter(|(_, device)| process.has_quota(*device)).map(|(context, _)| context).collect()
+    };
+    quietly(contexts, Vec::new()).into_iter().all(|context| load_into(process, library.addr(), context))
+}
+
+/// Loads a library into a context, if it is not. False: a quota has no room. The driver's own objections show at the
+/// launch, as without us.
+pub(crate) fn load_into(process: &'static Process, library: usize, context: usize) -> bool {
+    let Some(claim) = quietly(|| Claim::take(process, library, context), None) else { return true };
+    let load = || load_here(ptr::with_exposed_provenance_mut(library));
+    let refused = contexts::within(context, || claim.load(load).1);
+    refused != Some(true)
+}
+
+/// The first use of a library in a context, whose variables it loads.
+struct Claim {
+    process: &'static Process,
+    library: usize,
+    context: usize,
+    /// Bytes of the variables.
+    variables: u64,
+    /// Whether the library is loaded into the context.
+    loaded: Cell<bool>,
+}
+
+impl Claim {
+    /// None: there are no variables, or they are loaded already.
+    fn take(process: &'static Process, library: usize, context: usize) -> Option<Self> {
+        let variables = process.libraries.claim(library, context)?;
+        Some(Self { process, library, context, variables, loaded: Cell::new(false) })
+    }
+
+    /// The call that loads them into the current context, unless they are refused: its status, and whether they are.
+    fn load(self, call: impl FnMut() -> Status) -> (Status, bool) {
+        let refused = Cell::new(false);
+        let decide = |process: &'static Process| {
+            let Some(before) = Before::begin_exactly(process) else { return Decision::Forward };
+            let reserved = likely(process, before.place.device, What::Code, self.variables);
+            if matches!(reserved, Decision::Refuse(_)) {
+                refused.set(true);
+            }
+            reserved.map(|reservation| (before, reservation))
+        };
+        let settle = |(before, mut reservation): (Before, Reservation), code| {
+            if code != status::SUCCESS {
+                return code;
+            }
+            self.loaded.set(true);
+            let likely = Likely {
+                range: (0, LATE_MOST.saturating_add(signed(self.variables))),
+                otherwise: signed(self.variables),
+                surely: true,
+            };
+            let took = before.change(reservation.bytes(), likely).max(0).unsigned_abs();
+            let holder = (Holder::Library(self.library), before.context);
+            let kept = took.min(reservation.bytes());
+            // Never more than there is, so it fits.
+            let _fits = reservation.settle(kept);
+            self.process.holdings.add(self.process, holder.0, holder.1, reservation.device(), kept);
+            reservation.keep();
+            force(self.process, before.place.device, took.saturating_sub(kept), holder);
+            code
+        };
+        let code = charge(decide, call, settle);
+        (code, refused.get())
+    }
+}
+
+impl Granted for (Before, Reservation) {
+    fn granted(&self) -> Option<(Device, u64)> {
+        self.1.granted()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.loaded.get() {
+            self.process.libraries.unclaim(self.library, self.context);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Calls that give handles of a library: variables, functions, modules and kernels.
+//!
+//! Most are a first use of the library in the current context. The look-up of a kernel is not, but from then on a launch may be.
+
+use super::library_first_use::{load_for_launches, used};
+use super::limits::look_again;
+use crate::driver_calls::{code, contexts};
+use crate::hooks::protocol::around;
+use crate::memory::loaded_symbols::Key;
+use crate::process::Process;
+use core::ffi::{c_char, c_uint, c_void};
+use gpuslice_driver::arguments::read_in;
+use gpuslice_driver::functions as real;
+use gpuslice_driver::types::{CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmodule, Status, status};
+
+/// `cuLibraryGetGlobal`, `cuLibraryGetManaged`.
+pub(crate) unsafe fn variable(
+    real: real::cuLibraryGetGlobal,
+    address: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    used(|_| Some(library.addr()), key, || unsafe { real(address, bytes, library, name) })
+}
+
+/// `cuLibraryGetUnifiedFunction`.
+pub(crate) unsafe fn unified_function(
+    real: real::cuLibraryGetUnifiedFunction,
+    output: *mut *mut c_void,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    // SAFETY: the caller's own arguments.
+    let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
+    // SAFETY: the caller's own arguments.
+    used(|_| Some(library.addr()), key, || unsafe { real(output, library, name) })
+}
+
+/// `cuLibraryGetModule`.
+pub(crate) unsafe fn get_module(
+    real: real::cuLibraryGetModule,
+    output: *mut CUmodule,
+    library: CUlibrary,
+) -> Status {
+    let key = || Key::new(library.addr(), context());
+    // SAFETY: the caller's own arguments.
+    let code = used(|_| Some(library.addr()), key, || unsafe { real(output, library) });
+    // SAFETY: the caller's output, which the driver accepted.
+    came_out(code, library, || unsafe { read_in(output) }.map(|module: CUmodule| module.addr()))
+}
+
+/// `cuKernelGetFunction`.
+pub(crate) unsafe fn kernel_function(
+    real: real::cuKernelGetFunction,
+    output: *mut CUfunction,
+    kernel: CUkernel,
+) -> Status {
+    let library =
+        |process: &Process| code::library_of_kernel(kernel).or_else(|| process.libraries.of(kernel.addr()));
+    // SAFETY: the caller's own arguments.
+    used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
+}
+
+/// `cuLibraryGetKernel`: the driver loads at the first launch.
+pub(crate) unsafe fn kernel(
+    real: real::cuLibraryGetKernel,
+    output: *mut CUkernel,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Status {
+    if !load_for_launches(library) {
+        return status::OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(output, library, name) };
+    // SAFETY: the caller's output, which the driver accepted.
+    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
+}
+
+/// `cuLibraryEnumerateKernels`: as [`kernel`].
+pub(crate) unsafe fn kernels(
+    real: real::cuLibraryEnumerateKernels,
+    output: *mut CUkernel,
+    count: c_uint,
+    library: CUlibrary,
+) -> Status {
+    if !load_for_launches(library) {
+        return status::OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { real(output, count, library) };
+    // SAFETY: the caller's output, whose first place the driver filled.
+    came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
+}
+
+/// A handle came out of a library, and from now on a launch may load what is behind it.
+fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<usize>) -> Status {
+    around(
+        |_| (),
+        || code,
+        |process, (), code| {
+            let Some(handle) = handle().filter(|_| code == status::SUCCESS) else { return };
+            process.libraries.note_origin(handle, library.addr());
+            look_again(process);
+        },
+    )
+}
+
+/// The context that a library or kernel is loaded into now.
+fn context() -> usize {
+    contexts::current_context().unwrap_or(0)
+}

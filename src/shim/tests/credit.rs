@@ -1,0 +1,94 @@
+//! The lock of a process's credit: a waiting thread is woken by each release.
+//!
+//! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_types, reason = "a test")]
+
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../src/compute/limiter/credit.rs"]
+mod credit;
+#[path = "../src/os/futex.rs"]
+mod futex;
+/// The folder as the sources name it.
+mod os {
+    pub(crate) use super::futex;
+}
+
+use credit::CreditLock;
+use gpuslice_policy::compute::cost::estimate::Estimate;
+use std::fs;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A futex waits for a second at most: a thread that waits this long was not woken.
+const NOT_WOKEN: Duration = Duration::from_millis(900);
+const ROUNDS: usize = 20;
+const SECOND: u64 = 1_000_000_000;
+
+/// Waits until a thread of this process sleeps, or has ended.
+fn sleeps(thread: libc::pid_t) {
+    let stat = format!("/proc/self/task/{thread}/stat");
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S ")) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_release_wakes_a_waiting_thread() {
+    let lock = &CreditLock::default();
+    for round in 0..ROUNDS {
+        let guard = lock.try_lock().unwrap();
+        let (waits, begun) = mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                // SAFETY: asks for a number.
+                waits.send(unsafe { libc::gettid() }).unwrap();
+                let began = Instant::now();
+                (lock.try_lock_for(Duration::from_secs(1)).is_some(), began.elapsed())
+            });
+            let thread = begun.recv().unwrap();
+            // Every other time at the instant at which it begins to wait.
+            if round % 2 == 0 {
+                sleeps(thread);
+            }
+            drop(guard);
+            let (has_begun, waited) = waiter.join().unwrap();
+            assert!(has_begun && waited < NOT_WOKEN, "waited for {waited:?}");
+        });
+    }
+}
+
+#[test]
+fn a_thread_that_is_not_woken_stops_waiting() {
+    let lock = CreditLock::default();
+    let _guard = lock.try_lock().unwrap();
+    assert!(lock.try_lock().is_none());
+    assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
+}
+
+#[test]
+fn a_lock_that_is_not_renewed_is_abandoned() {
+    let lock = CreditLock::default();
+    lock.renew(SECOND);
+    assert!(!lock.is_abandoned(2 * SECOND));
+    assert!(lock.is_abandoned(3 * SECOND));
+}
+
+#[test]
+fn credit_that_is_not_spent_is_taken_out_after_a_while() {
+    let lock = CreditLock::default();
+    let mut credit = lock.try_lock().unwrap();
+    credit.add(1000, SECOND);
+    assert_eq!((credit.take_unspent(SECOND + 1, 2), credit.is_empty()), (0, false));
+    assert_eq!((credit.take_unspent(SECOND + 2, 2), credit.is_empty()), (1000, true));
+}
+
+#[test]
+fn on_one_stream_nothing_overlaps() {
+    let lock = CreditLock::default();
+    let credit = lock.try_lock().unwrap();
+    let mut estimate = Estimate::NONE;
+    (estimate.plain, estimate.charged) = (100_000, 20_000);
+    assert_eq!(credit.least_for_overlap(&estimate, 1), 0);
+    assert!(credit.least_for_overlap(&estimate, 2) >= estimate.plain);
+}

@@ -1,0 +1,27 @@
+//! Whether a worker thread that broke counts as one that does not run.
+//!
+//! The library's own modules are in no library that a test can be linked with, so these are taken in as sources.
+
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../src/os/reentrancy.rs"]
+mod reentrancy;
+/// The folder as the sources name it.
+mod os {
+    pub(crate) use super::reentrancy;
+}
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../src/compute/measuring/worker_status.rs"]
+mod worker_status;
+
+use std::panic::resume_unwind;
+use worker_status::WorkerStatus;
+
+#[test]
+fn a_worker_that_panics_does_not_run() {
+    let status = WorkerStatus::default();
+    assert!(status.try_start());
+    status.run(|| assert!(status.is_running()));
+    assert!(status.is_running());
+    status.run(|| resume_unwind(Box::new(())));
+    assert!(!status.is_running() && !status.is_unstarted());
+}
