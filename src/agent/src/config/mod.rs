@@ -3,6 +3,7 @@
 //! A mistake is told with the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key and
 //! a value of another kind end the reading at once. All other mistakes are told together.
 
+mod cluster;
 mod file;
 mod reading;
 mod slices;
@@ -17,6 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use reading::Mistake;
 pub(crate) use slices::Wanted;
 
@@ -48,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) discover: usize,
     /// The level of the log.
     pub(crate) log: tracing::Level,
+    /// The cluster that the node belongs to; none: the agent serves no kubelet.
+    pub(crate) cluster: Option<Cluster>,
     /// The slices.
     pub(crate) slices: Vec<Wanted>,
 }
@@ -77,8 +81,9 @@ impl Config {
     /// True if another configuration has the same values of the keys that hold from the start to the end of an agent.
     pub(crate) fn serves_as(&self, other: &Self) -> bool {
         let of = |config: &Self| {
-            let Self { listen, rate, connections, arguments, places, run, group, log, .. } = config.clone();
-            (listen, rate, connections, arguments, places, run, group, log)
+            let Self { listen, rate, connections, arguments, places, run, group, log, cluster, .. } =
+                config.clone();
+            (listen, rate, connections, arguments, places, run, group, log, cluster)
         };
         of(self) == of(other)
     }
@@ -133,6 +138,7 @@ impl Config {
             group,
             discover: if discovers { size(found.unwrap_or(256)) } else { 0 },
             log: log.unwrap_or(tracing::Level::INFO),
+            cluster: said.kubernetes.as_ref().and_then(|said| cluster::cluster(reading, said, root)),
             slices: slices(reading, &said.slices),
         }
     }
@@ -186,6 +192,11 @@ mod tests {
             "connections",
             "arguments",
             "group",
+            "node",
+            "apiserver",
+            "kubelet",
+            "slots_per_gpu",
+            "auto_alloc",
             "state",
             "run",
             "cdi",
@@ -282,6 +293,7 @@ mod tests {
             "[web]\nrequests_per_second = 2\n",
             "[web]\narguments = true\n",
             "[control]\ngroup = \"x\"\n",
+            "[kubernetes]\nnode = \"x\"\n",
             "[paths]\nrun = \"/x\"\n",
         ] {
             assert!(!served.serves_as(&parse(other).unwrap()), "{other}");
