@@ -10,6 +10,7 @@ mod arguments;
 mod cluster;
 mod config;
 mod control;
+mod extender;
 mod gpus;
 mod history;
 mod metrics;
@@ -21,7 +22,7 @@ mod snapshot;
 mod watch;
 mod web;
 
-use arguments::{Arguments, Place, Wish};
+use arguments::{Arguments, Extender, Place, Wish};
 use clap::Parser as _;
 use config::Config;
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         None => run(&place),
         Some(Wish::Run(place)) => run(&place),
         Some(Wish::Check(place)) => check(&place),
+        Some(Wish::Extender(wish)) => extend(&wish),
         Some(Wish::NvmlWorker) => ExitCode::from(u8::from(gpuslice_slices::nvml::work().is_err())),
     }
 }
@@ -54,6 +56,16 @@ fn check(place: &Place) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(code) => code,
+    }
+}
+
+fn extend(wish: &Extender) -> ExitCode {
+    match extender::serve(wish) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("gpuslice-agent: {problem}");
+            ExitCode::FAILURE
+        }
     }
 }
 

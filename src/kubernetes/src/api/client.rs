@@ -1,6 +1,6 @@
 //! A client of the apiserver: JSON over HTTP.
 
-use super::object::Change;
+use super::object::{Change, Metadata, Named};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, StatusCode, header};
@@ -105,12 +105,13 @@ impl Client {
         }
     }
 
-    /// Writes some fields of an object. `null` takes one away.
+    /// Writes some fields of an object, and returns what it has then. `null` takes one away.
     ///
     /// # Errors
     /// See [`Failure`]; 409 where the version that the patch has is not that of the object any more.
-    pub async fn patch(&self, path: &str, patch: &Value) -> Result<(), Failure> {
-        self.ask(Method::PATCH, path, Some(patch)).await.map(drop)
+    pub async fn patch(&self, path: &str, patch: &Value) -> Result<Metadata, Failure> {
+        let text = self.ask(Method::PATCH, path, Some(patch)).await?;
+        serde_json::from_slice::<Named>(&text).map(|object| object.metadata).map_err(silent)
     }
 
     /// Makes an object.

@@ -102,6 +102,12 @@ pub struct NodeStatus {
     pub allocatable: Resources,
 }
 
+/// An object of any kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Named {
+    pub(super) metadata: Metadata,
+}
+
 /// A list of objects.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct List<T> {

@@ -18,10 +18,11 @@ pub enum Order {
     Spread,
 }
 
-/// The parts of a pod's containers on the GPUs of a node. Containers with large slices choose first.
+/// The parts of a pod's containers on the GPUs of a node, which have less room afterwards. Containers with large slices choose
+/// first.
 ///
 /// # Errors
-/// There is no room; the message says for which container, and how much is left.
+/// There is no room, and nothing is taken; the message says for which container, and how much is left.
 pub fn place(
     rooms: &mut [Room],
     requests: &[Request],
@@ -29,12 +30,19 @@ pub fn place(
 ) -> Result<BTreeMap<String, Vec<Part>>, String> {
     let mut requests: Vec<&Request> = requests.iter().collect();
     requests.sort_by_key(|request| Reverse((request.mem_mib, request.core, request.slices)));
-    let one = |request: &Request| Ok((request.container.clone(), container(rooms, request, order)?));
-    requests.into_iter().map(one).collect()
+    let mut left = rooms.to_vec();
+    let mut placed = BTreeMap::new();
+    for request in requests {
+        let before = left.clone();
+        let parts = container(&mut left, request, order).map_err(|found| refusal(&before, request, found))?;
+        placed.insert(request.container.clone(), parts);
+    }
+    rooms.clone_from_slice(&left);
+    Ok(placed)
 }
 
-/// The parts of a container, each on another GPU.
-fn container(rooms: &mut [Room], request: &Request, order: Order) -> Result<Vec<Part>, String> {
+/// The parts of a container, each on another GPU; otherwise how many there would be.
+fn container(rooms: &mut [Room], request: &Request, order: Order) -> Result<Vec<Part>, usize> {
     let Request { slices, mem_mib, core, .. } = request;
     let mut parts = Vec::new();
     let mut taken = BTreeSet::new();
@@ -44,9 +52,7 @@ fn container(rooms: &mut [Room], request: &Request, order: Order) -> Result<Vec<
             Order::Binpack => fit.min_by_key(|room| (room.mem_mib, room.core)),
             Order::Spread => fit.max_by_key(|room| (room.mem_mib, room.core)),
         };
-        let Some(room) = chosen else {
-            return Err(refusal(rooms, request, parts.len()));
-        };
+        let Some(room) = chosen else { return Err(parts.len()) };
         room.take(*mem_mib, *core);
         taken.insert(room.uuid.clone());
         parts.push(Part { uuid: room.uuid.clone(), mem_mib: *mem_mib, core: *core });

@@ -8,6 +8,8 @@
     reason = "a test"
 )]
 
+#[path = "../support/apiserver.rs"]
+#[allow(dead_code, reason = "the extender's tests use the rest")]
 mod apiserver;
 mod authority;
 mod kubelet;
