@@ -35,7 +35,9 @@ async fn try_serve(config: &Config, gpus: &Gpus) -> Result<(), String> {
     let mut plugin = plugin::Config::usual(cluster.node, cluster.kubelet, config.places.clone(), library);
     (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
     let gpus = gpus.clone();
-    plugin::serve(plugin, client, Arc::new(move || inventory(&gpus))).await.map_err(|problem| problem.to_string())
+    plugin::serve(plugin, client, Arc::new(move || inventory(&gpus)))
+        .await
+        .map_err(|problem| problem.to_string())
 }
 
 fn inventory(gpus: &Gpus) -> Inventory {

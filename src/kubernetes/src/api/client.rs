@@ -68,7 +68,11 @@ impl Client {
         let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let account = Path::new(ACCOUNT);
-        Self::new(&format!("https://{host}:{port}"), Some(&account.join("ca.crt")), Some(account.join("token")))
+        Self::new(
+            &format!("https://{host}:{port}"),
+            Some(&account.join("ca.crt")),
+            Some(account.join("token")),
+        )
     }
 
     /// The apiserver at an address. `authority`: the certificates that vouch for it.
@@ -88,7 +92,8 @@ impl Client {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let tls = tls.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let http = Http::builder(TokioExecutor::new()).build(connector);
         Ok(Self { base: base.trim_end_matches('/').to_owned(), token, http })
     }
@@ -143,7 +148,8 @@ impl Client {
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Incoming, Failure> {
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        let mut request = request.header(header::CONTENT_TYPE, kind).header(header::ACCEPT, "application/json");
+        let mut request =
+            request.header(header::CONTENT_TYPE, kind).header(header::ACCEPT, "application/json");
         if let Some(file) = &self.token {
             let token = std::fs::read_to_string(file);
             let token = token.map_err(|error| silent(format!("{}: {error}", file.display())))?;

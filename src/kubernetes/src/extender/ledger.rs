@@ -32,7 +32,8 @@ impl Ledger {
     /// Takes a node as it is now.
     pub fn node(&mut self, node: &Node) {
         let missing = || Err(format!("it has no annotation {INVENTORY}: gpuslice-agent does not run there"));
-        let inventory = node.metadata.annotations.get(INVENTORY).map_or_else(missing, |text| Inventory::parse(text));
+        let inventory =
+            node.metadata.annotations.get(INVENTORY).map_or_else(missing, |text| Inventory::parse(text));
         self.nodes.insert(node.metadata.name.clone(), inventory);
     }
 

@@ -100,7 +100,10 @@ fn refused(ledger: &Ledger, said: &Arguments, order: Order) -> Result<BTreeMap<S
     Ok(names.into_iter().filter_map(|node| reason(&node).err().map(|why| (node, why))).collect())
 }
 
-async fn prioritize(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Arguments>) -> Json<Vec<Score>> {
+async fn prioritize(
+    Shared(extender): Shared<Arc<Extender>>,
+    Json(said): Json<Arguments>,
+) -> Json<Vec<Score>> {
     let (names, requests) = (said.names().unwrap_or_default(), requests(&said.pod).unwrap_or_default());
     let order = extender.order;
     let uid = &said.pod.metadata.uid;

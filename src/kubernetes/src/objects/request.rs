@@ -30,7 +30,8 @@ pub fn requests(pod: &Pod) -> Result<Vec<Request>, String> {
     let inits = || pod.spec.init_containers.iter();
     let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     let beside = inits().filter(is_sidecar).chain(&pod.spec.containers);
-    let found = beside.filter_map(|container| request(container).transpose()).collect::<Result<Vec<_>, _>>()?;
+    let found =
+        beside.filter_map(|container| request(container).transpose()).collect::<Result<Vec<_>, _>>()?;
     // The kubelet does not tell which device such a container has. It gives it the device of another one of the pod first.
     let most = found.iter().map(|request| request.slices).max().unwrap_or(0);
     for init in inits().filter(|container| !is_sidecar(container)) {
@@ -80,8 +81,14 @@ fn request(container: &Container) -> Result<Option<Request>, String> {
 
 /// A whole number. The apiserver writes 5000 as `5k`, whatever its user has written.
 pub(crate) fn whole(text: &str) -> Option<u64> {
-    const SUFFIXES: [(&str, u64); 6] =
-        [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1000), ("M", 1_000_000), ("G", 1_000_000_000)];
+    const SUFFIXES: [(&str, u64); 6] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("k", 1000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+    ];
     let suffix = SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
     let (digits, factor) = suffix.unwrap_or((text, 1));
     digits.parse::<u64>().ok()?.checked_mul(factor)

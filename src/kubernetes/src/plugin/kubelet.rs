@@ -84,7 +84,10 @@ async fn begin(
         Ok(Ok(())) => Ok((streams, server)),
         other => {
             server.abort();
-            Err(other.map_or_else(|_| format!("not within {PATIENCE:?}"), |failed| failed.err().unwrap_or_default()))
+            Err(other.map_or_else(
+                |_| format!("not within {PATIENCE:?}"),
+                |failed| failed.err().unwrap_or_default(),
+            ))
         }
     }
 }

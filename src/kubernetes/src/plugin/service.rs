@@ -55,10 +55,12 @@ impl DevicePlugin for Service {
     }
 
     /// Decides nothing, and never fails: the kubelet ends the pod of a call that fails.
-    async fn allocate(&self, request: Request<AllocateRequest>) -> Result<Response<AllocateResponse>, Status> {
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
         let requests = request.into_inner().container_requests;
-        let slots: Vec<String> =
-            requests.iter().flat_map(|request| &request.devices_ids).cloned().collect();
+        let slots: Vec<String> = requests.iter().flat_map(|request| &request.devices_ids).cloned().collect();
         self.plugin
             .with_slots(move |known| slots.iter().for_each(|slot| known.release(slot)))
             .await

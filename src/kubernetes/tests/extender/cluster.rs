@@ -36,9 +36,7 @@ impl Cluster {
     pub(crate) async fn start(nodes: &[(&str, u32)]) -> Self {
         let apiserver = Apiserver::default();
         for (name, gpus) in nodes {
-            let gpu = |number| {
-                json!({"uuid": format!("GPU-{name}-{number}"), "model": "", "memMiB": 16_384, "core": 100, "healthy": true})
-            };
+            let gpu = |number| json!({"uuid": format!("GPU-{name}-{number}"), "model": "", "memMiB": 16_384, "core": 100, "healthy": true});
             let gpus: Vec<Value> = (0..*gpus).map(gpu).collect();
             let inventory = json!({"v": 1, "driver": "", "gpus": gpus}).to_string();
             apiserver.add_node(name);
@@ -58,7 +56,8 @@ impl Cluster {
     }
 
     pub(crate) async fn filter(&self, pod: &Value, nodes: &[&str]) -> Value {
-        let answer = post(self.extender, "/filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await;
+        let answer =
+            post(self.extender, "/filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await;
         assert_eq!(answer["Error"], "", "{answer}");
         answer
     }
@@ -66,13 +65,15 @@ impl Cluster {
     pub(crate) async fn prioritize(&self, pod: &Value, nodes: &[&str]) -> HashMap<String, u64> {
         let said = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
         let answer = post(self.extender, "/prioritize", &said).await;
-        let score = |score: &Value| (score["Host"].as_str().unwrap().to_owned(), score["Score"].as_u64().unwrap());
+        let score =
+            |score: &Value| (score["Host"].as_str().unwrap().to_owned(), score["Score"].as_u64().unwrap());
         answer.as_array().unwrap().iter().map(score).collect()
     }
 
     /// Binds a pod, and returns the error.
     pub(crate) async fn bind(&self, name: &str, node: &str) -> String {
-        let said = json!({"PodName": name, "PodNamespace": "ns", "PodUID": format!("uid-{name}"), "Node": node});
+        let said =
+            json!({"PodName": name, "PodNamespace": "ns", "PodUID": format!("uid-{name}"), "Node": node});
         post(self.extender, "/bind", &said).await["Error"].as_str().unwrap().to_owned()
     }
 
@@ -107,7 +108,8 @@ async fn begin(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let client = Client::new(&format!("http://{server}"), None, None).unwrap();
-    let running = tokio::spawn(async move { extender::serve(listener, client, Order::Binpack).await.unwrap() });
+    let running =
+        tokio::spawn(async move { extender::serve(listener, client, Order::Binpack).await.unwrap() });
     let end = Instant::now() + crate::PATIENCE;
     while !said(address, "GET", "/readyz", "").await.starts_with("HTTP/1.1 200") {
         assert!(Instant::now() < end, "it is not ready");

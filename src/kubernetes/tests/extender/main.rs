@@ -1,5 +1,11 @@
 //! Checks the extender of the scheduler against an apiserver, over real HTTP, and its placement by random clusters.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
 
 #[path = "../support/apiserver.rs"]
 #[allow(dead_code, reason = "the device plugin's tests use the rest")]

@@ -48,7 +48,7 @@ async fn a_plugin_waits_for_its_kubelet_and_comes_back_with_what_it_knew() {
     assert!(why.message().contains("6384 MiB"), "the first one still has its part: {why}");
 }
 
-/// Allocate and PreStartContainer, each cut off at many moments.
+/// `Allocate` and `PreStartContainer`, each cut off at many moments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
     let node = Arc::new(Node::start(1, false).await);

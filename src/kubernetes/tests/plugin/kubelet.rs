@@ -14,7 +14,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-/// The kubelet retries a PreStartContainer that failed after this time, which is 12 s in a real one.
+/// The kubelet retries a `PreStartContainer` that failed after this time, which is 12 s in a real one.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A container, by its namespace, pod and name.
@@ -64,7 +64,8 @@ impl Kubelet {
         }
         let _none = fs::remove_file(self.folder.join("pod-resources/kubelet.sock"));
         let listen = |name| UnixListenerStream::new(UnixListener::bind(self.folder.join(name)).unwrap());
-        let (registry, lister) = (listen("device-plugins/kubelet.sock"), listen("pod-resources/kubelet.sock"));
+        let (registry, lister) =
+            (listen("device-plugins/kubelet.sock"), listen("pod-resources/kubelet.sock"));
         let registered = Registry { plugins, state: Arc::clone(&self.state) };
         let listed = Lister(Arc::clone(&self.state));
         self.tasks.push(tokio::spawn(async move {
@@ -221,7 +222,8 @@ impl resources::pod_resources_lister_server::PodResourcesLister for Lister {
         let state = self.0.lock().unwrap();
         let listed = state.allocated.iter().filter(|(container, _)| !state.hidden.contains(container));
         let pod = |((namespace, pod, container), ids): (&Container, &Vec<String>)| {
-            let entry = |device_ids| resources::ContainerDevices { resource_name: SLICE.to_owned(), device_ids };
+            let entry =
+                |device_ids| resources::ContainerDevices { resource_name: SLICE.to_owned(), device_ids };
             let other = resources::ContainerDevices {
                 resource_name: "example.com/other".to_owned(),
                 device_ids: vec!["slot-0".to_owned()],
@@ -233,7 +235,11 @@ impl resources::pod_resources_lister_server::PodResourcesLister for Lister {
                 devices.extend(ids.iter().map(|id| entry(vec![id.clone()])));
             }
             let container = resources::ContainerResources { name: container.clone(), devices };
-            resources::PodResources { name: pod.clone(), namespace: namespace.clone(), containers: vec![container] }
+            resources::PodResources {
+                name: pod.clone(),
+                namespace: namespace.clone(),
+                containers: vec![container],
+            }
         };
         Ok(Response::new(resources::ListPodResourcesResponse { pod_resources: listed.map(pod).collect() }))
     }

@@ -12,8 +12,8 @@
 #[allow(dead_code, reason = "the extender's tests use the rest")]
 mod apiserver;
 mod authority;
-mod kubelet;
 mod kills;
+mod kubelet;
 mod node;
 mod refusals;
 
@@ -50,8 +50,9 @@ async fn a_pod_starts_in_its_slice_and_its_slot_is_free_once_it_is_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_six_pods_that_start_together_have_their_own_slices() {
     let node = std::sync::Arc::new(Node::start(3, false).await);
-    let pods: Vec<_> =
-        (0..36_u32).map(|at| (u64::from(at) + 100, node.placed(&format!("p{at}"), &[at % 3], u64::from(at) + 100, 5))).collect();
+    let pods: Vec<_> = (0..36_u32)
+        .map(|at| (u64::from(at) + 100, node.placed(&format!("p{at}"), &[at % 3], u64::from(at) + 100, 5)))
+        .collect();
     for (_, pod) in pods.iter().rev() {
         node.kubelet.admit(pod, 1).await.unwrap();
     }

@@ -69,7 +69,8 @@ impl Node {
 
     /// Starts the plugin.
     pub(crate) fn begin(&self) {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.root.path().join("log")).unwrap();
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.root.path().join("log")).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "node::a_process_of_the_plugin", "--nocapture"]).env(ROOT, self.root.path());
         command.env("APISERVER", format!("http://{}", self.address));

@@ -224,10 +224,13 @@ fn watch(server: &Apiserver, now: impl FnOnce(&Stored) -> Vec<Value>) -> Respons
     let (sender, receiver) = mpsc::unbounded_channel();
     server.with(|stored| {
         // What happened between the list and the watch: here all there is.
-        now(stored).into_iter().for_each(|object| sender.send(json!({"type": "MODIFIED", "object": object})).unwrap());
+        now(stored)
+            .into_iter()
+            .for_each(|object| sender.send(json!({"type": "MODIFIED", "object": object})).unwrap());
         stored.watchers.push(sender);
     });
-    let lines = UnboundedReceiverStream::new(receiver).map(|change| Ok::<_, std::io::Error>(format!("{change}\n")));
+    let lines =
+        UnboundedReceiverStream::new(receiver).map(|change| Ok::<_, std::io::Error>(format!("{change}\n")));
     Body::from_stream(lines).into_response()
 }
 
