@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test"
 )]
 
@@ -11,6 +12,7 @@
 #[allow(dead_code, reason = "the device plugin's tests use the rest")]
 mod apiserver;
 mod cluster;
+mod latency;
 mod placement;
 
 use apiserver::Mishap;
@@ -74,6 +76,9 @@ async fn a_binding_that_fails_anywhere_leaves_no_room_lost() {
         cluster.apiserver.next_binding(mishap);
         let error = cluster.bind("a", "n1").await;
         assert!(!error.is_empty(), "{mishap:?}");
+        if mishap == Mishap::Refused {
+            assert_eq!(cluster.alloc("a"), None, "what was written is taken back");
+        }
         cluster.apiserver.put(&pod("b", 1, 16_384, 100));
         if mishap == Mishap::Unheard {
             // It is bound, and has what it was given.
@@ -96,6 +101,12 @@ async fn an_extender_that_starts_again_and_a_second_one_know_what_is_given_away(
     let mut claimed = pod("claimed", 1, 300, 0);
     claimed["metadata"]["annotations"] = cluster.apiserver.pod("ns/a")["metadata"]["annotations"].clone();
     cluster.apiserver.put(&claimed);
+    // This one was bound by hand, and to another node than the one that it was given a part of.
+    let mut moved = pod("moved", 1, 300, 0);
+    let given = serde_json::json!({"v": 1, "uid": "uid-moved", "node": "n2", "gen": 1, "at": "", "c": {"main": [{"uuid": "GPU-n1-0", "memMiB": 300, "core": 0}]}});
+    moved["metadata"]["annotations"] = serde_json::json!({"gpuslice.dev/alloc": given.to_string()});
+    moved["spec"]["nodeName"] = "n1".into();
+    cluster.apiserver.put(&moved);
     for _ in 0..2 {
         cluster.restart().await;
         cluster.apiserver.put(&pod("b", 1, 385, 0));

@@ -48,6 +48,25 @@ async fn a_plugin_waits_for_its_kubelet_and_comes_back_with_what_it_knew() {
     assert!(why.message().contains("6384 MiB"), "the first one still has its part: {why}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_a_killed_plugin_left_are_removed_and_those_of_others_stay() {
+    let node = Node::new(1).await;
+    let places = node.places();
+    let [spec, conf, region, foreign] = [
+        places.cdi.join("gpuslice-slot-3.json"),
+        places.slots().join("slot-4/conf/config"),
+        places.regions.join("slot-5/region"),
+        places.slots().join("train/slice.json"),
+    ];
+    for file in [&spec, &conf, &region, &foreign] {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "{}").unwrap();
+    }
+    node.begin();
+    node.kubelet.sees(16).await;
+    assert_eq!(node.files(), [places.slots().join("train")]);
+}
+
 /// `Allocate` and `PreStartContainer`, each cut off at many moments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
