@@ -1,9 +1,12 @@
 //! The cluster that the node belongs to.
 
-use super::file::Kubernetes;
+use super::file::{Entry, Kubernetes};
 use super::reading::Reading;
+use super::slices::Wanted;
 use crate::arguments::below;
+use gpuslice_kubernetes::plugin::is_slot;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 
 /// The variable that has the node's name, where the configuration has none: a pod can have it set by the downward API.
 const NODE: &str = "NODE_NAME";
@@ -51,4 +54,19 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
         slots_per_gpu: slots.unwrap_or(SLOTS),
         auto_alloc: said.auto_alloc.unwrap_or(false),
     })
+}
+
+/// Tells of slices that have the names of the kubelet's slots: the plugin removes those that no pod has.
+pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[Wanted]) {
+    let is_one = |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && is_slot(&slice.name));
+    for (number, entry) in said.iter().enumerate() {
+        let name = &entry.get_ref().name;
+        if is_one(name.get_ref()) {
+            let what = format!(
+                "slices[{number}].name = {:?}: the kubelet's slots have such names; choose another",
+                name.get_ref()
+            );
+            reading.wrong(name.span().start, what);
+        }
+    }
 }

@@ -126,6 +126,11 @@ impl Config {
             regions: run.join("slots"),
             cdi: host("paths.cdi", said.paths.cdi.as_ref(), "/var/run/cdi"),
         };
+        let cluster = said.kubernetes.as_ref().and_then(|said| cluster::cluster(reading, said, root));
+        let slices = slices(reading, &said.slices);
+        if cluster.is_some() {
+            cluster::refuse_slots(reading, &said.slices, &slices);
+        }
         let discovers = said.discover.unwrap_or(true);
         Self {
             listen: listen.unwrap_or(LISTEN),
@@ -138,8 +143,8 @@ impl Config {
             group,
             discover: if discovers { size(found.unwrap_or(256)) } else { 0 },
             log: log.unwrap_or(tracing::Level::INFO),
-            cluster: said.kubernetes.as_ref().and_then(|said| cluster::cluster(reading, said, root)),
-            slices: slices(reading, &said.slices),
+            cluster,
+            slices,
         }
     }
 }
@@ -297,6 +302,29 @@ mod tests {
             "[paths]\nrun = \"/x\"\n",
         ] {
             assert!(!served.serves_as(&parse(other).unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_has_a_name_and_its_slots_are_the_kubelets() {
+        let cluster = parse("[kubernetes]\nnode = \"n1\"\nauto_alloc = true\n").unwrap().cluster.unwrap();
+        assert_eq!((cluster.node.as_str(), cluster.slots_per_gpu, cluster.auto_alloc), ("n1", 16, true));
+        assert_eq!((cluster.apiserver, cluster.kubelet), (None, PathBuf::from("/var/lib/kubelet")));
+        assert_eq!(parse("").unwrap().cluster, None);
+        let slice = "[[slices]]\nname = \"slot-3\"\ngpu = 0\n";
+        assert!(parse(slice).is_ok());
+        for (text, has) in [
+            ("[kubernetes]\nnode = \"\"\n", "NODE_NAME"),
+            ("[kubernetes]\nnode = \"n\"\nslots_per_gpu = 0\n", "from 1 to 256"),
+            ("[kubernetes]\nnode = \"n\"\napiserver = \"https://x\"\n", "http://127.0.0.1:8001"),
+            ("[kubernetes]\nnode = \"n\"\nkubelet = \"x\"\n", "absolute path"),
+            (
+                &format!("[kubernetes]\nnode = \"n\"\n{slice}"),
+                "slices[0].name = \"slot-3\": the kubelet's slots",
+            ),
+        ] {
+            let mistakes = parse(text).unwrap_err();
+            assert!(mistakes.len() == 1 && mistakes[0].contains(has), "{mistakes:?}");
         }
     }
 

@@ -14,6 +14,7 @@ use crate::api::Client;
 use crate::grpc::device_plugin::Device;
 use crate::objects::Inventory;
 use gpuslice_slices::slot::{Places, Problem};
+pub use slots::is_slot;
 use slots::{PREFIX, Slots};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -147,4 +148,43 @@ fn devices(inventory: &Inventory, slots_per_gpu: u32, taken: &BTreeSet<String>) 
     let mut devices: Vec<Device> = ids.into_iter().enumerate().map(device).collect();
     devices.sort_by(|one, other| one.id.cmp(&other.id));
     devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Gpu;
+    use prost::Message as _;
+
+    fn inventory(gpus: u32, healthy: u32) -> Inventory {
+        let gpu = |number| Gpu {
+            uuid: format!("GPU-{number}"),
+            model: String::new(),
+            mem_mib: 143_771,
+            core: 100,
+            healthy: number < healthy,
+        };
+        Inventory { v: 1, driver: String::new(), gpus: (0..gpus).map(gpu).collect() }
+    }
+
+    /// A kubelet drops a plugin that lists more than 4 MiB: one device for each MiB of an H200 would.
+    #[test]
+    fn the_list_of_the_largest_node_is_far_below_what_a_kubelet_takes() {
+        let devices = devices(&inventory(16, 16), 256, &BTreeSet::new());
+        assert_eq!(devices.len(), 4096);
+        let list = crate::grpc::device_plugin::ListAndWatchResponse { devices };
+        assert!(list.encoded_len() < 256 << 10, "{}", list.encoded_len());
+    }
+
+    #[test]
+    fn of_lost_gpus_the_slots_that_nobody_has_go_first() {
+        let taken = BTreeSet::from(["slot-3".to_owned(), "slot-2".to_owned()]);
+        let listed = devices(&inventory(2, 1), 2, &taken);
+        let healthy: Vec<&str> = listed
+            .iter()
+            .filter(|device| device.health == "Healthy")
+            .map(|device| device.id.as_str())
+            .collect();
+        assert_eq!((listed.len(), healthy), (4, vec!["slot-2", "slot-3"]));
+    }
 }

@@ -49,6 +49,12 @@ pub(crate) fn name(slot: &str) -> Option<Name> {
     slot.parse().ok()
 }
 
+/// True if a slice of this name is a slot of the kubelet, and no slice of anybody else.
+#[must_use]
+pub fn is_slot(slice: &Name) -> bool {
+    name(slice.as_str()).is_some()
+}
+
 /// An owner, and the time since which this agent knows it.
 #[derive(Debug)]
 pub(crate) struct Known {

@@ -87,6 +87,33 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
     assert_eq!(node.limit(&next), Some(500));
 }
 
+/// The kubelet ends the pod of an `Allocate` that fails, and never tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn allocate_succeeds_whatever_is_wrong_with_the_node() {
+    let node = Node::start(1, false).await;
+    let pod = node.placed("a", &[0], 1000, 10);
+    // Files stand where folders should.
+    for folder in [node.places().cdi, node.places().slots(), node.places().regions] {
+        std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
+        let _there = std::fs::remove_dir_all(&folder);
+        std::fs::write(&folder, "").unwrap();
+    }
+    node.apiserver.fail(true);
+    node.kubelet.admit(&pod, 1).await.unwrap();
+    let strange = ["../../etc", "", "slot-x", "slot-99999999999"].map(str::to_owned).to_vec();
+    node.kubelet.admit_with(&pod, strange).await.unwrap();
+    assert_eq!(node.kubelet.with(|state| state.named[&pod].len()), 0, "no name leads out of the folder");
+    node.kubelet.admit(&pod, 1).await.unwrap();
+    node.apiserver.fail(false);
+    let why = node.kubelet.pre_start(&pod).await.unwrap_err();
+    assert!(why.message().contains("cannot make this folder"), "{why}");
+    for folder in [node.places().cdi, node.places().slots(), node.places().regions] {
+        std::fs::remove_file(folder).unwrap();
+    }
+    node.kubelet.pre_start(&pod).await.unwrap();
+    assert_eq!(node.limit(&pod), Some(1000));
+}
+
 /// A pod of a stateful set is made anew under its name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pods_of_one_name_after_each_other_do_not_share_a_slice() {
