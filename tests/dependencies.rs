@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Files of a crate that lie in a circle. The numbers may only fall: a circle makes every file of it depend on every other.
-const IN_CIRCLES: [(&str, usize); 9] = [
+const IN_CIRCLES: [(&str, usize); 10] = [
     ("agent", 0),
     ("cli", 9),
     ("driver", 0),
+    ("kubernetes", 0),
     ("policy", 0),
     ("reader", 0),
     ("region", 0),

@@ -16,6 +16,7 @@ mod clients;
 mod cost;
 mod engine;
 mod figures;
+mod kubernetes;
 mod monitoring;
 mod node;
 mod openmetrics;

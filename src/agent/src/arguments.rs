@@ -1,8 +1,9 @@
 //! Declares the arguments of `gpuslice-agent`.
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_mangen::Man;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -39,6 +40,8 @@ pub(crate) enum Wish {
     Run(Place),
     /// Say what is wrong with the configuration, and what would be right
     Check(Place),
+    /// Say to a Kubernetes scheduler which nodes have room for a pod, and bind pods, until SIGTERM
+    Extender(Extender),
     /// Ask NVML what standard input says (for `run`)
     #[command(hide = true)]
     NvmlWorker,
@@ -68,6 +71,30 @@ pub(crate) fn write_manual(page: &mut impl Write) -> io::Result<()> {
         writeln!(page, "\\&{}", line.replace('\\', "\\e").replace('-', "\\-"))?;
     }
     writeln!(page, ".fi")
+}
+
+/// An extender of a scheduler.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Extender {
+    /// The address and port that the scheduler knows
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9455")]
+    pub(crate) listen: SocketAddr,
+    /// Which GPUs are filled first: the fullest with room, or the emptiest
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) order: Order,
+    /// The apiserver's address without TLS, like that of kubectl proxy [default: the cluster's, as a pod knows it]
+    #[arg(long, value_name = "URL")]
+    pub(crate) apiserver: Option<String>,
+}
+
+/// The GPUs that are filled first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Order {
+    /// The fullest.
+    #[default]
+    Binpack,
+    /// The emptiest.
+    Spread,
 }
 
 /// The place of the configuration.

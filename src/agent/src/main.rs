@@ -7,8 +7,10 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod arguments;
+mod cluster;
 mod config;
 mod control;
+mod extender;
 mod gpus;
 mod history;
 mod metrics;
@@ -20,7 +22,7 @@ mod snapshot;
 mod watch;
 mod web;
 
-use arguments::{Arguments, Place, Wish};
+use arguments::{Arguments, Extender, Place, Wish};
 use clap::Parser as _;
 use config::Config;
 use std::process::ExitCode;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         None => run(&place),
         Some(Wish::Run(place)) => run(&place),
         Some(Wish::Check(place)) => check(&place),
+        Some(Wish::Extender(wish)) => extend(&wish),
         Some(Wish::NvmlWorker) => ExitCode::from(u8::from(gpuslice_slices::nvml::work().is_err())),
         Some(Wish::Man) => ExitCode::from(u8::from(arguments::write_manual(&mut std::io::stdout()).is_err())),
     }
@@ -54,6 +57,16 @@ fn check(place: &Place) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(code) => code,
+    }
+}
+
+fn extend(wish: &Extender) -> ExitCode {
+    match extender::serve(wish) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("gpuslice-agent: {problem}");
+            ExitCode::FAILURE
+        }
     }
 }
 

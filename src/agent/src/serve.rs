@@ -1,6 +1,7 @@
 //! Runs the agent until a signal ends it.
 
 use crate::arguments::Place;
+use crate::cluster;
 use crate::config::Config;
 use crate::control;
 use crate::gpus::Gpus;
@@ -62,6 +63,7 @@ fn serve_on(
     let _slow_or_none = told.recv_timeout(FIRST);
     let (connections, rate) = (config.connections, Arc::new(Rate::new(config.rate)));
     let socket = config.socket();
+    let cluster = cluster::serve(config.clone(), gpus.clone());
     let watch = Arc::new(Mutex::new(Watch::begin(config, gpus)));
     let (_ticks, stop) = channel();
     let ticking = Arc::clone(&watch);
@@ -73,6 +75,7 @@ fn serve_on(
         let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
         info!(%address, socket = %socket.display(), "serving");
         let shared = Shared { watch: Arc::clone(&watch), rate };
+        let _ends_with_the_agent = tokio::spawn(cluster);
         all(place, control, web::serve(web, web::routes(shared), connections), watch).await
     })
 }

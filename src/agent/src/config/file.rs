@@ -15,6 +15,7 @@ pub(super) struct File {
     pub(super) discover_limit: Option<Spanned<i64>>,
     pub(super) web: Web,
     pub(super) control: Control,
+    pub(super) kubernetes: Option<Kubernetes>,
     pub(super) paths: Paths,
     pub(super) slices: Vec<Spanned<Entry>>,
 }
@@ -32,6 +33,16 @@ pub(super) struct Web {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Control {
     pub(super) group: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Kubernetes {
+    pub(super) node: Option<Spanned<String>>,
+    pub(super) apiserver: Option<Spanned<String>>,
+    pub(super) kubelet: Option<Spanned<PathBuf>>,
+    pub(super) slots_per_gpu: Option<Spanned<i64>>,
+    pub(super) auto_alloc: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -3,6 +3,7 @@
 //! A mistake is told with the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key and
 //! a value of another kind end the reading at once. All other mistakes are told together.
 
+mod cluster;
 mod file;
 mod reading;
 mod slices;
@@ -17,6 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use reading::Mistake;
 pub(crate) use slices::Wanted;
 
@@ -48,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) discover: usize,
     /// The level of the log.
     pub(crate) log: tracing::Level,
+    /// The cluster that the node belongs to; none: the agent serves no kubelet.
+    pub(crate) cluster: Option<Cluster>,
     /// The slices.
     pub(crate) slices: Vec<Wanted>,
 }
@@ -77,8 +81,9 @@ impl Config {
     /// True if another configuration has the same values of the keys that hold from the start to the end of an agent.
     pub(crate) fn serves_as(&self, other: &Self) -> bool {
         let of = |config: &Self| {
-            let Self { listen, rate, connections, arguments, places, run, group, log, .. } = config.clone();
-            (listen, rate, connections, arguments, places, run, group, log)
+            let Self { listen, rate, connections, arguments, places, run, group, log, cluster, .. } =
+                config.clone();
+            (listen, rate, connections, arguments, places, run, group, log, cluster)
         };
         of(self) == of(other)
     }
@@ -121,6 +126,11 @@ impl Config {
             regions: run.join("slots"),
             cdi: host("paths.cdi", said.paths.cdi.as_ref(), "/var/run/cdi"),
         };
+        let cluster = said.kubernetes.as_ref().and_then(|said| cluster::cluster(reading, said, root));
+        let slices = slices(reading, &said.slices);
+        if cluster.is_some() {
+            cluster::refuse_slots(reading, &said.slices, &slices);
+        }
         let discovers = said.discover.unwrap_or(true);
         Self {
             listen: listen.unwrap_or(LISTEN),
@@ -133,7 +143,8 @@ impl Config {
             group,
             discover: if discovers { size(found.unwrap_or(256)) } else { 0 },
             log: log.unwrap_or(tracing::Level::INFO),
-            slices: slices(reading, &said.slices),
+            cluster,
+            slices,
         }
     }
 }
@@ -186,6 +197,11 @@ mod tests {
             "connections",
             "arguments",
             "group",
+            "node",
+            "apiserver",
+            "kubelet",
+            "slots_per_gpu",
+            "auto_alloc",
             "state",
             "run",
             "cdi",
@@ -282,9 +298,33 @@ mod tests {
             "[web]\nrequests_per_second = 2\n",
             "[web]\narguments = true\n",
             "[control]\ngroup = \"x\"\n",
+            "[kubernetes]\nnode = \"x\"\n",
             "[paths]\nrun = \"/x\"\n",
         ] {
             assert!(!served.serves_as(&parse(other).unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_has_a_name_and_its_slots_are_the_kubelets() {
+        let cluster = parse("[kubernetes]\nnode = \"n1\"\nauto_alloc = true\n").unwrap().cluster.unwrap();
+        assert_eq!((cluster.node.as_str(), cluster.slots_per_gpu, cluster.auto_alloc), ("n1", 16, true));
+        assert_eq!((cluster.apiserver, cluster.kubelet), (None, PathBuf::from("/var/lib/kubelet")));
+        assert_eq!(parse("").unwrap().cluster, None);
+        let slice = "[[slices]]\nname = \"slot-3\"\ngpu = 0\n";
+        assert!(parse(slice).is_ok());
+        for (text, has) in [
+            ("[kubernetes]\nnode = \"\"\n", "NODE_NAME"),
+            ("[kubernetes]\nnode = \"n\"\nslots_per_gpu = 0\n", "from 1 to 256"),
+            ("[kubernetes]\nnode = \"n\"\napiserver = \"https://x\"\n", "http://127.0.0.1:8001"),
+            ("[kubernetes]\nnode = \"n\"\nkubelet = \"x\"\n", "absolute path"),
+            (
+                &format!("[kubernetes]\nnode = \"n\"\n{slice}"),
+                "slices[0].name = \"slot-3\": the kubelet's slots",
+            ),
+        ] {
+            let mistakes = parse(text).unwrap_err();
+            assert!(mistakes.len() == 1 && mistakes[0].contains(has), "{mistakes:?}");
         }
     }
 

@@ -82,7 +82,7 @@ impl Watch {
         self.owned = config.slices.iter().cloned().map(Owned::new).collect();
         self.made.forget();
         if !self.config.serves_as(&config) {
-            warn!("log, web, control and paths of the configuration hold from the next start on");
+            warn!("log, web, control, kubernetes and paths of the configuration hold from the next start on");
         }
         let Config { library, discover, slices, .. } = config;
         self.config = Config { library, discover, slices, ..self.config.clone() };

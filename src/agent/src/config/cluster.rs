@@ -1,0 +1,72 @@
+//! The cluster that the node belongs to.
+
+use super::file::{Entry, Kubernetes};
+use super::reading::Reading;
+use super::slices::Wanted;
+use crate::arguments::below;
+use gpuslice_kubernetes::plugin::is_slot;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// The variable that has the node's name, where the configuration has none: a pod can have it set by the downward API.
+const NODE: &str = "NODE_NAME";
+/// Slots of each GPU unless the file has another number.
+const SLOTS: u32 = 16;
+/// Slots of each GPU at the most.
+const MOST_SLOTS: u32 = 256;
+
+/// What the device plugin is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    /// The node's name in the apiserver.
+    pub(crate) node: String,
+    /// The address of the apiserver; none: that of the cluster in which the agent is a pod.
+    pub(crate) apiserver: Option<String>,
+    /// The kubelet's folder.
+    pub(crate) kubelet: PathBuf,
+    /// Slots of each GPU.
+    pub(crate) slots_per_gpu: u32,
+    /// True if the agent places containers that no extender has placed.
+    pub(crate) auto_alloc: bool,
+}
+
+/// None where there are mistakes.
+pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path) -> Option<Cluster> {
+    let node = reading.value("kubernetes.node", said.node.as_ref(), |text| match text {
+        "" => Err(format!("write the node's name, or leave the key out for that of {NODE}")),
+        name => Ok(name.to_owned()),
+    });
+    let named = || std::env::var(NODE).ok().filter(|name| !name.is_empty());
+    let node = node.or_else(named);
+    if node.is_none() && said.node.is_none() {
+        reading.wrong(0, format!("kubernetes.node: write the node's name here, or set {NODE}"));
+    }
+    let apiserver = reading.value("kubernetes.apiserver", said.apiserver.as_ref(), |text| {
+        let is_plain = text.starts_with("http://");
+        is_plain.then(|| text.to_owned()).ok_or_else(|| "write an address such as that of kubectl proxy, http://127.0.0.1:8001, or leave the key out in a pod".to_owned())
+    });
+    let kubelet = reading.path("kubernetes.kubelet", said.kubelet.as_ref());
+    let slots = reading.number("kubernetes.slots_per_gpu", said.slots_per_gpu.as_ref(), MOST_SLOTS);
+    Some(Cluster {
+        node: node?,
+        apiserver,
+        kubelet: below(root, &kubelet.unwrap_or_else(|| "/var/lib/kubelet".into())),
+        slots_per_gpu: slots.unwrap_or(SLOTS),
+        auto_alloc: said.auto_alloc.unwrap_or(false),
+    })
+}
+
+/// Tells of slices that have the names of the kubelet's slots: the plugin removes those that no pod has.
+pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[Wanted]) {
+    let is_one = |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && is_slot(&slice.name));
+    for (number, entry) in said.iter().enumerate() {
+        let name = &entry.get_ref().name;
+        if is_one(name.get_ref()) {
+            let what = format!(
+                "slices[{number}].name = {:?}: the kubelet's slots have such names; choose another",
+                name.get_ref()
+            );
+            reading.wrong(name.span().start, what);
+        }
+    }
+}

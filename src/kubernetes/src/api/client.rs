@@ -1,0 +1,201 @@
+//! A client of the apiserver: JSON over HTTP.
+
+use super::object::{Change, Metadata, Named};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, StatusCode, header};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The folder in which every pod finds the certificate of its apiserver, and its token.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Bytes of an answer at the most: 100,000 pods of 10 KiB.
+const MOST_BYTES: usize = 1 << 30;
+/// Time of a request that is no watch.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a request was not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The apiserver says no: its status, and its reason.
+    Refused(u16, String),
+    /// There is no answer.
+    Silent(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(status, why) => write!(out, "the apiserver refuses it ({status}): {why}"),
+            Self::Silent(why) => write!(out, "the apiserver does not answer: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+fn silent(error: impl fmt::Display) -> Failure {
+    Failure::Silent(error.to_string())
+}
+
+/// A client. Its clones share connections.
+#[derive(Debug, Clone)]
+pub struct Client {
+    base: String,
+    /// The file of the token: it is written anew every hour.
+    token: Option<PathBuf>,
+    http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+impl Client {
+    /// The apiserver of the cluster that this process is a pod of.
+    ///
+    /// # Errors
+    /// The process is in no pod, or its certificate cannot be read.
+    pub fn in_cluster() -> Result<Self, String> {
+        let variable = |name| std::env::var(name).map_err(|_| format!("{name} is not set: this is no pod"));
+        let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let account = Path::new(ACCOUNT);
+        Self::new(
+            &format!("https://{host}:{port}"),
+            Some(&account.join("ca.crt")),
+            Some(account.join("token")),
+        )
+    }
+
+    /// The apiserver at an address. `authority`: the certificates that vouch for it.
+    ///
+    /// # Errors
+    /// The certificates cannot be read.
+    pub fn new(base: &str, authority: Option<&Path>, token: Option<PathBuf>) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = authority {
+            let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+            let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|error| wrong(&error))?;
+                roots.add(certificate).map_err(|error| wrong(&error))?;
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let tls = tls.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let http = Http::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { base: base.trim_end_matches('/').to_owned(), token, http })
+    }
+
+    /// An object or a list; none where there is none.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
+        match self.ask(Method::GET, path, None).await {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(silent),
+            Err(Failure::Refused(404, _)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Writes some fields of an object, and returns what it has then. `null` takes one away.
+    ///
+    /// # Errors
+    /// See [`Failure`]; 409 where the version that the patch has is not that of the object any more.
+    pub async fn patch(&self, path: &str, patch: &Value) -> Result<Metadata, Failure> {
+        let text = self.ask(Method::PATCH, path, Some(patch)).await?;
+        serde_json::from_slice::<Named>(&text).map(|object| object.metadata).map_err(silent)
+    }
+
+    /// Makes an object.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn post(&self, path: &str, object: &Value) -> Result<(), Failure> {
+        self.ask(Method::POST, path, Some(object)).await.map(drop)
+    }
+
+    /// Follows the changes of a list.
+    ///
+    /// # Errors
+    /// See [`Failure`]; 410 where the version is too old.
+    pub async fn changes(&self, path: &str) -> Result<Changes, Failure> {
+        let answer = tokio::time::timeout(PATIENCE, self.send(Method::GET, path, None)).await;
+        Ok(Changes { body: answer.map_err(silent)??, text: Vec::new() })
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes, Failure> {
+        let asked = async {
+            let answer = self.send(method, path, body).await?;
+            let whole = Limited::new(answer, MOST_BYTES).collect().await;
+            whole.map(http_body_util::Collected::to_bytes).map_err(silent)
+        };
+        tokio::time::timeout(PATIENCE, asked).await.map_err(silent)?
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Incoming, Failure> {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let mut request =
+            request.header(header::CONTENT_TYPE, kind).header(header::ACCEPT, "application/json");
+        if let Some(file) = &self.token {
+            let token = std::fs::read_to_string(file);
+            let token = token.map_err(|error| silent(format!("{}: {error}", file.display())))?;
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.trim()));
+        }
+        let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
+        let request = request.body(Full::new(body)).map_err(silent)?;
+        let answer = self.http.request(request).await.map_err(|error| {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            silent(format!("{error}{}", cause.unwrap_or_default()))
+        })?;
+        let (status, body) = (answer.status(), answer.into_body());
+        if status.is_success() { Ok(body) } else { Err(refused(status, body).await) }
+    }
+}
+
+/// What the apiserver says about a request that it does not serve.
+async fn refused(status: StatusCode, body: Incoming) -> Failure {
+    let text = Limited::new(body, 64 << 10).collect().await.map(http_body_util::Collected::to_bytes);
+    let said = text.ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let why = said.as_ref().and_then(|said| said.get("message")?.as_str());
+    Failure::Refused(status.as_u16(), why.unwrap_or("no reason").to_owned())
+}
+
+/// Changes as they come, one JSON object a line.
+#[derive(Debug)]
+pub struct Changes {
+    body: Incoming,
+    text: Vec<u8>,
+}
+
+impl Changes {
+    /// The next change; none where the apiserver ends the watch, as it does every few minutes.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Change<T>>, Failure> {
+        loop {
+            if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                return serde_json::from_slice(&line).map(Some).map_err(silent);
+            }
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            if let Ok(data) = frame.map_err(silent)?.into_data() {
+                self.text.extend(data);
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The apiserver: the objects that are used here, and a client.
+
+mod client;
+mod object;
+
+pub use client::{Changes, Client, Failure};
+pub use object::{Change, Container, List, Metadata, Node, Pod, Resources};

@@ -1,0 +1,90 @@
+//! Binds a pod to a node, with its parts of GPUs written on it before.
+
+use super::wire::{Binding, Bound};
+use super::{Extender, State};
+use crate::api::{Failure, Metadata, Pod};
+use crate::objects::{ALLOC, Alloc, Part, VERSION, requests};
+use axum::Json;
+use axum::extract::State as Shared;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tracing::warn;
+
+pub(super) async fn bind(
+    Shared(extender): Shared<Arc<Extender>>,
+    Json(binding): Json<Binding>,
+) -> Json<Bound> {
+    // The scheduler may go away meanwhile: what has begun is brought to its end.
+    let bound = tokio::spawn(async move { extender.bind(&binding).await });
+    let error = match bound.await {
+        Ok(Ok(())) => String::new(),
+        Ok(Err(why)) => why,
+        Err(error) => error.to_string(),
+    };
+    if !error.is_empty() {
+        warn!("not bound: {error}");
+    }
+    Json(Bound { error })
+}
+
+impl Extender {
+    /// Chooses the GPUs, writes them on the pod, and binds it. From the choice on the pod counts, until the apiserver says that it
+    /// is bound, or it was not.
+    async fn bind(&self, binding: &Binding) -> Result<(), String> {
+        let Binding { pod: name, namespace, uid, node } = binding;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let pod = self.client.get::<Pod>(&path).await.map_err(|failure| failure.to_string())?;
+        let pod = pod.filter(|pod| pod.metadata.uid == *uid);
+        let pod = pod.ok_or_else(|| format!("the pod {namespace}/{name} of the UID {uid} is gone"))?;
+        let requests = requests(&pod)?;
+        // The choice and the count are one step: bindings come at the same time.
+        let parts = self.with(|State { ledger, .. }| {
+            let parts = ledger.place(node, uid, &requests, self.order)?;
+            ledger.begin(uid, node, parts.values().flatten());
+            Ok::<_, String>(parts)
+        })?;
+        let bound = self.write(&path, &pod, binding, parts).await;
+        // Where the apiserver does not answer, the pod may be bound. It counts until the apiserver says something about it.
+        if let Err(Failure::Refused(..)) = bound {
+            self.with(|state| state.ledger.give_up(uid));
+        }
+        bound.map_err(|failure| failure.to_string())
+    }
+
+    async fn write(
+        &self,
+        path: &str,
+        pod: &Pod,
+        binding: &Binding,
+        parts: BTreeMap<String, Vec<Part>>,
+    ) -> Result<(), Failure> {
+        let Binding { pod: name, namespace, uid, node } = binding;
+        let alloc = Alloc {
+            v: VERSION,
+            uid: uid.clone(),
+            node: node.clone(),
+            generation: 1,
+            at: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+            c: parts,
+        };
+        // Another extender that has written since makes this one fail.
+        let patch = |text: Value, before: &Metadata| {
+            let version = &before.resource_version;
+            json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": {ALLOC: text}}})
+        };
+        let text = Value::String(json!(alloc).to_string());
+        let written = self.client.patch(path, &patch(text, &pod.metadata)).await?;
+        let object = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let bound = self.client.post(&format!("{path}/binding"), &object).await;
+        if bound.is_err() {
+            // Of a pod that was bound nevertheless the version is another one, and the annotation stays.
+            let _gone_or_bound = self.client.patch(path, &patch(Value::Null, &written)).await;
+        }
+        bound
+    }
+}

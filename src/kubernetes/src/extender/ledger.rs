@@ -1,0 +1,146 @@
+//! What is given away in the cluster, as the apiserver's objects say it, with the bindings of this process that are under way.
+//!
+//! Nothing is kept anywhere else: after a restart the ledger is what it was.
+
+use crate::api::{Node, Pod};
+use crate::objects::{ALLOC, Alloc, INVENTORY, Inventory, Part, Request};
+use crate::placement::{Order, Room, Used, place, score};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Instant;
+
+/// The ledger of a cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    /// The GPUs of each node, or why they are not known.
+    nodes: HashMap<String, Result<Inventory, String>>,
+    /// The pods that count, by UID.
+    pods: HashMap<String, Counted>,
+    /// The UIDs of the pods of each node.
+    on: HashMap<String, Vec<String>>,
+    /// Pods that are being bound here, by UID, and since when.
+    under_way: HashMap<String, (Counted, Instant)>,
+}
+
+/// What a pod has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counted {
+    node: String,
+    parts: Vec<Part>,
+}
+
+impl Ledger {
+    /// Takes a node as it is now.
+    pub fn node(&mut self, node: &Node) {
+        let missing = || Err(format!("it has no annotation {INVENTORY}: gpuslice-agent does not run there"));
+        let inventory =
+            node.metadata.annotations.get(INVENTORY).map_or_else(missing, |text| Inventory::parse(text));
+        self.nodes.insert(node.metadata.name.clone(), inventory);
+    }
+
+    /// A node is gone.
+    pub fn node_gone(&mut self, name: &str) {
+        self.nodes.remove(name);
+    }
+
+    /// Takes a pod as it is now. One counts whose annotation names the node that it is bound to, until it has ended.
+    pub fn pod(&mut self, pod: &Pod) {
+        let uid = &pod.metadata.uid;
+        let counted = pod.spec.node_name.as_ref().filter(|_| !pod.is_ended()).and_then(|node| {
+            let alloc = Alloc::parse(pod.metadata.annotations.get(ALLOC)?).ok()?;
+            let is_its = alloc.node == *node && alloc.uid == *uid;
+            is_its.then(|| Counted { node: node.clone(), parts: alloc.parts().cloned().collect() })
+        });
+        self.forget(uid);
+        if pod.spec.node_name.is_some() || pod.is_ended() {
+            self.under_way.remove(uid);
+        }
+        if let Some(counted) = counted {
+            self.on.entry(counted.node.clone()).or_default().push(uid.clone());
+            self.pods.insert(uid.clone(), counted);
+        }
+    }
+
+    /// A pod is gone.
+    pub fn pod_gone(&mut self, uid: &str) {
+        self.under_way.remove(uid);
+        self.forget(uid);
+    }
+
+    /// All others than these are gone. The list was asked for at a time: a binding that began later stays.
+    pub fn keep_only(&mut self, pods: &[Pod], asked: Instant) {
+        let listed: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
+        let is_there = |uid: &String| listed.contains(uid.as_str());
+        self.under_way.retain(|uid, (_, since)| *since >= asked || is_there(uid));
+        let gone: Vec<String> = self.pods.keys().filter(|uid| !is_there(uid)).cloned().collect();
+        gone.iter().for_each(|uid| self.forget(uid));
+    }
+
+    fn forget(&mut self, uid: &str) {
+        if let Some(counted) = self.pods.remove(uid)
+            && let Some(pods) = self.on.get_mut(&counted.node)
+        {
+            pods.retain(|known| known != uid);
+        }
+    }
+
+    /// Counts a pod from now on that is being bound.
+    pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(&mut self, uid: &str, node: &str, parts: P) {
+        let parts = parts.into_iter().cloned().collect();
+        let counted = Counted { node: node.to_owned(), parts };
+        self.under_way.insert(uid.to_owned(), (counted, Instant::now()));
+    }
+
+    /// A pod was not bound.
+    pub fn give_up(&mut self, uid: &str) {
+        self.under_way.remove(uid);
+    }
+
+    /// The pods that are counted.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.pods.len().saturating_add(self.under_way.len())
+    }
+
+    /// What is left of the GPUs of a node for a pod.
+    ///
+    /// # Errors
+    /// Its GPUs are not known; the message says why.
+    pub fn left(&self, node: &str, uid: &str) -> Result<Vec<Room>, String> {
+        let unknown = || "the node is not known".to_owned();
+        let inventory = self.nodes.get(node).ok_or_else(unknown)?.as_ref().map_err(Clone::clone)?;
+        let mut used = Used::default();
+        let bound = self.on.get(node).into_iter().flatten();
+        let bound = bound.filter(|known| known.as_str() != uid).filter_map(|known| self.pods.get(known));
+        let under_way = self.under_way.iter().filter(|(known, (counted, _))| {
+            counted.node == node && known.as_str() != uid && !self.pods.contains_key(known.as_str())
+        });
+        for counted in bound.chain(under_way.map(|(_, (counted, _))| counted)) {
+            used.add(&counted.parts);
+        }
+        Ok(used.left(inventory))
+    }
+
+    /// The parts that a pod gets on a node.
+    ///
+    /// # Errors
+    /// It has no room for it; the message says what is left.
+    pub fn place(
+        &self,
+        node: &str,
+        uid: &str,
+        requests: &[Request],
+        order: Order,
+    ) -> Result<BTreeMap<String, Vec<Part>>, String> {
+        place(&mut self.left(node, uid)?, requests, order)
+    }
+
+    /// How good a node is for a pod; 0 where it has no room.
+    #[must_use]
+    pub fn score(&self, node: &str, uid: &str, requests: &[Request], order: Order) -> u64 {
+        let scored = self.left(node, uid).and_then(|mut left| {
+            place(&mut left, requests, order)?;
+            Ok(score(&left, order))
+        });
+        scored.unwrap_or(0)
+    }
+}

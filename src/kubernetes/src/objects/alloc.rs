@@ -1,0 +1,82 @@
+//! The annotation of a pod that says which part of which GPU each of its containers has.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Name of the annotation.
+pub const ALLOC: &str = "gpuslice.dev/alloc";
+/// The version of the annotations of this program.
+pub const VERSION: u32 = 1;
+
+/// A part of a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The GPU's UUID, as NVML writes it.
+    pub uuid: String,
+    /// Mebibytes of its memory.
+    #[serde(rename = "memMiB")]
+    pub mem_mib: u64,
+    /// Percent of its time; 0: no limit, and none is taken from the others.
+    pub core: u32,
+}
+
+/// The parts of a pod's containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alloc {
+    /// [`VERSION`].
+    pub v: u32,
+    /// The pod's UID: a later pod of the same name does not have these parts.
+    pub uid: String,
+    /// The node of the GPUs.
+    pub node: String,
+    /// Counts changes.
+    #[serde(rename = "gen")]
+    pub generation: u64,
+    /// The time of the decision, as RFC 3339 writes it.
+    pub at: String,
+    /// The parts by the container's name; each part of a container is on another GPU.
+    pub c: BTreeMap<String, Vec<Part>>,
+}
+
+impl Alloc {
+    /// Reads the annotation. Keys that are not known are left out.
+    ///
+    /// # Errors
+    /// The text is none, or is of another version. The message has the text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: String| format!("the annotation {ALLOC} {why}: {text:?}");
+        let alloc: Self =
+            serde_json::from_str(text).map_err(|error| wrong(format!("cannot be read ({error})")))?;
+        if alloc.v != VERSION {
+            return Err(wrong(format!("has the version {}, and {VERSION} is known here", alloc.v)));
+        }
+        Ok(alloc)
+    }
+
+    /// All parts.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.c.values().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_annotation_has_the_documented_form() {
+        let text = r#"{"v":1,"uid":"u","node":"n1","gen":1,"at":"2026-01-01T00:00:00Z","c":{"main":[{"uuid":"GPU-a","memMiB":4096,"core":30}]}}"#;
+        let alloc = Alloc::parse(text).unwrap();
+        assert_eq!(alloc.parts().next().unwrap().mem_mib, 4096);
+        assert_eq!(serde_json::to_string(&alloc).unwrap(), text);
+        assert!(Alloc::parse(&text.replace("\"core\"", "\"new\":0,\"core\"")).is_ok());
+    }
+
+    #[test]
+    fn another_version_and_what_is_none_are_refused_with_the_text() {
+        for text in [r#"{"v":2,"uid":"u","node":"n","gen":1,"at":"","c":{}}"#, "{", "{\"v\":1}"] {
+            let why = Alloc::parse(text).unwrap_err();
+            assert!(why.contains(ALLOC) && why.contains(&format!("{text:?}")), "{why}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The annotation of a node that says which GPUs it has.
+
+use super::alloc::VERSION;
+use serde::{Deserialize, Serialize};
+
+/// Name of the annotation.
+pub const INVENTORY: &str = "gpuslice.dev/inventory";
+
+/// A GPU of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its UUID, as NVML writes it.
+    pub uuid: String,
+    /// The product's name.
+    pub model: String,
+    /// Mebibytes of memory that can be given away.
+    #[serde(rename = "memMiB")]
+    pub mem_mib: u64,
+    /// Percent of time that can be given away: 100.
+    pub core: u32,
+    /// True if NVML answers for it.
+    pub healthy: bool,
+}
+
+/// The GPUs of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// [`VERSION`].
+    pub v: u32,
+    /// The version of the driver; empty where NVML does not tell.
+    pub driver: String,
+    /// All GPUs, those that NVML has lost included.
+    pub gpus: Vec<Gpu>,
+}
+
+impl Inventory {
+    /// Reads the annotation.
+    ///
+    /// # Errors
+    /// As [`Alloc::parse`](super::Alloc::parse).
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: String| format!("the annotation {INVENTORY} {why}: {text:?}");
+        let inventory: Self =
+            serde_json::from_str(text).map_err(|error| wrong(format!("cannot be read ({error})")))?;
+        if inventory.v != VERSION {
+            return Err(wrong(format!("has the version {}, and {VERSION} is known here", inventory.v)));
+        }
+        Ok(inventory)
+    }
+
+    /// Mebibytes and percent of all GPUs that work.
+    #[must_use]
+    pub fn sums(&self) -> (u64, u64) {
+        let healthy = || self.gpus.iter().filter(|gpu| gpu.healthy);
+        let memory = healthy().map(|gpu| gpu.mem_mib).fold(0, u64::saturating_add);
+        (memory, healthy().map(|gpu| u64::from(gpu.core)).fold(0, u64::saturating_add))
+    }
+}

@@ -1,0 +1,156 @@
+//! What the containers of a pod ask for.
+
+use crate::api::{Container, Pod};
+
+/// The resource of slices, each on another GPU. The device plugin has it.
+pub const SLICE: &str = "gpuslice.dev/slice";
+/// The resource of memory in mebibytes, of all slices of a container together.
+pub const MEMORY_MIB: &str = "gpuslice.dev/memory-mib";
+/// The resource of GPU time in percent of one GPU, of all slices of a container together.
+pub const CORE_PERCENT: &str = "gpuslice.dev/core-percent";
+
+/// The slices that a container asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The container's name.
+    pub container: String,
+    /// The number of slices, each on another GPU; 1 or more.
+    pub slices: u64,
+    /// Mebibytes of each slice; 1 or more.
+    pub mem_mib: u64,
+    /// Percent of its GPU's time of each slice, up to 100; 0: no limit.
+    pub core: u32,
+}
+
+/// The requests of a pod's containers that run side by side: ordinary init containers have none of their own.
+///
+/// # Errors
+/// A request makes no sense, or cannot be served; the message has the container and the numbers.
+pub fn requests(pod: &Pod) -> Result<Vec<Request>, String> {
+    let inits = || pod.spec.init_containers.iter();
+    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let beside = inits().filter(is_sidecar).chain(&pod.spec.containers);
+    let found =
+        beside.filter_map(|container| request(container).transpose()).collect::<Result<Vec<_>, _>>()?;
+    // The kubelet does not tell which device such a container has. It gives it the device of another one of the pod first.
+    let most = found.iter().map(|request| request.slices).max().unwrap_or(0);
+    for init in inits().filter(|container| !is_sidecar(container)) {
+        if let Some(Request { container, slices, .. }) = request(init)?
+            && slices > most
+        {
+            return Err(format!(
+                "the init container {container} asks for {slices} {SLICE}, and no other container of the pod for as many"
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// The request of a container, if it has one.
+fn request(container: &Container) -> Result<Option<Request>, String> {
+    let name = &container.name;
+    let limits = &container.resources.limits;
+    let number = |resource: &str| -> Result<Option<u64>, String> {
+        let Some(quantity) = limits.get(resource) else { return Ok(None) };
+        let read = whole(quantity).map(Some);
+        read.ok_or_else(|| format!("container {name}: {resource} {quantity:?} is no whole number"))
+    };
+    let (slices, memory, core) = (number(SLICE)?, number(MEMORY_MIB)?, number(CORE_PERCENT)?);
+    let slices = match (slices.filter(|slices| *slices > 0), memory.or(core)) {
+        (Some(slices), _) => slices,
+        (None, None) => return Ok(None),
+        (None, Some(_)) => {
+            return Err(format!("container {name}: {MEMORY_MIB} or {CORE_PERCENT} without {SLICE}"));
+        }
+    };
+    let Some(memory) = memory.filter(|memory| *memory > 0) else {
+        return Err(format!("container {name}: {SLICE} without {MEMORY_MIB}"));
+    };
+    let core = core.unwrap_or(0);
+    for (resource, total) in [(MEMORY_MIB, memory), (CORE_PERCENT, core)] {
+        if total.checked_rem(slices) != Some(0) {
+            return Err(format!("container {name}: {resource} {total} is not divisible by {SLICE} {slices}"));
+        }
+    }
+    let of_each = |total: u64| total.checked_div(slices).unwrap_or(0);
+    let core = u32::try_from(of_each(core)).ok().filter(|core| *core <= 100).ok_or_else(|| {
+        format!("container {name}: {CORE_PERCENT} {core} is more than 100 for each of {SLICE} {slices}")
+    })?;
+    Ok(Some(Request { container: name.clone(), slices, mem_mib: of_each(memory), core }))
+}
+
+/// A whole number. The apiserver writes 5000 as `5k`, whatever its user has written.
+pub(crate) fn whole(text: &str) -> Option<u64> {
+    const SUFFIXES: [(&str, u64); 6] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("k", 1000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+    ];
+    let suffix = SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
+    let (digits, factor) = suffix.unwrap_or((text, 1));
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(containers: &Value, inits: &Value) -> Pod {
+        serde_json::from_value(json!({"spec": {"containers": containers, "initContainers": inits}})).unwrap()
+    }
+
+    fn container(name: &str, limits: &Value) -> Value {
+        json!({"name": name, "resources": {"limits": limits}})
+    }
+
+    fn asked(slices: &str, memory: &str, core: &str) -> Value {
+        json!({SLICE: slices, MEMORY_MIB: memory, CORE_PERCENT: core})
+    }
+
+    #[test]
+    fn totals_are_divided_over_the_slices_of_a_container() {
+        let two = container("a", &asked("2", "8192", "60"));
+        let found = requests(&pod(&json!([two, container("b", &json!({}))]), &json!([]))).unwrap();
+        assert_eq!(found, [Request { container: "a".to_owned(), slices: 2, mem_mib: 4096, core: 30 }]);
+        let without_share = container("a", &json!({SLICE: "1", MEMORY_MIB: "5k"}));
+        let found = requests(&pod(&json!([without_share]), &json!([]))).unwrap();
+        assert_eq!((found[0].mem_mib, found[0].core), (5000, 0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_container_and_the_numbers() {
+        for (limits, says) in [
+            (json!({MEMORY_MIB: "5"}), "a: gpuslice.dev/memory-mib or gpuslice.dev/core-percent without"),
+            (json!({CORE_PERCENT: "5"}), "without gpuslice.dev/slice"),
+            (json!({SLICE: "1"}), "without gpuslice.dev/memory-mib"),
+            (asked("1", "0", "5"), "without gpuslice.dev/memory-mib"),
+            (asked("2", "5", "6"), "gpuslice.dev/memory-mib 5 is not divisible by gpuslice.dev/slice 2"),
+            (asked("2", "6", "5"), "gpuslice.dev/core-percent 5 is not divisible"),
+            (asked("1", "6", "101"), "101 is more than 100"),
+            (asked("1", "1500m", "1"), "\"1500m\" is no whole number"),
+            (asked("1", "99999999999999999999", "1"), "is no whole number"),
+            (asked("1", "18446744073709551615k", "1"), "is no whole number"),
+            (asked("1", "-4", "1"), "is no whole number"),
+        ] {
+            let why = requests(&pod(&json!([container("a", &limits)]), &json!([]))).unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_init_container_shares_the_slice_of_another_one_and_a_sidecar_has_its_own() {
+        let app = container("app", &asked("1", "4096", "30"));
+        let init = container("init", &asked("1", "1024", "0"));
+        let found = requests(&pod(&json!([app]), &json!([init]))).unwrap();
+        assert_eq!(found.iter().map(|request| request.container.as_str()).collect::<Vec<_>>(), ["app"]);
+        let why = requests(&pod(&json!([{"name": "app"}]), &json!([init]))).unwrap_err();
+        assert!(why.contains("init container init asks for 1"), "{why}");
+        let mut sidecar = container("side", &asked("1", "1024", "0"));
+        sidecar["restartPolicy"] = json!("Always");
+        assert_eq!(requests(&pod(&json!([app]), &json!([sidecar]))).unwrap().len(), 2);
+    }
+}

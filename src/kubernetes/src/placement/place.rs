@@ -1,0 +1,85 @@
+//! The choice of GPUs, and how good a node is for a pod.
+
+use super::used::Room;
+use crate::objects::{Part, Request};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The best score of a node, as the scheduler takes it.
+const BEST: u64 = 10;
+
+/// Which of the GPUs and nodes with room are taken first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// The fullest, so that others stay empty for large pods.
+    #[default]
+    Binpack,
+    /// The emptiest, so that pods disturb each other least.
+    Spread,
+}
+
+/// The parts of a pod's containers on the GPUs of a node, which have less room afterwards. Containers with large slices choose
+/// first.
+///
+/// # Errors
+/// There is no room, and nothing is taken; the message says for which container, and how much is left.
+pub fn place(
+    rooms: &mut [Room],
+    requests: &[Request],
+    order: Order,
+) -> Result<BTreeMap<String, Vec<Part>>, String> {
+    let mut requests: Vec<&Request> = requests.iter().collect();
+    requests.sort_by_key(|request| Reverse((request.mem_mib, request.core, request.slices)));
+    let mut left = rooms.to_vec();
+    let mut placed = BTreeMap::new();
+    for request in requests {
+        let before = left.clone();
+        let parts = container(&mut left, request, order).map_err(|found| refusal(&before, request, found))?;
+        placed.insert(request.container.clone(), parts);
+    }
+    rooms.clone_from_slice(&left);
+    Ok(placed)
+}
+
+/// The parts of a container, each on another GPU; otherwise how many there would be.
+fn container(rooms: &mut [Room], request: &Request, order: Order) -> Result<Vec<Part>, usize> {
+    let Request { slices, mem_mib, core, .. } = request;
+    let mut parts = Vec::new();
+    let mut taken = BTreeSet::new();
+    while u64::try_from(parts.len()).is_ok_and(|count| count < *slices) {
+        let fit = rooms.iter_mut().filter(|room| room.has(*mem_mib, *core) && !taken.contains(&room.uuid));
+        let chosen = match order {
+            Order::Binpack => fit.min_by_key(|room| (room.mem_mib, room.core)),
+            Order::Spread => fit.max_by_key(|room| (room.mem_mib, room.core)),
+        };
+        let Some(room) = chosen else { return Err(parts.len()) };
+        room.take(*mem_mib, *core);
+        taken.insert(room.uuid.clone());
+        parts.push(Part { uuid: room.uuid.clone(), mem_mib: *mem_mib, core: *core });
+    }
+    Ok(parts)
+}
+
+fn refusal(rooms: &[Room], request: &Request, found: usize) -> String {
+    let Request { container, slices, mem_mib, core } = request;
+    if rooms.is_empty() {
+        return "no GPU of the node works".to_owned();
+    }
+    let memory = rooms.iter().map(|room| room.mem_mib).max().unwrap_or(0);
+    let most = rooms.iter().map(|room| room.core).max().unwrap_or(0);
+    format!(
+        "container {container}: {found} of {slices} GPUs have {mem_mib} MiB and {core} % of time left (at most {memory} MiB and {most} %)"
+    )
+}
+
+/// How good a node is whose GPUs have this room left after a pod, from 0 to 10.
+#[must_use]
+pub fn score(left: &[Room], order: Order) -> u64 {
+    let total = left.iter().map(|room| room.of_mib).fold(0, u64::saturating_add);
+    let free = left.iter().map(|room| room.mem_mib).fold(0, u64::saturating_add);
+    let free = free.saturating_mul(BEST).checked_div(total).unwrap_or(0).min(BEST);
+    match order {
+        Order::Binpack => BEST.saturating_sub(free),
+        Order::Spread => free,
+    }
+}

@@ -1,0 +1,69 @@
+//! What is given away of the GPUs of a node, and what is left.
+
+use crate::objects::{Inventory, Part};
+use std::collections::BTreeMap;
+
+/// What is given away of GPUs, by UUID: mebibytes, and percent of time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Used(BTreeMap<String, (u64, u32)>);
+
+impl Used {
+    /// What these parts take together.
+    pub fn of<'a, P: IntoIterator<Item = &'a Part>>(parts: P) -> Self {
+        let mut used = Self::default();
+        used.add(parts);
+        used
+    }
+
+    /// Adds parts.
+    pub fn add<'a, P: IntoIterator<Item = &'a Part>>(&mut self, parts: P) {
+        for part in parts {
+            let (memory, core) = self.0.entry(part.uuid.clone()).or_default();
+            *memory = memory.saturating_add(part.mem_mib);
+            *core = core.saturating_add(part.core);
+        }
+    }
+
+    /// What is left of the GPUs of a node that work, by UUID.
+    #[must_use]
+    pub fn left(&self, inventory: &Inventory) -> Vec<Room> {
+        let healthy = inventory.gpus.iter().filter(|gpu| gpu.healthy);
+        let room = |gpu: &crate::objects::Gpu| {
+            let (memory, core) = self.0.get(&gpu.uuid).copied().unwrap_or_default();
+            Room {
+                uuid: gpu.uuid.clone(),
+                mem_mib: gpu.mem_mib.saturating_sub(memory),
+                core: gpu.core.saturating_sub(core),
+                of_mib: gpu.mem_mib,
+            }
+        };
+        healthy.map(room).collect()
+    }
+}
+
+/// What is left of a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// Its UUID.
+    pub uuid: String,
+    /// Mebibytes that are left.
+    pub mem_mib: u64,
+    /// Percent of time that is left.
+    pub core: u32,
+    /// Mebibytes that it has.
+    pub of_mib: u64,
+}
+
+impl Room {
+    /// True if a part fits.
+    #[must_use]
+    pub fn has(&self, mem_mib: u64, core: u32) -> bool {
+        self.mem_mib >= mem_mib && self.core >= core
+    }
+
+    /// Takes a part; true if it fitted.
+    pub fn take(&mut self, mem_mib: u64, core: u32) -> bool {
+        let left = self.mem_mib.checked_sub(mem_mib).zip(self.core.checked_sub(core));
+        left.map(|(mem_mib, core)| (self.mem_mib, self.core) = (mem_mib, core)).is_some()
+    }
+}

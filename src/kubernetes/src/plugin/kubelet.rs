@@ -1,0 +1,106 @@
+//! Registers with the kubelet, and does so again when either side was restarted.
+
+use super::Plugin;
+use super::service::{OPTIONS, Service};
+use crate::grpc::device_plugin::RegisterRequest;
+use crate::grpc::device_plugin::device_plugin_server::DevicePluginServer;
+use crate::grpc::device_plugin::registration_client::RegistrationClient;
+use crate::grpc::relay;
+use crate::objects::SLICE;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Endpoint, Server};
+use tracing::{info, warn};
+
+/// The plugin's socket in the kubelet's folder.
+const SOCKET: &str = "gpuslice.sock";
+/// The version of the interface.
+const VERSION: &str = "v1beta1";
+/// The time in which the kubelet takes a registration, and then asks for the devices.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A file, and not another one that has its name later. File systems use numbers again, and so the time counts too.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
+/// Serves one kubelet after another.
+///
+/// A kubelet that starts removes all sockets of the folder and makes its own. Either is seen by looking, which needs no other
+/// means where the folder itself was replaced.
+pub(super) async fn serve(plugin: &Arc<Plugin>) {
+    let folder = plugin.config.plugins();
+    let (ours, kubelets) = (folder.join(SOCKET), folder.join("kubelet.sock"));
+    loop {
+        if let Some(kubelet) = identity(&kubelets) {
+            match begin(plugin, &ours, &kubelets).await {
+                Ok((streams, server)) => {
+                    let served = (identity(&ours), Some(kubelet));
+                    let begun = Instant::now();
+                    info!(socket = %ours.display(), "registered with the kubelet");
+                    while (identity(&ours), identity(&kubelets)) == served
+                        && (Arc::strong_count(&streams) > 2 || begun.elapsed() < PATIENCE)
+                    {
+                        tokio::time::sleep(plugin.config.poll).await;
+                    }
+                    info!("the kubelet has gone");
+                    server.abort();
+                }
+                Err(why) => warn!("the registration: {why}"),
+            }
+        }
+        tokio::time::sleep(plugin.config.poll).await;
+    }
+}
+
+/// A server that the kubelet knows. It stops with the returned task; each stream of devices has a clone of the other.
+async fn begin(
+    plugin: &Arc<Plugin>,
+    ours: &Path,
+    kubelets: &Path,
+) -> Result<(Arc<()>, tokio::task::JoinHandle<()>), String> {
+    let _of_an_agent_that_ended = fs::remove_file(ours);
+    let listener = UnixListener::bind(ours).map_err(|error| format!("{}: {error}", ours.display()))?;
+    let streams = Arc::new(());
+    let service = Service { plugin: Arc::clone(plugin), streams: Arc::clone(&streams) };
+    let incoming = UnixListenerStream::new(listener).map(|client| client.map(relay::through));
+    // It serves before it registers: the kubelet asks for the options within the registration.
+    let server = tokio::spawn(async move {
+        let served = Server::builder().serve_with_incoming(DevicePluginServer::new(service), incoming);
+        if let Err(error) = served.await {
+            warn!("the device plugin's socket: {error}");
+        }
+    });
+    match tokio::time::timeout(PATIENCE, register(kubelets)).await {
+        Ok(Ok(())) => Ok((streams, server)),
+        other => {
+            server.abort();
+            Err(other.map_or_else(
+                |_| format!("not within {PATIENCE:?}"),
+                |failed| failed.err().unwrap_or_default(),
+            ))
+        }
+    }
+}
+
+async fn register(kubelets: &Path) -> Result<(), String> {
+    let endpoint = Endpoint::from_shared(format!("unix://{}", kubelets.display()));
+    let channel = endpoint.map_err(|error| error.to_string())?.connect().await;
+    let mut client = RegistrationClient::new(channel.map_err(|error| error.to_string())?);
+    let request = RegisterRequest {
+        version: VERSION.to_owned(),
+        endpoint: SOCKET.to_owned(),
+        resource_name: SLICE.to_owned(),
+        options: Some(OPTIONS),
+    };
+    client.register(request).await.map(drop).map_err(|status| status.to_string())
+}

@@ -1,0 +1,190 @@
+//! The device plugin of a node.
+//!
+//! The kubelet gives containers slots, which mean nothing. Which container has a slot, and which part of which GPU that is, is
+//! found out when the container is about to start.
+
+mod kubelet;
+mod node;
+mod owners;
+mod service;
+mod slots;
+mod start;
+
+use crate::api::Client;
+use crate::grpc::device_plugin::Device;
+use crate::objects::Inventory;
+use gpuslice_slices::slot::{Places, Problem};
+pub use slots::is_slot;
+use slots::{PREFIX, Slots};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The GPUs of the node at this moment.
+pub type Gpus = Arc<dyn Fn() -> Inventory + Send + Sync>;
+
+/// What a device plugin is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The node's name in the apiserver.
+    pub node: String,
+    /// The kubelet's folder: `/var/lib/kubelet`.
+    pub kubelet: PathBuf,
+    /// The folders of slots.
+    pub places: Places,
+    /// The preload library.
+    pub library: PathBuf,
+    /// Slots of each GPU, 1 or more.
+    pub slots_per_gpu: u32,
+    /// True if containers without the extender's annotation get what they ask for. Nodes with one GPU only.
+    pub auto_alloc: bool,
+    /// Time between two looks at the node, and at the kubelet's list.
+    pub interval: Duration,
+    /// Time between two looks at the kubelet's sockets.
+    pub poll: Duration,
+    /// Age from which slots that the kubelet does not list are released.
+    pub grace: Duration,
+    /// Time in which the apiserver answers: a part of the 30 s that the kubelet waits for a container's files.
+    pub patience: Duration,
+}
+
+impl Config {
+    /// The usual times.
+    #[must_use]
+    pub fn usual(node: String, kubelet: PathBuf, places: Places, library: PathBuf) -> Self {
+        Self {
+            node,
+            kubelet,
+            places,
+            library,
+            slots_per_gpu: 16,
+            auto_alloc: false,
+            interval: Duration::from_secs(10),
+            poll: Duration::from_secs(1),
+            grace: Duration::from_secs(30),
+            patience: Duration::from_secs(5),
+        }
+    }
+
+    fn pod_resources(&self) -> PathBuf {
+        self.kubelet.join("pod-resources/kubelet.sock")
+    }
+
+    fn plugins(&self) -> PathBuf {
+        self.kubelet.join("device-plugins")
+    }
+}
+
+/// The device plugin.
+pub struct Plugin {
+    config: Config,
+    client: Client,
+    gpus: Gpus,
+    slots: Arc<Mutex<Slots>>,
+    devices: watch::Sender<Vec<Device>>,
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Plugin").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Serves the kubelet of a node, until it is dropped.
+///
+/// # Errors
+/// The preload library cannot be installed.
+pub async fn serve(config: Config, client: Client, gpus: Gpus) -> Result<(), Problem> {
+    let library = config.places.install(&config.library)?;
+    let slots = Arc::new(Mutex::new(Slots::open(config.places.clone(), library)));
+    let plugin = Arc::new(Plugin { config, client, gpus, slots, devices: watch::Sender::default() });
+    plugin.show_devices();
+    tokio::join!(kubelet::serve(&plugin), node::watch(&plugin));
+    Ok(())
+}
+
+impl Plugin {
+    /// Does something with the slots. It writes files, and so has a thread of its own.
+    async fn with_slots<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Slots) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let slots = Arc::clone(&self.slots);
+        let act = move || act(&mut slots.lock().unwrap_or_else(PoisonError::into_inner));
+        tokio::task::spawn_blocking(act).await.map_err(|error| error.to_string())
+    }
+
+    /// Tells the kubelet which slots there are, if it is not told yet.
+    fn show_devices(&self) {
+        let taken: BTreeSet<String> = {
+            let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            slots.known().flat_map(|known| known.owner.slots.clone()).collect()
+        };
+        let now = devices(&(self.gpus)(), self.config.slots_per_gpu, &taken);
+        self.devices.send_if_modified(|shown| {
+            let is_new = *shown != now;
+            *shown = now;
+            is_new
+        });
+    }
+}
+
+/// The slots of a node. As many are unhealthy as its lost GPUs had, those that nobody has first: a container whose slot is
+/// unhealthy cannot start again.
+fn devices(inventory: &Inventory, slots_per_gpu: u32, taken: &BTreeSet<String>) -> Vec<Device> {
+    let slots = |gpus: usize| u32::try_from(gpus).unwrap_or(u32::MAX).saturating_mul(slots_per_gpu);
+    let lost = inventory.gpus.iter().filter(|gpu| !gpu.healthy).count();
+    let mut ids: Vec<String> =
+        (0..slots(inventory.gpus.len())).map(|number| format!("{PREFIX}{number}")).collect();
+    ids.sort_by_key(|id| !taken.contains(id));
+    let healthy = slots(inventory.gpus.len().saturating_sub(lost));
+    let device = |(at, id)| {
+        let is_healthy = u32::try_from(at).is_ok_and(|at: u32| at < healthy);
+        Device { id, health: if is_healthy { "Healthy" } else { "Unhealthy" }.to_owned() }
+    };
+    let mut devices: Vec<Device> = ids.into_iter().enumerate().map(device).collect();
+    devices.sort_by(|one, other| one.id.cmp(&other.id));
+    devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Gpu;
+    use prost::Message as _;
+
+    fn inventory(gpus: u32, healthy: u32) -> Inventory {
+        let gpu = |number| Gpu {
+            uuid: format!("GPU-{number}"),
+            model: String::new(),
+            mem_mib: 143_771,
+            core: 100,
+            healthy: number < healthy,
+        };
+        Inventory { v: 1, driver: String::new(), gpus: (0..gpus).map(gpu).collect() }
+    }
+
+    /// A kubelet drops a plugin that lists more than 4 MiB: one device for each MiB of an H200 would.
+    #[test]
+    fn the_list_of_the_largest_node_is_far_below_what_a_kubelet_takes() {
+        let devices = devices(&inventory(16, 16), 256, &BTreeSet::new());
+        assert_eq!(devices.len(), 4096);
+        let list = crate::grpc::device_plugin::ListAndWatchResponse { devices };
+        assert!(list.encoded_len() < 256 << 10, "{}", list.encoded_len());
+    }
+
+    #[test]
+    fn of_lost_gpus_the_slots_that_nobody_has_go_first() {
+        let taken = BTreeSet::from(["slot-3".to_owned(), "slot-2".to_owned()]);
+        let listed = devices(&inventory(2, 1), 2, &taken);
+        let healthy: Vec<&str> = listed
+            .iter()
+            .filter(|device| device.health == "Healthy")
+            .map(|device| device.id.as_str())
+            .collect();
+        assert_eq!((listed.len(), healthy), (4, vec!["slot-2", "slot-3"]));
+    }
+}

@@ -1,0 +1,85 @@
+//! Looks at the node every few seconds: tells the apiserver its GPUs, and releases the slots of pods that are gone.
+
+use super::Plugin;
+use super::owners::holders;
+use crate::api::{Failure, List, Node, Pod, Resources};
+use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, whole};
+use serde_json::json;
+use std::collections::BTreeSet;
+use tracing::{info, warn};
+
+/// Goes on until it is dropped.
+pub(super) async fn watch(plugin: &Plugin) {
+    loop {
+        plugin.show_devices();
+        if let Err(error) = advertise(plugin).await {
+            warn!("the node {} is not told its GPUs: {error}", plugin.config.node);
+        }
+        if let Err(error) = release(plugin).await {
+            warn!("slots of pods that are gone stay: {error}");
+        }
+        tokio::time::sleep(plugin.config.interval).await;
+    }
+}
+
+/// Writes the sums of memory and time, and the list of GPUs, where the node does not have them. Others may have taken them away
+/// since.
+async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
+    let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), (plugin.gpus)());
+    let Some(node) = plugin.client.get::<Node>(&path).await? else {
+        return Err(Failure::Refused(404, "there is no such node".to_owned()));
+    };
+    let text = json!(inventory).to_string();
+    if node.metadata.annotations.get(INVENTORY) != Some(&text) {
+        plugin.client.patch(&path, &json!({"metadata": {"annotations": {INVENTORY: text}}})).await?;
+    }
+    if let Some(sums) = changed(&node, &inventory) {
+        let patch = json!({"status": {"capacity": sums, "allocatable": sums}});
+        plugin.client.patch(&format!("{path}/status"), &patch).await?;
+    }
+    Ok(())
+}
+
+/// The sums, where those of the node differ.
+fn changed(node: &Node, inventory: &Inventory) -> Option<serde_json::Value> {
+    let (memory, core) = inventory.sums();
+    let sums = [(MEMORY_MIB, memory), (CORE_PERCENT, core)];
+    let is_there = |(resource, sum): &(&str, u64)| {
+        let says = |list: &Resources| list.get(*resource).and_then(|text| whole(text)) == Some(*sum);
+        says(&node.status.capacity) && says(&node.status.allocatable)
+    };
+    let [memory, core] = sums.map(|(_, sum)| sum.to_string());
+    (!sums.iter().all(is_there)).then(|| json!({MEMORY_MIB: memory, CORE_PERCENT: core}))
+}
+
+/// Releases slots that the kubelet does not list, and those of pods that have ended.
+async fn release(plugin: &Plugin) -> Result<(), String> {
+    let listed = holders(&plugin.config.pod_resources()).await?;
+    let listed: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
+    let ended = ended(plugin).await.unwrap_or_else(|error| {
+        warn!("the pods of the node: {error}");
+        BTreeSet::new()
+    });
+    let grace = plugin.config.grace;
+    let gone = plugin.with_slots(move |slots| {
+        let is_gone = |known: &&super::slots::Known| {
+            let is_listed = known.owner.slots.iter().any(|slot| listed.contains(slot));
+            ended.contains(&known.owner.uid) || (!is_listed && known.since.elapsed() >= grace)
+        };
+        let gone: Vec<_> = slots.known().filter(is_gone).map(|known| known.owner.clone()).collect();
+        gone.iter().flat_map(|owner| owner.slots.first()).for_each(|slot| slots.release(slot));
+        gone
+    });
+    for owner in gone.await? {
+        info!(pod = %format!("{}/{}", owner.namespace, owner.pod), container = owner.container, "released");
+    }
+    Ok(())
+}
+
+/// The UIDs of the pods of this node that have ended. Old kubelets list their slots still.
+async fn ended(plugin: &Plugin) -> Result<BTreeSet<String>, Failure> {
+    let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", plugin.config.node);
+    let pods = plugin.client.get::<List<Pod>>(&path).await?;
+    let pods = pods.into_iter().flat_map(|pods| pods.items);
+    Ok(pods.filter(Pod::is_ended).map(|pod| pod.metadata.uid).collect())
+}

@@ -1,0 +1,93 @@
+//! The five calls of the kubelet.
+
+use super::Plugin;
+use super::slots::name;
+use crate::grpc::device_plugin::device_plugin_server::DevicePlugin;
+use crate::grpc::device_plugin::{
+    AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateRequest, ContainerAllocateResponse,
+    DevicePluginOptions, Empty, ListAndWatchResponse, PreStartContainerRequest, PreferredAllocationRequest,
+    PreferredAllocationResponse,
+};
+use gpuslice_slices::cdi::KIND;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+/// What the kubelet is told at the registration, and again when it asks.
+pub(super) const OPTIONS: DevicePluginOptions =
+    DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: false };
+
+/// Answers one kubelet.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) plugin: Arc<Plugin>,
+    /// Each stream of devices has a clone.
+    pub(super) streams: Arc<()>,
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for Service {
+    type ListAndWatchStream = Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(OPTIONS))
+    }
+
+    async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        let open = Arc::clone(&self.streams);
+        let devices = WatchStream::new(self.plugin.devices.subscribe()).map(move |devices| {
+            let _lives_as_long_as_the_stream = &open;
+            Ok(ListAndWatchResponse { devices })
+        });
+        Ok(Response::new(Box::pin(devices)))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        _: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        Ok(Response::new(PreferredAllocationResponse::default()))
+    }
+
+    /// Decides nothing, and never fails: the kubelet ends the pod of a call that fails.
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let requests = request.into_inner().container_requests;
+        let slots: Vec<String> = requests.iter().flat_map(|request| &request.devices_ids).cloned().collect();
+        self.plugin
+            .with_slots(move |known| slots.iter().for_each(|slot| known.release(slot)))
+            .await
+            .unwrap_or_else(|error| tracing::error!("slots were not cleared: {error}"));
+        let container_responses = requests.iter().map(allocated).collect();
+        Ok(Response::new(AllocateResponse { container_responses }))
+    }
+
+    /// Errors delay the container: the kubelet tries again.
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<Empty>, Status> {
+        let slots = request.into_inner().devices_ids;
+        match self.plugin.start(&slots).await {
+            Ok(()) => Ok(Response::new(Empty {})),
+            Err(why) => {
+                tracing::warn!("a container waits for {}: {why}", slots.join(", "));
+                Err(Status::failed_precondition(why))
+            }
+        }
+    }
+}
+
+/// The name under which the container's files will be, once its owner is known: that of its first slot.
+fn allocated(request: &ContainerAllocateRequest) -> ContainerAllocateResponse {
+    let first = request.devices_ids.iter().filter_map(|slot| name(slot)).min();
+    let named = first.map(|slot| CdiDevice { name: format!("{KIND}={slot}") });
+    ContainerAllocateResponse { cdi_devices: named.into_iter().collect() }
+}

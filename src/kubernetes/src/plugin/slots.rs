@@ -1,0 +1,197 @@
+//! The slots of a node on its disk: which container has which, and the files by which it is a slice.
+//!
+//! A container has one slot or more. The files lie in the folder of the first one. The specification of each slot leads there.
+
+use crate::objects::Part;
+use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// The beginning of the names of slots.
+pub(crate) const PREFIX: &str = "slot-";
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
+
+/// The container that has slots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) uid: String,
+    pub(crate) container: String,
+    /// Its slots in order; the first one has the files.
+    pub(crate) slots: Vec<String>,
+    /// Its parts of GPUs.
+    pub(crate) parts: Vec<Part>,
+}
+
+impl Owner {
+    /// True if both are the same container of the same pod with the same slots.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let of = |owner: &Self| {
+            let Self { namespace, pod, uid, container, slots, .. } = owner.clone();
+            (namespace, pod, uid, container, slots)
+        };
+        of(self) == of(other)
+    }
+
+    fn names(&self) -> impl Iterator<Item = Name> {
+        self.slots.iter().filter_map(|slot| name(slot))
+    }
+}
+
+/// The name of a slot; none for what is no slot.
+pub(crate) fn name(slot: &str) -> Option<Name> {
+    slot.strip_prefix(PREFIX)?.parse::<u32>().ok()?;
+    slot.parse().ok()
+}
+
+/// True if a slice of this name is a slot of the kubelet, and no slice of anybody else.
+#[must_use]
+pub fn is_slot(slice: &Name) -> bool {
+    name(slice.as_str()).is_some()
+}
+
+/// An owner, and the time since which this agent knows it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) owner: Owner,
+    pub(crate) since: Instant,
+}
+
+/// The slots that have owners, by the first slot of each.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    places: Places,
+    library: PathBuf,
+    known: BTreeMap<Name, Known>,
+}
+
+impl Slots {
+    /// Reads what an earlier agent has left. `library`: as [`Places::install`] returned it.
+    pub(crate) fn open(places: Places, library: PathBuf) -> Self {
+        let entries = fs::read_dir(places.slots()).into_iter().flatten().flatten();
+        let slots = entries.filter_map(|entry| name(entry.file_name().to_str()?));
+        let read = |name: Name| {
+            let text = fs::read(owner_file(&places, &name)).ok()?;
+            let owner = serde_json::from_slice(&text).ok()?;
+            Some((name, Known { owner, since: Instant::now() }))
+        };
+        let known = slots.filter_map(read).collect();
+        let mut opened = Self { places, library, known };
+        opened.remove_strays();
+        opened
+    }
+
+    /// Removes specifications and folders of slots that nobody has: an agent that was killed leaves them.
+    fn remove_strays(&mut self) {
+        let owned: Vec<Name> = self.known.values().flat_map(|known| known.owner.names()).collect();
+        let spec = |file: &str| name(file.strip_prefix("gpuslice-")?.strip_suffix(".json")?);
+        let files = |folder| {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.file_name().into_string().ok())
+        };
+        let found = files(self.places.cdi.clone()).filter_map(|file| spec(&file));
+        let found = found.chain(files(self.places.slots()).filter_map(|file| name(&file)));
+        let found = found.chain(files(self.places.regions.clone()).filter_map(|file| name(&file)));
+        for stray in found.filter(|name| !owned.contains(name)).collect::<Vec<_>>() {
+            self.remove(&stray);
+        }
+    }
+
+    /// All owners.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &Known> {
+        self.known.values()
+    }
+
+    /// The owner of a slot.
+    pub(crate) fn owner(&self, slot: &str) -> Option<&Owner> {
+        let mut owners = self.known.values().map(|known| &known.owner);
+        owners.find(|owner| owner.slots.iter().any(|known| known == slot))
+    }
+
+    /// Takes a slot from its owner, with all others that the owner has, and removes every file of them. What cannot be removed
+    /// is told in the log: the next owner's files take its place.
+    pub(crate) fn release(&mut self, slot: &str) {
+        let owner = self.owner(slot).cloned();
+        let names = owner.iter().flat_map(Owner::names).chain(name(slot));
+        let names: Vec<Name> = names.collect();
+        // First of all of them: from then on no container can start with them.
+        names.iter().for_each(|name| remove(self.places.spec(name), |path| fs::remove_file(path)));
+        for name in &names {
+            self.known.remove(name);
+            self.remove(name);
+        }
+    }
+
+    fn remove(&self, name: &Name) {
+        remove(self.places.spec(name), |path| fs::remove_file(path));
+        remove(owner_file(&self.places, name), |path| fs::remove_file(path));
+        if let Some(folder) = self.places.region(name).parent() {
+            remove(folder.to_owned(), |path| fs::remove_dir_all(path));
+        }
+        remove(self.places.slot(name), |path| fs::remove_dir_all(path));
+    }
+
+    /// Makes a container the owner of its slots, or mends its files if it is already. The specifications come last.
+    pub(crate) fn give(&mut self, owner: &Owner) -> Result<(), String> {
+        let first = owner.names().next().ok_or("a container without slots")?;
+        for slot in &owner.slots {
+            if self.owner(slot).is_some_and(|known| !known.is(owner)) {
+                self.release(slot);
+            }
+        }
+        self.write(&first, owner).map_err(|problem| problem.to_string())?;
+        let since = self.known.get(&first).map_or_else(Instant::now, |known| known.since);
+        self.known.insert(first, Known { owner: owner.clone(), since });
+        Ok(())
+    }
+
+    fn write(&self, first: &Name, owner: &Owner) -> Result<(), Problem> {
+        let settings = settings(&owner.parts);
+        self.places.make(first, &settings, false)?;
+        let file = owner_file(&self.places, first);
+        let text = serde_json::to_vec_pretty(owner);
+        let text = text.map_err(|error| Problem { path: file.clone(), what: error.to_string() })?;
+        write_whole(&file, &text, 0o644)?;
+        let mut device = self.places.device(first, &settings, &self.library);
+        let gpus: Vec<&str> = owner.parts.iter().map(|part| part.uuid.as_str()).collect();
+        // NVIDIA's container runtime gives the GPUs of this variable; images of CUDA ask for all of them.
+        device.container_edits.env.push(format!("NVIDIA_VISIBLE_DEVICES={}", gpus.join(",")));
+        owner.names().try_for_each(|name| {
+            device.name = name.to_string();
+            self.places.announce(&name, device.clone())
+        })
+    }
+}
+
+/// The file that says which container has a slot.
+fn owner_file(places: &Places, name: &Name) -> PathBuf {
+    // Not the agent's own `slice.json`: the agent removes folders with that file which its configuration does not have.
+    places.slot(name).join("pod.json")
+}
+
+fn remove(path: PathBuf, how: impl FnOnce(&PathBuf) -> std::io::Result<()>) {
+    match how(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!("{}: cannot be removed: {error}", path.display());
+        }
+        _ => {}
+    }
+}
+
+/// The settings of a slice, by UUID and in bytes.
+fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
+    let list = |value: &dyn Fn(&Part) -> Option<String>| {
+        let items: Vec<String> =
+            parts.iter().filter_map(|part| Some(format!("{}={}", part.uuid, value(part)?))).collect();
+        items.join(",")
+    };
+    let memory = list(&|part| Some(part.mem_mib.saturating_mul(MIB).to_string()));
+    let core = list(&|part| (part.core > 0).then(|| part.core.to_string()));
+    let named = [("GPU_MEM_LIMIT", memory), ("GPU_CORE_PERCENT", core)];
+    named.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}

@@ -1,0 +1,181 @@
+//! Finds the container that is about to start, and gives it its slice.
+
+use super::Plugin;
+use super::owners::{Holder, holders};
+use super::slots::{Owner, Slots};
+use crate::api::{Failure, Pod};
+use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests};
+use crate::placement::{Order, Room, Used, place};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// What the apiserver says about a pod.
+enum Told {
+    Pod(Box<Pod>),
+    /// There is none.
+    Gone,
+    /// It does not answer.
+    Silent(String),
+}
+
+impl Plugin {
+    /// Makes the files of the container that has these slots. Any doubt is an error: the kubelet tries again.
+    pub(super) async fn start(&self, slots: &[String]) -> Result<(), String> {
+        let first = slots.iter().min().ok_or("the kubelet names no slot")?;
+        let asked = Instant::now();
+        let listed = holders(&self.config.pod_resources()).await?;
+        let mut living = Vec::new();
+        for holder in listed.iter().filter(|holder| holder.slots.contains(first)) {
+            match self.pod(holder).await {
+                Told::Pod(pod) if !pod.is_ended() => living.push((holder.clone(), pod)),
+                Told::Pod(_) | Told::Gone => {}
+                Told::Silent(why) => return self.start_again(holder.clone(), why).await,
+            }
+        }
+        let Some((holder, pod)) = living.pop() else {
+            return Err(format!("the kubelet lists no living container that has {first}"));
+        };
+        if let Some((other, _)) = living.pop() {
+            return Err(format!(
+                "{first} belongs to {}/{} and to {}/{}",
+                holder.namespace, holder.pod, other.namespace, other.pod
+            ));
+        }
+        let used: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
+        let (inventory, config) = ((self.gpus)(), self.config.clone());
+        self.with_slots(move |known| {
+            let mut owner = owner(&holder, &pod, &config.node)?;
+            // An owner that the kubelet does not list any more is gone, unless it came after the list.
+            let others = known.known().filter(|known| {
+                let is_listed = known.owner.slots.iter().any(|slot| used.contains(slot));
+                (is_listed || known.since >= asked) && !known.owner.is(&owner)
+            });
+            let rooms = Used::of(others.flat_map(|known| &known.owner.parts)).left(&inventory);
+            owner.parts = match pod.metadata.annotations.get(ALLOC) {
+                Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config.node, rooms)?,
+                None => decided(known, &owner, &pod, config.auto_alloc, &inventory, rooms)?,
+            };
+            known.give(&owner)
+        })
+        .await?
+    }
+
+    async fn pod(&self, holder: &Holder) -> Told {
+        let patience = self.config.patience;
+        let path = format!("/api/v1/namespaces/{}/pods/{}", holder.namespace, holder.pod);
+        let asked = tokio::time::timeout(patience, self.client.get(&path)).await;
+        match asked.unwrap_or_else(|_| Err(Failure::Silent(format!("not within {patience:?}")))) {
+            Ok(Some(pod)) => Told::Pod(Box::new(pod)),
+            Ok(None) => Told::Gone,
+            Err(failure) => Told::Silent(failure.to_string()),
+        }
+    }
+
+    /// Starts a container that has run before, where the apiserver cannot be asked. No Allocate has come since: that takes
+    /// slots from their owners.
+    async fn start_again(&self, holder: Holder, why: String) -> Result<(), String> {
+        self.with_slots(move |known| {
+            let owner = holder.slots.first().and_then(|slot| known.owner(slot)).cloned();
+            let is_it = |owner: &Owner| {
+                let Holder { namespace, pod, container, slots } = &holder;
+                (&owner.namespace, &owner.pod, &owner.container, &owner.slots)
+                    == (namespace, pod, container, slots)
+            };
+            known.give(&owner.filter(is_it).ok_or(why)?)
+        })
+        .await?
+    }
+}
+
+/// The owner, without its parts.
+fn owner(holder: &Holder, pod: &Pod, node: &str) -> Result<Owner, String> {
+    let Holder { namespace, pod: name, container, slots } = holder.clone();
+    let on = pod.spec.node_name.as_deref().unwrap_or_default();
+    if on != node {
+        return Err(format!("the pod {namespace}/{name} is on the node {on:?}, and this one is {node:?}"));
+    }
+    let uid = pod.metadata.uid.clone();
+    Ok(Owner { namespace, pod: name, uid, container, slots, parts: Vec::new() })
+}
+
+/// The parts that the extender has chosen. A tenant can write the annotation of its own pod: what it has not asked for, or what
+/// does not fit, is refused.
+fn checked(
+    alloc: &Alloc,
+    owner: &Owner,
+    pod: &Pod,
+    node: &str,
+    mut rooms: Vec<Room>,
+) -> Result<Vec<Part>, String> {
+    let Owner { uid, container, slots, .. } = owner;
+    for (what, said, is) in [("uid", &alloc.uid, uid.as_str()), ("node", &alloc.node, node)] {
+        if said != is {
+            return Err(format!("the annotation {ALLOC} is of the {what} {said:?}, and this is {is:?}"));
+        }
+    }
+    let Some(parts) = alloc.c.get(container) else {
+        return Err(format!("the annotation {ALLOC} does not have the container {container}"));
+    };
+    let gpus: BTreeSet<&str> = parts.iter().map(|part| part.uuid.as_str()).collect();
+    if parts.len() != slots.len() || gpus.len() != parts.len() {
+        return Err(format!(
+            "the annotation {ALLOC} has {} parts on {} GPUs for {container}, and the kubelet gave it {} slots",
+            parts.len(),
+            gpus.len(),
+            slots.len()
+        ));
+    }
+    let request = request(pod, owner)?;
+    for Part { uuid, mem_mib, core } in parts {
+        if (*mem_mib, *core) != (request.mem_mib, request.core) {
+            return Err(format!(
+                "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %",
+                request.mem_mib, request.core
+            ));
+        }
+        let Some(room) = rooms.iter_mut().find(|room| room.uuid == *uuid) else {
+            return Err(format!("{container} is to be on {uuid}, which is no GPU of this node that works"));
+        };
+        if !room.take(*mem_mib, *core) {
+            return Err(format!(
+                "{container} is to have {mem_mib} MiB and {core} % of {uuid}, and {} MiB and {} % are left",
+                room.mem_mib, room.core
+            ));
+        }
+    }
+    Ok(parts.clone())
+}
+
+/// The parts of a container that no extender has placed.
+fn decided(
+    known: &Slots,
+    owner: &Owner,
+    pod: &Pod,
+    auto_alloc: bool,
+    inventory: &Inventory,
+    mut rooms: Vec<Room>,
+) -> Result<Vec<Part>, String> {
+    let missing = || format!("the pod {}/{} has no annotation {ALLOC}", owner.namespace, owner.pod);
+    if !auto_alloc {
+        return Err(format!("{}: gpuslice's scheduler has not placed it", missing()));
+    }
+    if inventory.gpus.len() != 1 {
+        return Err(format!(
+            "{}, and auto_alloc decides on nodes with one GPU only; this one has {}",
+            missing(),
+            inventory.gpus.len()
+        ));
+    }
+    let before = owner.slots.first().and_then(|slot| known.owner(slot));
+    if let Some(before) = before.filter(|before| before.is(owner)) {
+        return Ok(before.parts.clone());
+    }
+    let mut placed = place(&mut rooms, &[request(pod, owner)?], Order::Binpack)?;
+    placed.remove(&owner.container).ok_or_else(missing)
+}
+
+/// What the container asks for.
+fn request(pod: &Pod, owner: &Owner) -> Result<Request, String> {
+    let request = requests(pod)?.into_iter().find(|request| request.container == owner.container);
+    request.ok_or_else(|| format!("the container {} asks for no slice", owner.container))
+}

@@ -1,0 +1,137 @@
+//! A cluster: an apiserver, and an extender that is asked as a scheduler asks.
+
+use crate::apiserver::Apiserver;
+use gpuslice_kubernetes::api::Client;
+use gpuslice_kubernetes::extender;
+use gpuslice_kubernetes::placement::Order;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+pub(crate) struct Cluster {
+    pub(crate) apiserver: Apiserver,
+    server: SocketAddr,
+    extender: SocketAddr,
+    running: JoinHandle<()>,
+}
+
+/// A pod that is not bound.
+pub(crate) fn pod(name: &str, slices: u32, memory: u32, core: u32) -> Value {
+    let limits = json!({"gpuslice.dev/slice": slices.to_string(), "gpuslice.dev/memory-mib": memory.to_string(),
+        "gpuslice.dev/core-percent": core.to_string()});
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+        "status": {"phase": "Pending"},
+    })
+}
+
+impl Cluster {
+    /// With these nodes, each with a number of GPUs of 16 GiB.
+    pub(crate) async fn start(nodes: &[(&str, u32)]) -> Self {
+        let apiserver = Apiserver::default();
+        for (name, gpus) in nodes {
+            let gpu = |number| json!({"uuid": format!("GPU-{name}-{number}"), "model": "", "memMiB": 16_384, "core": 100, "healthy": true});
+            let gpus: Vec<Value> = (0..*gpus).map(gpu).collect();
+            let inventory = json!({"v": 1, "driver": "", "gpus": gpus}).to_string();
+            apiserver.add_node(name);
+            apiserver.change_node(name, |node| {
+                node["metadata"]["annotations"] = json!({"gpuslice.dev/inventory": inventory});
+            });
+        }
+        let server = apiserver.serve().await;
+        let (extender, running) = begin(server).await;
+        Self { apiserver, server, extender, running }
+    }
+
+    /// Ends the extender, and starts another one.
+    pub(crate) async fn restart(&mut self) {
+        self.running.abort();
+        (self.extender, self.running) = begin(self.server).await;
+    }
+
+    pub(crate) async fn filter(&self, pod: &Value, nodes: &[&str]) -> Value {
+        let answer =
+            post(self.extender, "/filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await;
+        assert_eq!(answer["Error"], "", "{answer}");
+        answer
+    }
+
+    pub(crate) async fn prioritize(&self, pod: &Value, nodes: &[&str]) -> HashMap<String, u64> {
+        let said = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
+        let answer = post(self.extender, "/prioritize", &said).await;
+        let score =
+            |score: &Value| (score["Host"].as_str().unwrap().to_owned(), score["Score"].as_u64().unwrap());
+        answer.as_array().unwrap().iter().map(score).collect()
+    }
+
+    /// Binds a pod, and returns the error.
+    pub(crate) async fn bind(&self, name: &str, node: &str) -> String {
+        let said =
+            json!({"PodName": name, "PodNamespace": "ns", "PodUID": format!("uid-{name}"), "Node": node});
+        post(self.extender, "/bind", &said).await["Error"].as_str().unwrap().to_owned()
+    }
+
+    /// What a pod was given.
+    pub(crate) fn alloc(&self, name: &str) -> Option<Value> {
+        let pod = self.apiserver.pod(&format!("ns/{name}"));
+        let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str()?;
+        let alloc: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(alloc["uid"], pod["metadata"]["uid"]);
+        Some(alloc)
+    }
+
+    /// Waits until a node has room for a pod.
+    pub(crate) async fn until_it_fits(&self, name: &str, node: &str) {
+        let pod = self.apiserver.pod(&format!("ns/{name}"));
+        let end = Instant::now() + crate::PATIENCE;
+        while self.filter(&pod, &[node]).await["NodeNames"] != json!([node]) {
+            assert!(Instant::now() < end, "{name} does not fit on {node}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+/// An extender that knows all pods.
+async fn begin(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = Client::new(&format!("http://{server}"), None, None).unwrap();
+    let running =
+        tokio::spawn(async move { extender::serve(listener, client, Order::Binpack).await.unwrap() });
+    let end = Instant::now() + crate::PATIENCE;
+    while !said(address, "GET", "/readyz", "").await.starts_with("HTTP/1.1 200") {
+        assert!(Instant::now() < end, "it is not ready");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (address, running)
+}
+
+async fn post(address: SocketAddr, path: &str, body: &Value) -> Value {
+    let answer = said(address, "POST", path, &body.to_string()).await;
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"))
+}
+
+async fn said(address: SocketAddr, method: &str, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}

@@ -1,0 +1,138 @@
+//! Checks the extender of the scheduler against an apiserver, over real HTTP, and its placement by random clusters.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test"
+)]
+
+#[path = "../support/apiserver.rs"]
+#[allow(dead_code, reason = "the device plugin's tests use the rest")]
+mod apiserver;
+mod cluster;
+mod latency;
+mod placement;
+
+use apiserver::Mishap;
+use cluster::{Cluster, pod};
+use std::time::Duration;
+
+/// What must come comes within this, on a machine that has other things to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_without_room_have_a_reason_and_the_fullest_of_the_others_is_best() {
+    let cluster = Cluster::start(&[("full", 1), ("half", 1), ("empty", 2), ("none", 0)]).await;
+    for (name, node, memory) in [("x", "full", 12_000), ("y", "half", 6000)] {
+        cluster.apiserver.put(&pod(name, 1, memory, 10));
+        assert_eq!(cluster.bind(name, node).await, "");
+    }
+    cluster.apiserver.change_node("none", |node| node["metadata"]["annotations"] = serde_json::json!({}));
+    let asked = pod("a", 1, 8000, 40);
+    let answer = cluster.filter(&asked, &["full", "half", "empty", "lost"]).await;
+    assert_eq!(answer["NodeNames"], serde_json::json!(["half", "empty"]));
+    let failed = &answer["FailedNodes"];
+    assert!(failed["full"].as_str().unwrap().contains("at most 4384 MiB and 90 %"), "{failed}");
+    assert!(failed["lost"].as_str().unwrap().contains("not known"), "{failed}");
+    let scores = cluster.prioritize(&asked, &["half", "empty"]).await;
+    assert!(scores["half"] > scores["empty"], "{scores:?}");
+    // Two slices of a pod are on two GPUs.
+    let answer = cluster.filter(&pod("b", 2, 4000, 40), &["half", "empty"]).await;
+    assert_eq!(answer["NodeNames"], serde_json::json!(["empty"]));
+    let answer = cluster.filter(&pod("c", 2, 4001, 40), &["empty"]).await;
+    assert!(answer["FailedNodes"]["empty"].as_str().unwrap().contains("4001 is not divisible"), "{answer}");
+}
+
+/// Six of ten that ask at the same time have room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {
+    let cluster = Cluster::start(&[("n1", 2)]).await;
+    let names: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
+    names.iter().for_each(|name| cluster.apiserver.put(&pod(name, 1, 5000, 30)));
+    let bound = futures(names.iter().map(|name| cluster.bind(name, "n1"))).await;
+    assert_eq!(bound.iter().filter(|error| error.is_empty()).count(), 6, "{bound:?}");
+    assert!(bound.iter().all(|error| error.is_empty() || error.contains("5000 MiB")), "{bound:?}");
+    for name in &names {
+        let pod = cluster.apiserver.pod(&format!("ns/{name}"));
+        let has_both = pod["spec"]["nodeName"] == "n1" && cluster.alloc(name).is_some();
+        let has_none = pod["spec"]["nodeName"].is_null() && cluster.alloc(name).is_none();
+        assert!(has_both || has_none, "{pod}");
+    }
+    // One ends, and its room is there again.
+    let ended = names.iter().find(|name| cluster.alloc(name).is_some()).unwrap();
+    let waiting = names.iter().find(|name| cluster.alloc(name).is_none()).unwrap();
+    cluster.apiserver.change(&format!("ns/{ended}"), |pod| pod["status"]["phase"] = "Failed".into());
+    cluster.until_it_fits(waiting, "n1").await;
+    assert_eq!(cluster.bind(waiting, "n1").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_binding_that_fails_anywhere_leaves_no_room_lost() {
+    for mishap in [Mishap::Refused, Mishap::Deleted, Mishap::Unheard] {
+        let cluster = Cluster::start(&[("n1", 1)]).await;
+        cluster.apiserver.put(&pod("a", 1, 16_384, 100));
+        cluster.apiserver.next_binding(mishap);
+        let error = cluster.bind("a", "n1").await;
+        assert!(!error.is_empty(), "{mishap:?}");
+        if mishap == Mishap::Refused {
+            assert_eq!(cluster.alloc("a"), None, "what was written is taken back");
+        }
+        cluster.apiserver.put(&pod("b", 1, 16_384, 100));
+        if mishap == Mishap::Unheard {
+            // It is bound, and has what it was given.
+            assert!(cluster.alloc("a").is_some());
+            cluster.apiserver.end_watches();
+            assert!(cluster.bind("b", "n1").await.contains("0 MiB"), "{mishap:?}");
+            cluster.apiserver.delete("ns/a");
+        }
+        cluster.until_it_fits("b", "n1").await;
+        assert_eq!(cluster.bind("b", "n1").await, "", "{mishap:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_extender_that_starts_again_and_a_second_one_know_what_is_given_away() {
+    let mut cluster = Cluster::start(&[("n1", 1)]).await;
+    cluster.apiserver.put(&pod("a", 1, 16_000, 100));
+    assert_eq!(cluster.bind("a", "n1").await, "");
+    // An annotation without a node is that of an extender that ended in between, or of a tenant.
+    let mut claimed = pod("claimed", 1, 300, 0);
+    claimed["metadata"]["annotations"] = cluster.apiserver.pod("ns/a")["metadata"]["annotations"].clone();
+    cluster.apiserver.put(&claimed);
+    // This one was bound by hand, and to another node than the one that it was given a part of.
+    let mut moved = pod("moved", 1, 300, 0);
+    let given = serde_json::json!({"v": 1, "uid": "uid-moved", "node": "n2", "gen": 1, "at": "", "c": {"main": [{"uuid": "GPU-n1-0", "memMiB": 300, "core": 0}]}});
+    moved["metadata"]["annotations"] = serde_json::json!({"gpuslice.dev/alloc": given.to_string()});
+    moved["spec"]["nodeName"] = "n1".into();
+    cluster.apiserver.put(&moved);
+    for _ in 0..2 {
+        cluster.restart().await;
+        cluster.apiserver.put(&pod("b", 1, 385, 0));
+        assert!(cluster.bind("b", "n1").await.contains("at most 384 MiB and 0 %"));
+        cluster.apiserver.put(&pod("c", 1, 384, 0));
+        let answer = cluster.filter(&pod("c", 1, 384, 0), &["n1"]).await;
+        assert_eq!(answer["NodeNames"], serde_json::json!(["n1"]), "{answer}");
+    }
+    // The pod that is bound is another one than the scheduler means.
+    cluster.apiserver.change("ns/c", |pod| pod["metadata"]["uid"] = "other".into());
+    assert!(cluster.bind("c", "n1").await.contains("is gone"));
+}
+
+async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.map(|one| Some(Box::pin(one))).collect();
+    let mut done: Vec<Option<T>> = all.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (one, done) in all.iter_mut().zip(&mut done) {
+            if let Some(future) = one
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                (*done, *one) = (Some(value), None);
+            }
+        }
+        if all.iter().all(Option::is_none) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}

@@ -1,0 +1,106 @@
+//! The plugin and the kubelet are ended at any time, and nothing of a pod that is gone stays.
+
+use crate::kubelet::until;
+use crate::node::{NODE, Node, alloc};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_their_slots() {
+    let mut node = Node::start(1, false).await;
+    let pod = node.placed("a", &[0], 1000, 10);
+    node.kubelet.admit(&pod, 1).await.unwrap();
+    for times in 2..5 {
+        node.kubelet.end();
+        node.kubelet.begin();
+        node.kubelet.sees(16).await;
+        assert_eq!(node.kubelet.with(|state| state.registrations), times);
+        node.kubelet.start(&pod).await;
+        assert_eq!(node.limit(&pod), Some(1000));
+    }
+    // Its stream breaks without a restart.
+    node.kubelet.with(|state| state.healthy = None);
+    node.kubelet.end();
+    assert!(node.kubelet.pre_start(&pod).await.is_err());
+    node.kubelet.begin();
+    node.kubelet.start(&pod).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_waits_for_its_kubelet_and_comes_back_with_what_it_knew() {
+    let mut node = Node::new(1).await;
+    node.kubelet.end();
+    std::fs::remove_dir_all(node.places().state).ok();
+    node.begin();
+    node.kubelet.begin();
+    node.kubelet.sees(16).await;
+    let [first, second] = ["a", "b"].map(|name| node.placed(name, &[0], 10_000, 10));
+    node.kubelet.admit(&first, 1).await.unwrap();
+    node.kubelet.pre_start(&first).await.unwrap();
+    node.kill();
+    assert!(node.kubelet.pre_start(&first).await.is_err(), "the container waits");
+    node.begin();
+    node.kubelet.start(&first).await;
+    assert_eq!(node.limit(&first), Some(10_000));
+    node.kubelet.admit(&second, 1).await.unwrap();
+    let why = node.kubelet.pre_start(&second).await.unwrap_err();
+    assert!(why.message().contains("6384 MiB"), "the first one still has its part: {why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_a_killed_plugin_left_are_removed_and_those_of_others_stay() {
+    let node = Node::new(1).await;
+    let places = node.places();
+    let [spec, conf, region, foreign] = [
+        places.cdi.join("gpuslice-slot-3.json"),
+        places.slots().join("slot-4/conf/config"),
+        places.regions.join("slot-5/region"),
+        places.slots().join("train/slice.json"),
+    ];
+    for file in [&spec, &conf, &region, &foreign] {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "{}").unwrap();
+    }
+    node.begin();
+    node.kubelet.sees(16).await;
+    assert_eq!(node.files(), [places.slots().join("train")]);
+}
+
+/// `Allocate` and `PreStartContainer`, each cut off at many moments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
+    let node = Arc::new(Node::start(1, false).await);
+    let mut cut_off = 0;
+    for round in 0..30_u64 {
+        let name = format!("p{round}");
+        let pod = node.placed(&name, &[0], 10_000, 60);
+        let (running, task) = (Arc::clone(&node), pod.clone());
+        let started = tokio::spawn(async move {
+            running.kubelet.admit(&task, 1).await?;
+            running.kubelet.pre_start(&task).await
+        });
+        tokio::time::sleep(Duration::from_micros(round * 400)).await;
+        node.kill();
+        node.begin();
+        let was_done = started.await.unwrap().is_ok();
+        cut_off += u32::from(!was_done);
+        node.kubelet.sees(16).await;
+        // The pod of an Allocate that failed is gone for good. Another one starts, once it is.
+        if node.kubelet.with(|state| state.allocated.contains_key(&pod)) {
+            node.kubelet.start(&pod).await;
+            assert_eq!(node.limit(&pod), Some(10_000));
+        }
+        node.kubelet.forget(&pod);
+        node.apiserver.delete(&format!("ns/{name}"));
+    }
+    println!("{cut_off} of 30 starts were cut off");
+    assert!(cut_off > 3, "{cut_off}");
+    until("nothing is left", || node.files().is_empty()).await;
+    let last = node.pod("last", 1, 16_384, 100);
+    node.apiserver.annotate("ns/last", &alloc("uid-last", NODE, &[0], 16_384, 100));
+    node.kubelet.admit(&last, 1).await.unwrap();
+    node.kubelet.start(&last).await;
+    node.apiserver.change("ns/last", |pod| pod["status"] = json!({"phase": "Failed"}));
+    until("nothing is left of a pod that has ended", || node.files().is_empty()).await;
+}

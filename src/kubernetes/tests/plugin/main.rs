@@ -1,0 +1,145 @@
+//! Checks the device plugin against a kubelet and an apiserver that answer as real ones do, over real sockets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test"
+)]
+
+#[path = "../support/apiserver.rs"]
+#[allow(dead_code, reason = "the extender's tests use the rest")]
+mod apiserver;
+mod authority;
+mod kills;
+mod kubelet;
+mod node;
+mod refusals;
+
+use kubelet::{container, until};
+use node::{Node, uuid};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// What must come comes within this, on a machine that has other things to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_starts_in_its_slice_and_its_slot_is_free_once_it_is_gone() {
+    let node = Node::start(2, false).await;
+    let pod = node.placed("a", &[1], 4096, 30);
+    node.kubelet.admit(&pod, 1).await.unwrap();
+    assert_eq!(node.environment(&pod), None, "nobody has said which slice it is");
+    node.kubelet.pre_start(&pod).await.unwrap();
+    let environment = node.environment(&pod).unwrap();
+    for item in [
+        format!("GPU_MEM_LIMIT={}={}", uuid(1), 4096_u64 << 20),
+        format!("GPU_CORE_PERCENT={}=30", uuid(1)),
+        format!("NVIDIA_VISIBLE_DEVICES={}", uuid(1)),
+    ] {
+        assert!(environment.contains(&item), "{environment:?}");
+    }
+    node.kubelet.forget(&pod);
+    node.apiserver.delete("ns/a");
+    until("nothing is left", || node.files().is_empty()).await;
+}
+
+/// Bound in one order, admitted in another, and started all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_six_pods_that_start_together_have_their_own_slices() {
+    let node = std::sync::Arc::new(Node::start(3, false).await);
+    let pods: Vec<_> = (0..36_u32)
+        .map(|at| (u64::from(at) + 100, node.placed(&format!("p{at}"), &[at % 3], u64::from(at) + 100, 5)))
+        .collect();
+    for (_, pod) in pods.iter().rev() {
+        node.kubelet.admit(pod, 1).await.unwrap();
+    }
+    let mut starts = JoinSet::new();
+    for (_, pod) in &pods {
+        let (node, pod) = (std::sync::Arc::clone(&node), pod.clone());
+        starts.spawn(async move { node.kubelet.start(&pod).await });
+    }
+    starts.join_all().await;
+    let mismatches = pods.iter().filter(|(limit, pod)| node.limit(pod) != Some(*limit)).count();
+    assert_eq!(mismatches, 0);
+    let slots: BTreeSet<_> = node.kubelet.with(|state| state.named.values().flatten().cloned().collect());
+    assert_eq!(slots.len(), 36);
+    println!("36 pods at once: {mismatches} mismatches");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_with_several_slices_is_one_slice_of_several_gpus_in_both_forms_of_the_list() {
+    let node = Node::start(2, false).await;
+    for (name, is_grouped) in [("a", false), ("b", true)] {
+        node.kubelet.with(|state| state.is_grouped = is_grouped);
+        let pod = node.placed(name, &[0, 1], 2048, 10);
+        node.kubelet.admit(&pod, 2).await.unwrap();
+        node.kubelet.pre_start(&pod).await.unwrap();
+        let environment = node.environment(&pod).unwrap();
+        let limit = format!("GPU_MEM_LIMIT={}={2},{}={2}", uuid(0), uuid(1), 2048_u64 << 20);
+        assert!(environment.contains(&limit), "{environment:?}");
+    }
+}
+
+/// The list does not show it, and the kubelet gives it the slot of a container that comes later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_init_container_runs_in_the_slice_of_the_container_that_has_its_slot_next() {
+    let node = Node::start(1, false).await;
+    let app = node.placed("a", &[0], 2048, 10);
+    let init = ("ns".to_owned(), "a".to_owned(), "init".to_owned());
+    node.kubelet.with(|state| state.hidden.insert(init.clone()));
+    node.kubelet.admit(&init, 1).await.unwrap();
+    let slot = node.kubelet.with(|state| state.allocated[&init].clone());
+    node.kubelet.admit_with(&app, slot).await.unwrap();
+    node.kubelet.pre_start(&init).await.unwrap();
+    assert_eq!(node.limit(&init), Some(2048));
+    node.kubelet.pre_start(&app).await.unwrap();
+    assert_eq!(node.limit(&app), Some(2048));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_node_has_the_sums_of_its_gpus_and_has_them_again_where_somebody_took_them_away() {
+    let node = Node::start(2, false).await;
+    let sums = || {
+        let capacity = node.apiserver.node(node::NODE)["status"]["capacity"].clone();
+        (capacity["gpuslice.dev/memory-mib"].clone(), capacity["gpuslice.dev/core-percent"].clone())
+    };
+    until("the sums", || sums() == ("32768".into(), "200".into())).await;
+    node.apiserver.change_node(node::NODE, |node| {
+        node["status"]["capacity"] = serde_json::json!({"gpuslice.dev/memory-mib": "32768"});
+    });
+    until("the sums again", || sums() == ("32768".into(), "200".into())).await;
+    node.has_gpus(2, 1);
+    until("those of one GPU", || sums() == ("16384".into(), "100".into())).await;
+    // Slots are not taken from containers that have them.
+    node.kubelet.sees(16).await;
+    node.has_gpus(2, 2);
+    node.kubelet.sees(32).await;
+    until("both", || sums() == ("32768".into(), "200".into())).await;
+    // Nothing is written where nothing has changed.
+    let writes = node.apiserver.node_writes();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(node.apiserver.node_writes(), writes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_gpu_needs_no_extender() {
+    let node = Node::start(1, true).await;
+    let first = node.pod("a", 1, 12_000, 50);
+    node.kubelet.admit(&first, 1).await.unwrap();
+    node.kubelet.pre_start(&first).await.unwrap();
+    assert_eq!(node.limit(&first), Some(12_000));
+    let second = node.pod("b", 1, 12_000, 50);
+    node.kubelet.admit(&second, 1).await.unwrap();
+    let why = node.kubelet.pre_start(&second).await.unwrap_err();
+    assert!(why.message().contains("12000 MiB") && why.message().contains("at most 4384 MiB"), "{why}");
+    // A container that starts again has what it had.
+    node.kubelet.pre_start(&first).await.unwrap();
+    node.kubelet.forget(&first);
+    node.apiserver.delete("ns/a");
+    node.kubelet.pre_start(&second).await.unwrap();
+    assert_eq!(node.limit(&second), Some(12_000));
+    assert_eq!(container("b"), second);
+}

@@ -1,0 +1,200 @@
+//! A node: the plugin in a process of its own, a kubelet, an apiserver.
+
+use crate::apiserver::Apiserver;
+use crate::kubelet::{Container, Kubelet, container};
+use gpuslice_kubernetes::api::Client;
+use gpuslice_kubernetes::objects::{CORE_PERCENT, Gpu, Inventory, MEMORY_MIB, SLICE};
+use gpuslice_kubernetes::plugin::{self, Config};
+use gpuslice_slices::slot::Places;
+use serde_json::{Value, json};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(crate) const NODE: &str = "n1";
+/// Names the folder of the node to the process that is its plugin.
+const ROOT: &str = "GPUSLICE_TEST_NODE";
+
+pub(crate) struct Node {
+    root: TempDir,
+    pub(crate) kubelet: Kubelet,
+    pub(crate) apiserver: Apiserver,
+    address: SocketAddr,
+    plugin: Mutex<Option<Child>>,
+    auto_alloc: bool,
+}
+
+impl Node {
+    /// Without a plugin yet.
+    pub(crate) async fn new(gpus: u32) -> Self {
+        let root = TempDir::new_in("/dev/shm").unwrap();
+        fs::write(root.path().join("libgpuslice.so"), "library").unwrap();
+        let apiserver = Apiserver::default();
+        apiserver.add_node(NODE);
+        let address = apiserver.serve().await;
+        let mut kubelet = Kubelet::new(&root.path().join("kubelet"));
+        kubelet.begin();
+        let node = Self { root, kubelet, apiserver, address, plugin: Mutex::default(), auto_alloc: false };
+        node.has_gpus(gpus, gpus);
+        node
+    }
+
+    /// With a plugin that the kubelet knows.
+    pub(crate) async fn start(gpus: u32, auto_alloc: bool) -> Self {
+        let mut node = Self::new(gpus).await;
+        node.auto_alloc = auto_alloc;
+        node.begin();
+        node.kubelet.sees(16 * usize::try_from(gpus).unwrap()).await;
+        node
+    }
+
+    /// Has this many GPUs of 16 GiB, of which the last ones are lost.
+    pub(crate) fn has_gpus(&self, gpus: u32, healthy: u32) {
+        let gpu = |number| Gpu {
+            uuid: uuid(number),
+            model: "Test".to_owned(),
+            mem_mib: 16_384,
+            core: 100,
+            healthy: number < healthy,
+        };
+        let inventory = Inventory { v: 1, driver: "1".to_owned(), gpus: (0..gpus).map(gpu).collect() };
+        let path = self.root.path().join("inventory");
+        fs::write(path.with_extension("new"), serde_json::to_vec(&inventory).unwrap()).unwrap();
+        fs::rename(path.with_extension("new"), path).unwrap();
+    }
+
+    /// Starts the plugin.
+    pub(crate) fn begin(&self) {
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.root.path().join("log")).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "node::a_process_of_the_plugin", "--nocapture"]).env(ROOT, self.root.path());
+        command.env("APISERVER", format!("http://{}", self.address));
+        command.env("AUTO_ALLOC", self.auto_alloc.to_string());
+        command.stdout(Stdio::null()).stderr(log);
+        *self.plugin.lock().unwrap() = Some(command.spawn().unwrap());
+    }
+
+    /// Ends the plugin by SIGKILL.
+    pub(crate) fn kill(&self) {
+        let mut plugin = self.plugin.lock().unwrap().take().expect("it was started");
+        plugin.kill().unwrap();
+        plugin.wait().unwrap();
+    }
+
+    /// The plugin's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.root.path().join("kubelet/device-plugins/gpuslice.sock")
+    }
+
+    pub(crate) fn places(&self) -> Places {
+        Places::usual(self.root.path())
+    }
+
+    /// A pod with one container that asks for slices.
+    pub(crate) fn pod(&self, name: &str, slices: u64, mem_mib: u64, core: u64) -> Container {
+        let limits = json!({SLICE: slices.to_string(), MEMORY_MIB: mem_mib.to_string(), CORE_PERCENT: core.to_string()});
+        self.apiserver.put(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
+            "spec": {"nodeName": NODE, "containers": [{"name": "main", "resources": {"limits": limits}}]},
+            "status": {"phase": "Pending"},
+        }));
+        container(name)
+    }
+
+    /// The same, placed on GPUs.
+    pub(crate) fn placed(&self, name: &str, gpus: &[u32], mem_mib: u64, core: u64) -> Container {
+        let slices = u64::try_from(gpus.len()).unwrap();
+        let made = self.pod(name, slices, mem_mib * slices, core * slices);
+        let alloc = alloc(&format!("uid-{name}"), NODE, gpus, mem_mib, core);
+        self.apiserver.annotate(&format!("ns/{name}"), &alloc);
+        made
+    }
+
+    /// The environment that the names of a container lead to; none where a file is missing.
+    pub(crate) fn environment(&self, container: &Container) -> Option<Vec<String>> {
+        let named = self.kubelet.with(|state| state.named[container].clone());
+        assert_eq!(named.len(), 1, "an engine merges the files of all names");
+        let slot = named[0].strip_prefix("gpuslice.dev/slice=").unwrap();
+        let spec = fs::read(self.places().cdi.join(format!("gpuslice-{slot}.json"))).ok()?;
+        let spec: Value = serde_json::from_slice(&spec).unwrap();
+        assert_eq!(spec["devices"][0]["name"], slot);
+        for mount in spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap() {
+            assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
+        }
+        let items = spec["devices"][0]["containerEdits"]["env"].as_array().unwrap().iter();
+        Some(items.map(|item| item.as_str().unwrap().to_owned()).collect())
+    }
+
+    /// The memory limit that the container has on its first GPU, in MiB.
+    pub(crate) fn limit(&self, container: &Container) -> Option<u64> {
+        let environment = self.environment(container)?;
+        let limit = environment.iter().find_map(|item| item.strip_prefix("GPU_MEM_LIMIT="))?;
+        Some(limit.split(',').next()?.split_once('=')?.1.parse::<u64>().unwrap() >> 20)
+    }
+
+    /// Files and folders of slots that there are.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let places = self.places();
+        let folders = [places.slots(), places.regions.clone(), places.cdi.clone()];
+        let entries = folders.into_iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.root.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut plugin) = self.plugin.lock().unwrap().take() {
+            let _ended = plugin.kill();
+            let _waited_for = plugin.wait();
+        }
+        if std::thread::panicking() {
+            println!("the plugin said: {}", self.log());
+        }
+    }
+}
+
+pub(crate) fn uuid(number: u32) -> String {
+    format!("GPU-{number:08}-0000-0000-0000-000000000000")
+}
+
+/// The annotation of a pod with the container `main`.
+pub(crate) fn alloc(uid: &str, node: &str, gpus: &[u32], mem_mib: u64, core: u64) -> Value {
+    let part = |gpu: &u32| json!({"uuid": uuid(*gpu), "memMiB": mem_mib, "core": core});
+    let parts: Vec<Value> = gpus.iter().map(part).collect();
+    json!({"v": 1, "uid": uid, "node": node, "gen": 1, "at": "2026-01-01T00:00:00Z", "c": {"main": parts}})
+}
+
+/// Not a check, but the plugin's process where a node has started it.
+#[test]
+fn a_process_of_the_plugin() {
+    let Some(root) = std::env::var_os(ROOT).map(PathBuf::from) else { return };
+    let variable = |name| std::env::var(name).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::new(&variable("APISERVER"), None, None).unwrap();
+        let mut config = Config::usual(
+            NODE.to_owned(),
+            root.join("kubelet"),
+            Places::usual(&root),
+            root.join("libgpuslice.so"),
+        );
+        config.auto_alloc = variable("AUTO_ALLOC") == "true";
+        (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
+        (config.grace, config.patience) = (Duration::from_millis(400), Duration::from_secs(1));
+        let inventory = root.join("inventory");
+        let gpus = move || serde_json::from_slice(&fs::read(&inventory).unwrap()).unwrap();
+        let said = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).try_init();
+        said.unwrap();
+        plugin::serve(config, client, Arc::new(gpus)).await.unwrap();
+    });
+}

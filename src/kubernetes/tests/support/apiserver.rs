@@ -1,0 +1,303 @@
+//! An apiserver with pods and nodes, over real HTTP.
+
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+type Objects = BTreeMap<String, Value>;
+type Answer = (StatusCode, Json<Value>);
+
+#[derive(Debug, Default)]
+struct Stored {
+    /// By `namespace/name`.
+    pods: Objects,
+    nodes: Objects,
+    is_down: bool,
+    node_writes: u32,
+    /// The version of the last change.
+    version: u64,
+    /// What happens to the next binding.
+    mishap: Option<Mishap>,
+    watchers: Vec<mpsc::UnboundedSender<Value>>,
+}
+
+/// What can happen to a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// It is refused.
+    Refused,
+    /// The pod is bound, and the answer is lost.
+    Unheard,
+    /// The pod is deleted just before.
+    Deleted,
+}
+
+/// The apiserver; its clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Apiserver(Arc<Mutex<Stored>>);
+
+impl Apiserver {
+    /// Serves on a port that the system chooses.
+    pub(crate) async fn serve(&self) -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new()
+            .route("/api/v1/pods", get(list_pods))
+            .route("/api/v1/namespaces/{namespace}/pods/{name}", get(get_pod).patch(patch_pod))
+            .route("/api/v1/namespaces/{namespace}/pods/{name}/binding", axum::routing::post(bind_pod))
+            .route("/api/v1/nodes", get(list_nodes))
+            .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
+            .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node));
+        tokio::spawn(axum::serve(listener, routes.with_state(self.clone())).into_future());
+        address
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Stored) -> T) -> T {
+        act(&mut self.0.lock().unwrap())
+    }
+
+    pub(crate) fn put(&self, pod: &Value) {
+        let key = format!(
+            "{}/{}",
+            pod["metadata"]["namespace"].as_str().unwrap(),
+            pod["metadata"]["name"].as_str().unwrap()
+        );
+        self.with(|stored| {
+            stored.pods.insert(key.clone(), pod.clone());
+            stored.changed(&key, "ADDED");
+        });
+    }
+
+    pub(crate) fn annotate(&self, key: &str, alloc: &Value) {
+        let text = alloc.to_string();
+        self.change(key, |pod| pod["metadata"]["annotations"] = json!({"gpuslice.dev/alloc": text}));
+    }
+
+    pub(crate) fn change(&self, key: &str, change: impl FnOnce(&mut Value)) {
+        self.with(|stored| {
+            change(stored.pods.get_mut(key).unwrap());
+            stored.changed(key, "MODIFIED");
+        });
+    }
+
+    pub(crate) fn delete(&self, key: &str) {
+        self.with(|stored| {
+            stored.changed(key, "DELETED");
+            stored.pods.remove(key);
+        });
+    }
+
+    pub(crate) fn add_node(&self, name: &str) {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        self.with(|stored| stored.nodes.insert(name.to_owned(), node));
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Value {
+        self.with(|stored| stored.nodes[name].clone())
+    }
+
+    pub(crate) fn change_node(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        self.with(|stored| change(stored.nodes.get_mut(name).unwrap()));
+    }
+
+    pub(crate) fn node_writes(&self) -> u32 {
+        self.with(|stored| stored.node_writes)
+    }
+
+    /// Answers every request with an error from now on, or not any more.
+    pub(crate) fn fail(&self, is_down: bool) {
+        self.with(|stored| stored.is_down = is_down);
+    }
+
+    pub(crate) fn pod(&self, key: &str) -> Value {
+        self.with(|stored| stored.pods[key].clone())
+    }
+
+    pub(crate) fn next_binding(&self, mishap: Mishap) {
+        self.with(|stored| stored.mishap = Some(mishap));
+    }
+
+    /// Ends all watches.
+    pub(crate) fn end_watches(&self) {
+        self.with(|stored| stored.watchers.clear());
+    }
+
+    fn answer(&self, find: impl FnOnce(&mut Stored) -> Option<Value>) -> Answer {
+        self.with(|stored| {
+            let status = |code: StatusCode, reason: &str| {
+                let text = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                    "reason": reason, "message": reason, "code": code.as_u16()});
+                (code, Json(text))
+            };
+            if stored.is_down {
+                return status(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+            }
+            match find(stored) {
+                Some(object) => (StatusCode::OK, Json(object)),
+                None => status(StatusCode::NOT_FOUND, "NotFound"),
+            }
+        })
+    }
+}
+
+async fn get_pod(State(server): State<Apiserver>, Path((namespace, name)): Path<(String, String)>) -> Answer {
+    server.answer(|stored| stored.pods.get(&format!("{namespace}/{name}")).cloned())
+}
+
+impl Stored {
+    /// Gives a pod a new version, and tells it to all who watch.
+    fn changed(&mut self, key: &str, kind: &str) {
+        self.version += 1;
+        let version = self.version.to_string();
+        if let Some(pod) = self.pods.get_mut(key) {
+            pod["metadata"]["resourceVersion"] = json!(version);
+            let change = json!({"type": kind, "object": pod});
+            self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+        }
+    }
+}
+
+fn conflict(why: &str) -> Response {
+    (StatusCode::CONFLICT, Json(json!({"kind": "Status", "message": why}))).into_response()
+}
+
+async fn patch_pod(
+    State(server): State<Apiserver>,
+    Path((namespace, name)): Path<(String, String)>,
+    Json(patch): Json<Value>,
+) -> Response {
+    let key = format!("{namespace}/{name}");
+    let is_same = |pod: &Value| {
+        let of = |field: &str| [&patch, pod].map(|object| object["metadata"][field].clone());
+        ["uid", "resourceVersion"].into_iter().map(of).all(|[said, is]| said.is_null() || said == is)
+    };
+    if server.with(|stored| stored.pods.get(&key).is_some_and(|pod| !is_same(pod))) {
+        return conflict("the object has been modified");
+    }
+    let patched = server.answer(|stored| {
+        merge(stored.pods.get_mut(&key)?, &patch);
+        stored.changed(&key, "MODIFIED");
+        stored.pods.get(&key).cloned()
+    });
+    patched.into_response()
+}
+
+async fn bind_pod(
+    State(server): State<Apiserver>,
+    Path((namespace, name)): Path<(String, String)>,
+    Json(binding): Json<Value>,
+) -> Response {
+    let key = format!("{namespace}/{name}");
+    let mishap = server.with(|stored| stored.mishap.take());
+    match mishap {
+        Some(Mishap::Refused) => return conflict("the binding is refused"),
+        Some(Mishap::Deleted) => server.delete(&key),
+        Some(Mishap::Unheard) | None => {}
+    }
+    let bound = server.answer(|stored| {
+        let pod = stored.pods.get_mut(&key)?;
+        assert_eq!(pod["metadata"]["uid"], binding["metadata"]["uid"]);
+        pod["spec"]["nodeName"] = binding["target"]["name"].clone();
+        stored.changed(&key, "MODIFIED");
+        Some(json!({"kind": "Status"}))
+    });
+    if mishap == Some(Mishap::Unheard) {
+        // The connection ends in the middle of the answer.
+        let cut = tokio_stream::once(Err::<String, _>(std::io::Error::other("cut off")));
+        return Body::from_stream(cut).into_response();
+    }
+    bound.into_response()
+}
+
+/// What happens from now on, one JSON object a line, until the watch is ended.
+fn watch(server: &Apiserver, now: impl FnOnce(&Stored) -> Vec<Value>) -> Response {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    server.with(|stored| {
+        // What happened between the list and the watch: here all there is.
+        now(stored)
+            .into_iter()
+            .for_each(|object| sender.send(json!({"type": "MODIFIED", "object": object})).unwrap());
+        stored.watchers.push(sender);
+    });
+    let lines =
+        UnboundedReceiverStream::new(receiver).map(|change| Ok::<_, std::io::Error>(format!("{change}\n")));
+    Body::from_stream(lines).into_response()
+}
+
+async fn list_nodes(
+    State(server): State<Apiserver>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    if query.contains_key("watch") {
+        // Nodes of a test do not change.
+        return Body::from_stream(tokio_stream::pending::<Result<String, std::io::Error>>()).into_response();
+    }
+    let list = server.answer(|stored| {
+        let items: Vec<&Value> = stored.nodes.values().collect();
+        Some(json!({"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": items}))
+    });
+    list.into_response()
+}
+
+async fn list_pods(
+    State(server): State<Apiserver>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    if query.contains_key("watch") {
+        return watch(&server, |stored| stored.pods.values().cloned().collect());
+    }
+    let node = query.get("fieldSelector").and_then(|fields| fields.strip_prefix("spec.nodeName="));
+    let node = node.map(str::to_owned);
+    let list = server.answer(|stored| {
+        let is_on = |pod: &&Value| node.as_ref().is_none_or(|node| pod["spec"]["nodeName"] == json!(node));
+        let items: Vec<&Value> = stored.pods.values().filter(is_on).collect();
+        Some(json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+    });
+    list.into_response()
+}
+
+async fn get_node(State(server): State<Apiserver>, Path(name): Path<String>) -> Answer {
+    server.answer(|stored| stored.nodes.get(&name).cloned())
+}
+
+async fn patch_node(
+    State(server): State<Apiserver>,
+    Path(name): Path<String>,
+    Json(patch): Json<Value>,
+) -> Answer {
+    server.answer(|stored| {
+        stored.node_writes += 1;
+        let node = stored.nodes.get_mut(&name)?;
+        merge(node, &patch);
+        Some(node.clone())
+    })
+}
+
+/// As RFC 7386 says.
+fn merge(object: &mut Value, patch: &Value) {
+    match patch {
+        Value::Object(fields) => {
+            if !object.is_object() {
+                *object = json!({});
+            }
+            for (key, value) in fields {
+                if value.is_null() {
+                    object.as_object_mut().unwrap().remove(key);
+                } else {
+                    merge(&mut object[key], value);
+                }
+            }
+        }
+        other => *object = other.clone(),
+    }
+}

@@ -1,0 +1,96 @@
+//! Checks the agent as the device plugin of a node: a program in a pod is held to what its container asked for.
+
+#[path = "../../src/kubernetes/tests/support/apiserver.rs"]
+#[allow(dead_code, reason = "the tests of the cluster's parts use the rest")]
+mod apiserver;
+#[path = "../../src/kubernetes/tests/plugin/kubelet.rs"]
+#[allow(dead_code, reason = "the tests of the device plugin use the rest")]
+mod kubelet;
+
+use crate::node::{Node, may_have_containers};
+use crate::{MIB, witness};
+use apiserver::Apiserver;
+use kubelet::Kubelet;
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+/// What must come comes within this, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Memory of the agent at the most, in KiB.
+const MOST_KIB: u64 = 32 << 10;
+
+/// The manifests are whole, and give no right that is not used.
+#[test]
+fn manifests_are_rendered_and_grant_the_least_rights() {
+    let folder = crate::support::artefacts::repository().join("examples/kubernetes/slices");
+    let Ok(rendered) = Command::new("kubectl").arg("kustomize").arg(folder).output() else {
+        crate::support::skip(
+            "manifests of Kubernetes: there is no kubectl; to mend it: apt-get install kubernetes-client",
+        );
+        return;
+    };
+    assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+    let text = String::from_utf8(rendered.stdout).expect("it is text");
+    let rights = |role: &str| {
+        let is_it = |document: &&str| {
+            document.contains("kind: ClusterRole\n") && document.contains(&format!("  name: {role}\n"))
+        };
+        let document = text.split("---\n").find(is_it).expect("it has the role");
+        let words = document.lines().filter_map(|line| line.trim().strip_prefix("- "));
+        words
+            .filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || "/*".contains(c)))
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(
+        rights("gpuslice-agent"),
+        BTreeSet::from(["get", "list", "nodes", "nodes/status", "patch", "pods"])
+    );
+    assert_eq!(
+        rights("gpuslice-extender"),
+        BTreeSet::from(["create", "get", "list", "nodes", "patch", "pods", "pods/binding", "watch"])
+    );
+}
+
+#[test]
+fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
+    if !may_have_containers() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
+    let apiserver = Apiserver::default();
+    apiserver.add_node("n1");
+    let address = runtime.block_on(apiserver.serve());
+    let mut node = Node::start(&format!(
+        "[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\nauto_alloc = true\n"
+    ));
+    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
+    let limits = serde_json::json!({"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": "256", "gpuslice.dev/core-percent": "30"});
+    apiserver.put(&serde_json::json!({
+        "metadata": {"namespace": "ns", "name": "a", "uid": "u"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": limits}}]},
+    }));
+    let pod = kubelet::container("a");
+    runtime.block_on(async {
+        kubelet.begin();
+        kubelet.sees(16).await;
+        kubelet.admit(&pod, 1).await.expect("it is never refused");
+        kubelet.start(&pod).await;
+    });
+    let slot = kubelet.with(|state| state.named[&pod][0].clone());
+    let slot = slot.strip_prefix("gpuslice.dev/slice=").expect("it is a slice");
+    let mut program = witness(&node, slot, 64 * MIB);
+    assert!(program.ask(&format!("take {}", 300 * MIB)).starts_with("2 "), "it is refused");
+    assert!(program.ask(&format!("take {}", 100 * MIB)).starts_with("0 "), "it is granted");
+    let capacity = node.until("the node has the sums", |_| {
+        let status = apiserver.node("n1")["status"]["capacity"].clone();
+        status.is_object().then_some(status)
+    });
+    assert_eq!(capacity["gpuslice.dev/core-percent"], "100", "{capacity}");
+    let status = fs::read_to_string(format!("/proc/{}/status", node.pid())).expect("the agent runs");
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_ascii_whitespace().next());
+    let most: u64 = most.expect("it has a line").parse().expect("it is a number");
+    println!("the agent with a kubelet: {most} KiB");
+    assert!(most < MOST_KIB, "{most} KiB");
+}
