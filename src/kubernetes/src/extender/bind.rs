@@ -39,7 +39,8 @@ impl Extender {
         let pod = pod.ok_or_else(|| format!("the pod {namespace}/{name} of the UID {uid} is gone"))?;
         let requests = requests(&pod)?;
         // The choice and the count are one step: bindings come at the same time.
-        let parts = self.with(|State { ledger, .. }| {
+        let parts = self.with(|state| {
+            let State { ledger, .. } = state.complete()?;
             let parts = ledger.place(node, uid, &requests, self.order)?;
             ledger.begin(uid, node, parts.values().flatten());
             Ok::<_, String>(parts)

@@ -20,7 +20,13 @@ struct Kind<T> {
 
 const NODES: Kind<Node> = Kind {
     path: "/api/v1/nodes",
-    begin: |extender, nodes, _| extender.with(|state| nodes.iter().for_each(|node| state.ledger.node(node))),
+    begin: |extender, nodes, _| {
+        extender.with(|state| {
+            state.ledger.keep_nodes(&nodes);
+            nodes.iter().for_each(|node| state.ledger.node(node));
+            state.has_nodes = true;
+        });
+    },
     put: |extender, node| extender.with(|state| state.ledger.node(node)),
     gone: |extender, node| extender.with(|state| state.ledger.node_gone(&node.metadata.name)),
 };

@@ -37,6 +37,12 @@ impl Ledger {
         self.nodes.insert(node.metadata.name.clone(), inventory);
     }
 
+    /// All other nodes than these are gone: a watch that ended may have missed their deletion.
+    pub fn keep_nodes(&mut self, nodes: &[Node]) {
+        let listed: HashSet<&str> = nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+        self.nodes.retain(|name, _| listed.contains(name.as_str()));
+    }
+
     /// A node is gone.
     pub fn node_gone(&mut self, name: &str) {
         self.nodes.remove(name);

@@ -29,8 +29,20 @@ const MOST_BYTES: usize = 256 << 20;
 #[derive(Debug, Default)]
 struct State {
     ledger: Ledger,
+    /// True once all nodes were listed: before that, a node with room is not known.
+    has_nodes: bool,
     /// True once all pods were listed: before that, GPUs look emptier than they are.
     has_pods: bool,
+}
+
+impl State {
+    /// The state, once all nodes and pods of the cluster were listed.
+    fn complete(&mut self) -> Result<&mut Self, String> {
+        if self.has_nodes && self.has_pods {
+            return Ok(self);
+        }
+        Err("the nodes and pods of the cluster are not listed yet".to_owned())
+    }
 }
 
 /// The extender.
@@ -67,16 +79,15 @@ impl Extender {
 }
 
 async fn ready(Shared(extender): Shared<Arc<Extender>>) -> StatusCode {
-    if extender.with(|state| state.has_pods) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    if extender.with(|state| state.complete().is_ok()) {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    }
 }
 
 async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Arguments>) -> Json<Filtered> {
-    let filtered = extender.with(|state| {
-        if !state.has_pods {
-            return Err("the pods of the cluster are not known yet".to_owned());
-        }
-        refused(&state.ledger, &said, extender.order)
-    });
+    let filtered = extender.with(|state| refused(&state.complete()?.ledger, &said, extender.order));
     Json(match filtered {
         Ok(failed) => said.answer(failed),
         Err(error) => Filtered { error, ..Filtered::default() },

@@ -46,20 +46,40 @@ impl Cluster {
         }
         let server = apiserver.serve().await;
         let (extender, running) = begin(server).await;
-        Self { apiserver, server, extender, running }
+        let cluster = Self { apiserver, server, extender, running };
+        cluster.until_ready().await;
+        cluster
     }
 
     /// Ends the extender, and starts another one.
     pub(crate) async fn restart(&mut self) {
+        self.restart_unready().await;
+        self.until_ready().await;
+    }
+
+    /// As `restart`, without the wait until the extender is ready.
+    pub(crate) async fn restart_unready(&mut self) {
         self.running.abort();
         (self.extender, self.running) = begin(self.server).await;
     }
 
+    /// Waits until the extender knows all nodes and pods.
+    pub(crate) async fn until_ready(&self) {
+        let end = Instant::now() + crate::PATIENCE;
+        while !said(self.extender, "GET", "/readyz", "").await.starts_with("HTTP/1.1 200") {
+            assert!(Instant::now() < end, "it is not ready");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub(crate) async fn filter(&self, pod: &Value, nodes: &[&str]) -> Value {
-        let answer =
-            post(self.extender, "/filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await;
+        let answer = self.answer_of_filter(pod, nodes).await;
         assert_eq!(answer["Error"], "", "{answer}");
         answer
+    }
+
+    pub(crate) async fn answer_of_filter(&self, pod: &Value, nodes: &[&str]) -> Value {
+        post(self.extender, "/filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await
     }
 
     pub(crate) async fn prioritize(&self, pod: &Value, nodes: &[&str]) -> HashMap<String, u64> {
@@ -103,18 +123,13 @@ impl Drop for Cluster {
     }
 }
 
-/// An extender that knows all pods.
+/// An extender that follows this apiserver.
 async fn begin(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let client = Client::new(&format!("http://{server}"), None, None).unwrap();
     let running =
         tokio::spawn(async move { extender::serve(listener, client, Order::Binpack).await.unwrap() });
-    let end = Instant::now() + crate::PATIENCE;
-    while !said(address, "GET", "/readyz", "").await.starts_with("HTTP/1.1 200") {
-        assert!(Instant::now() < end, "it is not ready");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
     (address, running)
 }
 

@@ -120,6 +120,25 @@ async fn an_extender_that_starts_again_and_a_second_one_know_what_is_given_away(
     assert!(cluster.bind("c", "n1").await.contains("is gone"));
 }
 
+/// Before the extender has both lists, GPUs look emptier than they are, or nodes are missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_extender_decides_nothing_before_it_has_listed_nodes_and_pods() {
+    for kind in ["nodes", "pods"] {
+        let mut cluster = Cluster::start(&[("n1", 1)]).await;
+        cluster.apiserver.put(&pod("a", 1, 16_384, 100));
+        assert_eq!(cluster.bind("a", "n1").await, "");
+        cluster.apiserver.put(&pod("b", 1, 16_384, 100));
+        cluster.apiserver.fail_lists_of(Some(kind));
+        cluster.restart_unready().await;
+        assert!(cluster.bind("b", "n1").await.contains("not listed yet"), "{kind}");
+        let answer = cluster.answer_of_filter(&pod("b", 1, 16_384, 100), &["n1"]).await;
+        assert!(answer["Error"].as_str().unwrap().contains("not listed yet"), "{kind}: {answer}");
+        cluster.apiserver.fail_lists_of(None);
+        cluster.until_ready().await;
+        assert!(cluster.bind("b", "n1").await.contains("at most 0 MiB"), "{kind}");
+    }
+}
+
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|one| Some(Box::pin(one))).collect();
     let mut done: Vec<Option<T>> = all.iter().map(|_| None).collect();

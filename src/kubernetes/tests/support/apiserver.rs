@@ -23,6 +23,8 @@ struct Stored {
     pods: Objects,
     nodes: Objects,
     is_down: bool,
+    /// Lists of this kind are answered with an error.
+    unlisted: Option<&'static str>,
     node_writes: u32,
     /// The version of the last change.
     version: u64,
@@ -117,6 +119,11 @@ impl Apiserver {
     /// Answers every request with an error from now on, or not any more.
     pub(crate) fn fail(&self, is_down: bool) {
         self.with(|stored| stored.is_down = is_down);
+    }
+
+    /// Answers lists of one kind, `pods` or `nodes`, with an error from now on.
+    pub(crate) fn fail_lists_of(&self, kind: Option<&'static str>) {
+        self.with(|stored| stored.unlisted = kind);
     }
 
     pub(crate) fn pod(&self, key: &str) -> Value {
@@ -244,6 +251,9 @@ async fn list_nodes(
     }
     let list = server.answer(|stored| {
         let items: Vec<&Value> = stored.nodes.values().collect();
+        if stored.unlisted == Some("nodes") {
+            return None;
+        }
         Some(json!({"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": items}))
     });
     list.into_response()
@@ -261,6 +271,9 @@ async fn list_pods(
     let list = server.answer(|stored| {
         let is_on = |pod: &&Value| node.as_ref().is_none_or(|node| pod["spec"]["nodeName"] == json!(node));
         let items: Vec<&Value> = stored.pods.values().filter(is_on).collect();
+        if stored.unlisted == Some("pods") {
+            return None;
+        }
         Some(json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
     });
     list.into_response()
