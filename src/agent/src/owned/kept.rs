@@ -22,6 +22,9 @@ pub(super) struct Kept {
     pub(super) holds: Terms,
     /// Counts changes.
     pub(super) generation: u64,
+    /// The generation that was written into the region, for the processes that run. An older agent's file does not have it.
+    #[serde(default)]
+    pub(super) applied: u64,
 }
 
 pub(super) fn read(path: &Path) -> Option<Kept> {

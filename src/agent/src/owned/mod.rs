@@ -27,8 +27,6 @@ pub(crate) struct Owned {
     /// Its entry of the configuration.
     pub(crate) wanted: Wanted,
     kept: Option<Kept>,
-    /// True if the terms have changed and the region does not have them yet.
-    is_behind: bool,
     /// The reason why it was not made, or is not as it should be.
     pub(crate) problem: Option<String>,
 }
@@ -36,7 +34,7 @@ pub(crate) struct Owned {
 impl Owned {
     /// A slice that is not made yet.
     pub(crate) fn new(wanted: Wanted) -> Self {
-        Self { wanted, kept: None, is_behind: false, problem: None }
+        Self { wanted, kept: None, problem: None }
     }
 
     /// Its name.
@@ -105,17 +103,19 @@ impl Owned {
         {
             return Ok(before.clone());
         }
-        self.is_behind = true;
         let generation = before.map_or(1, |before| before.generation.saturating_add(1));
-        Ok(Kept { holds: configured.clone(), configured, generation })
+        Ok(Kept { holds: configured.clone(), configured, generation, applied: 0 })
     }
 
-    /// Writes changed terms into the region that processes share.
+    /// Writes changed terms into the region that processes share. The file tells whether that was done: the agent may end before.
     fn catch_up(&mut self, places: &Places) -> Result<(), String> {
-        if self.is_behind {
-            self.apply(places, |terms, limits| Some(terms.limits(limits)))?;
-            self.is_behind = false;
-        }
+        let Some(kept) = self.kept.clone().filter(|kept| kept.applied != kept.generation) else {
+            return Ok(());
+        };
+        self.apply(places, |terms, limits| Some(terms.limits(limits)))?;
+        let kept = Kept { applied: kept.generation, ..kept };
+        write(places, self.name(), &kept)?;
+        self.kept = Some(kept);
         Ok(())
     }
 
@@ -131,16 +131,11 @@ impl Owned {
         let mut holds = kept.holds.clone();
         holds.memory = change.memory.or(holds.memory);
         holds.share_permille = change.share.map_or(holds.share_permille, Permille::get);
-        let kept = Kept {
-            holds,
-            configured: kept.configured.clone(),
-            generation: kept.generation.saturating_add(1),
-        };
+        let kept = Kept { holds, generation: kept.generation.saturating_add(1), ..kept.clone() };
         places.configure(&name, &kept.holds.settings()).map_err(|problem| problem.to_string())?;
         write(places, &name, &kept)?;
         let generation = kept.generation;
         self.kept = Some(kept);
-        self.is_behind = true;
         self.catch_up(places).map_err(|error| {
             format!("the change {generation} holds for new processes, and running ones follow once this is mended: {error}")
         })?;
@@ -346,6 +341,26 @@ mod tests {
         member.set_limits(device, Limits { memory: Some(5), ..limits });
         place.make(wanted("0", Some("8GiB")));
         assert_eq!(member.limits(device).memory, Some(5));
+    }
+
+    #[test]
+    fn a_change_that_did_not_reach_the_region_is_made_up_for_by_the_next_agent() {
+        let place = place();
+        let mut owned = place.make(wanted("0", Some("4GiB")));
+        let region = place.places.region(owned.name());
+        let limits = Limits { memory: Some(4 * GIB), cores_permille: 300, ..Limits::NONE };
+        let request = [DeviceRequest { uuid: Uuid([0x11; 16]), total: 16 * GIB, limits }];
+        let (member, _) = Member::join(&region, Trust::AnyOwner, &request).unwrap();
+        let aside = region.with_extension("aside");
+        fs::rename(&region, &aside).unwrap();
+        fs::write(&region, "no region").unwrap();
+        let change = Change { memory: Some(8 * GIB), share: None };
+        assert!(
+            owned.change(&place.places, change).unwrap_err().contains("the change 2 holds for new processes")
+        );
+        fs::rename(&aside, &region).unwrap();
+        place.make(wanted("0", Some("4GiB")));
+        assert_eq!(member.limits(member.devices()[0].device).memory, Some(8 * GIB));
     }
 
     #[test]
