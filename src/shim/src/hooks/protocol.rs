@@ -201,6 +201,16 @@ pub(crate) fn is_lost() -> bool {
     matches!(process::standing(), Standing::Refused)
 }
 
+/// Notes what a call of the driver means that has succeeded. Returns its status.
+pub(crate) fn noted(code: Status, note: impl FnOnce(&'static Process)) -> Status {
+    if code == status::SUCCESS
+        && let Standing::Member(process) = process::standing()
+    {
+        quietly(|| note(process), ());
+    }
+    code
+}
+
 /// A call that gives something back or changes what is known: `before` takes out what the driver is about to end
 /// (so that a new owner of the same address cannot meet it), `after` gets it with the driver's status.
 pub(crate) fn around<T>(

@@ -5,7 +5,7 @@ use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver_calls::{code, contexts, devices};
 use crate::hooks::gpu_time;
-use crate::hooks::protocol::around;
+use crate::hooks::protocol::{around, noted};
 use crate::memory::context_measurement::Making;
 use crate::memory::leaving;
 use crate::memory::overheads::Holder;
@@ -119,16 +119,12 @@ pub(crate) unsafe fn primary_retain(
     in_turn(device, || {
         // SAFETY: the caller's output.
         let code = unsafe { created(output, device, is_new, call, |_| release_now(device)) };
-        around(
-            |_| (),
-            || code,
-            |process, (), code| {
-                // SAFETY: the caller's output, which the driver accepted.
-                if let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                    process.primaries.retained(context.addr(), device);
-                }
-            },
-        )
+        noted(code, |process| {
+            // SAFETY: the caller's output, which the driver accepted.
+            if let Some(context) = unsafe { read_in(output) } {
+                process.primaries.retained(context.addr(), device);
+            }
+        })
     })
 }
 

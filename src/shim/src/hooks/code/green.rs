@@ -10,7 +10,7 @@ use super::measured::{How, Plan, measured};
 use crate::compute;
 use crate::driver_calls::capture_mode::beside_captures;
 use crate::driver_calls::contexts;
-use crate::hooks::protocol::around;
+use crate::hooks::protocol::{around, noted};
 use crate::memory::context_measurement::Making;
 use crate::memory::overheads::Holder;
 use crate::memory::refusals::What;
@@ -100,27 +100,22 @@ unsafe fn create_in(
     };
     let code = measured(plan, call, made, undo);
     // SAFETY: by the contract above.
-    unsafe { note(output, device, code) };
-    code
+    unsafe { note(output, device, code) }
 }
 
 /// Remembers what was made, with or without a quota.
 ///
 /// # Safety
 /// `output` is null or valid for reads.
-unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) {
-    around(
-        |_| (),
-        || code,
-        |process, (), code| {
-            // SAFETY: by the contract above.
-            if let Some(green) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                // Its streams name it by this, whether the program has asked for it or not.
-                let view = contexts::view_of(green).unwrap_or(0);
-                process.greens.add(Green { handle: green.addr(), view, device });
-            }
-        },
-    );
+unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) -> Status {
+    noted(code, |process| {
+        // SAFETY: by the contract above.
+        if let Some(green) = unsafe { read_in(output) } {
+            // Its streams name it by this, whether the program has asked for it or not.
+            let view = contexts::view_of(green).unwrap_or(0);
+            process.greens.add(Green { handle: green.addr(), view, device });
+        }
+    })
 }
 
 /// `cuGreenCtxDestroy`: ends the primary context with its last use.

@@ -9,7 +9,7 @@ use super::image::{data, file};
 use super::library_first_use::load_here;
 use super::module::{loaded, unloaded};
 use crate::driver_calls::{code, contexts};
-use crate::hooks::protocol::{Decision, around, reserve_for};
+use crate::hooks::protocol::{Decision, noted, reserve_for};
 use crate::memory::memory_call::MemoryCall;
 use crate::memory::overheads::Holder;
 use crate::memory::refusals::What;
@@ -203,13 +203,5 @@ unsafe fn try_out(output: *mut CUlibrary, old: Option<CUlibrary>, undo: impl Fn(
 pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
     // SAFETY: the caller's own argument.
     let code = unloaded(Holder::Library(library.addr()), || unsafe { real(library) });
-    around(
-        |_| (),
-        || code,
-        |process, (), code| {
-            if code == status::SUCCESS {
-                process.libraries.forget(library.addr());
-            }
-        },
-    )
+    noted(code, |process| process.libraries.forget(library.addr()))
 }

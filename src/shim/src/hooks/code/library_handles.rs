@@ -5,7 +5,7 @@
 use super::library_first_use::{load_for_launches, used};
 use super::limits::look_again;
 use crate::driver_calls::{code, contexts};
-use crate::hooks::protocol::around;
+use crate::hooks::protocol::noted;
 use crate::memory::loaded_symbols::Key;
 use crate::process::Process;
 use core::ffi::{c_char, c_uint, c_void};
@@ -99,15 +99,11 @@ pub(crate) unsafe fn kernels(
 
 /// A handle came out of a library, and from now on a launch may load what is behind it.
 fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<usize>) -> Status {
-    around(
-        |_| (),
-        || code,
-        |process, (), code| {
-            let Some(handle) = handle().filter(|_| code == status::SUCCESS) else { return };
-            process.libraries.note_origin(handle, library.addr());
-            look_again(process);
-        },
-    )
+    noted(code, |process| {
+        let Some(handle) = handle() else { return };
+        process.libraries.note_origin(handle, library.addr());
+        look_again(process);
+    })
 }
 
 /// The context that a library or kernel is loaded into now.
