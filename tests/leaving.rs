@@ -162,6 +162,36 @@ fn nothing_is_back_while_a_ledger_has_bytes_that_the_driver_is_still_to_take() {
 }
 
 #[test]
+fn a_context_that_a_neighbour_makes_is_not_taken_for_memory_that_nobody_can_have() {
+    let bench = bench("8GiB", "60000");
+    // The driver has given the neighbour a context, and NVML is slow to say how large it is.
+    let slow = bench.host("modules", &["dlsym"]).in_slice("neighbour");
+    let slow =
+        slow.set("SIMGPU_FAULTS", "nvmlDeviceGetMemoryInfo=delay:5s;nvmlDeviceGetMemoryInfo_v2=delay:5s");
+    let mut neighbour = slow.limited(&QUOTA.to_string()).start();
+    assert_eq!(neighbour.hear().as_deref(), Some("init 0"));
+    neighbour.order("retain");
+    let until = Instant::now() + Duration::from_secs(60);
+    while bench.truth(0).held < 100 * MIB {
+        assert!(Instant::now() < until, "the neighbour makes no context");
+        std::thread::yield_now();
+    }
+    let _stays = begin(&bench);
+    let beside =
+        Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
+    assert_eq!(beside.context_creations(None).under_way, 1, "the neighbour's context was measured meanwhile");
+    assert_eq!(neighbour.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
+    let mut first = begin(&bench);
+    does(&mut first, "left");
+    first.kill();
+    let slice = slice(&bench);
+    slice.reap().expect("the dead can be told");
+    let mut next = begin(&bench);
+    does(&mut next, "left");
+    assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
+}
+
+#[test]
 fn two_processes_that_wait_for_the_same_memory_do_not_wait_for_each_other() {
     let bench = bench("8GiB", "300");
     let mut waiting = [begin(&bench), begin(&bench)];

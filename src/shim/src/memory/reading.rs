@@ -110,10 +110,10 @@ impl Reading {
         self.free.saturating_add(self.books.beside).saturating_add(self.books.own)
     }
 
-    /// Notes the room in the region, unless memory leaves the device. `more`: bytes that the driver has given this process and
-    /// its ledger does not have.
+    /// Notes the room in the region, unless memory leaves the device, or another process makes a context: the driver may have
+    /// given it memory that no ledger has. `more`: such bytes of this process.
     pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64) {
-        if !self.books.leaves {
+        if !self.books.leaves && self.books.makings.under_way == 0 {
             slice.member().note_available(place.device, self.room().saturating_add(more));
         }
     }
