@@ -3,7 +3,7 @@
 use super::used::Room;
 use crate::objects::{Part, Request};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The best score of a node, as the scheduler takes it.
 const BEST: u64 = 10;
@@ -33,31 +33,27 @@ pub fn place(
     let mut left = rooms.to_vec();
     let mut placed = BTreeMap::new();
     for request in requests {
-        let before = left.clone();
-        let parts = container(&mut left, request, order).map_err(|found| refusal(&before, request, found))?;
+        let parts = container(&mut left, request, order).map_err(|found| refusal(&left, request, found))?;
         placed.insert(request.container.clone(), parts);
     }
     rooms.clone_from_slice(&left);
     Ok(placed)
 }
 
-/// The parts of a container, each on another GPU; otherwise how many there would be.
+/// The parts of a container, each on another GPU. Otherwise takes nothing, and returns how many GPUs have room.
 fn container(rooms: &mut [Room], request: &Request, order: Order) -> Result<Vec<Part>, usize> {
-    let Request { slices, mem_mib, core, .. } = request;
-    let mut parts = Vec::new();
-    let mut taken = BTreeSet::new();
-    while u64::try_from(parts.len()).is_ok_and(|count| count < *slices) {
-        let fit = rooms.iter_mut().filter(|room| room.has(*mem_mib, *core) && !taken.contains(&room.uuid));
-        let chosen = match order {
-            Order::Binpack => fit.min_by_key(|room| (room.mem_mib, room.core)),
-            Order::Spread => fit.max_by_key(|room| (room.mem_mib, room.core)),
-        };
-        let Some(room) = chosen else { return Err(parts.len()) };
-        room.take(*mem_mib, *core);
-        taken.insert(room.uuid.clone());
-        parts.push(Part { uuid: room.uuid.clone(), mem_mib: *mem_mib, core: *core });
+    let Request { slices, mem_mib, core, .. } = *request;
+    let mut fit: Vec<&mut Room> = rooms.iter_mut().filter(|room| room.has(mem_mib, core)).collect();
+    let slices = usize::try_from(slices).ok().filter(|slices| *slices <= fit.len()).ok_or(fit.len())?;
+    fit.sort_by_key(|room| (room.mem_mib, room.core));
+    if order == Order::Spread {
+        fit.reverse();
     }
-    Ok(parts)
+    let part = |room: &mut Room| {
+        room.take(mem_mib, core);
+        Part { uuid: room.uuid.clone(), mem_mib, core }
+    };
+    Ok(fit.into_iter().take(slices).map(part).collect())
 }
 
 fn refusal(rooms: &[Room], request: &Request, found: usize) -> String {
