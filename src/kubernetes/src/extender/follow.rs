@@ -67,12 +67,11 @@ async fn once<T: DeserializeOwned>(extender: &Extender, kind: &Kind<T>) -> Resul
     let path = format!("{}?watch=true&resourceVersion={}", kind.path, metadata.resource_version);
     let mut changes = extender.client.changes(&path).await?;
     while let Some(Change { kind: change, object }) = changes.next::<Value>().await? {
-        let read = || {
-            serde_json::from_value::<T>(object.clone()).map_err(|error| Failure::Silent(error.to_string()))
-        };
+        let read =
+            |object| serde_json::from_value::<T>(object).map_err(|error| Failure::Silent(error.to_string()));
         match change.as_str() {
-            "ADDED" | "MODIFIED" => (kind.put)(extender, &read()?),
-            "DELETED" => (kind.gone)(extender, &read()?),
+            "ADDED" | "MODIFIED" => (kind.put)(extender, &read(object)?),
+            "DELETED" => (kind.gone)(extender, &read(object)?),
             "BOOKMARK" => {}
             _ => return Err(Failure::Silent(format!("the watch ends with {object}"))),
         }
