@@ -12,7 +12,8 @@
 //! A reservation counts from before the driver takes the memory until after the driver has freed it. A measurement
 //! during such a call is therefore too high. The least one of the last minute counts as available ([`AVAILABLE_KEPT`]).
 //! The ledger has a context only after its creation. A measurement during a creation is therefore too low, and does not
-//! count. So is one while code is loaded, by the size of the code, and it does count. A measurement that ends a wait is made while no memory call is under way (`handle::calls`).
+//! count. A measurement while code is loaded is too low by the size of the code, and does count. A measurement that ends
+//! a wait is made while no memory call is under way (`handle::calls`).
 //!
 //! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
 //! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and

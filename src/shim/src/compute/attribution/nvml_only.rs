@@ -27,7 +27,7 @@ const INTERVAL: u64 = 100_000_000;
 /// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
 const EMPTY_WINDOWS: u32 = 20;
 
-/// What is known of a process's launches on one device.
+/// The launches of a process on one device, as NVML tells them.
 #[derive(Debug)]
 pub(crate) struct NvmlOnly {
     /// Cost of a launch, in nanoseconds.

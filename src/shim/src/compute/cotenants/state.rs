@@ -1,4 +1,4 @@
-//! What this process does about co-tenants: it divides GPUs with them, and finds its own part of the measured time.
+//! Co-tenants of this process: the process divides GPUs with them, and finds its own part of the measured time.
 
 use super::arbiter_client::ArbiterClient;
 use super::program_sampler::ProgramSampler;

@@ -33,7 +33,7 @@ pub(crate) struct Estimates {
     gaps: AtomicU64,
 }
 
-/// What a batch cost, in nanoseconds of GPU time.
+/// The cost of a batch, in nanoseconds of GPU time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MeasuredCost {
     /// Charged to the slice.

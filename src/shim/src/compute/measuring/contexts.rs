@@ -8,7 +8,7 @@ use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
-/// What is known of the program's contexts.
+/// The contexts of the program.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramContexts {
     seen: Mutex<Seen>,

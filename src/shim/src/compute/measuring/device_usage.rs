@@ -20,7 +20,7 @@ use gpuslice_policy::compute::measuring::union::Union;
 use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
 use gpuslice_region::{Device, INTERVAL_SLOTS};
 
-/// What is known of a device's time. Instants are on the monotonic clock.
+/// The measured time of a device. Instants are on the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct DeviceUsage {
     /// The slice's line of time.
@@ -37,7 +37,7 @@ pub(crate) struct DeviceUsage {
     coupling: CouplingEvidence,
 }
 
-/// What the events of an ended batch say.
+/// The measurement of an ended batch by its events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventReading {
     /// The end of the batch before it in the stream, of its start and of its end, on the context's line of time.
@@ -46,7 +46,7 @@ pub(crate) struct EventReading {
     pub(crate) ended: u64,
     /// From that line to the monotonic clock.
     pub(crate) offset: Offset,
-    /// What an event costs.
+    /// The cost of an event.
     pub(crate) cost: EventCost,
     /// Whether no other stream of the process has work under way.
     pub(crate) is_only: bool,

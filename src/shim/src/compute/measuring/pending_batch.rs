@@ -107,7 +107,7 @@ impl PendingBatch {
         true
     }
 
-    /// What it waited for has come: it counts as queued again.
+    /// The event that the batch waited for has come: the batch counts as queued again.
     pub(crate) fn requeue(&mut self, usage: &UsageState) {
         if !core::mem::replace(&mut self.is_queued, true)
             && let Some(limiter) = usage.limiters.get(self.closed.device)

@@ -32,7 +32,7 @@ pub(crate) struct UsageState {
     pub(crate) timing: TimingEvents,
     pub(crate) worker: WorkerSignal,
     pub(crate) sources: LoggedSources,
-    /// What is known of launches that events do not measure, by device.
+    /// Launches that events do not measure, by device.
     pub(crate) nvml_only: Vec<NvmlOnly>,
     /// Open and pending batches.
     under_way: AtomicUsize,

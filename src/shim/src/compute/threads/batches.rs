@@ -189,7 +189,7 @@ impl ThreadState {
         }
         let idle = match stream.empty_since {
             Some(since) => clock::between(now, since),
-            // What the thread did on other streams was not for this one.
+            // Work of the thread on other streams was not for this one.
             None => clock::between(now, stream.launched_at),
         };
         if let Some(mut open) = stream.open.take() {

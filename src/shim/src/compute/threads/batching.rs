@@ -8,7 +8,7 @@ use gpuslice_policy::compute::measuring::when_alone::{self, Bracket, Sampler};
 /// The sampler counts 16 batches with gaps at a time at most. Each makes it choose a launch sooner.
 const MOST_GAPS: usize = 16;
 
-/// What a thread remembers of its batches.
+/// The state that a thread keeps for its batches.
 #[derive(Debug, Default)]
 pub(crate) struct Batching {
     /// Chooses launches to be measured alone.

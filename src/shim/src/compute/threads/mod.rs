@@ -1,4 +1,4 @@
-//! What each thread keeps: its credit, its streams and its open batches.
+//! The state of each thread: its credit, its streams and its open batches.
 
 pub(super) mod batches;
 pub(super) mod batching;
