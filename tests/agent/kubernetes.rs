@@ -16,7 +16,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// What must come comes within this, on a machine that has other things to do.
+/// An event that the test waits for comes within this time, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Memory of the agent at the most, in KiB.
 const MOST_KIB: u64 = 32 << 10;

@@ -25,7 +25,7 @@ const PAGES: [&str; 13] = [
     "gpuslice-status",
     "gpuslice-top",
 ];
-/// What a bill of materials describes.
+/// The files that have a bill of materials.
 const PARTS: [&str; 4] = ["libgpuslice.so", "libgpuslice_read.so", "gpuslice", "gpuslice-agent"];
 
 /// The files of the archive.

@@ -28,10 +28,7 @@ pub(crate) async fn serve(config: Config, gpus: Gpus) {
 async fn try_serve(config: &Config, gpus: &Gpus) -> Result<(), String> {
     let Some(cluster) = config.cluster.clone() else { return std::future::pending().await };
     let library = config.library.clone().map_or_else(installed::library, Ok)?;
-    let client = match &cluster.apiserver {
-        Some(address) => Client::new(address, None, None),
-        None => Client::in_cluster(),
-    }?;
+    let client = Client::at(cluster.apiserver.as_deref())?;
     let mut plugin = plugin::Config::usual(cluster.node, cluster.kubelet, config.places.clone(), library);
     (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
     let gpus = gpus.clone();

@@ -16,10 +16,7 @@ pub(crate) fn serve(wish: &Extender) -> Result<(), String> {
 }
 
 async fn until_ended(wish: &Extender) -> Result<(), String> {
-    let client = match &wish.apiserver {
-        Some(address) => Client::new(address, None, None),
-        None => Client::in_cluster(),
-    }?;
+    let client = Client::at(wish.apiserver.as_deref())?;
     let order = match wish.order {
         Order::Binpack => placement::Order::Binpack,
         Order::Spread => placement::Order::Spread,

@@ -4,18 +4,16 @@ use super::file::{Entry, Kubernetes};
 use super::reading::Reading;
 use super::slices::Wanted;
 use crate::arguments::below;
-use gpuslice_kubernetes::plugin::is_slot;
+use gpuslice_kubernetes::plugin::{SLOTS_PER_GPU, is_slot};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
 /// The variable that has the node's name, where the configuration has none: a pod can have it set by the downward API.
 const NODE: &str = "NODE_NAME";
-/// Slots of each GPU unless the file has another number.
-const SLOTS: u32 = 16;
 /// Slots of each GPU at the most.
 const MOST_SLOTS: u32 = 256;
 
-/// What the device plugin is told.
+/// The settings of the device plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cluster {
     /// The node's name in the apiserver.
@@ -51,7 +49,7 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
         node: node?,
         apiserver,
         kubelet: below(root, &kubelet.unwrap_or_else(|| "/var/lib/kubelet".into())),
-        slots_per_gpu: slots.unwrap_or(SLOTS),
+        slots_per_gpu: slots.unwrap_or(SLOTS_PER_GPU),
         auto_alloc: said.auto_alloc.unwrap_or(false),
     })
 }

@@ -48,8 +48,8 @@ pub(super) fn write(places: &Places, name: &Name, kept: &Kept) -> Result<(), Str
 
 /// Slices that were made once and are not configured any more, by name.
 pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<Name> {
-    let entries = fs::read_dir(places.slots()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Name>().ok());
     // A folder is ours if it says so: others may have put theirs beside it.
-    names.filter(|name| !configured.contains(name) && places.owner_file(name).exists()).collect()
+    Name::all_in(&places.slots())
+        .filter(|name| !configured.contains(name) && places.owner_file(name).exists())
+        .collect()
 }

@@ -8,7 +8,6 @@ use gpuslice_slices::discovery::{Candidate, Container, FileId};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places, Problem};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::PathBuf;
 use tracing::warn;
 
@@ -149,11 +148,7 @@ fn on_the_host(places: &Places) -> BTreeMap<FileId, There> {
         let name = printable(&names::name_of(&path));
         (path, name)
     });
-    let folders = fs::read_dir(&places.regions).into_iter().flatten().flatten();
-    let of_cdi = folders.filter_map(|folder| {
-        let name: Name = folder.file_name().to_string_lossy().parse().ok()?;
-        Some((places.region(&name), name.to_string()))
-    });
+    let of_cdi = Name::all_in(&places.regions).map(|name| (places.region(&name), name.to_string()));
     let files = of_cdi.chain(usual).take(MOST_FILES);
     files
         .filter_map(|(path, name)| {
@@ -222,6 +217,7 @@ fn unique(slice: &Slice, file: &str, taken: &mut BTreeSet<(String, String)>) -> 
 mod tests {
     use super::*;
     use gpuslice_region::Member;
+    use std::fs;
     use std::path::Path;
 
     fn places(root: &Path) -> Places {

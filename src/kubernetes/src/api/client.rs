@@ -59,6 +59,14 @@ pub struct Client {
 }
 
 impl Client {
+    /// The apiserver at an address without TLS, such as that of `kubectl proxy`; none: the one of the cluster.
+    ///
+    /// # Errors
+    /// As [`in_cluster`](Self::in_cluster).
+    pub fn at(address: Option<&str>) -> Result<Self, String> {
+        address.map_or_else(Self::in_cluster, |address| Self::new(address, None, None))
+    }
+
     /// The apiserver of the cluster that this process is a pod of.
     ///
     /// # Errors
@@ -166,7 +174,7 @@ impl Client {
     }
 }
 
-/// What the apiserver says about a request that it does not serve.
+/// The apiserver's reason not to serve a request.
 async fn refused(status: StatusCode, body: Incoming) -> Failure {
     let text = Limited::new(body, 64 << 10).collect().await.map(http_body_util::Collected::to_bytes);
     let said = text.ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());

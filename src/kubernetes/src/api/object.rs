@@ -28,13 +28,13 @@ pub struct Metadata {
 pub struct Pod {
     /// Its name.
     pub metadata: Metadata,
-    /// What was asked for.
+    /// The containers that its user asks for.
     pub spec: PodSpec,
     /// How it is.
     pub status: PodStatus,
 }
 
-/// What was asked for with a pod.
+/// The containers that the user of a pod asks for, and its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
@@ -54,11 +54,11 @@ pub struct Container {
     pub name: String,
     /// `Always` for a sidecar.
     pub restart_policy: Option<String>,
-    /// What it may use.
+    /// The resources that it may use.
     pub resources: ContainerResources,
 }
 
-/// What a container may use.
+/// The resources that a container may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ContainerResources {
@@ -98,7 +98,7 @@ pub struct Node {
 pub struct NodeStatus {
     /// Everything that it has.
     pub capacity: Resources,
-    /// What pods can have of it.
+    /// The part of it that pods can have.
     pub allocatable: Resources,
 }
 

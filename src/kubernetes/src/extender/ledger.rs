@@ -1,4 +1,4 @@
-//! What is given away in the cluster, as the apiserver's objects say it, with the bindings of this process that are under way.
+//! Parts of GPUs that pods of the cluster have, by the apiserver's objects, and those of bindings that this process makes.
 //!
 //! Nothing is kept anywhere else: after a restart the ledger is what it was.
 
@@ -21,7 +21,7 @@ pub struct Ledger {
     under_way: HashMap<String, (Counted, Instant)>,
 }
 
-/// What a pod has.
+/// The parts of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Counted {
     node: String,
@@ -107,7 +107,7 @@ impl Ledger {
         self.pods.len().saturating_add(self.under_way.len())
     }
 
-    /// What is left of the GPUs of a node for a pod.
+    /// The room that the GPUs of a node have for a pod.
     ///
     /// # Errors
     /// Its GPUs are not known; the message says why.
@@ -129,7 +129,7 @@ impl Ledger {
     /// The parts that a pod gets on a node.
     ///
     /// # Errors
-    /// It has no room for it; the message says what is left.
+    /// It has no room for it; the message says how much is left.
     pub fn place(
         &self,
         node: &str,

@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 /// Bytes of a request at the most: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
 
-/// What changes while it runs.
+/// The state of an extender, which follows the cluster.
 #[derive(Debug, Default)]
 struct State {
     ledger: Ledger,

@@ -1,4 +1,4 @@
-//! What the scheduler says to an extender, and what it hears. The keys are the names that the scheduler's Go structures have.
+//! Requests of the scheduler to an extender, and the answers. The keys are the names that the scheduler's Go structures have.
 
 use crate::api::Pod;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,11 @@
 //! The annotation of a pod that says which part of which GPU each of its containers has.
 
+use super::annotation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Name of the annotation.
 pub const ALLOC: &str = "gpuslice.dev/alloc";
-/// The version of the annotations of this program.
-pub const VERSION: u32 = 1;
 
 /// A part of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +22,7 @@ pub struct Part {
 /// The parts of a pod's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alloc {
-    /// [`VERSION`].
+    /// [`VERSION`](annotation::VERSION).
     pub v: u32,
     /// The pod's UID: a later pod of the same name does not have these parts.
     pub uid: String,
@@ -44,13 +43,7 @@ impl Alloc {
     /// # Errors
     /// The text is none, or is of another version. The message has the text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: String| format!("the annotation {ALLOC} {why}: {text:?}");
-        let alloc: Self =
-            serde_json::from_str(text).map_err(|error| wrong(format!("cannot be read ({error})")))?;
-        if alloc.v != VERSION {
-            return Err(wrong(format!("has the version {}, and {VERSION} is known here", alloc.v)));
-        }
-        Ok(alloc)
+        annotation::parse(ALLOC, text, |alloc: &Self| alloc.v)
     }
 
     /// All parts.

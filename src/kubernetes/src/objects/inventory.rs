@@ -1,6 +1,6 @@
 //! The annotation of a node that says which GPUs it has.
 
-use super::alloc::VERSION;
+use super::annotation;
 use serde::{Deserialize, Serialize};
 
 /// Name of the annotation.
@@ -25,7 +25,7 @@ pub struct Gpu {
 /// The GPUs of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// [`VERSION`].
+    /// [`VERSION`](annotation::VERSION).
     pub v: u32,
     /// The version of the driver; empty where NVML does not tell.
     pub driver: String,
@@ -39,13 +39,7 @@ impl Inventory {
     /// # Errors
     /// As [`Alloc::parse`](super::Alloc::parse).
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: String| format!("the annotation {INVENTORY} {why}: {text:?}");
-        let inventory: Self =
-            serde_json::from_str(text).map_err(|error| wrong(format!("cannot be read ({error})")))?;
-        if inventory.v != VERSION {
-            return Err(wrong(format!("has the version {}, and {VERSION} is known here", inventory.v)));
-        }
-        Ok(inventory)
+        annotation::parse(INVENTORY, text, |inventory: &Self| inventory.v)
     }
 
     /// Mebibytes and percent of all GPUs that work.

@@ -1,10 +1,12 @@
-//! What objects of the apiserver say about slices: requests of containers, annotations of pods and nodes.
+//! The parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes.
 
 mod alloc;
+mod annotation;
 mod inventory;
 mod request;
 
-pub use alloc::{ALLOC, Alloc, Part, VERSION};
+pub use alloc::{ALLOC, Alloc, Part};
+pub use annotation::VERSION;
 pub use inventory::{Gpu, INVENTORY, Inventory};
 pub(crate) use request::whole;
 pub use request::{CORE_PERCENT, MEMORY_MIB, Request, SLICE, requests};

@@ -1,4 +1,4 @@
-//! What the containers of a pod ask for.
+//! The slices that the containers of a pod ask for.
 
 use crate::api::{Container, Pod};
 

@@ -1,14 +1,14 @@
-//! What is given away of the GPUs of a node, and what is left.
+//! The parts of the GPUs of a node that pods have, and the room that is left.
 
 use crate::objects::{Inventory, Part};
 use std::collections::BTreeMap;
 
-/// What is given away of GPUs, by UUID: mebibytes, and percent of time.
+/// The sum of the parts of each GPU, by UUID: mebibytes, and percent of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Used(BTreeMap<String, (u64, u32)>);
 
 impl Used {
-    /// What these parts take together.
+    /// The sum of these parts.
     pub fn of<'a, P: IntoIterator<Item = &'a Part>>(parts: P) -> Self {
         let mut used = Self::default();
         used.add(parts);
@@ -24,7 +24,7 @@ impl Used {
         }
     }
 
-    /// What is left of the GPUs of a node that work, by UUID.
+    /// The room that is left on the GPUs of a node that work, by UUID.
     #[must_use]
     pub fn left(&self, inventory: &Inventory) -> Vec<Room> {
         let healthy = inventory.gpus.iter().filter(|gpu| gpu.healthy);
@@ -41,7 +41,7 @@ impl Used {
     }
 }
 
-/// What is left of a GPU.
+/// The room that is left on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     /// Its UUID.

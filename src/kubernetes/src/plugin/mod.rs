@@ -23,10 +23,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// Slots of each GPU, unless the operator wants another number. Guessed: more slices than a GPU usually has.
+pub const SLOTS_PER_GPU: u32 = 16;
+
 /// The GPUs of the node at this moment.
 pub type Gpus = Arc<dyn Fn() -> Inventory + Send + Sync>;
 
-/// What a device plugin is told.
+/// The settings of a device plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The node's name in the apiserver.
@@ -60,7 +63,7 @@ impl Config {
             kubelet,
             places,
             library,
-            slots_per_gpu: 16,
+            slots_per_gpu: SLOTS_PER_GPU,
             auto_alloc: false,
             interval: Duration::from_secs(10),
             poll: Duration::from_secs(1),

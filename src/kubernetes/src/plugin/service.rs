@@ -15,7 +15,7 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-/// What the kubelet is told at the registration, and again when it asks.
+/// The options that the kubelet gets at the registration, and again when it asks.
 pub(super) const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: false };
 

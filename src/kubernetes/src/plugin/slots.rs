@@ -73,14 +73,12 @@ pub(crate) struct Slots {
 impl Slots {
     /// Reads what an earlier agent has left. `library`: as [`Places::install`] returned it.
     pub(crate) fn open(places: Places, library: PathBuf) -> Self {
-        let entries = fs::read_dir(places.slots()).into_iter().flatten().flatten();
-        let slots = entries.filter_map(|entry| name(entry.file_name().to_str()?));
         let read = |name: Name| {
             let text = fs::read(owner_file(&places, &name)).ok()?;
             let owner = serde_json::from_slice(&text).ok()?;
             Some((name, Known { owner, since: Instant::now() }))
         };
-        let known = slots.filter_map(read).collect();
+        let known = Name::all_in(&places.slots()).filter(is_slot).filter_map(read).collect();
         let mut opened = Self { places, library, known };
         opened.remove_strays();
         opened
@@ -90,13 +88,10 @@ impl Slots {
     fn remove_strays(&mut self) {
         let owned: Vec<Name> = self.known.values().flat_map(|known| known.owner.names()).collect();
         let spec = |file: &str| name(file.strip_prefix("gpuslice-")?.strip_suffix(".json")?);
-        let files = |folder| {
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            entries.filter_map(|entry| entry.file_name().into_string().ok())
-        };
-        let found = files(self.places.cdi.clone()).filter_map(|file| spec(&file));
-        let found = found.chain(files(self.places.slots()).filter_map(|file| name(&file)));
-        let found = found.chain(files(self.places.regions.clone()).filter_map(|file| name(&file)));
+        let specs = fs::read_dir(&self.places.cdi).into_iter().flatten().flatten();
+        let specs = specs.filter_map(|entry| spec(entry.file_name().to_str()?));
+        let folders = Name::all_in(&self.places.slots()).chain(Name::all_in(&self.places.regions));
+        let found = specs.chain(folders.filter(is_slot));
         for stray in found.filter(|name| !owned.contains(name)).collect::<Vec<_>>() {
             self.remove(&stray);
         }

@@ -9,7 +9,7 @@ use crate::placement::{Order, Room, Used, place};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// What the apiserver says about a pod.
+/// The apiserver's answer about a pod.
 enum Told {
     Pod(Box<Pod>),
     /// There is none.
@@ -174,7 +174,7 @@ fn decided(
     placed.remove(&owner.container).ok_or_else(missing)
 }
 
-/// What the container asks for.
+/// The request of the container.
 fn request(pod: &Pod, owner: &Owner) -> Result<Request, String> {
     let request = requests(pod)?.into_iter().find(|request| request.container == owner.container);
     request.ok_or_else(|| format!("the container {} asks for no slice", owner.container))

@@ -97,7 +97,7 @@ impl Cluster {
         post(self.extender, "/bind", &said).await["Error"].as_str().unwrap().to_owned()
     }
 
-    /// What a pod was given.
+    /// The parts that a pod was given.
     pub(crate) fn alloc(&self, name: &str) -> Option<Value> {
         let pod = self.apiserver.pod(&format!("ns/{name}"));
         let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str()?;

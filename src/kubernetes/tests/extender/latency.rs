@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const NODES: usize = 10_000;
 const PODS: usize = 100_000;
 const ASKED: usize = 1000;
-/// What a scheduler does not notice.
+/// The longest answer that a scheduler does not notice.
 const MOST: Duration = Duration::from_millis(20);
 
 fn cluster() -> Ledger {

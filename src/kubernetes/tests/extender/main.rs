@@ -19,7 +19,7 @@ use apiserver::Mishap;
 use cluster::{Cluster, pod};
 use std::time::Duration;
 
-/// What must come comes within this, on a machine that has other things to do.
+/// An event that the test waits for comes within this time, on a machine that has other things to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,7 +24,7 @@ pub(crate) fn container(pod: &str) -> Container {
     ("ns".to_owned(), pod.to_owned(), "main".to_owned())
 }
 
-/// What the checkpoint has, and what does not outlive the kubelet.
+/// The kubelet's checkpoint, and the state that does not outlive the kubelet.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) allocated: BTreeMap<Container, Vec<String>>,

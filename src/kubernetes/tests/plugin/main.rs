@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What must come comes within this, on a machine that has other things to do.
+/// An event that the test waits for comes within this time, on a machine that has other things to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What is refused before a container starts, and what of it mends itself.
+//! Refusals before a container starts, and those that mend themselves.
 
 use crate::kubelet::until;
 use crate::node::{NODE, Node, alloc};

@@ -28,12 +28,12 @@ struct Stored {
     node_writes: u32,
     /// The version of the last change.
     version: u64,
-    /// What happens to the next binding.
+    /// The mishap of the next binding.
     mishap: Option<Mishap>,
     watchers: Vec<mpsc::UnboundedSender<Value>>,
 }
 
-/// What can happen to a binding.
+/// A mishap of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mishap {
     /// It is refused.
@@ -226,11 +226,11 @@ async fn bind_pod(
     bound.into_response()
 }
 
-/// What happens from now on, one JSON object a line, until the watch is ended.
+/// The changes from now on, one JSON object a line, until the watch is ended.
 fn watch(server: &Apiserver, now: impl FnOnce(&Stored) -> Vec<Value>) -> Response {
     let (sender, receiver) = mpsc::unbounded_channel();
     server.with(|stored| {
-        // What happened between the list and the watch: here all there is.
+        // The changes between the list and the watch: here all objects.
         now(stored)
             .into_iter()
             .for_each(|object| sender.send(json!({"type": "MODIFIED", "object": object})).unwrap());

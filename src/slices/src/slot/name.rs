@@ -1,6 +1,8 @@
 //! Names of slices.
 
 use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::str::FromStr;
 
 /// Characters of a name at the most: what the kubelet takes for a device.
@@ -15,6 +17,12 @@ impl Name {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The entries of a folder that have the name of a slice; none if the folder cannot be read.
+    pub fn all_in(folder: &Path) -> impl Iterator<Item = Self> + use<> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 }
 
