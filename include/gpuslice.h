@@ -16,14 +16,14 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of the bytes has another number. */
-#define GPUSLICE_VERSION 13u
+#define GPUSLICE_VERSION 14u
 /* Size of the file in bytes. */
-#define GPUSLICE_SIZE 11808768u
+#define GPUSLICE_SIZE 13905920u
 /* The most processes, devices and uses of shared memory of a slice. */
 #define GPUSLICE_SLOTS 1024
 #define GPUSLICE_DEVICES 64
 #define GPUSLICE_SHARES 4096
-/* Busy intervals that the region keeps for a device. */
+/* Busy intervals that a ring of the region keeps for a device. */
 #define GPUSLICE_INTERVALS 1024
 /* Usage samples that the region keeps for a device, one a second. */
 #define GPUSLICE_SECONDS 64
@@ -139,7 +139,7 @@ struct gpuslice_share {
 #define GPUSLICE_SHARE_DEVICE(state) ((state) >> 8 & 0xff)
 #define GPUSLICE_SHARE_SLOT(state) ((state) >> 16)
 
-/* An interval in which the GPU was busy for the slice. */
+/* An interval in which the GPU was busy for a slice. */
 struct gpuslice_interval {
     uint64_t ticket;   /* number of the interval plus 1 */
     uint64_t start;
@@ -184,16 +184,14 @@ struct gpuslice_device_time {
     uint8_t reserved1[120];
     uint32_t wake_seq;              /* a futex */
     uint8_t reserved2[124];
-    uint64_t interval_head;         /* number of published intervals */
-    uint8_t reserved3[120];
     uint64_t overlap;
-    uint8_t reserved4[120];
+    uint8_t reserved3[120];
     uint32_t correction_millionths; /* the slice's own part of busy time; 0: not known, all of it */
     uint32_t measure_source;        /* how time is measured: docs/internals/region.md */
     uint64_t grant;                 /* the rate that the arbiter grants: docs/internals/region.md */
-    uint8_t reserved5[112];
+    uint8_t reserved4[112];
     uint64_t sampler_lease;         /* the process that samples NVML */
-    uint8_t reserved6[120];
+    uint8_t reserved5[120];
     uint64_t last_payment_at;       /* when a process last paid */
     uint64_t throttled_from;        /* when the last long throttle began */
     uint64_t throttled_until;       /* when it ended */
@@ -201,11 +199,16 @@ struct gpuslice_device_time {
     uint64_t overrun_seen_at;       /* when a batch was last seen that may wait for another device */
     uint64_t overdraft_at;          /* when a launch last went beyond the share for such a batch */
     uint64_t overdraft_paid_until;  /* until when such overdrafts are paid */
-    uint8_t reserved7[72];
+    uint8_t reserved6[72];
+    uint64_t interval_head;         /* number of published intervals */
+    uint8_t reserved7[120];
     struct gpuslice_interval intervals[GPUSLICE_INTERVALS];
+    uint64_t relayed_head;          /* number of intervals that the node agent has relayed */
+    uint8_t reserved8[120];
+    struct gpuslice_interval relayed[GPUSLICE_INTERVALS]; /* of slices of other directories */
     struct gpuslice_usage_sample history[GPUSLICE_SECONDS];
     struct gpuslice_process_time processes[GPUSLICE_SLOTS];
-    uint8_t reserved[1024];
+    uint8_t reserved[896];
 };
 
 /* The whole file. Only the first `device_count` entries of `time` have space; do not touch the others. */
@@ -241,7 +244,7 @@ GPUSLICE_ASSERT(offsetof(struct gpuslice_device, burst) == 48);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_process_time, context_bytes) == 120);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_process_time) == 128);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_device_time, intervals) == 1024);
-GPUSLICE_ASSERT(sizeof(struct gpuslice_device_time) == 167936);
+GPUSLICE_ASSERT(sizeof(struct gpuslice_device_time) == 200704);
 GPUSLICE_ASSERT(offsetof(struct gpuslice_region, time) == 1060864);
 GPUSLICE_ASSERT(sizeof(struct gpuslice_region) == GPUSLICE_SIZE);
 

@@ -269,7 +269,7 @@ fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_monit
 #[test]
 fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
     let bench = Bench::simulated();
-    let other = bench.file("other", &"gpuslice".repeat(11_808_768 / 8)).display().to_string();
+    let other = bench.file("other", &"gpuslice".repeat(13_905_920 / 8)).display().to_string();
     let notes = bench.file("notes", "notes").display().to_string();
     let missing = bench.region().display().to_string();
     for monitor in monitors() {

@@ -10,7 +10,7 @@ use gpuslice_policy::compute::coupling::MeasuredBatch;
 use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{
-    Device, DeviceRequest, Limits, Member, Monitor, Region, Trust, Uuid,
+    Device, DeviceRequest, Limits, Member, Monitor, Origin, Region, Trust, Uuid,
     layout::{FIGURES, INTERVALS, MAX_DEVICES, MAX_SLOTS, SIZE},
 };
 
@@ -176,7 +176,10 @@ fn read_all(region: &Region) {
             region.measure_source(device),
             region.time_used(device),
         );
-        let _ = (region.paid_until(device), region.interval_at(device, region.interval_head(device)));
+        let _ = region.paid_until(device);
+        for origin in [Origin::Slice, Origin::Relayed] {
+            let _ = region.interval_at(device, origin, region.interval_head(device, origin));
+        }
         region.set_limits(view.device, view.limits);
     }
     let processes = region.processes();

@@ -87,7 +87,6 @@ static void print_layout(void)
     LINE("time.free_from", offsetof(struct gpuslice_device_time, free_from));
     LINE("time.virtual_time", offsetof(struct gpuslice_device_time, virtual_time));
     LINE("time.wake_seq", offsetof(struct gpuslice_device_time, wake_seq));
-    LINE("time.interval_head", offsetof(struct gpuslice_device_time, interval_head));
     LINE("time.overlap", offsetof(struct gpuslice_device_time, overlap));
     LINE("time.correction_millionths", offsetof(struct gpuslice_device_time, correction_millionths));
     LINE("time.measure_source", offsetof(struct gpuslice_device_time, measure_source));
@@ -100,7 +99,10 @@ static void print_layout(void)
     LINE("time.overrun_seen_at", offsetof(struct gpuslice_device_time, overrun_seen_at));
     LINE("time.overdraft_at", offsetof(struct gpuslice_device_time, overdraft_at));
     LINE("time.overdraft_paid_until", offsetof(struct gpuslice_device_time, overdraft_paid_until));
+    LINE("time.interval_head", offsetof(struct gpuslice_device_time, interval_head));
     LINE("time.intervals", offsetof(struct gpuslice_device_time, intervals));
+    LINE("time.relayed_head", offsetof(struct gpuslice_device_time, relayed_head));
+    LINE("time.relayed", offsetof(struct gpuslice_device_time, relayed));
     LINE("interval.size", sizeof(struct gpuslice_interval));
     LINE("interval.ticket", offsetof(struct gpuslice_interval, ticket));
     LINE("interval.start", offsetof(struct gpuslice_interval, start));

@@ -22,6 +22,7 @@ mod node;
 mod openmetrics;
 mod page;
 mod prometheus;
+mod relay;
 mod schema;
 #[path = "../support/mod.rs"]
 mod support;

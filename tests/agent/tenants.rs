@@ -1,10 +1,12 @@
 //! Checks that files and limits that tenants write harm neither the agent nor other slices.
 
 use crate::node::{Node, may_have_containers, text};
+use crate::relay::busy;
+use crate::support::living::Living;
 use crate::support::{artefacts, compiler};
 use crate::{MIB, TWO, dies, first_process, join, witness};
-use gpuslice_region::Limits;
 use gpuslice_region::layout::VERSION;
+use gpuslice_region::{Limits, Monitor, Trust};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -124,4 +126,64 @@ fn a_tenant_who_raises_its_limits_is_set_back() {
         (limits.memory == Some(256 * MIB) && limits.cores_permille == 300).then_some(())
     });
     assert!(node.log().contains("was set back"), "{}", node.log());
+}
+
+/// The status of an allocation of so many bytes, which is given back.
+fn take(program: &mut Living, bytes: u64) -> String {
+    program.ask(&format!("take {bytes}")).split(' ').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn processes_keep_to_the_operators_file_themselves() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(TWO);
+    let (mut program, busy) = (witness(&node, "a", 48 * MIB), busy(&node, "a"));
+    let region = Monitor::open(&node.region("a"), Trust::AnyOwner).unwrap().unwrap();
+    let device = region.devices()[0].device;
+    let limits = region.limits(device);
+    assert_eq!((limits.memory, limits.cores_permille), (Some(256 * MIB), 300));
+    node.end(libc::SIGKILL);
+    region.set_limits(device, Limits { cores_permille: 1000, ..limits });
+    node.until("the share is that of the file", |_| (region.limits(device) == limits).then_some(()));
+    region.set_limits(device, Limits { memory: None, ..limits });
+    assert_eq!(take(&mut program, 300 * MIB), "2");
+    assert_eq!(region.limits(device), limits);
+    assert_eq!(take(&mut program, 100 * MIB), "0");
+    // Limits that are lowered stay, and so do limits that the operator raises in the file first.
+    let lowered = Limits { memory: Some(64 * MIB), cores_permille: 100, ..limits };
+    region.set_limits(device, lowered);
+    assert_eq!(take(&mut program, 100 * MIB), "2");
+    let config = node.at("/var/lib/gpuslice/slots/a/conf/config");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace(&(256 * MIB).to_string(), &(512 * MIB).to_string())).unwrap();
+    let raised = Limits { memory: Some(512 * MIB), ..limits };
+    region.set_limits(device, raised);
+    assert_eq!(take(&mut program, 300 * MIB), "0");
+    assert_eq!(region.limits(device), raised);
+    drop(busy);
+    let (_, said) = program.end();
+    assert_eq!(said.matches("were set back").count(), 1, "{said}");
+}
+
+#[test]
+fn the_command_refuses_limits_above_the_operators_file() {
+    if !may_have_containers() {
+        return;
+    }
+    let node = Node::start(TWO);
+    let _program = witness(&node, "a", 48 * MIB);
+    let region = "/run/gpuslice/region/region";
+    let set = |limits: &[&str]| {
+        let words = [&["set", region], limits].concat();
+        node.in_slice("a", Path::new(env!("CARGO_BIN_EXE_gpuslice")), &words).end()
+    };
+    for above in [["--mem", "1GiB"], ["--cores", "50"], ["--policy", "equal"]] {
+        let (status, said) = set(&above);
+        assert!(!status.success(), "{above:?}");
+        assert!(said.contains("is above the limits of /run/gpuslice/conf/config: "), "{above:?}: {said}");
+    }
+    let (status, said) = set(&["--mem", "100MiB", "--cores", "20", "--priority", "low"]);
+    assert!(status.success(), "{said}");
 }

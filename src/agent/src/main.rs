@@ -16,6 +16,7 @@ mod history;
 mod metrics;
 mod owned;
 mod page;
+mod relay;
 mod request;
 mod serve;
 mod snapshot;

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::control;
 use crate::gpus::Gpus;
 use crate::history;
+use crate::relay::relay;
 use crate::watch::Watch;
 use crate::web::{self, Rate, Shared};
 use gpuslice_slices::slot::make_folder;
@@ -64,7 +65,9 @@ fn serve_on(
     let (connections, rate) = (config.connections, Arc::new(Rate::new(config.rate)));
     let socket = config.socket();
     let cluster = cluster::serve(config.clone(), gpus.clone());
-    let watch = Arc::new(Mutex::new(Watch::begin(config, gpus)));
+    let (places, relayed) = channel();
+    thread::spawn(move || relay(&relayed));
+    let watch = Arc::new(Mutex::new(Watch::begin(config, gpus, places)));
     let (_ticks, stop) = channel();
     let ticking = Arc::clone(&watch);
     thread::spawn(move || tick(&ticking, &stop));

@@ -3,9 +3,13 @@
 use crate::arguments::Set;
 use crate::failure::{self, Failure};
 use crate::{Ending, figures, slices};
-use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority};
+use gpuslice_policy::config::{
+    Ceilings, Config, CorePolicy, DeviceIdentity, DeviceName, FIXED_FILE, Priority, gpu_uuid_text,
+};
 use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
+use gpuslice_region::operator::Contents;
 use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
+use std::path::Path;
 
 /// What is told of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,6 +47,10 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
         )));
     }
     check(wish, &config, &devices)?;
+    let above = Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read());
+    if let Some(above) = above.and_then(|ceilings| above_ceiling(wish, &config, &devices, &ceilings)) {
+        return Err(above);
+    }
     let changes = monitor.change_limits(|device| {
         let asked = Asked::of(wish, device, &config);
         (asked != Asked::default()).then(|| asked.on(device.limits))
@@ -93,6 +101,33 @@ fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Fail
         }
     }
     Ok(())
+}
+
+/// The refusal of limits above those of the operator's fixed file, which each process of the slice would set back.
+fn above_ceiling(
+    wish: &Set,
+    config: &Config,
+    devices: &[DeviceView],
+    ceilings: &Ceilings,
+) -> Option<Failure> {
+    devices.iter().find_map(|device| {
+        let ceiling = ceilings.of(identity(device));
+        let wanted = Asked::of(wish, device, config).on(device.limits);
+        if wanted.within(&ceiling) == wanted || wanted == device.limits {
+            return None;
+        }
+        let memory = ceiling.memory.map(|bytes| bytes.to_string());
+        let cores = ceiling.cores.map(|cores| format!("{} % of the GPU's time", cores.setting()));
+        let priority = ceiling.priority.map(|priority| format!("{} priority", priority.setting()));
+        let policy = ceiling.policy.map(|policy| format!("policy {}", policy.setting()));
+        let weight = ceiling.weight.map(|weight| format!("a weight of {}", weight.setting()));
+        let most: Vec<String> = [memory, cores, policy, weight, priority].into_iter().flatten().collect();
+        Some(Failure::new(format!(
+            "that is above the limits of {FIXED_FILE}: {} at the most on {}; only the operator of the node raises them",
+            most.join(", "),
+            gpu_uuid_text(&device.uuid.0)
+        )))
+    })
 }
 
 fn identity(device: &DeviceView) -> DeviceIdentity {

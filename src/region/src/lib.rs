@@ -82,7 +82,7 @@ pub use {
         monitor::Monitor,
         reader::{DeviceFigures, Reader},
         region::{DeviceView, ProcessView, Region},
-        region_time::ProcessActivity,
+        region_time::{Origin, ProcessActivity},
         remove::{Removal, remove_for_good, remove_if_unused},
     },
     sync::pause::pause,

@@ -65,6 +65,14 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// The identity of its folder.
+    ///
+    /// # Errors
+    /// The folder may not be looked at.
+    pub fn folder(&self) -> io::Result<FileId> {
+        Ok(FileId::from(&kernel::fstat(&self.folder)?))
+    }
+
     /// A path that leads to it from here, as long as `self` is kept.
     #[must_use]
     pub fn path(&self) -> PathBuf {

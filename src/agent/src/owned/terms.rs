@@ -3,7 +3,7 @@
 use crate::config::Wanted;
 use crate::gpus::Gpu;
 use gpuslice_policy::config::{
-    Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Quota, parse_uuid_text,
+    Ceiling, Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Quota, parse_uuid_text,
 };
 use gpuslice_policy::units::{Bytes, Permille, Setting as _};
 use gpuslice_region::{Limits, Sharing};
@@ -81,14 +81,14 @@ impl Terms {
 
     /// The limits of a region, where they grant more than this; a tenant may have lowered its own.
     pub(super) fn lowered(&self, limits: Limits) -> Option<Limits> {
-        let most = self.limits(limits);
-        let memory = match (limits.memory, most.memory) {
-            (Some(has), Some(may)) => Some(has.min(may)),
-            (None, may) => may,
-            (has, None) => has,
+        let ceiling = Ceiling {
+            memory: self.memory.map(Bytes::new),
+            cores: Permille::new(self.share_permille),
+            policy: self.policy.parse().ok(),
+            weight: self.weight.to_string().parse().ok(),
+            priority: self.priority.parse().ok(),
         };
-        let cores_permille = limits.cores_permille.min(most.cores_permille);
-        let bounded = Limits { memory, cores_permille, sharing: most.sharing, ..limits };
+        let bounded = limits.within(&ceiling);
         (bounded != limits).then_some(bounded)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::regions::{LookUp, devices, processes};
 use crate::gpus::Gpu;
+use crate::relay::Place;
 use crate::snapshot::Slice;
 use gpuslice_region::{Reader, RegionError, Trust, names};
 use gpuslice_slices::discovery::{Candidate, Container, FileId};
@@ -17,7 +18,7 @@ const MOST_FILES: usize = 4096;
 const MOST_OPENED: usize = 256;
 
 /// The mount namespace that a slice is in, and the container's number; none: this one.
-type Place = Option<(u64, Option<String>)>;
+type Whereabouts = Option<(u64, Option<String>)>;
 
 /// A file that may be a region, and where it was found.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ struct There {
     name: String,
     /// Keeps the path, if it was found in a container alone.
     candidate: Option<Candidate>,
-    place: Place,
+    place: Whereabouts,
 }
 
 /// A slice that this agent has not made.
@@ -115,6 +116,11 @@ impl Found {
         }
     }
 
+    /// The regions, for the relay.
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.open.values().filter_map(|open| open.there.for_relay()).collect()
+    }
+
     /// Closes the regions of containers that are not among these.
     pub(super) fn leave(&mut self, containers: &[Container]) {
         let lives = |mounts| containers.iter().any(|container| container.mounts == mounts);
@@ -178,6 +184,14 @@ impl There {
     fn inside(&self) -> String {
         let path = self.candidate.as_ref().map_or(self.path.as_path(), |candidate| &candidate.inside);
         printable(&path.display().to_string())
+    }
+
+    fn for_relay(&self) -> Option<Place> {
+        let folder = match &self.candidate {
+            Some(candidate) => candidate.folder(),
+            None => FileId::of(self.path.parent()?),
+        };
+        Some(Place { folder: folder.ok()?, path: self.path.clone(), _kept: self.candidate.clone() })
     }
 
     fn file_name(&self) -> String {

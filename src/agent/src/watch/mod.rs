@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::gpus::Gpus;
 use crate::history::History;
 use crate::owned::{Owned, left_behind};
+use crate::relay::Place;
 use crate::request::Change;
 use crate::snapshot::{Slice, Snapshot};
 use found::Found;
@@ -23,6 +24,7 @@ use regions::LookUp;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -45,6 +47,7 @@ pub(crate) struct Watch {
     machine: Machine,
     containers: Vec<Container>,
     found: Found,
+    relay: Sender<Vec<Place>>,
     scanned: Option<Instant>,
     /// True if a container has ended since the last scan, as far as its processes tell.
     has_one_ended: bool,
@@ -53,8 +56,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Makes the slices of a configuration, and looks for others.
-    pub(crate) fn begin(config: Config, gpus: Gpus) -> Self {
+    /// Makes the slices of a configuration, and looks for others. `relay` gets the regions of all slices after each search.
+    pub(crate) fn begin(config: Config, gpus: Gpus, relay: Sender<Vec<Place>>) -> Self {
         let owned = config.slices.iter().cloned().map(Owned::new).collect();
         let library = Ok(PathBuf::new());
         let mut watch = Self {
@@ -67,6 +70,7 @@ impl Watch {
             machine: Machine::default(),
             containers: Vec::new(),
             found: Found::default(),
+            relay,
             scanned: None,
             has_one_ended: false,
             history: History::default(),
@@ -179,6 +183,16 @@ impl Watch {
         }
         self.clear_away();
         self.find();
+        let _relay_has_ended = self.relay.send(self.places_of_regions());
+    }
+
+    /// The regions of all slices.
+    fn places_of_regions(&self) -> Vec<Place> {
+        let places = &self.config.places;
+        let made = self.owned.iter().filter_map(|slice| {
+            Some(Place { folder: slice.folder(places)?, path: places.region(slice.name()), _kept: None })
+        });
+        made.chain(self.found.places()).collect()
     }
 
     /// Removes what was made of slices that are not configured any more, once nobody lives in them. Their specifications go at

@@ -9,6 +9,7 @@
 //! The highest source that sets a setting under any of its names decides it alone. Lower sources are not read for
 //! that setting. Within a source `GPU_*` names win over HAMi's names.
 
+mod ceiling;
 mod checked;
 mod choices;
 mod device;
@@ -23,6 +24,7 @@ mod sizes;
 mod sources;
 mod values;
 
+pub use ceiling::{Ceiling, Ceilings};
 pub use checked::{Config, DeviceLimits, QuotaSource};
 pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, ReportTotal, Weight};
 pub use device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};

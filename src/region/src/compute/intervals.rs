@@ -1,4 +1,7 @@
-//! A ring of intervals in which the GPU was busy for the slice, which all its processes publish and read.
+//! Rings of intervals in which the GPU was busy.
+//!
+//! One ring has the slice's own intervals: its processes publish and read them. The node agent writes the other ring. It
+//! has the intervals of slices whose regions lie in other directories, which the slice cannot read itself.
 //!
 //! A process takes a slot of the ring by an atomic addition, writes the times, and then the ticket with the slot's
 //! number. No process waits for another. A process that is suspended during the write may go on after others have come
@@ -11,11 +14,11 @@ use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 use crate::sync::atomics::broken::{self, Break};
 use crate::{
     layout::Layout,
-    layout::compute_words::{DeviceTime, IntervalSlot},
+    layout::compute_words::{IntervalRing, IntervalSlot},
     layout::constants::INTERVALS,
 };
 
-/// Slots of the ring of busy intervals of a device.
+/// Slots of a ring of busy intervals of a device.
 pub const INTERVAL_SLOTS: u64 = INTERVALS as u64;
 /// The bit of a packed word for work that goes on.
 const GOES_ON: u64 = 1 << 63;
@@ -65,32 +68,32 @@ fn checksum(entry: &Entry) -> u64 {
     (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-impl<const SLOTS: usize> DeviceTime<SLOTS> {
+impl IntervalRing {
     /// Publishes an interval and returns its number.
     pub(crate) fn publish(&self, interval: Interval) -> u64 {
-        let place = self.interval_head.0.add(1);
-        if let Some(words) = self.intervals.get(index(place)) {
+        let place = self.head.0.add(1);
+        if let Some(words) = self.slots.get(index(place)) {
             words.write(&Entry::new(place, interval));
         }
         place
     }
 
     /// The entry with this number, or the one that has taken its slot since.
-    pub(crate) fn interval_at(&self, place: u64) -> Entry {
-        self.intervals.get(index(place)).map_or_else(Entry::default, IntervalSlot::read)
+    pub(crate) fn at(&self, place: u64) -> Entry {
+        self.slots.get(index(place)).map_or_else(Entry::default, IntervalSlot::read)
     }
 
     /// Empties the ring.
-    pub(crate) fn clear_intervals(&self) {
-        self.interval_head.0.set(0);
-        self.intervals.iter().for_each(|place| place.ticket.publish(0));
+    pub(crate) fn clear(&self) {
+        self.head.0.set(0);
+        self.slots.iter().for_each(|place| place.ticket.publish(0));
     }
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Publishes an interval and returns its number; 0 for a device that does not exist.
     pub(crate) fn publish(&self, device: usize, interval: Interval) -> u64 {
-        self.time(device).map_or(0, |time| time.publish(interval))
+        self.time(device).map_or(0, |time| time.intervals.publish(interval))
     }
 }
 

@@ -145,7 +145,8 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
         self.control.0.measure_source.set(0);
         self.control.0.grant.set(0);
         self.history.iter().for_each(|moment| moment.second.publish(0));
-        self.clear_intervals();
+        self.intervals.clear();
+        self.relayed.clear();
         self.processes.iter().take(slots).for_each(|process| process.begin(true));
     }
 }

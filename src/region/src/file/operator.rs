@@ -40,7 +40,9 @@ impl Contents {
         }
     }
 
-    fn as_read(&self) -> FileRead<'_> {
+    /// The contents, for the parser.
+    #[must_use]
+    pub fn as_read(&self) -> FileRead<'_> {
         match self {
             Self::Absent => FileRead::Absent,
             Self::Unreadable(why) => FileRead::Unreadable(why),

@@ -1,7 +1,8 @@
 //! Limits of a slice on a device.
 
 use gpuslice_policy::compute::limiter::token_bucket::Terms;
-use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::config::{Ceiling, CorePolicy, Priority};
+use gpuslice_policy::units::Bytes;
 
 use crate::{
     compute::terms::{MOST_BURST, terms},
@@ -45,6 +46,15 @@ impl Limits {
     #[must_use]
     pub fn is_paced(&self) -> bool {
         self.cores_permille < WHOLE_SHARE || self.sharing.divides()
+    }
+
+    /// The limits, none of them above a ceiling. Limits that a tenant has lowered stay.
+    #[must_use]
+    pub fn within(self, ceiling: &Ceiling) -> Self {
+        let memory = [self.memory, ceiling.memory.map(Bytes::get)].into_iter().flatten().min();
+        let cores_permille =
+            ceiling.cores.map_or(self.cores_permille, |most| self.cores_permille.min(most.get().into()));
+        Self { memory, cores_permille, sharing: self.sharing.within(ceiling), ..self }
     }
 
     /// The limits, each brought into its range.
@@ -117,6 +127,14 @@ impl Sharing {
         self.policy != CorePolicy::Fixed || self.priority != Priority::Normal
     }
 
+    fn within(self, ceiling: &Ceiling) -> Self {
+        Self {
+            policy: ceiling.policy.unwrap_or(self.policy),
+            priority: ceiling.priority.map_or(self.priority, |most| self.priority.min(most)),
+            weight: ceiling.weight.map_or(self.weight, |most| self.weight.min(most.get().into())),
+        }
+    }
+
     /// Brought into its range.
     pub(crate) fn bounded(self) -> Self {
         Self { weight: self.weight.clamp(1, Self::MOST_WEIGHT), ..self }
@@ -160,6 +178,30 @@ impl Sharing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuslice_policy::units::Permille;
+
+    #[test]
+    fn limits_above_a_ceiling_are_lowered_to_it_and_others_stay() {
+        let ceiling = Ceiling {
+            memory: Some(Bytes::new(100)),
+            cores: Permille::new(300),
+            policy: Some(CorePolicy::Equal),
+            weight: "50".parse().ok(),
+            priority: Some(Priority::Normal),
+        };
+        let most = Limits {
+            memory: Some(100),
+            cores_permille: 300,
+            sharing: Sharing { policy: CorePolicy::Equal, priority: Priority::Normal, weight: 50 },
+            ..Limits::NONE
+        };
+        let high = Sharing { policy: CorePolicy::Fixed, priority: Priority::High, weight: 1000 };
+        assert_eq!(Limits { sharing: high, ..Limits::NONE }.within(&ceiling), most);
+        let sharing = Sharing { priority: Priority::Low, weight: 1, ..most.sharing };
+        let lowered = Limits { memory: Some(0), cores_permille: 1, sharing, ..most };
+        assert_eq!(lowered.within(&ceiling), lowered);
+        assert_eq!(Limits::NONE.within(&Ceiling::default()), Limits::NONE);
+    }
 
     #[test]
     fn what_is_written_is_read_and_what_means_nothing_is_what_most_have() {

@@ -107,6 +107,12 @@ impl Region {
         self.entries().find(|(_, entry)| Uuid::of(entry) == *uuid).map(|(device, _)| device)
     }
 
+    /// Number of devices of the slice.
+    #[must_use]
+    pub fn device_count(&self) -> usize {
+        self.layout().device_count()
+    }
+
     /// All devices of the slice.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceView> {

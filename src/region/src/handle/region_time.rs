@@ -5,7 +5,7 @@
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::Terms;
-use gpuslice_policy::compute::measuring::peer_intervals::Entry;
+use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 
 use crate::{
     compute::{
@@ -14,7 +14,7 @@ use crate::{
         terms::{load_repaired, terms, terms_of},
     },
     handle::{device::Device, region::Region},
-    layout::constants::UNLIMITED,
+    layout::{compute_words::IntervalRing, constants::UNLIMITED},
     sync::clock,
 };
 
@@ -29,6 +29,15 @@ pub struct ProcessActivity {
     pub queued: u64,
     /// Whether it waits for GPU time.
     pub waits: bool,
+}
+
+/// The slices whose busy intervals a ring has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The slice itself.
+    Slice,
+    /// Slices of other directories: the node agent [relays](Region::relay) their intervals.
+    Relayed,
 }
 
 impl Region {
@@ -134,14 +143,30 @@ impl Region {
 
     /// Number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`](crate::INTERVAL_SLOTS).
     #[must_use]
-    pub fn interval_head(&self, device: Device) -> u64 {
-        self.layout().time(device.index()).map_or(0, |time| time.interval_head.0.get())
+    pub fn interval_head(&self, device: Device, origin: Origin) -> u64 {
+        self.ring(device, origin).map_or(0, |ring| ring.head.0.get())
     }
 
     /// The entry with this number, or the one that has taken its slot since. While a process writes it, an entry with
     /// ticket 0.
     #[must_use]
-    pub fn interval_at(&self, device: Device, place: u64) -> Entry {
-        self.layout().time(device.index()).map_or_else(Entry::default, |time| time.interval_at(place))
+    pub fn interval_at(&self, device: Device, origin: Origin, place: u64) -> Entry {
+        self.ring(device, origin).map_or_else(Entry::default, |ring| ring.at(place))
+    }
+
+    /// Publishes a busy interval of a slice of another directory. [`Interval::context`] tells contexts of all such slices
+    /// apart.
+    pub fn relay(&self, device: Device, interval: Interval) {
+        if let Some(ring) = self.ring(device, Origin::Relayed) {
+            ring.publish(interval);
+        }
+    }
+
+    fn ring(&self, device: Device, origin: Origin) -> Option<&IntervalRing> {
+        let time = self.layout().time(device.index())?;
+        Some(match origin {
+            Origin::Slice => &time.intervals,
+            Origin::Relayed => &time.relayed,
+        })
     }
 }

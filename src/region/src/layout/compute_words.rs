@@ -23,8 +23,6 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
     pub(crate) virtual_time: Line<Word64>,
     /// The futex on which throttled processes sleep.
     pub(crate) wake_seq: Line<WakeSeq>,
-    /// Number of busy intervals that were published.
-    pub(crate) interval_head: Line<Word64>,
     /// Part of the busy intervals that other intervals did not cover: two sums in one word.
     pub(crate) overlap: Line<Word64>,
     /// Words that every process reads and few processes write.
@@ -33,8 +31,10 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
     pub(crate) sampler: Line<SamplerWords>,
     /// Payments that coupled devices need to know of.
     pub(crate) coupling: Line<CouplingWords>,
-    /// Ring of intervals in which the GPU was busy for the slice.
-    pub(crate) intervals: [IntervalSlot; INTERVALS],
+    /// Intervals in which the GPU was busy for the slice.
+    pub(crate) intervals: IntervalRing,
+    /// Intervals in which the GPU was busy for slices of other directories, written by the node agent.
+    pub(crate) relayed: IntervalRing,
     /// Ring of usage samples, one a second.
     pub(crate) history: [UsageSample; SECONDS],
     /// The processes, by slot.
@@ -91,7 +91,24 @@ pub(crate) struct CouplingWords {
     pub(crate) overdraft_paid_until: Word64,
 }
 
-/// One interval in which the GPU was busy for the slice.
+/// A ring of busy intervals.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct IntervalRing {
+    /// Number of intervals that were published.
+    pub(crate) head: Line<Word64>,
+    /// The last of them: number n lies in slot n modulo the number of slots.
+    pub(crate) slots: [IntervalSlot; INTERVALS],
+}
+
+#[cfg(test)]
+impl Default for IntervalRing {
+    fn default() -> Self {
+        Self { head: Line::default(), slots: core::array::from_fn(|_| IntervalSlot::default()) }
+    }
+}
+
+/// One interval in which the GPU was busy.
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(32)))]
 pub(crate) struct IntervalSlot {
@@ -178,12 +195,12 @@ impl<const SLOTS: usize> Default for DeviceTime<SLOTS> {
             paid: Default::default(),
             virtual_time: Default::default(),
             wake_seq: Default::default(),
-            interval_head: Default::default(),
             overlap: Default::default(),
             control: Default::default(),
             sampler: Default::default(),
             coupling: Default::default(),
-            intervals: core::array::from_fn(|_| IntervalSlot::default()),
+            intervals: Default::default(),
+            relayed: Default::default(),
             history: core::array::from_fn(|_| UsageSample::default()),
             processes: core::array::from_fn(|_| ProcessTime::default()),
         }

@@ -3,7 +3,7 @@
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// The most processes that one slice can have.
 pub const MAX_SLOTS: usize = 1024;
 /// The most devices that one slice can have.
@@ -12,7 +12,7 @@ pub const MAX_DEVICES: usize = 64;
 pub const DEBTS: usize = if cfg!(loom) { 1 } else { MAX_DEVICES };
 /// The most uses of shared memory that a slice can have at a time.
 pub const MAX_SHARES: usize = 4096;
-/// Busy intervals that the region keeps for a device. The loom models have two.
+/// Busy intervals that a ring of the region keeps for a device. The loom models have two.
 pub const INTERVALS: usize = if cfg!(loom) { 2 } else { 1024 };
 /// Usage samples that the region keeps for a device, one a second. The loom models have none.
 pub const SECONDS: usize = if cfg!(loom) { 0 } else { 64 };

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Name and value of each constant, offset and size that `include/gpuslice.h` repeats.
-pub const FIGURES: [(&str, usize); 112] = {
+pub const FIGURES: [(&str, usize); 114] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -87,7 +87,6 @@ pub const FIGURES: [(&str, usize); 112] = {
         ("time.free_from", offset_of!(Time, paid.0.free_from)),
         ("time.virtual_time", offset_of!(Time, virtual_time)),
         ("time.wake_seq", offset_of!(Time, wake_seq)),
-        ("time.interval_head", offset_of!(Time, interval_head)),
         ("time.overlap", offset_of!(Time, overlap)),
         ("time.correction_millionths", offset_of!(Time, control.0.correction_millionths)),
         ("time.measure_source", offset_of!(Time, control.0.measure_source)),
@@ -100,7 +99,10 @@ pub const FIGURES: [(&str, usize); 112] = {
         ("time.overrun_seen_at", offset_of!(Time, coupling.0.overrun_seen_at)),
         ("time.overdraft_at", offset_of!(Time, coupling.0.overdraft_at)),
         ("time.overdraft_paid_until", offset_of!(Time, coupling.0.overdraft_paid_until)),
-        ("time.intervals", offset_of!(Time, intervals)),
+        ("time.interval_head", offset_of!(Time, intervals.head)),
+        ("time.intervals", offset_of!(Time, intervals.slots)),
+        ("time.relayed_head", offset_of!(Time, relayed.head)),
+        ("time.relayed", offset_of!(Time, relayed.slots)),
         ("interval.size", size_of::<IntervalSlot>()),
         ("interval.ticket", offset_of!(IntervalSlot, ticket)),
         ("interval.start", offset_of!(IntervalSlot, start)),
@@ -154,6 +156,6 @@ const _: () = {
     assert!(offset_of!(DeviceEntry, burst) == 48);
     assert!(offset_of!(Layout, time) == 1_060_864);
     assert!(offset_of!(ProcessTime, context_bytes) == 120);
-    assert!(size_of::<DeviceTime<MAX_SLOTS>>() == 167_936);
-    assert!(SIZE == 11_808_768);
+    assert!(size_of::<DeviceTime<MAX_SLOTS>>() == 200_704);
+    assert!(SIZE == 13_905_920);
 };

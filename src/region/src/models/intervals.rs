@@ -43,9 +43,9 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let (mut reader, mut union) = (Reader::new(0), Union::new());
     let time = &world.layout.time[DEVICE];
-    let place = time.publish(Interval { start, end, ..Interval::default() });
+    let place = time.intervals.publish(Interval { start, end, ..Interval::default() });
     let read = |reader: &mut Reader, union: &mut Union| {
-        reader.read((place, INTERVAL_SLOTS), NOW, union, |slot| time.interval_at(slot))
+        reader.read((place, INTERVAL_SLOTS), NOW, union, |slot| time.intervals.at(slot))
     };
     while !read(&mut reader, &mut union) && !hasty {
         thread::yield_now();

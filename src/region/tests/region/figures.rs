@@ -6,7 +6,7 @@ use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{
-    DeviceRequest, INTERVAL_SLOTS, Limits, Member, Reader, Sharing, TimeUsed, Trust, Uuid,
+    DeviceRequest, INTERVAL_SLOTS, Limits, Member, Monitor, Origin, Reader, Sharing, TimeUsed, Trust, Uuid,
 };
 
 use crate::{
@@ -43,8 +43,14 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     let (member, device) = join(&path, LIMIT);
     assert!(member.paid_until(device).abs_diff(paid_until) <= 2, "but for what is rounded");
     assert_eq!((member.measure_source(device), member.correction(device)), (0, 1_000_000));
-    assert_eq!((member.time_used(device), member.interval_head(device)), (TimeUsed::default(), 0));
-    assert_eq!((member.interval_at(device, 0), member.overlap_part(device, 8)), (Entry::default(), 8));
+    assert_eq!(
+        (member.time_used(device), member.interval_head(device, Origin::Slice)),
+        (TimeUsed::default(), 0)
+    );
+    assert_eq!(
+        (member.interval_at(device, Origin::Slice, 0), member.overlap_part(device, 8)),
+        (Entry::default(), 8)
+    );
     assert!(member.acquire(device, MS, now()).is_err());
 }
 
@@ -149,12 +155,31 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
         let writer = if number % 2 == 0 { &first } else { &second };
         assert_eq!(writer.publish(device, told(number)), number);
     }
-    assert_eq!(first.interval_head(device), INTERVAL_SLOTS + 2);
+    assert_eq!(first.interval_head(device, Origin::Slice), INTERVAL_SLOTS + 2);
     for number in 2..INTERVAL_SLOTS + 2 {
-        assert_eq!(first.interval_at(device, number), Entry::new(number, told(number)));
+        assert_eq!(first.interval_at(device, Origin::Slice, number), Entry::new(number, told(number)));
     }
     write(&path, figure("time.intervals") + 5 * figure("interval.size") + figure("interval.packed"), 8);
-    assert_eq!(first.interval_at(device, 5), Entry::default());
+    assert_eq!(first.interval_at(device, Origin::Slice, 5), Entry::default());
+}
+
+#[test]
+fn relayed_intervals_are_apart_from_the_slices_own_and_end_with_the_slice() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, LIMIT);
+    let interval = Interval { start: 10, end: 20, context: 3, goes_on: false };
+    Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap().relay(device, interval);
+    assert_eq!(
+        (member.interval_head(device, Origin::Slice), member.interval_head(device, Origin::Relayed)),
+        (0, 1)
+    );
+    assert_eq!(member.interval_at(device, Origin::Relayed, 0), Entry::new(0, interval));
+    assert_eq!(member.interval_at(device, Origin::Slice, 0), Entry::default());
+    member.leave();
+    let (next, device) = join(&path, LIMIT);
+    assert_eq!(next.interval_head(device, Origin::Relayed), 0);
+    assert_eq!(next.interval_at(device, Origin::Relayed, 0), Entry::default());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{
-    Device, DeviceRequest, Member, Monitor, RegionError, Trust, Uuid,
+    Device, DeviceRequest, Member, Monitor, Origin, RegionError, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
 };
 
@@ -189,7 +189,7 @@ fn use_time(member: &Member, device: Device) {
     let _ = (
         member.time_used(device),
         member.measure_source(device),
-        member.interval_at(device, member.interval_head(device)),
+        member.interval_at(device, Origin::Slice, member.interval_head(device, Origin::Slice)),
     );
     if let Err(until) = member.acquire(device, 1 << 20, NOW) {
         // Half a millisecond more than the turn of another process takes.

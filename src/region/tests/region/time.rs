@@ -10,7 +10,7 @@ use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
 use gpuslice_policy::compute::limiter::lease::{self, Least};
 use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
-use gpuslice_region::{Device, Limits, Member, Monitor, Reaped, Trust, layout::FIGURES};
+use gpuslice_region::{Device, Limits, Member, Monitor, Origin, Reaped, Trust, layout::FIGURES};
 
 use crate::puppet::{Puppet, UUID, directory, join};
 
@@ -326,7 +326,11 @@ fn a_lost_region_keeps_nobody_waiting() {
     assert!(now() < began + AWOKEN);
     member.settle(device, -5, began);
     assert_eq!(
-        (member.publish(device, INTERVAL), member.interval_head(device), member.measure_source(device)),
+        (
+            member.publish(device, INTERVAL),
+            member.interval_head(device, Origin::Slice),
+            member.measure_source(device)
+        ),
         (0, 0, 0)
     );
 }

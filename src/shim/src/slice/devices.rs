@@ -88,7 +88,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
     let requests: Vec<DeviceRequest> = found
         .iter()
         .map(|device| {
-            let limits = config.limits_for(identity(device));
+            let limits = config.limits_for(device.identity());
             limits.warnings.iter().for_each(|warning| crate::os::messages::say(LogLevel::Warn, warning));
             DeviceRequest {
                 uuid: Uuid(device.uuid),
@@ -110,7 +110,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
     if config.limits_something() && !requests.is_empty() && requests.iter().all(is_free) {
         crate::os::messages::say(LogLevel::Warn, &NothingLimited(requests.len()));
     } else {
-        let identities: Vec<DeviceIdentity> = found.iter().map(identity).collect();
+        let identities: Vec<DeviceIdentity> = found.iter().map(Found::identity).collect();
         config
             .absent(&identities)
             .iter()
@@ -119,12 +119,15 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
     requests
 }
 
-fn identity(device: &Found) -> DeviceIdentity {
-    DeviceIdentity {
-        ordinal: Some(device.ordinal),
-        bus: device.bus,
-        uuid: device.uuid,
-        total: Bytes::new(device.total),
+impl Found {
+    /// How settings name it.
+    pub(crate) fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity {
+            ordinal: Some(self.ordinal),
+            bus: self.bus,
+            uuid: self.uuid,
+            total: Bytes::new(self.total),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The handle of a slice: what every part of the library needs in order to charge and to give back.
 
+use super::ceiling::{self, DeviceCeiling};
 use super::device::SliceDevice;
 use super::devices::Found;
 use super::enforcement;
@@ -17,6 +18,8 @@ use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 pub(crate) struct Slice {
     member: Member,
     devices: Vec<SliceDevice>,
+    /// The most that the operator's fixed file allows; none without one.
+    ceilings: Vec<DeviceCeiling>,
     /// Green contexts, each of which stands for a primary one.
     pub(crate) greens: GreenContexts,
     /// The primary context of each device, where it is known.
@@ -45,7 +48,8 @@ impl Slice {
         for place in devices.iter().filter(|place| place.shares_host_memory) {
             member.note_host_memory(place.device);
         }
-        Self { member, devices, greens: GreenContexts::default(), primaries: Primaries::default() }
+        let ceilings = ceiling::of_all(member.region(), found);
+        Self { member, devices, ceilings, greens: GreenContexts::default(), primaries: Primaries::default() }
     }
 
     /// This process's place in the slice.
@@ -79,11 +83,28 @@ impl Slice {
         if is_time_to_look(bytes) && !self.is_whole() {
             return None;
         }
+        self.hold_quota(device);
         if self.member.reserve(device, bytes).is_err() {
             let _said = self.is_whole();
             return None;
         }
         Some(Reservation::new(self, device, bytes))
+    }
+
+    /// Sets a quota above the operator's ceiling back.
+    #[inline]
+    fn hold_quota(&self, device: Device) {
+        let above =
+            |ceiling: &&DeviceCeiling| ceiling.device() == device && !ceiling.allows_quota(self.region());
+        if let Some(ceiling) = self.ceilings.iter().find(above) {
+            ceiling.hold(self.region());
+        }
+    }
+
+    /// Sets all limits above the operator's ceiling back.
+    pub(crate) fn hold_limits(&self) {
+        let above = self.ceilings.iter().filter(|ceiling| !ceiling.allows_all(self.region()));
+        above.for_each(|ceiling| ceiling.hold(self.region()));
     }
 
     /// Whether something may be granted that takes nothing more of the quota. A region that is lost reads as zeroes, and a limit
@@ -184,6 +205,7 @@ impl Slice {
 
     /// What the slice has and holds of a device; none where the device has no quota.
     pub(crate) fn quota(&self, place: SliceDevice) -> Option<Quota> {
+        self.hold_quota(place.device);
         let limit = self.member.memory_limit(place.device)?;
         // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
         let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));

@@ -1,5 +1,6 @@
 //! Membership in a slice: what every part of the library needs in order to charge memory and GPU time.
 
+pub(crate) mod ceiling;
 pub(crate) mod device;
 pub(crate) mod devices;
 pub(crate) mod enforcement;

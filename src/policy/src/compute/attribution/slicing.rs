@@ -199,6 +199,12 @@ impl Slicing {
 /// which a batch may stay open, and the time to read its events.
 pub const BEHIND: u64 = 30_000_000;
 
+/// Nanoseconds between two rounds in which the node agent relays published work to slices of other directories: 10 ms.
+pub const RELAY_EVERY: u64 = 10_000_000;
+
+/// Nanoseconds after which work is relayed, too: two rounds more than [`BEHIND`], because a round may be late by one.
+pub const RELAYED_BEHIND: u64 = BEHIND + 2 * RELAY_EVERY;
+
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, reason = "a test")]
 mod tests {

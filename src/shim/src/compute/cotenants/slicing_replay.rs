@@ -1,10 +1,10 @@
 //! Replay of the driver's time slicing: which part of the time between two events was the slice's own.
 //!
 //! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms. One process of a
-//! slice is elected. It reads the busy intervals of all slices of its GPU whose regions lie in the same directory, and
-//! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns. It writes the factor that charges are multiplied
-//! with, and settles the difference to earlier charges. Without co-tenants that publish intervals nothing is done here, and NVML is
-//! asked.
+//! slice is elected. It reads the busy intervals of all slices of its GPU whose regions lie in the same directory, and those that
+//! the node agent relays from slices of other directories. It [replays](gpuslice_policy::compute::attribution::slicing) the driver's
+//! turns, writes the factor that charges are multiplied with, and settles the difference to earlier charges. Without co-tenants
+//! that publish intervals nothing is done here, and NVML is asked.
 
 use super::slices::Cotenants;
 use crate::compute::attribution::nvml_schedule::PATIENCE;
@@ -14,9 +14,9 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{STEP, Split};
-use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
+use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
-use gpuslice_region::{INTERVAL_SLOTS, Uuid};
+use gpuslice_region::{Device, INTERVAL_SLOTS, Origin, Region, Uuid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -40,10 +40,12 @@ pub(crate) struct SlicingReplay {
 struct ElectedReplay {
     slicing: Slicing,
     split: Split,
-    /// Up to which place the ring of each region has been read, by its number.
+    /// Up to which place the ring of each region has been read, by the number of its slice.
     read: BTreeMap<u64, u64>,
     /// When a co-tenant published last.
     published_at: u64,
+    /// When the agent relayed an interval last.
+    relayed_at: u64,
     /// Time that was given back and had been counted as used.
     overcounted: u64,
 }
@@ -79,12 +81,12 @@ impl SlicingReplay {
         }
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
         elected.read(slice, gpu, &mut cotenants.lock(), now);
-        let has_cotenants = now.saturating_sub(elected.published_at) < ABSENT_AFTER;
+        let has_cotenants = is_recent(elected.published_at, now) || is_recent(elected.relayed_at, now);
         if has_cotenants {
             elected.settle(slice, gpu, now);
             sources.report(slice, gpu, Measured::by(Source::Replayed));
         } else {
-            elected.slicing.skip(now.saturating_sub(BEHIND));
+            elected.slicing.skip(elected.published_until(now));
         }
         if self.has_cotenants && !has_cotenants {
             // Until NVML says something else.
@@ -104,6 +106,7 @@ impl ElectedReplay {
             split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
             published_at: 0,
+            relayed_at: 0,
             overcounted: 0,
         }
     }
@@ -114,27 +117,53 @@ impl ElectedReplay {
         cotenants.refresh(slice, now);
         for cotenant in cotenants.all() {
             let (id, region) = (cotenant.id(), cotenant.region());
-            let is_own = region.path() == own;
             let Some(device) = region.device(&Uuid(gpu.uuid)).filter(|_| region.is_ready()) else {
                 continue;
             };
-            let head = region.interval_head(device);
-            let read = self.read.entry(id).or_insert(head);
-            // A ring with fewer intervals than before is that of a region that was made anew.
-            for place in (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head {
-                if let Some(interval) = region.interval_at(device, place).told_at(place, now) {
-                    self.slicing.add(id, is_own, interval);
-                    self.published_at = if is_own { self.published_at } else { now };
-                }
+            let is_own = region.path() == own;
+            if self.add(region, device, (id, Origin::Slice), is_own, now) && !is_own {
+                self.published_at = now;
             }
-            *read = head;
         }
+        // All of them are one slice, which the agent numbers the contexts of. No slice of the directory has the number 0.
+        if self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now) {
+            self.relayed_at = now;
+        }
+    }
+
+    /// Adds the new intervals of a ring, which are of the slice with this number. Returns true if there are any.
+    fn add(
+        &mut self,
+        region: &Region,
+        device: Device,
+        (id, origin): (u64, Origin),
+        is_own: bool,
+        now: u64,
+    ) -> bool {
+        let head = region.interval_head(device, origin);
+        let read = self.read.entry(id).or_insert(head);
+        // A ring with fewer intervals than before is that of a region that was made anew.
+        let new = (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
+        *read = head;
+        let mut has_any = false;
+        for place in new {
+            if let Some(interval) = region.interval_at(device, origin, place).told_at(place, now) {
+                self.slicing.add(id, is_own, interval);
+                has_any = true;
+            }
+        }
+        has_any
+    }
+
+    /// The instant up to which all work is published by now.
+    fn published_until(&self, now: u64) -> u64 {
+        now.saturating_sub(if is_recent(self.relayed_at, now) { RELAYED_BEHIND } else { BEHIND })
     }
 
     /// Replays the new intervals, and settles the difference to what was charged.
     fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) {
         let (member, device) = (slice.member(), gpu.device);
-        let to = now.saturating_sub(BEHIND);
+        let to = self.published_until(now);
         let part = self.slicing.advance(to);
         let (factor, difference) = self.split.learn(&part, to, now);
         member.set_correction(device, factor);
@@ -148,4 +177,9 @@ impl ElectedReplay {
         self.overcounted = self.overcounted.saturating_sub(used);
         member.count_used(device, more);
     }
+}
+
+/// Returns true if co-tenants that published something at the instant `at` count as present.
+fn is_recent(at: u64, now: u64) -> bool {
+    now.saturating_sub(at) < ABSENT_AFTER
 }

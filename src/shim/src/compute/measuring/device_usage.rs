@@ -18,7 +18,7 @@ use gpuslice_policy::compute::measuring::event_clock::{self, EventCost, Offset};
 use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, Reader};
 use gpuslice_policy::compute::measuring::union::Union;
 use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
-use gpuslice_region::{Device, INTERVAL_SLOTS};
+use gpuslice_region::{Device, INTERVAL_SLOTS, Origin};
 
 /// The measured time of a device. Instants are on the monotonic clock.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ impl DeviceUsage {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
-            let entry = slice.member().interval_at(device, slot);
+            let entry = slice.member().interval_at(device, Origin::Slice, slot);
             let end = entry.interval.end;
             // An interval that ends later than all of this process's is another's.
             *others = (*others).max(if end > own { end } else { 0 });

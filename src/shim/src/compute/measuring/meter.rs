@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::status;
 use gpuslice_policy::compute::measuring::event_clock::EventCost;
+use gpuslice_region::Origin;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
@@ -138,7 +139,7 @@ impl MeterState {
         let ended = core::mem::take(&mut meter.notes.lock().ended);
         while self.devices.len() < usage.limiters.len() {
             let device = usage.device(self.devices.len());
-            let head = device.map_or(0, |device| usage.member().interval_head(device));
+            let head = device.map_or(0, |device| usage.member().interval_head(device, Origin::Slice));
             self.devices.push(DeviceUsage::new(head));
         }
         for batch in core::mem::take(&mut *meter.submitted.lock()) {
@@ -166,7 +167,7 @@ impl MeterState {
         let now = clock::now();
         self.devices.iter_mut().zip(&usage.limiters).all(|(device, limiter)| {
             let number = limiter.gpu.device;
-            device.read(usage, number, usage.member().interval_head(number), now)
+            device.read(usage, number, usage.member().interval_head(number, Origin::Slice), now)
         })
     }
 

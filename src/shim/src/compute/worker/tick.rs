@@ -12,6 +12,7 @@ const CREDIT_KEPT: u64 = 50_000_000;
 
 /// Does one tick. Whether there is anything left to do.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
+    compute.hold_limits();
     // Before anything of this second is counted.
     compute.note_second(clock::now());
     let is_credit_left = compute.return_unspent(CREDIT_KEPT);

@@ -1,0 +1,61 @@
+//! Numbers of the contexts of all slices, for the slices that get their intervals from the agent.
+
+/// Contexts of a slice that have different numbers. A replay follows 64 contexts of a GPU: a slice with any number of contexts must
+/// not take all places.
+const CONTEXTS: u16 = 16;
+/// Slices that have numbers at a time.
+pub(super) const SLICES: u16 = u16::MAX / CONTEXTS;
+
+/// The contexts of a slice that published last.
+#[derive(Debug, Default)]
+pub(super) struct Contexts {
+    /// Each with the instant of its last interval.
+    known: Vec<(u16, u64)>,
+}
+
+impl Contexts {
+    /// The number of a context of the slice with the number `slice`. Where all numbers are taken, a new context gets the number of
+    /// the one that has published nothing for the longest time.
+    pub(super) fn number(&mut self, slice: u16, context: u16, now: u64) -> u16 {
+        let known = self.known.iter().position(|(known, _)| *known == context);
+        let place = known.unwrap_or_else(|| self.place_for_another());
+        if let Some(known) = self.known.get_mut(place) {
+            *known = (context, now);
+        }
+        slice.saturating_mul(CONTEXTS).saturating_add(u16::try_from(place).unwrap_or(0))
+    }
+
+    fn place_for_another(&mut self) -> usize {
+        if self.known.len() < usize::from(CONTEXTS) {
+            self.known.push((0, 0));
+            return self.known.len().saturating_sub(1);
+        }
+        let oldest = self.known.iter().enumerate().min_by_key(|(_, (_, at))| *at);
+        oldest.map_or(0, |(place, _)| place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_of_two_slices_have_different_numbers_and_keep_them() {
+        let (mut first, mut second) = (Contexts::default(), Contexts::default());
+        let numbers = [first.number(0, 7, 1), first.number(0, 9, 2), second.number(1, 7, 3)];
+        assert_eq!(numbers, [0, 1, 16]);
+        assert_eq!((first.number(0, 9, 4), second.number(1, 7, 4)), (1, 16));
+    }
+
+    #[test]
+    fn a_slice_has_no_more_numbers_than_its_own() {
+        let mut contexts = Contexts::default();
+        let numbers: Vec<u16> =
+            (0..100).map(|context| contexts.number(2, context, u64::from(context))).collect();
+        assert!(numbers.iter().all(|number| (32..48).contains(number)), "{numbers:?}");
+        // The contexts that published last have numbers of their own.
+        let last: std::collections::BTreeSet<u16> =
+            (84..100).map(|context| contexts.number(2, context, 100)).collect();
+        assert_eq!(last.len(), 16);
+    }
+}

@@ -1,0 +1,101 @@
+//! The most that the operator's fixed file lets a slice have.
+//!
+//! The first process of a slice brings the limits into the region, and every process of the slice can write there. So
+//! each process compares the region with the file again.
+
+use super::checked::Config;
+use super::choices::{CorePolicy, Priority, Weight};
+use super::device::DeviceIdentity;
+use super::reading::settings_that_are_set;
+use super::sources::{FileRead, OperatorFiles};
+use crate::units::{Bytes, Permille};
+
+/// The most that a slice may have on a device. A part that is `None` has no bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ceiling {
+    /// Bytes of memory.
+    pub memory: Option<Bytes>,
+    /// Share of the device's time.
+    pub cores: Option<Permille>,
+    /// The policy, which no other one replaces: none is more or less than another.
+    pub policy: Option<CorePolicy>,
+    /// The largest weight.
+    pub weight: Option<Weight>,
+    /// The highest priority.
+    pub priority: Option<Priority>,
+}
+
+/// The settings of the fixed file.
+#[derive(Debug)]
+pub struct Ceilings {
+    config: Config,
+    sets_policy: bool,
+    sets_weight: bool,
+    sets_priority: bool,
+}
+
+impl Ceilings {
+    /// Reads the fixed file. `None`: there is no such file, or it has faults, for which GPU work is refused anyway.
+    #[must_use]
+    pub fn read(fixed: FileRead<'_>) -> Option<Self> {
+        if fixed == FileRead::Absent {
+            return None;
+        }
+        let (files, no_environment) = (OperatorFiles { fixed, named: FileRead::Absent }, |_: &str| None);
+        let config = Config::from_sources(&no_environment, &files).ok()?;
+        let sets = settings_that_are_set(&no_environment, &files);
+        Some(Self {
+            config,
+            sets_policy: sets("GPU_CORE_POLICY"),
+            sets_weight: sets("GPU_CORE_WEIGHT"),
+            sets_priority: sets("GPU_PRIORITY"),
+        })
+    }
+
+    /// The most that a slice may have on a device.
+    #[must_use]
+    pub fn of(&self, device: DeviceIdentity) -> Ceiling {
+        let limits = self.config.limits_for(device);
+        Ceiling {
+            memory: limits.memory,
+            cores: Some(limits.cores),
+            policy: self.sets_policy.then_some(self.config.core_policy),
+            weight: self.sets_weight.then_some(self.config.core_weight),
+            priority: self.sets_priority.then_some(self.config.priority),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: DeviceIdentity =
+        DeviceIdentity { ordinal: Some(0), bus: Some(0), uuid: [7; 16], total: Bytes::new(16 << 30) };
+
+    fn ceiling(text: &str) -> Option<Ceiling> {
+        Some(Ceilings::read(FileRead::Contents(text.as_bytes()))?.of(GPU))
+    }
+
+    #[test]
+    fn a_ceiling_has_what_the_file_sets() {
+        let all = "GPU_MEM_LIMIT=25%\nGPU_CORE_PERCENT=30\nGPU_CORE_POLICY=equal\nGPU_CORE_WEIGHT=50\nGPU_PRIORITY=low\n";
+        let expected = Ceiling {
+            memory: Some(Bytes::new(4 << 30)),
+            cores: Permille::new(300),
+            policy: Some(CorePolicy::Equal),
+            weight: "50".parse().ok(),
+            priority: Some(Priority::Low),
+        };
+        assert_eq!(ceiling(all), Some(expected));
+        let memory =
+            Ceiling { memory: Some(Bytes::new(1 << 30)), cores: Some(Permille::FULL), ..Ceiling::default() };
+        assert_eq!(ceiling("GPU_MEM_LIMIT=1GiB\n"), Some(memory));
+    }
+
+    #[test]
+    fn without_a_file_or_with_a_faulty_one_there_is_no_ceiling() {
+        assert!(Ceilings::read(FileRead::Absent).is_none());
+        assert_eq!(ceiling("GPU_MEM_LIMIT=much\n"), None);
+    }
+}

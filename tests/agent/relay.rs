@@ -1,0 +1,66 @@
+//! Checks that slices in private folders hold their shares beside each other while the agent relays their intervals.
+
+use crate::TWO;
+use crate::node::{Node, may_have_containers};
+use crate::support::compiler;
+use crate::support::living::Living;
+use crate::support::neighbours::{BUSY, begin};
+use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_region::{Monitor, Trust};
+use serde_json::Value;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A program of the slice that is always busy, in a container.
+pub(crate) fn busy(node: &Node, slice: &str) -> Living {
+    begin(node.in_slice(slice, &compiler::plain("load"), &BUSY))
+}
+
+/// How each slice measures its time.
+fn sources(node: &Node) -> Vec<Source> {
+    let source = |slice| {
+        let monitor = Monitor::open(&node.region(slice), Trust::AnyOwner).ok()??;
+        let device = monitor.devices().first()?.device;
+        Some(Measured::of_word(monitor.measure_source(device)).source)
+    };
+    ["a", "b"].into_iter().filter_map(source).collect()
+}
+
+/// Nanoseconds for which the GPU was busy for each process, in the order in which they came.
+fn busy_times(node: &Node) -> Vec<u64> {
+    let truth: Value = serde_json::from_str(&node.bench.report()).unwrap();
+    let processes = truth["processes"].as_array().unwrap();
+    processes.iter().map(|process| process["devices"][0]["busy_ns"].as_u64().unwrap()).collect()
+}
+
+/// The percentages of the GPU's time that each process gets over some seconds.
+fn shares(node: &Node) -> Vec<f64> {
+    let (began, before) = (Instant::now(), busy_times(node));
+    sleep(Duration::from_secs(5));
+    let (after, passed) = (busy_times(node), began.elapsed().as_secs_f64());
+    after.iter().zip(before).map(|(after, before)| (after - before) as f64 / passed / 1e7).collect()
+}
+
+#[test]
+fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
+    let _programs = ["a", "b"].map(|slice| busy(&node, slice));
+    node.until("both know each other", |node| {
+        (sources(node) == [Source::Replayed, Source::Replayed]).then_some(())
+    });
+    let told = shares(&node);
+    println!("shares: {told:?} of 30 and 70");
+    assert!((25.0..=32.0).contains(&told[0]) && (65.0..=72.0).contains(&told[1]), "{told:?} of 30 and 70");
+    // Slices go on without the agent, and its successor takes up where it was.
+    node.end(libc::SIGKILL);
+    node.until("they know that nobody relays", |node| {
+        sources(node).iter().all(|source| *source != Source::Replayed).then_some(())
+    });
+    node.begin();
+    node.until("both know each other again", |node| {
+        (sources(node) == [Source::Replayed, Source::Replayed]).then_some(())
+    });
+}
