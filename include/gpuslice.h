@@ -189,7 +189,8 @@ struct gpuslice_device_time {
     uint32_t correction_millionths; /* the slice's own part of busy time; 0: not known, all of it */
     uint32_t measure_source;        /* how time is measured: docs/internals/region.md */
     uint64_t grant;                 /* the rate that the arbiter grants: docs/internals/region.md */
-    uint8_t reserved4[112];
+    uint64_t divided_at;            /* when the node agent last divided the GPU */
+    uint8_t reserved4[104];
     uint64_t sampler_lease;         /* the process that samples NVML */
     uint8_t reserved5[120];
     uint64_t last_payment_at;       /* when a process last paid */

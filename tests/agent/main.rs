@@ -14,6 +14,7 @@ mod browser;
 mod changes;
 mod clients;
 mod cost;
+mod cotenants;
 mod engine;
 mod figures;
 mod kubernetes;
@@ -22,7 +23,6 @@ mod node;
 mod openmetrics;
 mod page;
 mod prometheus;
-mod relay;
 mod schema;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,7 +1,7 @@
 //! Checks that files and limits that tenants write harm neither the agent nor other slices.
 
+use crate::cotenants::busy;
 use crate::node::{Node, may_have_containers, text};
-use crate::relay::busy;
 use crate::support::living::Living;
 use crate::support::{artefacts, compiler};
 use crate::{MIB, TWO, dies, first_process, join, witness};

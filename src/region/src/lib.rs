@@ -75,6 +75,7 @@ pub use {
     handle::{
         calls::Calls,
         change_limits::LimitsChange,
+        cotenant::{Cotenant, divide},
         device::{Device, Uuid},
         join::{DeviceRequest, Difference},
         limits::{Limits, Sharing},

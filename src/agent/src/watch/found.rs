@@ -1,8 +1,8 @@
 //! Finds and reads the slices that others made, on the host and in containers.
 
 use super::regions::{LookUp, devices, processes};
+use crate::cotenants::Place;
 use crate::gpus::Gpu;
-use crate::relay::Place;
 use crate::snapshot::Slice;
 use gpuslice_region::{Reader, RegionError, Trust, names};
 use gpuslice_slices::discovery::{Candidate, Container, FileId};
@@ -116,9 +116,9 @@ impl Found {
         }
     }
 
-    /// The regions, for the relay.
+    /// The regions, with their folders.
     pub(super) fn places(&self) -> Vec<Place> {
-        self.open.values().filter_map(|open| open.there.for_relay()).collect()
+        self.open.values().filter_map(|open| open.there.with_folder()).collect()
     }
 
     /// Closes the regions of containers that are not among these.
@@ -186,7 +186,7 @@ impl There {
         printable(&path.display().to_string())
     }
 
-    fn for_relay(&self) -> Option<Place> {
+    fn with_folder(&self) -> Option<Place> {
         let folder = match &self.candidate {
             Some(candidate) => candidate.folder(),
             None => FileId::of(self.path.parent()?),

@@ -8,10 +8,10 @@ mod made;
 mod regions;
 
 use crate::config::Config;
+use crate::cotenants::Place;
 use crate::gpus::Gpus;
 use crate::history::History;
 use crate::owned::{Owned, left_behind};
-use crate::relay::Place;
 use crate::request::Change;
 use crate::snapshot::{Slice, Snapshot};
 use found::Found;
@@ -47,7 +47,7 @@ pub(crate) struct Watch {
     machine: Machine,
     containers: Vec<Container>,
     found: Found,
-    relay: Sender<Vec<Place>>,
+    cotenants: Sender<Vec<Place>>,
     scanned: Option<Instant>,
     /// True if a container has ended since the last scan, as far as its processes tell.
     has_one_ended: bool,
@@ -56,8 +56,9 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Makes the slices of a configuration, and looks for others. `relay` gets the regions of all slices after each search.
-    pub(crate) fn begin(config: Config, gpus: Gpus, relay: Sender<Vec<Place>>) -> Self {
+    /// Makes the slices of a configuration, and looks for others. `cotenants` gets the regions of all slices
+    /// after each search.
+    pub(crate) fn begin(config: Config, gpus: Gpus, cotenants: Sender<Vec<Place>>) -> Self {
         let owned = config.slices.iter().cloned().map(Owned::new).collect();
         let library = Ok(PathBuf::new());
         let mut watch = Self {
@@ -70,7 +71,7 @@ impl Watch {
             machine: Machine::default(),
             containers: Vec::new(),
             found: Found::default(),
-            relay,
+            cotenants,
             scanned: None,
             has_one_ended: false,
             history: History::default(),
@@ -183,7 +184,7 @@ impl Watch {
         }
         self.clear_away();
         self.find();
-        let _relay_has_ended = self.relay.send(self.places_of_regions());
+        let _thread_has_ended = self.cotenants.send(self.places_of_regions());
     }
 
     /// The regions of all slices.

@@ -144,6 +144,7 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
         self.control.0.correction_millionths.set(0);
         self.control.0.measure_source.set(0);
         self.control.0.grant.set(0);
+        self.control.0.divided_at.set(0);
         self.history.iter().for_each(|moment| moment.second.publish(0));
         self.intervals.clear();
         self.relayed.clear();

@@ -1,8 +1,9 @@
 //! Handles of a region: [`Member`](member::Member) takes part, [`Monitor`](monitor::Monitor) watches and sets limits,
-//! and [`Reader`](reader::Reader) reads.
+//! [`Cotenant`](cotenant::Cotenant) is what an arbiter divides GPUs among, and [`Reader`](reader::Reader) reads.
 
 pub(crate) mod calls;
 pub(crate) mod change_limits;
+pub(crate) mod cotenant;
 pub(crate) mod device;
 pub(crate) mod join;
 pub(crate) mod limits;

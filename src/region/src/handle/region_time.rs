@@ -81,6 +81,21 @@ impl Region {
         self.layout().set_grant(device.index(), word, now);
     }
 
+    /// Records that the node agent divides the GPU at the instant `now`, so that no process of the slice does.
+    pub fn note_division(&self, device: Device, now: u64) {
+        if let Some(time) = self.layout().time(device.index()) {
+            time.control.0.divided_at.set(now);
+        }
+    }
+
+    /// Whether the node agent divides the GPU: it has [looked](Self::note_division) within
+    /// [`PATIENCE`](grant_word::PATIENCE).
+    #[must_use]
+    pub fn is_divided_by_agent(&self, device: Device, now: u64) -> bool {
+        let divided_at = self.layout().time(device.index()).map_or(0, |time| time.control.0.divided_at.get());
+        divided_at != 0 && now.saturating_sub(divided_at) < grant_word::PATIENCE
+    }
+
     /// Removes a grant that is too old. Returns the largest queue of a process in nanoseconds of GPU time, if the grant
     /// has one.
     pub fn expire_grant(&self, device: Device, now: u64) -> Option<u64> {

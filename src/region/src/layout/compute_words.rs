@@ -61,6 +61,8 @@ pub(crate) struct ControlWords {
     pub(crate) measure_source: Word32,
     /// The rate that the arbiter of the GPU grants the slice: the word of `gpuslice_policy::arbiter::grant_word`.
     pub(crate) grant: Word64,
+    /// When the node agent last divided the GPU, on the monotonic clock; 0: never.
+    pub(crate) divided_at: Word64,
 }
 
 /// The process that looks at co-tenants and samples NVML.

@@ -5,17 +5,17 @@
 //! the same directory ([`slices`](super::slices)), divides the GPU ([`gpuslice_policy::arbiter`]), and writes each slice's grant into
 //! its region. `fixed` slices of normal priority never ask: alone they need no arbiter, and beside others these are the arbiter.
 //!
+//! Where slices of several directories use a GPU, the node agent divides it while it runs, and nobody else does.
+//!
 //! Without leases (a directory that cannot be written, a file of another user) every slice keeps its own limit. One line says so.
 
-use super::slices::{Cotenant, Cotenants};
+use super::slices::Cotenants;
 use crate::compute::limiter::device::DeviceLimiter;
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
-use gpuslice_policy::arbiter::grant_word;
-use gpuslice_policy::arbiter::{self, Arbiter};
-use gpuslice_policy::compute::limiter::queue_bound;
+use gpuslice_policy::arbiter::Arbiter;
 use gpuslice_policy::config::LogLevel;
-use gpuslice_region::{ArbiterLeases, Uuid};
+use gpuslice_region::{ArbiterLeases, Cotenant, Uuid, divide};
 use parking_lot::Mutex;
 
 /// How often the process tries to open the leases, and checks that other slices use the same file, in nanoseconds.
@@ -58,7 +58,9 @@ impl ArbiterClient {
         let Some(leases) = &self.leases else { return };
         self.arbiters.resize_with(limiters.len(), || None);
         for (limiter, arbiter) in limiters.iter().zip(&mut self.arbiters) {
-            let holds = limiter.is_divided(slice) && leases.renew(&Uuid(limiter.gpu.uuid), now);
+            let is_ours =
+                limiter.is_divided(slice) && !slice.region().is_divided_by_agent(limiter.gpu.device, now);
+            let holds = is_ours && leases.renew(&Uuid(limiter.gpu.uuid), now);
             // A new arbiter begins without a past.
             *arbiter = arbiter.take().filter(|_| holds).or_else(|| holds.then(Arbiter::default));
         }
@@ -69,7 +71,9 @@ impl ArbiterClient {
         cotenants.refresh(slice, now);
         for (limiter, arbiter) in limiters.iter().zip(&mut self.arbiters) {
             if let Some(arbiter) = arbiter {
-                divide(arbiter, &mut cotenants, &Uuid(limiter.gpu.uuid));
+                let mut all: Vec<&mut Cotenant> = cotenants.all().collect();
+                // The clock is read here, because reading the directory may have taken long.
+                divide(arbiter, &mut all, &Uuid(limiter.gpu.uuid), clock::now());
             }
         }
     }
@@ -95,29 +99,5 @@ impl ArbiterClient {
                 }
             })
             .ok();
-    }
-}
-
-/// Divides a GPU among all slices on it, and writes their grants.
-fn divide(arbiter: &mut Arbiter, cotenants: &mut Cotenants, gpu: &Uuid) {
-    // Read here, because reading the directory may have taken long: a slice's debt is the distance of its word to the clock.
-    let now = clock::now();
-    let demand = |(at, cotenant): (usize, &mut Cotenant)| {
-        cotenant.demand(gpu, now).map(|(device, slice)| (at, device, slice))
-    };
-    let demands: Vec<_> = cotenants.all().iter_mut().enumerate().filter_map(demand).collect();
-    let slices: Vec<arbiter::Slice> = demands.iter().map(|(_, _, slice)| *slice).collect();
-    for ((at, device, _), given) in demands.iter().zip(arbiter.look(now, &slices)) {
-        let Some(cotenant) = cotenants.all().get(*at) else { continue };
-        let (region, grant) = (cotenant.region(), grant_word::encode(&given, now));
-        let before = region.grant(*device);
-        // A slice that gets its own limit needs no grant.
-        let is_own = given.terms == region.own_terms(*device) && given.queue_bound >= queue_bound::MOST;
-        if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
-            region.set_grant(*device, grant, now);
-        }
-        if given.gift > 0 {
-            region.credit_wall_time(*device, given.gift, now);
-        }
     }
 }

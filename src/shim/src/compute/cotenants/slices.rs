@@ -8,41 +8,27 @@ use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
 use crate::slice::other_slices::{MOST, NAMES, Opened, open};
 use core::fmt;
-use gpuslice_policy::arbiter::demand::SliceFigures;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
-use gpuslice_policy::arbiter::{self, SliceSettings};
 use gpuslice_policy::config::LogLevel;
-use gpuslice_policy::units::{Nanos, Permille};
-use gpuslice_region::{Device, Limits, Monitor, Region, Uuid};
-use std::collections::{BTreeMap, BTreeSet};
+use gpuslice_region::{Cotenant, Region, Uuid};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::Path;
 
-/// How often the dead of a slice are looked for, in nanoseconds: their work does not count any more.
-const REAP_EVERY: u64 = 250_000_000;
-/// A process whose use has not moved for this long stands still, in nanoseconds: its work does not wait for the GPU.
-const STOPPED: u64 = 100_000_000;
-
-/// A co-tenant, or this slice itself.
+/// A co-tenant, or this slice itself, and its file.
 #[derive(Debug)]
-pub(crate) struct Cotenant {
-    /// A number of its own.
-    id: u64,
+struct Known {
     name: OsString,
     inode: u64,
-    monitor: Monitor,
-    /// When its dead were last looked for.
-    reaped_at: u64,
-    /// By device, for each process: the time that it had used, and since when that has not changed.
-    still: BTreeMap<Device, Vec<(u64, u64)>>,
+    cotenant: Cotenant,
 }
 
 /// All slices that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Cotenants {
-    known: Vec<Cotenant>,
+    known: Vec<Known>,
     /// Files that are no regions.
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
@@ -57,8 +43,8 @@ pub(crate) struct Cotenants {
 
 impl Cotenants {
     /// The slices that are known.
-    pub(crate) fn all(&mut self) -> &mut [Cotenant] {
-        &mut self.known
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Cotenant> {
+        self.known.iter_mut().map(|known| &mut known.cotenant)
     }
 
     /// Closes all of them if the list was not asked for within `after` nanoseconds. Whether any is open. Warnings are not repeated.
@@ -79,7 +65,7 @@ impl Cotenants {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
-        if self.has_warned_of_program || self.known.iter().any(|one| on_gpu(one.region())) {
+        if self.has_warned_of_program || self.known.iter().any(|known| on_gpu(known.cotenant.region())) {
             return;
         }
         self.has_warned_of_program = true;
@@ -105,9 +91,7 @@ impl Cotenants {
             self.read(folder, own);
             self.pace.has_read(clock::now());
         }
-        for cotenant in &mut self.known {
-            cotenant.reap(now);
-        }
+        self.all().for_each(|cotenant| cotenant.reap(now));
     }
 
     /// Opens the regions that are new in the directory, and closes those that are gone.
@@ -119,7 +103,7 @@ impl Cotenants {
         self.others.retain(|other| all.contains(other));
         // Regions without processes are left out: they would take the places of others.
         self.known.retain(|known| {
-            all.contains(&(known.inode, known.name.clone())) && known.monitor.region().is_inhabited()
+            all.contains(&(known.inode, known.name.clone())) && known.cotenant.region().is_inhabited()
         });
         // The own region has its place whatever else there is.
         found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
@@ -139,8 +123,8 @@ impl Cotenants {
                 }
                 Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
-                    let (id, still) = (self.ids, BTreeMap::new());
-                    self.known.push(Cotenant { id, name, inode, monitor, reaped_at: 0, still });
+                    let cotenant = Cotenant::new(self.ids, monitor);
+                    self.known.push(Known { name, inode, cotenant });
                 }
                 Opened::Region(_) | Opened::NotYet => {}
                 Opened::Other => {
@@ -162,64 +146,5 @@ impl fmt::Display for LeftOut<'_> {
              limit and is lent nothing. Put some regions elsewhere with GPUSLICE_REGION.",
             self.0.display()
         )
-    }
-}
-
-impl Cotenant {
-    /// A number of its own.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Its region.
-    pub(crate) fn region(&self) -> &Region {
-        self.monitor.region()
-    }
-
-    /// Reclaims the work of dead processes, where that is due.
-    fn reap(&mut self, now: u64) {
-        if now.saturating_sub(self.reaped_at) >= REAP_EVERY {
-            self.reaped_at = now;
-            let _noticed = self.monitor.reap_if_due(now);
-        }
-    }
-
-    /// Its demand and settings on a GPU, and its number for the GPU. None where it has no part in it.
-    pub(crate) fn demand(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
-        let region = self.monitor.region();
-        let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
-        if !region.is_ready() || !region.is_inhabited() {
-            return None;
-        }
-        let mut figures =
-            SliceFigures { owed: region.paid_until(device).saturating_sub(now), ..SliceFigures::default() };
-        let still = self.still.entry(device).or_default();
-        for (slot, work) in region.process_activity(device, now).enumerate() {
-            figures.used = figures.used.saturating_add(work.used);
-            figures.throttled = figures.throttled.saturating_add(work.throttled);
-            figures.waits |= work.waits;
-            if still.len() <= slot {
-                still.push((work.used, now));
-            }
-            let Some((used, since)) = still.get_mut(slot) else { continue };
-            if *used != work.used || work.queued == 0 {
-                (*used, *since) = (work.used, now);
-            }
-            if now.saturating_sub(*since) < STOPPED {
-                figures.queued = figures.queued.saturating_add(work.queued);
-            }
-        }
-        Some((device, arbiter::Slice { id: self.id, settings: settings(region.limits(device)), figures }))
-    }
-}
-
-fn settings(limits: Limits) -> SliceSettings {
-    let limit = u16::try_from(limits.cores_permille).ok().and_then(Permille::new);
-    SliceSettings {
-        policy: limits.sharing.policy,
-        limit: limit.unwrap_or(Permille::FULL),
-        weight: limits.sharing.weight,
-        priority: limits.sharing.priority,
-        burst: Nanos::new(limits.burst_ns),
     }
 }

@@ -1,4 +1,4 @@
-//! Checks that slices in private folders hold their shares beside each other while the agent relays their intervals.
+//! Checks that slices in private folders hold their shares beside each other, and divide the GPU, while the agent runs.
 
 use crate::TWO;
 use crate::node::{Node, may_have_containers};
@@ -63,4 +63,27 @@ fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
     node.until("both know each other again", |node| {
         (sources(node) == [Source::Replayed, Source::Replayed]).then_some(())
     });
+}
+
+#[test]
+fn slices_of_private_folders_divide_the_gpu_while_the_agent_runs() {
+    if !may_have_containers() {
+        return;
+    }
+    let slice = |name, weight| {
+        format!("[[slices]]\nname = \"{name}\"\ngpu = 0\npolicy = \"equal\"\nweight = {weight}\n")
+    };
+    let mut node = Node::start(&[slice("a", 100), slice("b", 300)].concat());
+    let _programs = ["a", "b"].map(|slice| busy(&node, slice));
+    node.until("the agent divides the GPU", |node| {
+        let divided = ["a", "b"].map(|slice| {
+            let region = Monitor::open(&node.region(slice), Trust::AnyOwner).ok()??;
+            let device = region.devices().first()?.device;
+            (region.grant(device) != 0).then_some(())
+        });
+        divided.iter().all(Option::is_some).then_some(())
+    });
+    let told = shares(&node);
+    println!("shares: {told:?} of 25 and 75");
+    assert!((20.0..=30.0).contains(&told[0]) && (65.0..=78.0).contains(&told[1]), "{told:?} of 25 and 75");
 }

@@ -1,0 +1,145 @@
+//! Divides GPUs among slices of several folders, as their arbiter.
+//!
+//! The elected process of a folder divides a GPU among the slices of that folder. It cannot see others. So the agent divides each GPU
+//! that has slices of two folders and a slice with a policy or a priority. It says so in each region, and the processes leave it to
+//! the agent until it has not looked for a tenth of a second.
+
+use super::slices::{Slice, Slices};
+use gpuslice_policy::arbiter::{Arbiter, MOST_SLICES, STEP, STEP_BESIDE_HIGH};
+use gpuslice_policy::config::Priority;
+use gpuslice_region::{Cotenant, Uuid, divide};
+use gpuslice_slices::discovery::FileId;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The arbiters of the GPUs that the agent divides.
+#[derive(Debug, Default)]
+pub(super) struct Division {
+    arbiters: HashMap<Uuid, Arbiter>,
+}
+
+/// The slices of a GPU that an arbiter has to know before it divides the GPU.
+#[derive(Debug, Clone, Copy)]
+struct OnGpu {
+    folder: FileId,
+    is_apart: bool,
+    divides: bool,
+    has_high: bool,
+}
+
+impl Division {
+    /// Divides the GPUs for which that is due. Returns the time until the next look; `None`: no slice has work to divide.
+    pub(super) fn look(&mut self, slices: &mut Slices, now: u64) -> Option<Duration> {
+        let gpus = gpus(slices);
+        self.arbiters.retain(|gpu, _| gpus.contains_key(gpu));
+        let mut step = None;
+        for (gpu, on_gpu) in gpus {
+            let arbiter = self.arbiters.entry(gpu).or_default();
+            let mut cotenants: Vec<&mut Cotenant> = slices
+                .ready()
+                .filter(|slice| slice.seats.iter().any(|seat| seat.gpu == gpu))
+                .take(MOST_SLICES)
+                .map(|slice| &mut slice.cotenant)
+                .collect();
+            for cotenant in &mut cotenants {
+                cotenant.reap(now);
+                let region = cotenant.region();
+                region.device(&gpu).into_iter().for_each(|device| region.note_division(device, now));
+            }
+            if divide(arbiter, &mut cotenants, &gpu, now) {
+                let own = if on_gpu.has_high { STEP_BESIDE_HIGH } else { STEP };
+                step = Some(step.map_or(own, |other: u64| other.min(own)));
+            }
+        }
+        step.map(Duration::from_nanos)
+    }
+}
+
+/// The GPUs that have slices of two folders, and one that divides.
+fn gpus(slices: &mut Slices) -> HashMap<Uuid, OnGpu> {
+    let mut gpus: HashMap<Uuid, OnGpu> = HashMap::new();
+    for Slice { folder, cotenant, seats, .. } in slices.ready() {
+        if !cotenant.region().is_inhabited() {
+            continue;
+        }
+        for seat in seats.iter() {
+            let sharing = cotenant.region().limits(seat.device).sharing;
+            let on_gpu = gpus.entry(seat.gpu).or_insert(OnGpu {
+                folder: *folder,
+                is_apart: false,
+                divides: false,
+                has_high: false,
+            });
+            on_gpu.is_apart |= on_gpu.folder != *folder;
+            on_gpu.divides |= sharing.divides();
+            on_gpu.has_high |= sharing.priority == Priority::High;
+        }
+    }
+    gpus.retain(|_, on_gpu| on_gpu.is_apart && on_gpu.divides);
+    gpus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cotenants::now;
+    use crate::cotenants::tests::{GPU, Puppet, slices};
+    use gpuslice_policy::config::CorePolicy;
+    use gpuslice_region::{Limits, Sharing};
+    use std::path::Path;
+
+    const EQUAL: Sharing = Sharing { policy: CorePolicy::Equal, ..Sharing::FIXED };
+
+    fn join(root: &Path, folder: &str, name: &str, sharing: Sharing) -> Puppet {
+        let limits = Limits { sharing, ..Limits::NONE };
+        Puppet::with(&root.join(folder), name, GPU, limits)
+    }
+
+    fn is_divided(puppet: &Puppet) -> bool {
+        puppet.member.is_divided_by_agent(puppet.device, now())
+    }
+
+    #[test]
+    fn two_busy_slices_of_different_folders_get_a_half_each() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [a, b] = ["a", "b"].map(|folder| join(root.path(), folder, "1", EQUAL));
+        let (mut slices, mut division) = (slices(&[&a, &b]), Division::default());
+        let start = now();
+        for look in 0..200 {
+            for puppet in [&a, &b] {
+                puppet.member.set_queued(puppet.device, 20_000_000);
+                puppet.member.count_used(puppet.device, 500_000);
+            }
+            let step = division.look(&mut slices, start + look * STEP);
+            assert_eq!(step, Some(Duration::from_nanos(STEP)));
+        }
+        assert!(is_divided(&a) && is_divided(&b));
+        let rates = [&a, &b].map(|puppet| puppet.member.terms(puppet.device).rate().get());
+        assert!(rates.iter().all(|rate| (400..=600).contains(rate)), "{rates:?}");
+    }
+
+    #[test]
+    fn the_agent_leaves_slices_of_one_folder_and_fixed_ones_to_themselves() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [a, beside_a] = ["1", "2"].map(|name| join(root.path(), "a", name, EQUAL));
+        assert_eq!(Division::default().look(&mut slices(&[&a, &beside_a]), now()), None);
+        let [b, c] = ["b", "c"].map(|folder| join(root.path(), folder, "1", Sharing::FIXED));
+        assert_eq!(Division::default().look(&mut slices(&[&b, &c]), now()), None);
+        assert!([&a, &beside_a, &b, &c].into_iter().all(|puppet| !is_divided(puppet)));
+    }
+
+    #[test]
+    fn slices_without_work_are_divided_without_haste_and_beside_a_high_one_with_more() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let high = join(root.path(), "a", "1", Sharing { priority: Priority::High, ..EQUAL });
+        let b = join(root.path(), "b", "1", EQUAL);
+        let (mut slices, mut division) = (slices(&[&high, &b]), Division::default());
+        assert_eq!(division.look(&mut slices, now()), None);
+        assert!(is_divided(&high) && is_divided(&b));
+        b.member.set_queued(b.device, 1_000_000);
+        assert_eq!(division.look(&mut slices, now()), Some(Duration::from_nanos(STEP_BESIDE_HIGH)));
+        // A slice whose last process has gone takes no part.
+        high.member.leave();
+        assert_eq!(division.look(&mut slices, now()), None);
+    }
+}

@@ -1,0 +1,172 @@
+//! Copies the new busy intervals of all slices to the slices of other folders.
+
+use super::slices::{Seat, Slice, Slices};
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_region::{INTERVAL_SLOTS, Origin, Region};
+use gpuslice_slices::discovery::FileId;
+use std::collections::HashMap;
+
+/// A slice that has published nothing for this long measures nothing, in nanoseconds: it gets no intervals.
+const ABSENT_AFTER: u64 = 2_000_000_000;
+
+/// New intervals by GPU, each with the folder of its slice.
+type Published = HashMap<gpuslice_region::Uuid, Vec<(FileId, Interval)>>;
+
+/// Relays what was published since the last call. Returns true if there was anything. `now`: the monotonic clock.
+pub(super) fn relay(slices: &mut Slices, now: u64) -> bool {
+    let mut published = Published::new();
+    slices.ready().for_each(|slice| read(slice, now, &mut published));
+    if !published.is_empty() {
+        slices.ready().for_each(|slice| write(slice, now, &published));
+    }
+    !published.is_empty()
+}
+
+/// Reads the new intervals of a slice.
+fn read(slice: &mut Slice, now: u64, published: &mut Published) {
+    let Slice { folder, number, contexts, cotenant, seats, .. } = slice;
+    for seat in seats {
+        let new: Vec<_> = seat
+            .new_intervals(cotenant.region(), now)
+            .map(|interval| {
+                let context = contexts.number(*number, interval.context, now);
+                (*folder, Interval { context, ..interval })
+            })
+            .collect();
+        if !new.is_empty() {
+            seat.published_at = now;
+            published.entry(seat.gpu).or_default().extend(new);
+        }
+    }
+}
+
+/// Writes the intervals of slices of other folders into the region of a slice, if the slice uses them.
+fn write(slice: &Slice, now: u64, published: &Published) {
+    for seat in &slice.seats {
+        let is_absent = now.saturating_sub(seat.published_at) >= ABSENT_AFTER;
+        let Some(new) = published.get(&seat.gpu).filter(|_| !is_absent) else { continue };
+        let others = new.iter().filter(|(folder, _)| *folder != slice.folder);
+        others.for_each(|(_, interval)| slice.cotenant.region().relay(seat.device, *interval));
+    }
+}
+
+impl Seat {
+    /// The intervals that were published since the last call, at most those that the ring has.
+    fn new_intervals(&mut self, region: &Region, now: u64) -> impl Iterator<Item = Interval> {
+        let (device, head) = (self.device, region.interval_head(self.device, Origin::Slice));
+        let new = self.read.min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
+        self.read = head;
+        new.filter_map(move |place| region.interval_at(device, Origin::Slice, place).told_at(place, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cotenants::tests::{GPU, Puppet, slices};
+    use crate::cotenants::{Place, now};
+    use gpuslice_region::Uuid;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn a_slice_gets_the_intervals_of_other_folders_alone_and_while_it_works() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let join = |folder: &str, name| Puppet::join(&root.path().join(folder), name, GPU);
+        let (a, beside_a, b) = (join("a", "1"), join("a", "2"), join("b", "1"));
+        let elsewhere = Puppet::join(&root.path().join("c"), "1", Uuid([8; 16]));
+        let mut slices = slices(&[&a, &beside_a, &b, &elsewhere]);
+        assert!(slices.are_apart());
+        assert!(!relay(&mut slices, now()));
+        let told = [a.publish(3), b.publish(3)];
+        elsewhere.publish(3);
+        assert!(relay(&mut slices, now()));
+        let spans = |puppet: &Puppet| -> Vec<(u64, u64)> {
+            puppet.relayed().iter().map(|interval| (interval.start, interval.end)).collect()
+        };
+        assert_eq!(spans(&a), [(told[1].start, told[1].end)]);
+        assert_eq!(spans(&b), [(told[0].start, told[0].end)]);
+        // It does not work, so that it measures nothing.
+        assert_eq!((spans(&beside_a), spans(&elsewhere)), (vec![], vec![]));
+        assert!(!relay(&mut slices, now()));
+        assert_eq!(a.relayed().len(), 1);
+    }
+
+    #[test]
+    fn contexts_of_different_slices_stay_different() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|folder| Puppet::join(&root.path().join(folder), "1", GPU));
+        let mut slices = slices(&[&a, &b, &c]);
+        a.publish(0);
+        b.publish(5);
+        c.publish(5);
+        assert!(relay(&mut slices, now()));
+        let contexts: BTreeSet<u16> = a.relayed().iter().map(|interval| interval.context).collect();
+        assert_eq!(contexts.len(), 2);
+    }
+
+    #[test]
+    fn slices_of_one_folder_see_each_other() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let join = |folder: &str, name| Puppet::join(&root.path().join(folder), name, GPU);
+        let (a, beside_a, apart) = (join("a", "1"), join("a", "2"), join("b", "1"));
+        assert!(!slices(&[&a, &beside_a]).are_apart());
+        assert!(slices(&[&a, &apart]).are_apart());
+    }
+
+    #[test]
+    fn a_region_is_followed_as_soon_as_somebody_has_made_it() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [a, b] = ["a", "b"].map(|folder| root.path().join(folder));
+        let place = |folder: &Path| {
+            std::fs::create_dir_all(folder).unwrap();
+            Place { folder: FileId::of(folder).unwrap(), path: folder.join("1"), _kept: None }
+        };
+        let mut slices = Slices::default();
+        slices.follow(vec![place(&a), place(&b)]);
+        assert!(slices.are_apart() && !relay(&mut slices, now()));
+        let [a, b] = [a, b].map(|folder| Puppet::join(&folder, "1", GPU));
+        slices.open();
+        assert!(!relay(&mut slices, now()));
+        a.publish(0);
+        b.publish(0);
+        assert!(relay(&mut slices, now()));
+        assert_eq!((a.relayed().len(), b.relayed().len()), (1, 1));
+    }
+
+    #[test]
+    fn a_false_interval_is_relayed_to_nobody_and_a_slice_that_is_gone_is_not_followed() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [a, b] = ["a", "b"].map(|folder| Puppet::join(&root.path().join(folder), "1", GPU));
+        let mut slices = slices(&[&a, &b]);
+        a.publish(0);
+        b.publish(0);
+        assert!(relay(&mut slices, now()));
+        let far = Interval { start: 1, end: u64::MAX >> 20, context: 0, goes_on: false };
+        a.member.publish(a.device, far);
+        assert!(!relay(&mut slices, now()));
+        slices.follow(vec![b.place.clone()]);
+        a.publish(0);
+        assert!(!relay(&mut slices, now()) && !slices.are_apart());
+        assert_eq!(b.relayed().len(), 1);
+    }
+
+    #[test]
+    fn a_region_that_is_made_anew_is_followed_at_once() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [a, b] = ["a", "b"].map(|folder| Puppet::join(&root.path().join(folder), "1", GPU));
+        let mut slices = slices(&[&a, &b]);
+        b.publish(0);
+        (0..9).for_each(|_| {
+            a.publish(0);
+        });
+        assert!(relay(&mut slices, now()));
+        let folder = a.place.path.parent().unwrap().to_owned();
+        a.member.leave();
+        let a = Puppet::join(&folder, "1", GPU);
+        assert!(!relay(&mut slices, now()));
+        a.publish(0);
+        assert!(relay(&mut slices, now()));
+        assert_eq!(b.relayed().len(), 10);
+    }
+}

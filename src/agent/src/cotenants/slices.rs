@@ -1,0 +1,109 @@
+//! The slices of the node, with their regions open.
+
+use super::Place;
+use super::contexts::{Contexts, SLICES};
+use gpuslice_region::{Cotenant, Device, Monitor, Trust, Uuid};
+use gpuslice_slices::discovery::FileId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+
+/// A region's folder and its name there.
+type Key = (FileId, OsString);
+
+/// All slices that take part.
+#[derive(Debug, Default)]
+pub(super) struct Slices {
+    open: BTreeMap<Key, Slice>,
+    /// Regions that could not be opened yet: nobody has made them, for example.
+    missing: BTreeMap<Key, Place>,
+}
+
+/// A slice, and the GPUs that it has.
+#[derive(Debug)]
+pub(super) struct Slice {
+    /// Slices of one folder see each other without the agent.
+    pub(super) folder: FileId,
+    /// The region's file.
+    file: FileId,
+    /// Tells its contexts from those of other slices.
+    pub(super) number: u16,
+    pub(super) contexts: Contexts,
+    pub(super) cotenant: Cotenant,
+    /// The region's epoch and its number of devices when they were read.
+    state: (u64, usize),
+    pub(super) seats: Vec<Seat>,
+}
+
+/// A slice on one GPU.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) gpu: Uuid,
+    pub(super) device: Device,
+    /// Up to which place its ring has been read.
+    pub(super) read: u64,
+    /// When it last published an interval.
+    pub(super) published_at: u64,
+}
+
+impl Slices {
+    /// True if there are two folders, so that slices may not see each other.
+    pub(super) fn are_apart(&self) -> bool {
+        let mut folders = self.open.keys().chain(self.missing.keys()).map(|(folder, _)| folder);
+        let first = folders.next();
+        folders.any(|folder| Some(folder) != first)
+    }
+
+    /// Takes these regions for all there are, and opens those that are new.
+    pub(super) fn follow(&mut self, places: Vec<Place>) {
+        self.missing = places.into_iter().map(|place| ((place.folder, place.name()), place)).collect();
+        self.open.retain(|key, slice| {
+            let is_same = |place: &Place| FileId::of(&place.path).is_ok_and(|file| file == slice.file);
+            let stays = self.missing.get(key).is_some_and(is_same);
+            if stays {
+                self.missing.remove(key);
+            }
+            stays
+        });
+        self.open();
+    }
+
+    /// Opens regions that are not open yet. What is no region is passed over; the search for slices says so.
+    pub(super) fn open(&mut self) {
+        let taken: BTreeSet<u16> = self.open.values().map(|slice| slice.number).collect();
+        let mut free = (0..SLICES).filter(|number| !taken.contains(number));
+        let open = &mut self.open;
+        self.missing.retain(|key, place| {
+            let Ok(Some(monitor)) = Monitor::open(&place.path, Trust::AnyOwner) else { return true };
+            let (Ok(file), Some(number)) = (FileId::of(&place.path), free.next()) else { return true };
+            open.insert(key.clone(), Slice::new((place.folder, file), number, monitor));
+            false
+        });
+    }
+
+    /// The slices whose regions are in use, with the GPUs that they have now.
+    pub(super) fn ready(&mut self) -> impl Iterator<Item = &mut Slice> {
+        self.open.values_mut().filter_map(|slice| {
+            slice.find_devices();
+            slice.cotenant.region().is_ready().then_some(slice)
+        })
+    }
+}
+
+impl Slice {
+    fn new((folder, file): (FileId, FileId), number: u16, monitor: Monitor) -> Self {
+        let cotenant = Cotenant::new(number.into(), monitor);
+        let contexts = Contexts::default();
+        Self { folder, file, number, contexts, cotenant, state: (0, 0), seats: Vec::new() }
+    }
+
+    /// Finds the devices of the region, where another process has made it anew or added one.
+    fn find_devices(&mut self) {
+        let region = self.cotenant.region();
+        let state = (region.epoch(), region.device_count());
+        if state != self.state {
+            self.state = state;
+            let seat = |(gpu, device)| Seat { gpu, device, read: 0, published_at: 0 };
+            self.seats = region.devices().iter().map(|view| seat((view.uuid, view.device))).collect();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A slice on a GPU that several slices share, as the arbiter of the GPU sees it.
+
+use std::collections::BTreeMap;
+
+use gpuslice_policy::arbiter::{self, Arbiter, SliceSettings, demand::SliceFigures, grant_word};
+use gpuslice_policy::compute::limiter::queue_bound;
+use gpuslice_policy::units::{Nanos, Permille};
+
+use crate::handle::{
+    device::{Device, Uuid},
+    limits::Limits,
+    monitor::Monitor,
+    region::Region,
+};
+
+/// How often the dead of a slice are looked for, in nanoseconds: their work does not count any more.
+const REAP_EVERY: u64 = 250_000_000;
+/// A process whose use has not moved for this long stands still, in nanoseconds: its work does not wait for the GPU.
+const STOPPED: u64 = 100_000_000;
+
+/// A slice that an arbiter divides GPUs among.
+#[derive(Debug)]
+pub struct Cotenant {
+    id: u64,
+    monitor: Monitor,
+    reaped_at: u64,
+    /// By device, for each process: the time that it had used, and since when that has not changed.
+    still: BTreeMap<Device, Vec<(u64, u64)>>,
+}
+
+impl Cotenant {
+    /// The slice of a region. `id`: a number that no other slice of the arbiter has.
+    #[must_use]
+    pub fn new(id: u64, monitor: Monitor) -> Self {
+        Self { id, monitor, reaped_at: 0, still: BTreeMap::new() }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its region.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        self.monitor.region()
+    }
+
+    /// Reclaims the work of dead processes, where that is due. `now` is the monotonic clock, in nanoseconds.
+    pub fn reap(&mut self, now: u64) {
+        if now.saturating_sub(self.reaped_at) >= REAP_EVERY {
+            self.reaped_at = now;
+            let _noticed = self.monitor.reap_if_due(now);
+        }
+    }
+
+    /// Its demand and settings on a GPU, and its number for the GPU. `None`: it has no part in it.
+    fn demand(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
+        let region = self.monitor.region();
+        let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
+        if !region.is_ready() || !region.is_inhabited() {
+            return None;
+        }
+        let mut figures =
+            SliceFigures { owed: region.paid_until(device).saturating_sub(now), ..SliceFigures::default() };
+        let still = self.still.entry(device).or_default();
+        for (slot, work) in region.process_activity(device, now).enumerate() {
+            figures.used = figures.used.saturating_add(work.used);
+            figures.throttled = figures.throttled.saturating_add(work.throttled);
+            figures.waits |= work.waits;
+            if still.len() <= slot {
+                still.push((work.used, now));
+            }
+            let Some((used, since)) = still.get_mut(slot) else { continue };
+            if *used != work.used || work.queued == 0 {
+                (*used, *since) = (work.used, now);
+            }
+            if now.saturating_sub(*since) < STOPPED {
+                figures.queued = figures.queued.saturating_add(work.queued);
+            }
+        }
+        Some((device, arbiter::Slice { id: self.id, settings: settings(region.limits(device)), figures }))
+    }
+}
+
+fn settings(limits: Limits) -> SliceSettings {
+    let limit = u16::try_from(limits.cores_permille).ok().and_then(Permille::new);
+    SliceSettings {
+        policy: limits.sharing.policy,
+        limit: limit.unwrap_or(Permille::FULL),
+        weight: limits.sharing.weight,
+        priority: limits.sharing.priority,
+        burst: Nanos::new(limits.burst_ns),
+    }
+}
+
+/// Divides a GPU among all slices on it, and writes their grants. Returns true if any of them has work or waits.
+/// `now`: the monotonic clock in nanoseconds, read just before, because a slice's debt is the distance of its word to the
+/// clock.
+pub fn divide(arbiter: &mut Arbiter, cotenants: &mut [&mut Cotenant], gpu: &Uuid, now: u64) -> bool {
+    let demand = |(at, cotenant): (usize, &mut &mut Cotenant)| {
+        cotenant.demand(gpu, now).map(|(device, slice)| (at, device, slice))
+    };
+    let demands: Vec<_> = cotenants.iter_mut().enumerate().filter_map(demand).collect();
+    let slices: Vec<arbiter::Slice> = demands.iter().map(|(_, _, slice)| *slice).collect();
+    for ((at, device, _), given) in demands.iter().zip(arbiter.look(now, &slices)) {
+        let Some(cotenant) = cotenants.get(*at) else { continue };
+        let (region, grant) = (cotenant.region(), grant_word::encode(&given, now));
+        let before = region.grant(*device);
+        // A slice that gets its own limit needs no grant.
+        let is_own = given.terms == region.own_terms(*device) && given.queue_bound >= queue_bound::MOST;
+        if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
+            region.set_grant(*device, grant, now);
+        }
+        if given.gift > 0 {
+            region.credit_wall_time(*device, given.gift, now);
+        }
+    }
+    slices.iter().any(|slice| slice.figures.queued > 0 || slice.figures.waits)
+}
