@@ -108,8 +108,7 @@ struct gpuslice_device {
     uint32_t host_memory;     /* GPUSLICE_HOST_MEMORY: its memory is the host's */
     uint64_t holder_died_at;  /* when a dead process with memory of it was last reaped, on the monotonic clock; 0: never */
     uint64_t available;       /* one more than the sum of free memory and the slice's bytes; 0: not known */
-    uint64_t available_at;    /* when that was measured, on the monotonic clock */
-    uint8_t reserved[8];
+    uint8_t reserved[16];
 };
 
 /* A process. */

@@ -192,6 +192,35 @@ fn a_context_that_a_neighbour_makes_is_not_taken_for_memory_that_nobody_can_have
 }
 
 #[test]
+fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
+    let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
+    let (mut known, mut first) = (begin(&bench), begin(&bench));
+    let neighbour = bench.host("modules", &["dlsym"]).in_slice("neighbour");
+    let mut neighbour = begin_as(neighbour.set("CUDA_MODULE_LOADING", "EAGER"));
+    // The driver has given the neighbour room for code, and is slow to say how much.
+    bench.goes_wrong(
+        "cuMemGetInfo_v2=delay:5s;nvmlDeviceGetMemoryInfo=delay:5s;nvmlDeviceGetMemoryInfo_v2=delay:5s",
+    );
+    neighbour.order("load data 0");
+    let until = Instant::now() + Duration::from_secs(60);
+    while bench.truth(0).held < 450 * MIB {
+        assert!(Instant::now() < until, "the neighbour loads no code");
+        std::thread::yield_now();
+    }
+    bench.goes_wrong("");
+    let _stays = begin(&bench);
+    let beside =
+        Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
+    assert_eq!(beside.all_memory_calls().under_way, 1, "the neighbour's code was measured meanwhile");
+    assert_eq!(neighbour.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
+    first.kill();
+    let slice = slice(&bench);
+    slice.reap().expect("the dead can be told");
+    does(&mut known, "left");
+    assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
+}
+
+#[test]
 fn two_processes_that_wait_for_the_same_memory_do_not_wait_for_each_other() {
     let bench = bench("8GiB", "300");
     let mut waiting = [begin(&bench), begin(&bench)];

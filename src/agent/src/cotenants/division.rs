@@ -82,8 +82,8 @@ fn gpus(slices: &mut Slices) -> HashMap<Uuid, OnGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cotenants::now;
-    use crate::cotenants::tests::{GPU, Puppet, slices};
+    use crate::cotenants::clock::now;
+    use crate::cotenants::puppet::{GPU, Puppet, slices};
     use gpuslice_policy::config::CorePolicy;
     use gpuslice_region::{Limits, Sharing};
     use std::path::Path;

@@ -63,8 +63,9 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cotenants::tests::{GPU, Puppet, slices};
-    use crate::cotenants::{Place, now};
+    use crate::cotenants::clock::now;
+    use crate::cotenants::place::Place;
+    use crate::cotenants::puppet::{GPU, Puppet, slices};
     use gpuslice_region::Uuid;
     use std::collections::BTreeSet;
     use std::path::Path;

@@ -1,7 +1,7 @@
 //! The slices of the node, with their regions open.
 
-use super::Place;
 use super::contexts::{Contexts, SLICES};
+use super::place::Place;
 use gpuslice_region::{Cotenant, Device, Monitor, Trust, Uuid};
 use gpuslice_slices::discovery::FileId;
 use std::collections::{BTreeMap, BTreeSet};

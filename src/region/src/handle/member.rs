@@ -141,8 +141,10 @@ impl Member {
 
     /// Records the sum of the free bytes of `device` and of those that the slices of the folder hold. The sum tells later
     /// whether memory of the dead is back.
-    pub fn note_available(&self, device: Device, available: u64) {
-        self.region.layout().note_available(device.index(), available, clock::now());
+    ///
+    /// `is_exact`: no other memory call was under way. Another sum counts only while none is known.
+    pub fn note_available(&self, device: Device, available: u64, is_exact: bool) {
+        self.region.layout().note_available(device.index(), available, is_exact, clock::now());
     }
 
     /// Ends the leaving of memory of the dead if the device has it back. Returns whether any ended. `measure` returns the

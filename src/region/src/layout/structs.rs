@@ -125,8 +125,6 @@ pub(crate) struct DeviceEntry {
     pub(crate) holder_died_at: Word64,
     /// One more than the sum of the device's free memory and the bytes that the slice held; 0: not known.
     pub(crate) available: Word64,
-    /// When a member measured `available`, on the monotonic clock.
-    pub(crate) available_at: Word64,
 }
 
 /// One process of the slice.

@@ -9,11 +9,10 @@
 //! Allocations and frees of a slice do not change this sum. While memory leaves, free memory and the bytes of the living
 //! are less than that sum by the bytes that leave. When the sum is reached again, the memory is back.
 //!
-//! A reservation counts from before the driver takes the memory until after the driver has freed it. A measurement
-//! during such a call is therefore too high. The least one of the last minute counts as available ([`AVAILABLE_KEPT`]).
-//! The ledger has a context only after its creation. A measurement during a creation is therefore too low, and does not
-//! count. A measurement while code is loaded is too low by the size of the code, and does count. A measurement that ends
-//! a wait is made while no memory call is under way (`handle::calls`).
+//! During a memory call the ledger and the device disagree. A reservation counts before the driver takes the memory; a
+//! context, code, or a chunk of a pool counts after the driver has taken it. A measurement that was too low would later
+//! end a wait too early. So only a measurement counts during which no other memory call is under way (`handle::calls`),
+//! and the last one counts. Where none is known, any measurement is better than none.
 //!
 //! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
 //! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and
@@ -26,11 +25,6 @@ use crate::layout::Layout;
 
 /// The longest time that memory of the dead leaves, in nanoseconds. Guessed: four times as long as most reports say.
 pub const LEAVING: u64 = 2_000_000_000;
-
-/// How long the least measurement of available memory counts, in nanoseconds. Guessed. A program of no slice that frees
-/// memory raises the sum, and the ledger notices it this much later. A process that is never idle is measured while idle
-/// within this time.
-const AVAILABLE_KEPT: u64 = 60_000_000_000;
 
 /// One part in `MISSING_PART` of a context may be missing for each process whose memory leaves, when all of it counts as
 /// back. Derived: the size of a context is known within 15 %, and all other memory exactly.
@@ -90,14 +84,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         available.saturating_sub(found) <= uncertain && noted.iter().filter(|entry| entry.end()).count() > 0
     }
 
-    /// Records a measurement of the memory available on `device`, unless memory leaves it.
-    pub(crate) fn note_available(&self, device: usize, available: u64, now: u64) {
+    /// Records a measurement of the memory available on `device`, unless memory leaves it. One that is not exact counts
+    /// only while none is known.
+    pub(crate) fn note_available(&self, device: usize, available: u64, is_exact: bool, now: u64) {
         let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) else { return };
-        let word = available.saturating_add(1);
-        let (known, age) = (entry.available.get(), now.checked_sub(entry.available_at.get()));
-        if word <= known || known == 0 || age.is_none_or(|age| age > AVAILABLE_KEPT) {
-            entry.available.set(word);
-            entry.available_at.set(now);
+        if is_exact || entry.available.get() == 0 {
+            entry.available.set(available.saturating_add(1));
         }
     }
 
@@ -116,10 +108,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 mod tests {
     use super::*;
 
-    const START: u64 = 1 << 40;
+    const NOW: u64 = 1 << 40;
 
-    fn layout() -> Layout<1, 1, 1> {
-        Layout {
+    #[test]
+    fn the_last_exact_measurement_counts_and_another_one_only_where_none_is_known() {
+        let layout: Layout<1, 1, 1> = Layout {
             header: Default::default(),
             devices: Default::default(),
             slots: Default::default(),
@@ -127,23 +120,15 @@ mod tests {
             quota_denials: Default::default(),
             shares: Default::default(),
             time: Default::default(),
-        }
-    }
-
-    #[test]
-    fn the_least_room_of_the_last_minute_counts() {
-        let layout = layout();
-        let after = |room, now| {
-            layout.note_available(0, room, START + now);
+        };
+        let after = |room, is_exact| {
+            layout.note_available(0, room, is_exact, NOW);
             layout.devices[0].available.get().checked_sub(1).unwrap()
         };
-        assert_eq!(after(500, 0), 500);
-        assert_eq!(after(700, 1), 500, "calls were under way");
-        assert_eq!(after(400, AVAILABLE_KEPT), 400, "a neighbour has taken memory");
-        assert_eq!(after(400, AVAILABLE_KEPT + 5), 400);
-        assert_eq!(after(600, 2 * AVAILABLE_KEPT + 5), 400);
-        assert_eq!(after(600, 2 * AVAILABLE_KEPT + 6), 600, "a neighbour has given memory back");
-        layout.note_available(0, 900, START - 1);
-        assert_eq!(layout.devices[0].available.get(), 901, "an instant of another boot");
+        assert_eq!(after(300, false), 300);
+        assert_eq!(after(500, true), 500);
+        assert_eq!(after(400, false), 500, "the driver had given what no ledger had");
+        assert_eq!(after(400, true), 400, "a program of no slice has taken memory");
+        assert_eq!(after(600, true), 600, "and has given it back");
     }
 }

@@ -20,7 +20,7 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     assert_eq!(puppet.ask(&format!("reserve {HELD}")), "Ok(())");
-    member.note_available(device, FREE + HELD);
+    member.note_available(device, FREE + HELD, true);
     puppet.kill();
     assert!(member.reserve(device, HELD).is_err(), "it leaves");
     assert_eq!((member.leaving(device), member.held(device)), (HELD, 0));
@@ -50,7 +50,7 @@ fn memory_of_a_process_that_dies_while_free_memory_is_read_goes_on_leaving() {
     let (member, device) = join(&path, LIMIT);
     let mut puppets = [Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT)];
     puppets.iter_mut().for_each(|puppet| assert_eq!(puppet.ask(&format!("reserve {}", HELD / 2)), "Ok(())"));
-    member.note_available(device, FREE + HELD);
+    member.note_available(device, FREE + HELD, true);
     let [mut first, mut second] = puppets;
     first.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
@@ -70,7 +70,7 @@ fn after_two_seconds_nothing_leaves() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     puppet.ask(&format!("reserve {HELD}"));
-    member.note_available(device, FREE + HELD);
+    member.note_available(device, FREE + HELD, true);
     puppet.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
     assert_eq!(member.leaving(device), HELD);
@@ -90,7 +90,7 @@ fn nothing_leaves_where_the_room_is_not_known_or_a_process_gives_its_place_back(
     member.reserve(device, LIMIT).unwrap();
     assert!(member.has_recent_death(device), "the driver may not have it");
     assert_eq!(member.refund(device, LIMIT), 0);
-    member.note_available(device, FREE);
+    member.note_available(device, FREE, true);
     let (other, _) = join(&path, LIMIT);
     other.reserve(device, HELD).unwrap();
     other.leave();
@@ -105,7 +105,7 @@ fn a_region_that_is_made_anew_keeps_what_leaves_the_same_device() {
         let mut puppet = Puppet::joined(&path, LIMIT);
         let (member, device) = join(&path, LIMIT);
         puppet.ask(&format!("reserve {HELD}"));
-        member.note_available(device, FREE + HELD);
+        member.note_available(device, FREE + HELD, true);
         member.leave();
         puppet.kill();
         let wanted = DeviceRequest { uuid, ..request(LIMIT) };

@@ -1,0 +1,23 @@
+//! Where the region of a slice is.
+
+use gpuslice_slices::discovery::{Candidate, FileId};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A region that takes part.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Its folder. Slices of one folder see each other without the agent.
+    pub(crate) folder: FileId,
+    /// The path of the region, which need not be there yet.
+    pub(crate) path: PathBuf,
+    /// Keeps the path, if the region was found in a container alone.
+    pub(crate) _kept: Option<Candidate>,
+}
+
+impl Place {
+    /// The region's name in its folder.
+    pub(super) fn name(&self) -> OsString {
+        self.path.file_name().unwrap_or_default().to_owned()
+    }
+}
