@@ -1,0 +1,8 @@
+//! What programs are told about devices, processes and memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod identity;
+mod processes;
+mod reports;
+#[path = "../support/mod.rs"]
+mod support;
