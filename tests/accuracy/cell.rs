@@ -2,7 +2,7 @@
 
 use crate::course::{Course, Play, run};
 use crate::figures::{Figures, Terms, WARM_UP, figures, jain, p99, share, sums};
-use crate::host::Host;
+use crate::support::host::Host;
 use crate::workloads::{EXCUSED, SWITCHED, Target, Targets, Variant, Workload};
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! How do programs use the simulated GPU when they really run? Its ground truth, millisecond by millisecond.
 
 use crate::figures::WARM_UP;
-use crate::host::{Host, Watch};
 use crate::support::bench::Bench;
+use crate::support::host::{Host, Watch};
 use crate::support::living::Living;
 use crate::support::{artefacts, compiler};
 use crate::workloads::{Program, Variant};
