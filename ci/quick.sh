@@ -3,7 +3,7 @@
 # and runs the unit tests and a few tests of the whole product; those that are named instead, if any are:
 #   ci/quick.sh [--only] [TEST...]    tests/launches.rs is launches, tests/memory/limits.rs is memory/limits, and memory all of
 #                                     that folder; --only: no unit tests
-# Under two minutes after a change of one line. ci/check.sh and ci/test.sh decide.
+# Under two minutes after a change of one line. ci/check.sh, ci/test.sh and ci/test-full.sh decide.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
