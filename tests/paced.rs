@@ -11,7 +11,7 @@ use support::bench::{Bench, Host};
 use support::compiler;
 use support::living::Living;
 use support::outcome::Outcome;
-use support::skip;
+use support::{skip, timed};
 
 /// A driver that has every function.
 fn bench() -> Bench {
@@ -168,11 +168,15 @@ fn copies_in_batches_are_paid_for_where_copies_are() {
         assert_eq!(member.ask(&format!("host {how}")), "0", "{how}");
         assert_eq!(used(&bench).used, 0, "{how}");
         let before = busy(&bench);
-        assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
-        let (took, paid) = (busy(&bench) - before, used(&bench).used);
-        println!("{how}: {took} ns, {paid} ns paid for");
-        // A machine that has other things to do makes what lies between a batch's copies longer, never shorter.
-        assert!(took > 0 && paid > took / 2, "{how}: {took} ns, {paid} ns paid for");
+        let copies = || {
+            assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
+            (busy(&bench) - before, used(&bench).used)
+        };
+        // Of 6.2 ms more than 5 are paid for. A machine that has other things to do makes what lies between a batch's copies
+        // longer, and never pays for them.
+        let slack = Duration::from_millis(2);
+        let (took, paid) = timed::holds(slack, copies, |(took, paid)| *paid > took / 2);
+        assert!(took > 0 && paid > 0, "{how}: {took} ns, {paid} ns paid for");
     }
 }
 
@@ -247,8 +251,8 @@ fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
         line.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()).expect("a duration")
     };
     // 400 ms of kernels at half the time. A machine that has other things to do makes it longer, never shorter.
-    let taken = (0..3).map(|_| once()).find(|taken| *taken < 2000);
-    assert!(taken.is_some_and(|taken| taken >= 400), "{taken:?}");
+    let taken = timed::holds(Duration::from_millis(2000 - 800), once, |taken| *taken < 2000);
+    assert!(taken >= 400, "{taken} ms");
 }
 
 #[test]
