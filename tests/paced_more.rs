@@ -84,7 +84,7 @@ fn no_event_lies_between_launches_that_may_overlap() {
     assert!(serialization && event && !none, "{serialization}, {event}, {none}");
 }
 
-/// What `collective` says of threads on as many GPUs, with so many percent of each.
+/// Runs `collective` with threads on as many GPUs, at so many percent of each.
 fn collective(percent: &str, devices: &str, words: &[&str]) -> Outcome {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", devices);
     let host = bench.host("collective", &[&[devices], words].concat()).loaded();
@@ -152,7 +152,7 @@ fn threads_on_four_gpus_keep_in_step() {
 
 #[test]
 fn processes_that_wait_for_each_other_on_their_gpus_keep_in_step() {
-    // Whether each sees all GPUs or its own, and also where a step is a graph; 50.5 ms as above.
+    // Each process sees all GPUs, or its own; a step may be a graph. 50.5 ms as above.
     for ranks in ["processes", "apart", "processes,graphs"] {
         let words = ["40", "5ms", "1", "1", "2", "0us", ranks];
         let step = || number(&collective("10", "2", &words), "took ") * 1000 / 40;
@@ -233,7 +233,7 @@ fn counted(bench: &Bench) -> u64 {
     monitor.time_used(device).launches
 }
 
-/// Whether all launches are counted within so many milliseconds.
+/// Returns true if all launches are counted within so many milliseconds.
 fn are_counted(bench: &Bench, launched: u64, within: u64) -> bool {
     let end = Instant::now() + Duration::from_millis(within);
     while counted(bench) != launched {
@@ -371,7 +371,7 @@ fn a_stream_that_waits_for_its_host_keeps_neither_the_host_nor_other_streams() {
     outcome.contains(&["failed 0"]);
     assert!(number(&outcome, "queued after ") < 1000, "{outcome}");
     assert!(number(&outcome, "beside after ") < 1000, "{outcome}");
-    // What is not known yet is measured one by one where it can be: here it cannot.
+    // Unknown kernels are measured one by one where they can be: here they cannot.
     let outcome = limited("50", "20us");
     outcome.contains(&["failed 0"]);
     assert!(number(&outcome, "queued after ") < 1000, "{outcome}");
@@ -473,7 +473,7 @@ fn what_measures_the_default_stream_waits_for_no_stream_that_is_held_up() {
     outcome.run().quiet().contains(&["failed 0"]);
 }
 
-/// What a slice was charged for and used, in milliseconds, with a thread that goes from stream to stream.
+/// Returns the milliseconds that a slice was charged for and used, with a thread that goes from stream to stream.
 fn charged_and_used_aside() -> (u64, u64) {
     let bench = Bench::simulated();
     let host =

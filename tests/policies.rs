@@ -86,7 +86,7 @@ fn comes_out<T: core::fmt::Debug>(slack: u64, measure: impl Fn() -> T, is_right:
     timed::inconclusive(&last);
 }
 
-/// Whether a share, in hundredths of points, is within so many points.
+/// Returns true if a share, in hundredths of points, is within so many points.
 fn is_near(share: i64, points: i64, within: i64) -> bool {
     (share - points * 100).abs() <= within * 100
 }

@@ -30,7 +30,7 @@ pub(crate) struct Play<'a> {
     pub(crate) variant: &'a Variant,
     /// What befalls them, and at which millisecond.
     pub(crate) events: Vec<(u64, Event)>,
-    /// Whether the first program is asked for the latencies of its requests.
+    /// True if the first program is asked for the latencies of its requests.
     pub(crate) has_requests: bool,
 }
 

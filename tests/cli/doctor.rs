@@ -18,7 +18,7 @@ struct Machine {
     variables: Vec<(String, String)>,
 }
 
-/// What the doctor said.
+/// The doctor's words.
 struct Told {
     ended: Ended,
     findings: Vec<Value>,
@@ -126,7 +126,7 @@ impl Told {
     }
 
     fn checks(&self) -> Vec<String> {
-        // What lies in the machine's own /dev/shm belongs to others and changes.
+        // The files in the machine's own /dev/shm belong to others and change.
         let kept = |check: &String| !check.starts_with("region.");
         self.findings.iter().map(|finding| finding["check"].to_string()).filter(kept).collect()
     }
@@ -492,7 +492,7 @@ fn limits_of_operators_files_and_shares_are_looked_for_in_programs_as_well() {
     if let Some(told) = with_mounts(fixed, &bare(), &[]) {
         told.has("preload.inherited", "error", "not set");
     }
-    // What the loader preloads into everything needs no variable.
+    // The loader preloads this into everything, without a variable.
     let line = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
                 mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
     let library = artefacts::library().display().to_string();
@@ -606,7 +606,7 @@ fn what_is_no_file_is_not_opened() {
     let fifo = machine.path("fifo");
     assert!(Command::new("mkfifo").args(["-m", "755"]).arg(&fifo).status().unwrap().success());
     let fifo = fifo.display().to_string();
-    // Who opens a pipe that nobody writes to waits for ever.
+    // A reader that opens a pipe without a writer waits for ever.
     let asks = |arguments: &[&str], library: &Path| {
         let mut asked = machine.command(&[&["--json"], arguments].concat());
         asked.env("GPUSLICE_LIB", library);

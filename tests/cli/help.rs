@@ -79,7 +79,7 @@ fn man_reads_the_pages() {
     read.says("gpuslice").says("set 12345 --mem 6GiB --cores 50");
 }
 
-/// What bash offers for a word: the last of a line.
+/// Returns the words that bash offers for the last word of a line.
 fn bash_offers(line: &[&str]) -> Vec<String> {
     let line = [&[PROGRAM], &line[1..]].concat();
     let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");

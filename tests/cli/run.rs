@@ -50,7 +50,7 @@ fn around(words: &[&str]) -> Command {
     command
 }
 
-/// Whether something comes true.
+/// Returns true if something comes true.
 fn soon(mut what: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while !what() {
@@ -62,7 +62,7 @@ fn soon(mut what: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Whether this works here.
+/// Returns true if this works here.
 fn works(words: &[&str]) -> bool {
     around(words).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
@@ -241,7 +241,7 @@ fn ctrl_c_reaches_a_program_once() {
 
 #[test]
 fn ctrl_c_reaches_a_program_that_has_left_the_group() {
-    // Who is `timeout`, has a group of its own.
+    // `timeout` makes a group of its own.
     let program = format!("trap 'echo interrupted; exit 6' INT; {FOR_EVER}");
     let mut terminal = Terminal::start(&mut gpuslice(&[
         "run", "--mem", "1g", "--", "timeout", "100", "bash", "-c", &program,
@@ -273,7 +273,7 @@ fn a_job_is_stopped_and_goes_on_as_a_whole() {
     let mut terminal = Terminal::start(command.env("GPUSLICE_LIB", artefacts::library()));
     terminal.hears("ready");
     terminal.press("\x1a");
-    // What is stopped is the job: 128 and SIGTSTP.
+    // The shell stopped the job: 128 and SIGTSTP.
     terminal.hears("stopped 148");
     terminal.hears("goes on");
     terminal.hears("ended 4");
@@ -627,7 +627,7 @@ fn run_can_be_the_first_process_of_a_container() {
     let program = "[ $PPID = 1 ] || exit 8; for i in 1 2 3; do (sleep 0 & ); done; for i in $(seq 1000); do \
                    grep -qs '^State:.Z' /proc/[0-9]*/status || exit 0; sleep 0.02; done; exit 9";
     end(&mut inside(&name, program)).code(0);
-    // What the container's runtime sends, the program gets.
+    // The program gets each signal that the container's runtime sends.
     let program = format!("trap 'echo terminated; exit 5' TERM; {FOR_EVER}");
     let (mut child, mut out) = start(inside(&name, &program));
     assert_eq!(line(&mut out), "ready");

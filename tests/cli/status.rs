@@ -367,7 +367,7 @@ fn who_may_only_read_a_region_looks_at_it_and_is_told_the_dead_from_the_living()
     assert!(is_root() || listed.is_some_and(|own| own["processes"] == 1), "{list}");
     end(&mut reading.gpuslice(&["set", &path, "--mem", "1GiB"])).code(1).complains(&path);
     assert_eq!(slice.limit(0x11), Some(8 * GIB));
-    // Who may write clears the dead by looking.
+    // A reader with the right to write clears the dead.
     mode(0o600);
     let status = json(&["status", &path, "--json"]);
     assert_eq!(status["slices"][0]["devices"][2]["held_by_dead"].as_u64(), Some(0), "{status}");

@@ -180,7 +180,7 @@ fn a_host_under_a_sanitizer_works() {
     }
 }
 
-/// What a program sees whose limit cannot be enforced.
+/// The output of a program whose limit cannot be enforced.
 const REFUSED: &[&str] = &["init 800", "init again 800", "nvml 4", "nvml with flags 4"];
 
 #[test]

@@ -19,7 +19,7 @@ const FAMILIES: &[&str] = &[
     "cuMemAllocFromPoolAsync_ptsz",
 ];
 
-/// What a host prints that found every function in our library and was held to the quota by each family.
+/// The output of a host that found every function in our library and was held to the quota by each family.
 fn expected() -> Vec<String> {
     let mut lines = vec!["start 0 0 0 0".to_owned()];
     lines.extend(FAMILIES.iter().map(|family| {

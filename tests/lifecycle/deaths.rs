@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// What each host takes.
+/// The bytes that each host takes.
 const PIECE: u64 = 8 << 20;
-/// What is left for one more beside the witness and a host.
+/// The bytes that are left for one more beside the witness and a host.
 const REST: u64 = QUOTA - HELD - PIECE;
 
 /// A host that holds its piece.
@@ -31,7 +31,7 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// What a host holds is charged to the byte: nobody has more, and nobody less.
+/// Fails unless the bytes that a host holds are charged: no more, and no less.
 #[track_caller]
 fn keeps(aftermath: &mut Aftermath, others: usize) {
     aftermath.holds(PIECE, others);

@@ -74,7 +74,7 @@ fn a_jump_out_of_an_allocation_does_not_open_the_gate() {
     let bare = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).run().quiet();
     bare.contains(&["came back by signal 14"]);
     let limited = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).limited("8MiB").run().quiet();
-    // What the abandoned call had reserved may stay reserved; nothing beyond the quota is ever granted.
+    // The reservation of the abandoned call may stay; nothing beyond the quota is ever granted.
     limited.contains(&["came back by signal 14"]);
     let granted = ["after the jump: 3 pieces, then 2", "after the jump: 4 pieces, then 2"];
     assert!(limited.out.lines().any(|line| granted.contains(&line)), "{limited}");

@@ -226,7 +226,7 @@ fn whoever_only_looks_at_a_shortened_region_is_told_and_not_ended() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && said.contains("size 4096"), "{output:?}");
     }
-    // Who had it open already reads zeroes.
+    // A process that had it open reads zeroes.
     assert_eq!((monitor.processes().len(), monitor.devices().len(), monitor.is_ready()), (0, 0, false));
 }
 

@@ -7,7 +7,7 @@ use gpuslice_policy::sizes::blocks::taken;
 
 const QUOTA: &str = "67108864";
 const FULL: u64 = 64 << 20;
-/// What the driver's requirement is a multiple of.
+/// The driver's requirement is a multiple of this.
 const TILE: u64 = 64 << 10;
 const MIB: u64 = 1 << 20;
 

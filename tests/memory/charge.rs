@@ -120,7 +120,7 @@ fn odd_arguments_get_the_drivers_statuses_and_cost_nothing() {
     let bare = bench.host("traps", &["odd_create", QUOTA]).run().quiet();
     bench.host("traps", &["odd_create", QUOTA]).loaded().run().quiet().same_as(&bare);
     let outcome = spring(&bench, "odd_create");
-    // What is too much for any device is too much for the quota too, which is looked at first.
+    // A size beyond any device is beyond the quota, too, which the library looks at first.
     let comparable = |text: &str| {
         let lines = text.lines().filter(|line| !line.contains("everything") && !line.starts_with("after"));
         lines.map(str::to_owned).collect::<Vec<_>>()

@@ -10,9 +10,9 @@ use gpuslice_region::{Monitor, Trust};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// What a context takes.
+/// The bytes that a context takes.
 const CONTEXT: u64 = 500 * MIB;
-/// What the code of a module takes.
+/// The bytes that the code of a module takes.
 const CODE: u64 = 6 * MIB;
 /// Room for two contexts and not for three.
 const QUOTA: u64 = 1200 * MIB;
@@ -24,7 +24,7 @@ fn bench() -> Bench {
     bench.with("SIMGPU_MODULE_BYTES", "6MiB")
 }
 
-/// What NVML says of a process, with the settings that make it so.
+/// NVML's answers about a process, with the settings that make them so.
 const NVML: [(&str, &[(&str, &str)]); 6] = [
     ("all that it holds", &[]),
     ("nothing: it knows processes by the host's numbers", &[("SIMGPU_NVML_PIDS", "offset")]),
@@ -82,7 +82,7 @@ fn contexts_of_three_processes_stay_within_the_quota_whatever_nvml_says() {
     }
 }
 
-/// What a neighbour does while a context is made.
+/// The deeds of a neighbour while a context is made.
 fn beside(before: &[&str], meanwhile: &str) -> (u64, Bench) {
     let bench = bench().with("SIMGPU_NVML_PIDS", "none");
     let mut neighbour = begin(bench.host("modules", &["dlsym"]).limited("4GiB").in_slice("other"));
@@ -166,7 +166,7 @@ fn imported_memory_that_nvml_counts_as_the_processs_own_is_not_charged() {
     };
     expects(&["retain", "current primary", "library data 4194304", "use kernel"], CONTEXT + 4 * MIB);
     expects(&["borrow"], CONTEXT + 4 * MIB);
-    // What the launch loaded is measured at the wait, and nothing else.
+    // The wait measures the code that the launch loaded, and nothing else.
     expects(&["use launch", "wait"], CONTEXT + 4 * MIB + CODE);
     expects(&["load data 4194304", "use function", "wait"], CONTEXT + 8 * MIB + 2 * CODE);
     expects(&["restore", "wait"], CONTEXT + 8 * MIB + 2 * CODE);

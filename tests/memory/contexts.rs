@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
-/// What a context takes in most of these tests, and what a green one takes.
+/// The bytes that a context takes in most of these tests, and those of a green one.
 const CONTEXT: u64 = 100 * MIB;
 const GREEN: u64 = 5 * MIB;
 

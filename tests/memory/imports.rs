@@ -100,7 +100,7 @@ fn a_pointer_of_a_shared_pool_is_its_pools_to_pay() {
         stage.holds(32 * MIB);
         user.do_all(&["importpointer 1 0 0", "free 1", "endpool 0"]);
         stage.holds(32 * MIB);
-        // What the maker frees is its pool's again, whoever has it open.
+        // Memory that the maker frees is its pool's again, whichever process has it open.
         user.do_all(&["importpool 0 0", "importpointer 1 0 0"]);
         maker.does("freeasync 1 1 0");
         stage.holds(0);
@@ -132,7 +132,7 @@ fn memory_of_another_interface_is_not_charged() {
         user.do_all(&["file 0 8388608", "external 0 0 8388608", "buffer 1 0 4194304", "mipmap 2 0 1024"]);
         stage.holds(0);
         stage.has_left(&mut user, QUOTA);
-        // What is mapped of it is freed by the ordinary calls, which give nothing back.
+        // The ordinary calls free its mappings, and give nothing back.
         user.does(&format!("alloc 3 {PIECE}"));
         user.do_all(&["free 1", "endmipmap 2", "endexternal 0"]);
         stage.holds(PIECE);

@@ -1,4 +1,4 @@
-//! What is charged to a quota, and what a program sees of it: every family of memory.
+//! The charge of every family of memory to a quota, and the figures that a program sees of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod arrays;

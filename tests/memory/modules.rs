@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const QUOTA: u64 = 512 * MIB;
-/// What a context takes in these tests, and what the code of a module takes beside its variables.
+/// The bytes of a context in these tests, and those of the code of a module beside its variables.
 const CONTEXT: u64 = 96 * MIB;
 const CODE: u64 = 6 * MIB;
 const GREEN: u64 = 5 * MIB;
@@ -468,7 +468,7 @@ fn a_green_context_pays_for_itself_and_keeps_the_primary_one() {
     tenant.does("stream");
     assert_eq!(tenant.does("ungreen"), CONTEXT + GREEN);
     tenant.does("retain");
-    // What was made through it lives in the primary context.
+    // The memory that was made through it lives in the primary context.
     let held = tenant.does("alloc 1000000") + 4 * MIB;
     assert_eq!(tenant.does("load data 4194304"), held);
     assert_eq!(tenant.does("limit 2 18874368"), held + 10 * MIB);

@@ -33,7 +33,7 @@ impl Ground {
         let figures = self.figures("a");
         let (truth, host) = (self.bench.truth(0), self.on_host().0);
         assert_eq!((figures.held, figures.spilled), (held, spilled), "the ledger");
-        // What the dead held may leave the device meanwhile.
+        // The memory of the dead may leave the device meanwhile.
         assert_eq!((truth.living(), host), (held, spilled), "the truth");
         assert!(truth.peak <= QUOTA, "{truth:?}");
     }
@@ -55,7 +55,7 @@ fn what_passes_the_quota_is_served_from_host_memory_and_shown_nowhere() {
     actor.does("fill 1 2");
     ground.holds(48 * MIB, 32 * MIB);
     actor.shows(16 * MIB, QUOTA);
-    // What fits goes to the device, also later.
+    // Memory that fits goes to the device, also later.
     actor.does(&format!("take_alloc 2 {}", 16 * MIB));
     actor.does("fill 2 3");
     actor.does("take_alloc 3 1");
@@ -154,7 +154,7 @@ fn neither_advice_nor_a_prefetch_brings_it_to_the_device() {
         actor.does("fill 1 2");
         ground.holds(QUOTA, 8 * MIB);
         actor.answers("preferred 1", -1);
-        // What is within the quota moves as the program wants it.
+        // Memory within the quota moves as the program wants it.
         actor.does("prefetch 0");
         actor.answers("preferred 0", -2);
         ground.holds(QUOTA, 8 * MIB);
@@ -421,7 +421,7 @@ fn the_slice_decides_and_may_be_told_otherwise_while_it_runs() {
     for actor in [&mut first, &mut second] {
         actor.answers(&format!("take_alloc 1 {}", QUOTA + MIB), 2);
     }
-    // What there is stays.
+    // The memory that is there stays.
     ground.holds(0, QUOTA + MIB);
     second.does("give_free 0");
     ground.holds(0, 0);

@@ -21,7 +21,7 @@ const QUOTAS: [u64; 2] = [64 * MIB, 128 * MIB];
 /// UUIDs of devices, without what stands in front, with their sizes.
 type Sizes = BTreeMap<String, u64>;
 
-/// What a host was shown.
+/// The devices that a host was shown.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     /// By CUDA, in its order.

@@ -1,4 +1,4 @@
-//! What programs are told about devices, processes and memory.
+//! The devices, processes and memory that programs are shown.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod identity;

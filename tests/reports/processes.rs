@@ -41,7 +41,7 @@ fn play(bench: &Bench, libraries: &str, words: &[&str]) -> Outcome {
     bench.host("processes", &all).run().quiet()
 }
 
-/// What is printed of a list of compute processes.
+/// Returns the lines that are printed of a list of compute processes.
 fn compute(viewer: &str, form: &str, shown: &[&str]) -> String {
     let named: String = shown.iter().map(|entry| format!(", {entry}")).collect();
     format!("{viewer} nvmlDeviceGetComputeRunningProcesses{form} room 16: 0, {}{named}", shown.len())
@@ -104,7 +104,7 @@ fn too_little_room_is_told_with_the_number_of_the_slices_own() {
     }
     outcome.contains(&["a1 details mode 0 room 0: 7, 2", "a1 details mode 0 room 1: 7, 2"]);
     outcome.contains(&["watcher-of-c details mode 0 room 0: 0, 0", "a1 details mode 0 room 16: 25, 16"]);
-    // What the driver answers to wrong arguments stays its own.
+    // The answer to wrong arguments stays the driver's own.
     for viewer in ["a1", "o1", "watcher-of-c"] {
         let wrong = [1, 2, 3].map(|form| format!("{viewer} form {form} no device 2, no count 2"));
         wrong.iter().for_each(|line| outcome.contains(&[line]));
@@ -258,7 +258,7 @@ fn samples_of_a_device_are_on_average_what_the_slice_used() {
     // 80 and 100 percent of the GPU, 70 and 90 of its memory; the slices have 21 and 3, 12 and 3 of 90 and 80.
     outcome.contains(&["a1 past of 1 0, 2: 18 23", "a1 past of 2 0, 2: 2 3"]);
     outcome.contains(&["b1 past of 1 0, 2: 10 13", "watcher-of-c past of 1 0, 2: 0 0"]);
-    // What is not use is the device's.
+    // The time that is not in use is the device's.
     outcome.contains(&["a1 past of 0 0, 2: 80 100"]);
     strange(&stage().with("STRANGE_SILENT", "1"), &["use"]).contains(&["a1 past of 1 0, 2: 80 100"]);
 }

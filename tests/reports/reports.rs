@@ -153,7 +153,7 @@ fn sizes_are_the_devices_where_that_is_asked_for_and_what_is_free_stays_the_slic
     assert_eq!(usual.numbers("sizes")[..4], [QUOTA, QUOTA, QUOTA, 0]);
 }
 
-/// What `gpuslice status` says of the slice, in the way that is asked for.
+/// Returns the words of `gpuslice status` about the slice, in the form that is asked for.
 #[track_caller]
 fn status(bench: &Bench, change: impl FnOnce(Host<'_>) -> Host<'_>) -> (Option<i64>, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
@@ -270,7 +270,7 @@ fn numbers(text: &str, words: &[&str]) -> Vec<u64> {
     words.iter().filter_map(of).collect()
 }
 
-/// Whether a view names a process.
+/// Returns true if a view names a process.
 fn names(view: &str, pid: u32) -> bool {
     let pid = pid.to_string();
     let of_processes = |line: &&str| [" C ", "Process ID", "<pid>"].iter().any(|mark| line.contains(mark));

@@ -3,8 +3,8 @@
 use crate::support::artefacts;
 use std::process::Command;
 
-/// What `cargo test -- --show-output` and a script of ours print: of three tests that ended well one is inconclusive, which
-/// says so twice; one that failed was inconclusive before.
+/// Output of `cargo test -- --show-output` and of a script of ours. Of three tests that ended well one is inconclusive, and
+/// says so twice. One that failed was inconclusive before.
 const LOG: &str = "\
 running 5 tests
 successes:

@@ -12,7 +12,7 @@ const SLACK: &str = "GPUSLICE_TEST_SLACK";
 /// How long the host stalls that program.
 const STALL: Duration = Duration::from_millis(300);
 
-/// What the program does: a measurement that is wrong, however long it took.
+/// The program: a measurement that is wrong, however long it took.
 fn miss(slack: &str) {
     let measure = || {
         println!("measuring");

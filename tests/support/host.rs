@@ -16,7 +16,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What the watch sleeps.
+/// The time that a sleeper of the watch sleeps.
 const SLEEP: Duration = Duration::from_millis(1);
 /// A machine on which a sleeper comes so much too late, once in a hundred times, had no time for us; in microseconds.
 const LATE: u64 = 500;
@@ -39,7 +39,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Whether the machine had too little time for the programs.
+    /// Returns true if the machine had too little time for the programs.
     pub(crate) fn is_late(&self) -> bool {
         self.late_p99 > LATE || self.late_most > VERY_LATE || self.waited > CROWDED
     }
@@ -72,7 +72,7 @@ impl Watch {
         Self { stops, sleepers, began: Instant::now(), waited: waits(pids) }
     }
 
-    /// What was seen up to now.
+    /// Ends the watch; returns how late the machine was.
     pub(crate) fn end(self) -> Host {
         let pids: Vec<u32> = self.waited.iter().map(|(pid, _)| *pid).collect();
         let time = self.began.elapsed().as_nanos().max(1) as u64;
@@ -150,7 +150,7 @@ fn wait_of(pid: u32) -> u64 {
     texts.filter_map(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
 }
 
-/// What the machine is, and what else it does.
+/// Describes the machine: its processors, its load and the priority of this process.
 pub(crate) fn machine() -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: Vec<_> = load.split_whitespace().take(3).collect();

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The machine may wake each of them as late as the idle one.
 const CHAIN: u32 = 3;
 
-/// What a measurement says.
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The claim holds, whatever the machine did.
