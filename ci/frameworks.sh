@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs whole frameworks on the simulated GPU, in the three ways of ci/clients.sh. No part of ci/test.sh, since it
+# Runs whole frameworks on the simulated GPU, in the three ways of ci/clients.sh. No part of ci/test-full.sh, since it
 # takes 800 MB of the disk.
 # The names of frameworks on NVIDIA's CUDA runtime (cupy, warp, torch, jax) as arguments: fetches those, up to 6 GB each,
 # and shows where they stop. The folder build/frameworks may be removed afterwards.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does it work on a machine that has nothing yet? Makes a minimal Debian from the sources of this machine's apt, puts a copy
 # of the clone and of the Rust toolchain in, and runs a command there, in a home that only its owner may enter:
-#   ci/fresh.sh [--user] [COMMAND...]    ci/test.sh unless told; as root, or as an ordinary user
+#   ci/fresh.sh [--user] [COMMAND...]    ci/test-full.sh --all unless told; as root, or as an ordinary user
 # --user has a C compiler, which root's run installs itself. Everything lies in build/fresh and is removed at the end. Nothing
 # of this machine is mounted but the toolchain, which cannot be written to.
 set -euo pipefail
@@ -10,7 +10,7 @@ need_cargo
 
 who=root home=/root
 if [ "${1:-}" = --user ]; then who=dev home=/home/dev && shift; fi
-[ $# -gt 0 ] || set -- ci/test.sh
+[ $# -gt 0 ] || set -- ci/test-full.sh --all
 FRESH=$ROOT/build/fresh
 TREE=$FRESH/root
 rustup=${RUSTUP_HOME:-$HOME/.rustup} cargo=${CARGO_HOME:-$HOME/.cargo}

@@ -4,7 +4,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit
 
-# A skip is a line that starts with `SKIP `; any program may print it. ci/test.sh counts them and makes two lists of them:
+# A skip is a line that starts with `SKIP `; any program may print it. ci/parts.sh counts them and makes two lists of them:
 # what a command brings on this machine, and what nothing brings here.
 skip() { # what is not checked, and why; the command that mends it on this machine
     printf 'SKIP %s; to mend it: %s\n' "$1" "$2"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Is a change worth a longer look? Builds what the tests of the whole product run, without the optimisations of a release,
 # and runs the unit tests and a few tests of the whole product; those that are named instead, if any are:
-#   ci/quick.sh [--only] [TEST...]    files of tests/ without .rs; --only: no unit tests
-# Under two minutes after a change of one line. ci/check.sh and ci/test.sh decide.
+#   ci/quick.sh [--only] [TEST...]    tests/launches.rs is launches, tests/memory/limits.rs is memory/limits, and memory all of
+#                                     that folder; --only: no unit tests
+# Under two minutes after a change of one line. ci/check.sh, ci/test.sh and ci/test-full.sh decide.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -12,18 +13,20 @@ export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARG
 export CARGO_PROFILE_RELEASE_INCREMENTAL=true CARGO_PROFILE_RELEASE_STRIP=none
 units=yes
 if [ "${1:-}" = --only ]; then units=no && shift; fi
-[ $# -gt 0 ] || set -- limits preload launches staged
-tests=()
+[ $# -gt 0 ] || set -- memory/limits interpose/preload launches staged
 for name in "$@"; do
     if [ ! -e "tests/$name.rs" ] && [ ! -e "tests/$name/main.rs" ]; then
         echo "$0: there is no tests/$name.rs" >&2
         exit 2
     fi
-    tests+=(--test "$name")
 done
 
 ci/stage.sh
 failed=0
 [ $units = no ] || cargo test --workspace --lib --bins --quiet || failed=1
-cargo test --package gpuslice-cli --quiet "${tests[@]}" || failed=1
+for name in "$@"; do
+    file=()
+    [ "${name%%/*}" = "$name" ] || file=("${name#*/}::")
+    cargo test --package gpuslice-cli --quiet --test "${name%%/*}" -- ${file[@]+"${file[@]}"} || failed=1
+done
 exit $failed

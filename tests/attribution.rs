@@ -134,7 +134,7 @@ fn several_processes_of_a_slice_are_no_such_program() {
     is_alone_for_long(&bench);
 }
 
-/// Whether there may be containers.
+/// Returns true if there may be containers.
 fn may_be_elsewhere() -> bool {
     let tried = Command::new("unshare").args(IN_A_CONTAINER).arg("true").stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())

@@ -160,7 +160,7 @@ fn quotations() -> Vec<Vec<String>> {
     spans.into_iter().map(pieces).collect()
 }
 
-/// Whether all pieces of a quotation are in a text, in this order.
+/// Returns true if all pieces of a quotation are in a text, in this order.
 fn is_said(quotation: &[String], text: &str) -> bool {
     let mut rest = text;
     quotation.iter().all(|piece| match rest.split_once(piece.as_str()) {

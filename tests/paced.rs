@@ -11,7 +11,7 @@ use support::bench::{Bench, Host};
 use support::compiler;
 use support::living::Living;
 use support::outcome::Outcome;
-use support::skip;
+use support::{skip, timed};
 
 /// A driver that has every function.
 fn bench() -> Bench {
@@ -65,11 +65,11 @@ fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
     assert_eq!(failed.len(), 2, "{outcome}");
     // Sixteen hundred milliseconds of kernels: paid for, they would take more than five seconds.
     assert!(number(&outcome, "recorded in ") < 1000, "{outcome}");
-    // What ran: two launches before each of eleven recordings, and those of the two that were none.
+    // Kernels that ran: two launches before each of eleven recordings, and those of the two that were none.
     assert_eq!(kernels(&bench), 422, "{outcome}");
 }
 
-/// What the slice has used, once no more of it comes.
+/// Returns the time that the slice has used, once it stays the same.
 fn used(bench: &Bench) -> TimeUsed {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     let device = monitor.devices().first().expect("a device is in use").device;
@@ -168,11 +168,15 @@ fn copies_in_batches_are_paid_for_where_copies_are() {
         assert_eq!(member.ask(&format!("host {how}")), "0", "{how}");
         assert_eq!(used(&bench).used, 0, "{how}");
         let before = busy(&bench);
-        assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
-        let (took, paid) = (busy(&bench) - before, used(&bench).used);
-        println!("{how}: {took} ns, {paid} ns paid for");
-        // A machine that has other things to do makes what lies between a batch's copies longer, never shorter.
-        assert!(took > 0 && paid > took / 2, "{how}: {took} ns, {paid} ns paid for");
+        let copies = || {
+            assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
+            (busy(&bench) - before, used(&bench).used)
+        };
+        // Of 6.2 ms more than 5 are paid for. A machine that has other things to do makes what lies between a batch's copies
+        // longer, and never pays for them.
+        let slack = Duration::from_millis(2);
+        let (took, paid) = timed::holds(slack, copies, |(took, paid)| *paid > took / 2);
+        assert!(took > 0 && paid > 0, "{how}: {took} ns, {paid} ns paid for");
     }
 }
 
@@ -247,15 +251,15 @@ fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
         line.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()).expect("a duration")
     };
     // 400 ms of kernels at half the time. A machine that has other things to do makes it longer, never shorter.
-    let taken = (0..3).map(|_| once()).find(|taken| *taken < 2000);
-    assert!(taken.is_some_and(|taken| taken >= 400), "{taken:?}");
+    let taken = timed::holds(Duration::from_millis(2000 - 800), once, |taken| *taken < 2000);
+    assert!(taken >= 400, "{taken} ms");
 }
 
 #[test]
 fn a_process_ends_forks_and_executes_as_without_pacing() {
     let ways =
         ["return", "exit", "_exit", "quick_exit", "kill", "abort", "exec", "thread", "first", "children"];
-    // What waits at the instant of the end is chance.
+    // Chance decides which work waits at the instant of the end.
     for how in ways.into_iter().cycle().take(4 * ways.len()) {
         same("paced_life", &[how, "1ms"]);
     }
@@ -444,7 +448,7 @@ fn a_process_that_was_suspended_gets_no_more_than_its_share() {
     }
     let (used, passed) = (busy(&bench), began.elapsed());
     host.kill();
-    // What was saved up (20 ms) and what is prepaid ahead come on top.
+    // The saved burst (20 ms) and the time that is prepaid come on top.
     let most = passed.as_nanos() * 30 / 100 + 80_000_000;
     assert!(u128::from(used) < most, "{used} ns busy within {passed:?}");
     assert!(u128::from(used) > passed.as_nanos() / 10, "{used} ns busy within {passed:?}");

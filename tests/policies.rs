@@ -21,8 +21,6 @@ mod arbiters;
 mod course;
 #[path = "accuracy/figures.rs"]
 mod figures;
-#[path = "accuracy/host.rs"]
-mod host;
 #[path = "accuracy/shares.rs"]
 mod shares;
 mod support;
@@ -39,10 +37,11 @@ use std::fs;
 use std::time::Duration;
 use support::bench::Bench;
 use support::living::Living;
+use support::timed::{self, Verdict};
 use workloads::{Program, VARIANTS, of};
 
 const US: u64 = 1_000;
-/// How often something is measured again that the machine may have had no time for.
+/// How often something is measured for which the machine had no time.
 const TRIES: usize = 4;
 
 type Setting = (&'static str, &'static str);
@@ -67,22 +66,27 @@ fn play(programs: &[Program], settings: Settings<'_>, seconds: u64, events: &[(u
         .unwrap()
 }
 
-/// Measures until something is as it should be; else says what it is.
+/// Fails where something is not as it should be and the machine kept up. Measures again only if the machine was late; a test
+/// for which it always was is inconclusive. So many milliseconds of `slack` explain a miss: of a share its tolerance times the
+/// window, e.g. 116 for 4 points of 2.9 s; of a time what it may last longer than it does on a machine that is idle.
 #[track_caller]
-fn comes_out<T: core::fmt::Debug>(measure: impl Fn() -> T, is_right: impl Fn(&T) -> bool) {
-    let mut last = None;
+fn comes_out<T: core::fmt::Debug>(slack: u64, measure: impl Fn() -> T, is_right: impl Fn(&T) -> bool) {
+    let slack = Duration::from_millis(slack);
+    let mut last = String::new();
     for _ in 0..TRIES {
-        let found = measure();
-        println!("{found:?}");
-        if is_right(&found) {
-            return;
+        let (found, late) = timed::beside(&measure);
+        last = format!("{found:?}; {late:?}; slack {slack:?}");
+        println!("{last}");
+        match timed::verdict(is_right(&found), late, slack) {
+            Verdict::Holds => return,
+            Verdict::Missed => panic!("the host kept up: {last}"),
+            Verdict::Inconclusive => {}
         }
-        last = Some(found);
     }
-    panic!("{last:?}");
+    timed::inconclusive(&last);
 }
 
-/// Whether a share, in hundredths of points, is within so many points.
+/// Returns true if a share, in hundredths of points, is within so many points.
 fn is_near(share: i64, points: i64, within: i64) -> bool {
     (share - points * 100).abs() <= within * 100
 }
@@ -92,6 +96,7 @@ fn equal_slices_divide_the_gpu_by_weight_and_leave_none_of_it() {
     let _alone = support::machine();
     let settings: Settings<'_> = &[&[EQUAL, weight("100")], &[EQUAL, weight("300")], &[EQUAL, weight("600")]];
     comes_out(
+        290,
         || parts(&play(&busy(3), settings, 4, &[]), 3, 1000, 3900),
         |shares| jain(shares, &[100, 300, 600]) >= 970 && shares.iter().sum::<i64>() >= 9000,
     );
@@ -100,9 +105,10 @@ fn equal_slices_divide_the_gpu_by_weight_and_leave_none_of_it() {
 #[test]
 fn a_slice_that_is_alone_has_the_whole_gpu_and_one_with_a_limit_no_more_than_that() {
     let _alone = support::machine();
-    comes_out(|| part(&play(&busy(1), &[&[EQUAL]], 3, &[]), 0, 1000, 2900), |share| *share >= 9500);
+    comes_out(95, || part(&play(&busy(1), &[&[EQUAL]], 3, &[]), 0, 1000, 2900), |share| *share >= 9500);
     let capped: Settings<'_> = &[&[EQUAL, weight("1000"), ("GPU_CORE_PERCENT", "30")], &[EQUAL]];
     comes_out(
+        116,
         || parts(&play(&busy(2), capped, 4, &[]), 2, 1000, 3900),
         |shares| is_near(shares[0], 30, 4) && shares[1] >= 5500,
     );
@@ -114,6 +120,7 @@ fn what_one_does_not_use_is_lent_and_taken_back() {
     let settings: Settings<'_> = &[&[EQUAL, weight("400")], &[EQUAL, weight("100")]];
     let programs = [of(0, &[200 * US], "work=700000000 pause=700000000"), of(1, &[200 * US], "")];
     comes_out(
+        100,
         || {
             let times = lending(&play(&programs, settings, 6, &[]), 7800, 700);
             println!("{times:?}");
@@ -128,6 +135,7 @@ fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
     let _alone = support::machine();
     let settings: Settings<'_> = &[&[EQUAL, HIGH], &[EQUAL, LOW]];
     comes_out(
+        435,
         || parts(&play(&busy(2), settings, 4, &[]), 2, 1000, 3900),
         |shares| shares[0] >= 8000 && (300..=1500).contains(&shares[1]),
     );
@@ -135,6 +143,7 @@ fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
     let settings: Settings<'_> = &[&[EQUAL], &[REST]];
     let programs = [of(0, &[200 * US], "work=1000000000 pause=1000000000"), of(1, &[200 * US], "")];
     comes_out(
+        90,
         || {
             let course = play(&programs, settings, 5, &[]);
             let began = course.tracks[0].began[1] as usize;
@@ -150,11 +159,13 @@ fn fixed_keeps_its_limit_beside_equal_and_a_low_one_gives_way() {
     let _alone = support::machine();
     let limited: Settings<'_> = &[&[("GPU_CORE_PERCENT", "30")], &[EQUAL]];
     comes_out(
+        116,
         || parts(&play(&busy(2), limited, 4, &[]), 2, 1000, 3900),
         |shares| is_near(shares[0], 30, 4) && shares[1] >= 5500,
     );
     let low: Settings<'_> = &[&[LOW], &[EQUAL]];
     comes_out(
+        435,
         || parts(&play(&busy(2), low, 4, &[]), 2, 1000, 3900),
         |shares| (300..=1500).contains(&shares[0]) && shares[1] >= 8000,
     );
@@ -183,14 +194,14 @@ fn whoever_is_stopped_the_others_go_on_dividing_the_gpu() {
     });
     let stops: Vec<_> = stops.collect();
     // By turns alone the index of 300 beside 600 is 0.9, of 100 beside 600 0.67.
-    comes_out(|| one_by_one(&stops), |indices| indices.iter().all(|index| *index >= 960));
+    comes_out(90, || one_by_one(&stops), |indices| indices.iter().all(|index| *index >= 960));
 }
 
 #[test]
 fn whoever_is_killed_the_others_go_on_dividing_the_gpu_and_the_next_one_takes_part() {
     let _alone = support::machine();
     let kills: Vec<_> = (0..3).map(|me| (2000 + me as u64 * 2000, Event::Kill(me))).collect();
-    comes_out(|| one_by_one(&kills), |indices| indices.iter().all(|index| *index >= 960));
+    comes_out(90, || one_by_one(&kills), |indices| indices.iter().all(|index| *index >= 960));
 }
 
 #[test]
@@ -201,6 +212,7 @@ fn an_arbiter_that_dies_is_replaced_within_three_tenths_of_a_second() {
     const BUSY: Duration = Duration::from_secs(3);
     let _alone = support::machine();
     comes_out(
+        100,
         || {
             let replaced = replacements(4);
             assert!(replaced.iter().all(|replaced| replaced.told < BUSY), "{replaced:?}");
@@ -221,6 +233,7 @@ fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
     ];
     let settings: Settings<'_> = &[&[EQUAL], &[EQUAL]];
     comes_out(
+        52,
         || {
             let course = play(&busy(2), settings, 5, &events);
             [1000, 2300, 3300, 4300].map(|from| part(&course, 0, from, from + 650) / 100)
@@ -377,8 +390,8 @@ fn beside_high_priority_that_has_no_work_others_queue_little_and_keep_the_gpu_bu
             let (queued, busy) = beside_idle(first, kernel);
             (queued[queued.len() * 3 / 4], busy)
         };
-        comes_out(|| mostly(&[EQUAL, HIGH]), |(queued, busy)| *queued <= most && *busy >= 900);
-        comes_out(|| mostly(&[EQUAL]), |(queued, _)| *queued > most);
+        comes_out(100, || mostly(&[EQUAL, HIGH]), |(queued, busy)| *queued <= most && *busy >= 900);
+        comes_out(100, || mostly(&[EQUAL]), |(queued, _)| *queued > most);
     }
 }
 
@@ -391,6 +404,7 @@ fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_
     const AT: (u32, u32) = (26, 20);
     let _alone = support::machine();
     comes_out(
+        20,
         || {
             let bench = Bench::simulated();
             let read = bench.file("read", "");

@@ -37,7 +37,7 @@ struct Target {
 }
 
 impl Target {
-    /// Whether the case of this number went well.
+    /// Returns true if the case of this number went well.
     fn attempt(&self, number: u64) -> bool {
         let _ = fs::write(self.folder.join(format!("{}.case", self.name)), number.to_string());
         BEGUN.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::course::{Course, Play, run};
 use crate::figures::{Figures, Terms, WARM_UP, figures, jain, p99, share, sums};
-use crate::host::Host;
+use crate::support::host::Host;
 use crate::workloads::{EXCUSED, SWITCHED, Target, Targets, Variant, Workload};
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ pub(crate) struct Cell {
     served: Vec<u64>,
     /// What was charged for beyond what was used, in hundredths of a percent.
     charged: i64,
-    /// Whether the programs are held back by the limit.
+    /// True if the programs are held back by the limit.
     is_bound: bool,
     /// Of limit times unlimited, in thousandths.
     throughput: u64,
@@ -186,7 +186,7 @@ impl Cell {
         missed.join(" ")
     }
 
-    /// Whether it is known why it misses.
+    /// Returns true if it is known why it misses.
     pub(crate) fn is_excused(&self) -> bool {
         let is_switched = EXCUSED.contains(&(self.workload, self.limit)) && self.judge(SWITCHED).is_empty();
         is_switched || self.is_at_the_edge()

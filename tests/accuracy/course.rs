@@ -1,8 +1,8 @@
 //! How do programs use the simulated GPU when they really run? Its ground truth, millisecond by millisecond.
 
 use crate::figures::WARM_UP;
-use crate::host::{Host, Watch};
 use crate::support::bench::Bench;
+use crate::support::host::{Host, Watch};
 use crate::support::living::Living;
 use crate::support::{artefacts, compiler};
 use crate::workloads::{Program, Variant};
@@ -30,7 +30,7 @@ pub(crate) struct Play<'a> {
     pub(crate) variant: &'a Variant,
     /// What befalls them, and at which millisecond.
     pub(crate) events: Vec<(u64, Event)>,
-    /// Whether the first program is asked for the latencies of its requests.
+    /// True if the first program is asked for the latencies of its requests.
     pub(crate) has_requests: bool,
 }
 

@@ -19,7 +19,6 @@ mod cell;
 mod changes;
 mod course;
 mod figures;
-mod host;
 mod picture;
 mod policies;
 mod shares;
@@ -102,13 +101,13 @@ fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
 fn table(seconds: u64) {
     let (only, variant) = (variable("GPUSLICE_WORKLOAD").unwrap_or_default(), variant());
     let is_wanted = |workload: &&Workload| only.split('|').any(|part| workload.name.contains(part));
-    println!("{}: {}; {seconds} s a cell", variant.name, host::machine());
+    println!("{}: {}; {seconds} s a cell", variant.name, support::host::machine());
     println!("{}", heading());
     let wanted = variant.workloads.iter().filter(is_wanted);
     assert!(wanted.clone().count() > 0, "no workload has {only} in its name");
     let missed: Vec<String> = wanted.flat_map(|workload| rows(workload, seconds, variant)).collect();
     println!("{TARGETS}");
-    println!("load at the end: {}", host::machine());
+    println!("load at the end: {}", support::host::machine());
     assert!(missed.is_empty(), "{} cells miss: {missed:#?}", missed.len());
 }
 

@@ -3,11 +3,11 @@
 use crate::arbiters::{Replaced, replacements};
 use crate::course::{Course, Play, Settings, run};
 use crate::figures::p99;
-use crate::host::{Host, Watch};
 use crate::shares::{jain, lending, median_and_most, part, parts};
-use crate::support::machine;
+use crate::support::host::{Host, Watch};
+use crate::support::{host, machine};
 use crate::workloads::{Program, of};
-use crate::{host, note, seconds, variable, variant};
+use crate::{note, seconds, variable, variant};
 use serde_json::json;
 use std::time::Duration;
 

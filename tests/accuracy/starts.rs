@@ -4,9 +4,10 @@
 use crate::cell::{cell, free, points};
 use crate::course::{Course, Play, run};
 use crate::figures::{WARM_UP, jain, share, sums};
+use crate::support::host;
 use crate::support::machine;
 use crate::workloads::{Program, SHORTEST, of};
-use crate::{host, note, seconds, variable, variant};
+use crate::{note, seconds, variable, variant};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::token_bucket::Terms;
 use gpuslice_policy::units::{Nanos, Permille};

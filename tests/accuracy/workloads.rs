@@ -70,7 +70,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Whether it answers requests, whose times it tells.
+    /// Returns true if it answers requests, whose times it tells.
     pub(crate) fn has_requests(&self) -> bool {
         self.how.contains("every=")
     }
@@ -237,7 +237,7 @@ pub(crate) const SWITCHED: Targets =
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
     pub(crate) variables: &'static [(&'static str, &'static str)],
-    /// Whether there is a libnvidia-ml.
+    /// True if there is a libnvidia-ml.
     pub(crate) has_nvml: bool,
     /// What is run there.
     pub(crate) workloads: &'static [Workload],

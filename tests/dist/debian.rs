@@ -24,7 +24,7 @@ fn packages(folder: &Path, version: &str) -> [PathBuf; 2] {
         .map(|name| folder.join(format!("{name}_{version}_amd64.deb")))
 }
 
-/// Whether packages can be inspected.
+/// Returns true if packages can be inspected.
 fn has_dpkg(what: &str) -> bool {
     let is_there = Command::new("dpkg-deb").arg("--version").output().is_ok();
     if !is_there {

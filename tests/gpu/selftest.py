@@ -437,7 +437,7 @@ def members(folder):
 
 
 class Counted(unittest.TextTestResult):
-    """Says what was counted in the form that ci/test.sh reads."""
+    """Says what was counted in the form that ci/parts.sh reads."""
 
     def stopTestRun(self):
         super().stopTestRun()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Quota of the slice.
 pub(crate) const QUOTA: u64 = 64 << 20;
-/// What the witness holds all the time.
+/// The bytes that the witness holds all the time.
 pub(crate) const HELD: u64 = 4 << 20;
 /// In which all that the dead had must be there again, and the longest that anybody may wait.
 const SOON: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ impl Aftermath {
         let monitor = Monitor::open(&bench.region(), Trust::AnyOwner)
             .expect("the region can be read")
             .expect("the witness has made the region");
-        // What is opened at the first call is there from now on.
+        // The descriptors of the first call are open from now on.
         witness.ask(&format!("take {QUOTA}"));
         let open = witness.ask("open");
         Self { bench, witness, monitor, open, longest: Duration::ZERO }
@@ -60,7 +60,7 @@ impl Aftermath {
         status
     }
 
-    /// What the ledger says is held, when the dead have been taken out of it.
+    /// Returns the bytes that the ledger counts, without those of the dead.
     #[track_caller]
     pub(crate) fn ledger(&self) -> u64 {
         self.monitor.reap().expect("the dead can be told");
@@ -151,7 +151,7 @@ impl Aftermath {
     }
 }
 
-/// Whether a process is a zombie, or gone.
+/// Returns true if a process is a zombie, or gone.
 fn has_ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.map_or(true, |stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X'])))

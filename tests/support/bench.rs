@@ -113,12 +113,12 @@ impl Bench {
         }
     }
 
-    /// Whether a host has used the simulated GPU.
+    /// Returns true if a host has used the simulated GPU.
     pub(crate) fn has_run(&self) -> bool {
         self.folder.path().join("state").exists()
     }
 
-    /// What the simulated GPU really gave out, of one device: bytes at most and now.
+    /// Returns the bytes that the simulated GPU really gave out, of one device: at most and now.
     pub(crate) fn truth(&self, device: usize) -> Truth {
         let text = self.report();
         Truth::read(&text, device).unwrap_or_else(|| panic!("simgpu-truth said: {text}"))
@@ -143,7 +143,7 @@ impl Bench {
         self.tell(&[])
     }
 
-    /// What is to go wrong from now on, in all processes; nothing that was said before does any more.
+    /// Lets these calls go wrong from now on, in all processes, and none of those that were named before.
     pub(crate) fn goes_wrong(&self, faults: &str) {
         self.tell(&["--faults", faults]);
     }
@@ -248,7 +248,7 @@ impl Truth {
         self.held.saturating_sub(self.leaving)
     }
 
-    /// What the report says of a device, whose fields stand behind its index.
+    /// Reads the figures of a device, whose fields stand behind its index in the report.
     fn read(report: &str, device: usize) -> Option<Self> {
         let (_before, fields) = report.split_once(&format!("\"index\":{device},"))?;
         let number = |name: &str| {

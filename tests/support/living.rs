@@ -113,7 +113,7 @@ impl Living {
         (status, self.complaints())
     }
 
-    /// What it said on standard error; waits for its end.
+    /// Returns its standard error; waits for its end.
     fn complaints(&mut self) -> String {
         let mut text = String::new();
         let Some(mut pipe) = self.child.stderr.take() else { return text };

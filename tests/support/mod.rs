@@ -12,14 +12,17 @@ pub(crate) mod command;
 pub(crate) mod compiler;
 pub(crate) mod executable;
 pub(crate) mod freshness;
+pub(crate) mod host;
 pub(crate) mod living;
 pub(crate) mod neighbours;
 pub(crate) mod other_user;
+pub(crate) mod others;
 pub(crate) mod outcome;
 pub(crate) mod quotas;
 pub(crate) mod sharers;
 pub(crate) mod table;
 pub(crate) mod terminal;
+pub(crate) mod timed;
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -46,7 +49,7 @@ pub(crate) fn monotonic() -> u64 {
 /// Says that something could not be checked on this machine, and counts it.
 ///
 /// `reason` is `WHAT: WHY; to mend it: COMMAND` if the command mends it on this machine, and `WHAT: WHY; elsewhere: WHERE`
-/// if nothing does. `ci/test.sh` makes two lists of them.
+/// if nothing does. `ci/parts.sh` makes two lists of them.
 pub(crate) fn skip(reason: &str) {
     println!("SKIP {reason}");
     let Ok(path) = std::env::var("SKIP_COUNT_FILE") else { return };

@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::living::Living;
 
-/// What `load` is told for kernels of a millisecond, for longer than anybody looks.
+/// Words for `load`: kernels of a millisecond, for longer than any test looks.
 pub(crate) const BUSY: [&str; 2] = ["300", "1000000"];
 
 /// What `unshare` is told to begin a container, with process numbers of its own, and to have a shell do this there.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// The user and the group that own nothing.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Whether this process may become any user.
+/// Returns true if this process may become any user.
 pub(crate) fn is_root() -> bool {
     // SAFETY: `geteuid` takes no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Output;
 
-/// What a host printed and how it ended.
+/// The output of a host, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     name: String,
@@ -70,7 +70,7 @@ pub(crate) fn but_refusals(said: &str) -> String {
     said.split_inclusive('\n').filter(|line| !is_refusal(line)).collect()
 }
 
-/// Whether a line says that the quota is reached.
+/// Returns true if a line says that the quota is reached.
 pub(crate) fn is_refusal(line: &str) -> bool {
     line.contains(" is refused: the slice holds ")
 }

@@ -14,7 +14,7 @@ pub(crate) struct Ground {
     pub(crate) bench: Bench,
 }
 
-/// What a region tells of its device.
+/// The figures of a device in a region.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Figures {
     pub(crate) held: u64,
@@ -44,7 +44,7 @@ impl Ground {
         (monitor, device)
     }
 
-    /// What a slice's region says, when the dead have been taken out of it.
+    /// Returns the figures of a slice's region, without those of the dead.
     #[track_caller]
     pub(crate) fn figures(&self, slice: &str) -> Figures {
         let (monitor, device) = self.monitor(slice);

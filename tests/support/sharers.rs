@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) const MIB: u64 = 1 << 20;
 /// Quota of each slice.
 pub(crate) const QUOTA: u64 = 64 * MIB;
-/// What is shared.
+/// The size of the piece that is shared.
 pub(crate) const PIECE: u64 = 16 * MIB;
 
 /// Ways to the driver's functions.
@@ -57,7 +57,7 @@ impl Stage {
         Actor { host, name: name.to_owned() }
     }
 
-    /// What a slice holds by its ledger, when the dead have been taken out of it.
+    /// Returns the bytes that the ledger of a slice counts, without those of the dead.
     #[track_caller]
     pub(crate) fn ledger(&self, slice: &str) -> u64 {
         let monitor = Monitor::open(&self.region(slice), Trust::AnyOwner).unwrap();
@@ -109,7 +109,7 @@ impl Actor {
         self.asks(order);
     }
 
-    /// What comes of an order. Printed, so that a failed test shows its story.
+    /// Gives an order and returns the answer. Prints both, so that a failed test shows its story.
     #[track_caller]
     pub(crate) fn asks(&mut self, order: &str) -> String {
         let answer = self.host.ask(order);

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it is waited for output before it is looked whether anybody still wants it.
 const PAUSE: i32 = 20;
 
-/// What came out of the program.
+/// The output of the program.
 struct Output {
     parser: vt100::Parser,
     raw: Vec<u8>,
@@ -52,7 +52,7 @@ fn open() -> [OwnedFd; 2] {
 /// hangs up: tests may be run by `nohup`, and a shell cannot catch what was ignored before it.
 fn begin_session() -> std::io::Result<()> {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
-        // What was ignored before a shell began it cannot trap: who starts the tests in the background ignores these.
+        // A shell cannot trap a signal that was ignored before it began, and tests in the background ignore these.
         // SAFETY: a plain call.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
@@ -126,7 +126,7 @@ impl Terminal {
         set_size(self.ours(), (columns, rows));
     }
 
-    /// What its user sees, line by line.
+    /// Returns the lines that its user sees.
     pub(crate) fn screen(&self) -> String {
         let contents = self.output().parser.screen().contents();
         contents.lines().map(|line| format!("{}\n", line.trim_end())).collect()

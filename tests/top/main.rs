@@ -496,7 +496,7 @@ fn without_a_terminal_it_says_what_does_without() {
     end(gpuslice(&["top", "--help"]).stdin(Stdio::null())).code(0).says("Examples").says("0.1 to 60");
 }
 
-/// Whether a colour was set: 30 to 38 and 90 to 97 of `ESC [ … m`.
+/// Returns true if a colour was set: 30 to 38 and 90 to 97 of `ESC [ … m`.
 fn has_colours(raw: &str) -> bool {
     raw.split("\x1b[").skip(1).any(|rest| {
         let Some((parameters, _)) = rest.split_once('m') else { return false };

@@ -597,7 +597,7 @@ fn seconds(text: &str) -> Option<Duration> {
     text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// Whether something can be seen in so long, and it can be waited for.
+/// Returns true if something can be seen in so long, and it can be waited for.
 fn is_a_look(span: &Duration) -> bool {
     (Duration::from_millis(100)..=Duration::from_secs(60)).contains(span)
 }

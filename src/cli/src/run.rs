@@ -208,7 +208,7 @@ impl Company<'_> {
         system::stop();
     }
 
-    /// Whether the program is to be sent what has arrived.
+    /// Returns true if the program is to be sent what has arrived.
     fn is_meant_for_it(&self, arrived: Arrived) -> bool {
         match arrived.number {
             system::SIGCHLD => false,

@@ -67,7 +67,8 @@ fn in_folder(name: &str) -> PathBuf {
     folder().join(format!("{PREFIX}{}-{RUN}{name}", system::user()))
 }
 
-/// Whether no slice has a region: no process lives in it and it owes nothing. One that cannot be read counts as used.
+/// Returns true if no slice has a region: no process lives in it and it owes nothing. One that cannot be read counts as
+/// used.
 fn is_unused(path: &Path) -> bool {
     matches!(remove_if_unused(path, Trust::OwnerOnly), Ok(Removal::Gone))
 }

@@ -31,7 +31,7 @@ static LOOK: extern "C" fn() = {
     look
 };
 
-/// Whether a signal is ignored.
+/// Returns true if a signal is ignored.
 fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: nothing is set, and there is room for what is.
@@ -56,8 +56,8 @@ pub(crate) fn signals() -> impl Iterator<Item = c_int> {
     usual.chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
-/// Whether it is a signal that terminals have sent to jobs. What the kernel sends else is a timer that whoever executed
-/// this program has set.
+/// Returns true if it is a signal that terminals have sent to jobs. What the kernel sends else is a timer that whoever
+/// executed this program has set.
 pub(crate) fn is_of_terminals(signal: c_int) -> bool {
     matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTSTP | libc::SIGTTIN | libc::SIGTTOU | SIGWINCH | SIGCONT)
 }
@@ -67,7 +67,7 @@ pub(crate) fn is_of_terminals(signal: c_int) -> bool {
 pub(crate) struct Arrived {
     /// Which one.
     pub(crate) number: c_int,
-    /// Whether the kernel sent it.
+    /// True if the kernel sent it.
     pub(crate) by_kernel: bool,
     /// Who sent it, where that was a process that has a number here.
     pub(crate) sender: Option<u32>,
@@ -78,7 +78,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Signals {
     kept: sigset_t,
     before: sigset_t,
-    /// Whether the end of children was ignored.
+    /// True if the end of children was ignored.
     forgets_children: bool,
 }
 
@@ -227,7 +227,8 @@ pub(crate) fn readable<const N: usize>(
     }
 }
 
-/// Whether this process's group may use the terminal that is its standard input; also where that is none, or gone.
+/// Returns true if this process's group may use the terminal that is its standard input; also where that is none, or
+/// gone.
 pub(crate) fn is_in_foreground() -> bool {
     // SAFETY: the calls read no memory of ours.
     let holder = unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) };
@@ -264,7 +265,8 @@ pub(crate) fn changed() -> Option<(u32, Change)> {
     Some((child, change))
 }
 
-/// Whether a child that was not waited for yet is of this process's group: what a terminal sends, it is sent as well.
+/// Returns true if a child that was not waited for yet is of this process's group: what a terminal sends, it is sent as
+/// well.
 pub(crate) fn is_of_our_group(child: &Child) -> bool {
     let group = |number| {
         // SAFETY: asks for a number; fails where there is no such process.
@@ -273,7 +275,7 @@ pub(crate) fn is_of_our_group(child: &Child) -> bool {
     libc::pid_t::try_from(child.id()).is_ok_and(|child| group(child) == group(0))
 }
 
-/// Whether this process is its session's first: when a terminal hangs up, the kernel tells nobody else.
+/// Returns true if this process is its session's first: when a terminal hangs up, the kernel tells nobody else.
 pub(crate) fn leads_session() -> bool {
     // SAFETY: asks for a number; cannot fail for the own process.
     let session = unsafe { libc::getsid(0) };

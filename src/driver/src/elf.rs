@@ -120,7 +120,7 @@ impl Image {
         Some(Self { base, start, end, dynamic: ptr::with_exposed_provenance(dynamic) })
     }
 
-    /// Whether an address lies in the library.
+    /// Returns true if an address lies in the library.
     #[must_use]
     pub fn contains(&self, address: *const c_void) -> bool {
         (self.start..self.end).contains(&address.addr())

@@ -34,7 +34,7 @@ const FAMILIES: [&str; 14] = [
     "cuGreenCtxCreate",
 ];
 
-/// Whether a function with this name probably takes memory or submits work.
+/// Returns true if a function with this name probably takes memory or submits work.
 #[must_use]
 pub fn is_of_family(name: &[u8]) -> bool {
     FAMILIES.iter().any(|family| name.starts_with(family.as_bytes()))

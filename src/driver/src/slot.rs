@@ -78,7 +78,7 @@ pub fn forget_doors(api: Api) {
     }
 }
 
-/// Whether a library of this API is loaded.
+/// Returns true if a library of this API is loaded.
 #[must_use]
 pub fn is_driver_loaded(api: Api) -> bool {
     ALL.iter().any(|symbol| symbol.api() == api && symbol.is_hooked() && address(*symbol).is_some())
@@ -167,8 +167,8 @@ fn make_chain(api: Api) -> Chain {
     links
 }
 
-/// Whether a library belongs to the chain: it is the driver, or it defines one of the functions that interposers
-/// usually define.
+/// Returns true if a library belongs to the chain: it is the driver, or it defines one of the functions that
+/// interposers usually define.
 fn defines(image: &Image, api: Api) -> bool {
     const TELLING: [&[&CStr]; 2] = [
         &[c"cuInit", c"cuMemAlloc_v2", c"cuLaunchKernel", c"cuGetProcAddress", c"cuGetProcAddress_v2"],

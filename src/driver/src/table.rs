@@ -245,7 +245,7 @@ impl Symbol {
         TREATMENTS.get(self.index()).copied().unwrap_or(Treatment::Pass)
     }
 
-    /// Whether a hook handles it; otherwise its entry jumps to the driver.
+    /// Returns true if a hook handles it; otherwise its entry jumps to the driver.
     #[must_use]
     pub fn is_hooked(self) -> bool {
         HOOKED.get(self.index()).copied().unwrap_or(false)

@@ -142,7 +142,7 @@ impl Permille {
         self.0
     }
 
-    /// Whether it is less than the whole device.
+    /// Returns true if it is less than the whole device.
     #[must_use]
     pub const fn is_partial(self) -> bool {
         self.0 < Self::FULL.0

@@ -34,7 +34,7 @@ pub unsafe fn enter(
     done.unwrap_or(statuses::UNKNOWN)
 }
 
-/// Whether a function works without `cuInit`.
+/// Returns true if a function works without `cuInit`.
 fn works_uninitialised(symbol: Symbol) -> bool {
     matches!(
         symbol,

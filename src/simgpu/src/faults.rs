@@ -43,7 +43,7 @@ pub struct Fault {
     pub action: Action,
     /// The first call that it affects, from 1.
     pub from: u64,
-    /// Whether it affects all later calls, too.
+    /// True if it affects all later calls, too.
     pub stays: bool,
 }
 
@@ -208,7 +208,7 @@ impl Default for FaultTable {
 pub struct Verdict {
     /// The status to return instead of doing the work.
     pub status: Option<Status>,
-    /// Whether the process dies when the call is done.
+    /// True if the process dies when the call is done.
     pub last: bool,
 }
 

@@ -78,7 +78,7 @@ pub struct Device {
     pub total: u64,
     /// Bytes that the slice may hold; null where there is no limit.
     pub limit: Option<u64>,
-    /// Whether what passes the limit is served from host memory.
+    /// True if what passes the limit is served from host memory.
     pub oversubscribe: bool,
     /// Bytes that the living processes of the slice hold.
     pub held: u64,
@@ -88,7 +88,7 @@ pub struct Device {
     pub held_by_dead: u64,
     /// Bytes that the dead held and that the device may not have back: nobody is granted them yet.
     pub leaving: u64,
-    /// Whether the device's memory is the host's, so that contexts and code count by estimates.
+    /// True if the device's memory is the host's, so that contexts and code count by estimates.
     pub host_memory: bool,
     /// The most bytes that it was granted at a time, since the region was made.
     pub peak: u64,
@@ -141,7 +141,7 @@ pub struct Process {
 pub struct Beside<'a> {
     /// NVML, which names GPUs.
     pub nvml: Option<&'a Nvml>,
-    /// Whether the ledger is compared with NVML.
+    /// True if the ledger is compared with NVML.
     pub compares: bool,
     /// The use since an earlier moment.
     pub look: Option<&'a Look>,
@@ -169,7 +169,7 @@ impl Slice {
         })
     }
 
-    /// Whether no process lives in it.
+    /// Returns true if no process lives in it.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.processes == 0

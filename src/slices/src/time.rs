@@ -51,7 +51,7 @@ pub struct Time {
     /// `meter` and `meter_why` as they were written.
     #[serde(skip)]
     measured: Measured,
-    /// Whether launches are paid for.
+    /// True if launches are paid for.
     #[serde(skip)]
     is_paced: bool,
 }
@@ -256,7 +256,7 @@ impl Time {
         })
     }
 
-    /// Whether there is anything to tell people.
+    /// Returns true if there is anything to tell people.
     #[must_use]
     pub fn is_of_interest(&self) -> bool {
         self.is_paced || self.launches > 0

@@ -42,7 +42,7 @@ struct Ledger(Vec<Entry>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     pid: u32,
-    /// Whether its number means it here.
+    /// True if its number means it here.
     near: bool,
     held: u64,
 }

@@ -33,7 +33,7 @@ impl Before {
         lines
     }
 
-    /// Whether red was in blue's way.
+    /// Returns true if red was in blue's way.
     pub(super) fn is_unfair(&self) -> bool {
         self.filled.is_none() || !self.died.is_empty()
     }

@@ -40,7 +40,7 @@ pub(super) struct Programs {
 /// One program. Dropping it ends it.
 struct Worker {
     child: Child,
-    /// Whether it waits for the others before it fills the memory.
+    /// True if it waits for the others before it fills the memory.
     waits: bool,
     counts: Option<Counts>,
     /// Reports so far: each is a batch of kernels that ended.
@@ -171,7 +171,7 @@ impl Programs {
         Ok(Some(self.words.join("; ")))
     }
 
-    /// Whether each of them has reported.
+    /// Returns true if each of them has reported.
     pub(super) fn have_reported(&self) -> bool {
         self.workers.iter().all(|worker| worker.counts.is_some())
     }
@@ -213,7 +213,7 @@ impl Programs {
         self.workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
     }
 
-    /// Whether each ended by itself and with success, but the one that was killed.
+    /// Returns true if each ended by itself and with success, but the one that was killed.
     pub(super) fn ended_well(&self) -> bool {
         self.workers.iter().all(|worker| worker.killed || worker.ended.is_some_and(|status| status.success()))
     }

@@ -23,7 +23,7 @@ const NO_WRAP: (&str, &str) = ("\x1b[?7l", "\x1b[?7h");
 
 /// Standard output.
 pub(super) struct Screen {
-    /// Whether figures are redrawn in their place.
+    /// True if figures are redrawn in their place.
     live: bool,
     /// Lines of the figures that stand there.
     drawn: usize,

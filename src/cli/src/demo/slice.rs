@@ -150,7 +150,7 @@ impl Slice {
         Ok(Killed { pid, held, at: Instant::now() })
     }
 
-    /// Whether nothing is charged any more to a process that is dead.
+    /// Returns true if nothing is charged any more to a process that is dead.
     pub(super) fn has_back(&self, killed: &Killed) -> bool {
         self.watched.as_ref().is_some_and(|(monitor, device)| held_by(monitor, *device, killed.pid) == 0)
     }

@@ -28,7 +28,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Whether the slice's quota is shown as the size of the device. `nvidia-smi` and the script tell whole MiB.
+    /// Returns true if the slice's quota is shown as the size of the device. `nvidia-smi` and the script tell whole
+    /// MiB.
     pub(super) fn is_of(&self, limit: u64) -> bool {
         self.inside == format!("{} MiB", limit >> 20) && self.bare != self.inside
     }

@@ -25,7 +25,7 @@ pub(super) struct Used {
     pub(super) charged: u64,
     /// What the simulated GPU counted, where there is one.
     pub(super) counted: Option<u64>,
-    /// Whether the machine had no processor for the demo: then a slice may use less than its share.
+    /// True if the machine had no processor for the demo: then a slice may use less than its share.
     pub(super) starved: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Account {
     pub(super) held: u64,
     /// The most that it held.
     pub(super) peak: u64,
-    /// Whether it ever held more than its quota.
+    /// True if it ever held more than its quota.
     pub(super) exceeded: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Whether everything is as promised.
+    /// Returns true if everything is as promised.
     pub(super) fn is_good(&self) -> bool {
         self.findings.iter().all(|(good, _)| *good)
     }

@@ -36,7 +36,7 @@ pub(super) struct Gpu {
     pub(super) free: u64,
     /// Bytes that it has.
     pub(super) total: u64,
-    /// Whether its driver is the simulated one.
+    /// True if its driver is the simulated one.
     pub(super) is_simulated: bool,
     /// Its name.
     pub(super) name: String,

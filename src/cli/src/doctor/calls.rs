@@ -37,32 +37,33 @@ pub(super) fn room(path: &Path) -> Option<Room> {
     Some(Room { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
-/// Whether this process and all that it starts can get no more rights than it has, as in containers that say so.
+/// Returns true if this process and all that it starts can get no more rights than it has, as in containers that say
+/// so.
 pub(super) fn gets_no_rights() -> bool {
     // SAFETY: asks for a flag; the arguments that it does not use are zero.
     unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
 }
 
-/// Whether programs on the file system that a path is on get the rights that their files give them.
+/// Returns true if programs on the file system that a path is on get the rights that their files give them.
 pub(super) fn gives_rights(path: &Path) -> bool {
     file_system(path).is_none_or(|found| found.f_flag & libc::ST_NOSUID == 0)
 }
 
-/// Whether this user may read and write a path.
+/// Returns true if this user may read and write a path.
 pub(super) fn may_use(path: &Path) -> bool {
     let Some(path) = text(path) else { return false };
     // SAFETY: a text that ends in zero.
     unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) == 0 }
 }
 
-/// Whether this user may execute a path.
+/// Returns true if this user may execute a path.
 pub(super) fn may_execute(path: &Path) -> bool {
     let Some(path) = text(path) else { return false };
     // SAFETY: a text that ends in zero.
     unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
 }
 
-/// Whether a file gives capabilities to who executes it.
+/// Returns true if a file gives capabilities to who executes it.
 pub(super) fn has_capabilities(path: &Path) -> bool {
     let Some(path) = text(path) else { return false };
     let name = c"security.capability";
@@ -108,7 +109,7 @@ pub(super) fn owner_of_dlsym() -> Option<PathBuf> {
     object_at((libc::dlsym as *const ()).cast())
 }
 
-/// Whether the kernel has this process run with rights that whoever started it has not.
+/// Returns true if the kernel has this process run with rights that whoever started it has not.
 pub(super) fn is_secure() -> bool {
     // SAFETY: asks for a number; cannot fail.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

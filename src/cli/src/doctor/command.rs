@@ -37,9 +37,9 @@ const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
 pub(super) struct Program {
     /// Where it is.
     pub(super) path: PathBuf,
-    /// Whether this user may execute it.
+    /// True if this user may execute it.
     pub(super) executable: bool,
-    /// Whether it runs with more rights than this user has.
+    /// True if it runs with more rights than this user has.
     pub(super) secure: bool,
     /// What it is.
     pub(super) kind: Kind,
@@ -86,13 +86,13 @@ impl Program {
         Self { path: path.to_owned(), executable, secure, kind }
     }
 
-    /// Whether its file has one of these names.
+    /// Returns true if its file has one of these names.
     fn is_one_of(&self, names: &[&str]) -> bool {
         self.path.file_name().and_then(OsStr::to_str).is_some_and(|name| names.contains(&name))
     }
 }
 
-/// Whether the kernel gives a program rights that this user has not; the loader then preloads next to nothing.
+/// Returns true if the kernel gives a program rights that this user has not; the loader then preloads next to nothing.
 fn is_secure(path: &Path) -> bool {
     let Ok(found) = path.metadata() else { return false };
     if !calls::gives_rights(path) {
@@ -120,8 +120,8 @@ fn script_at(path: &Path) -> Option<Kind> {
 pub(super) struct Seen {
     /// The finding.
     pub(super) finding: Finding,
-    /// Whether a program that may use a GPU surely runs without the library for this reason. Shells, and programs that start
-    /// others, use none: what counts is whether the library is in what they start.
+    /// True if a program that may use a GPU surely runs without the library for this reason. Shells, and programs that
+    /// start others, use none: what counts is whether the library is in what they start.
     pub(super) unlimited: bool,
 }
 
@@ -199,7 +199,7 @@ fn follow(
     }
 }
 
-/// Whether a command starts its program with our library, whatever the environment says.
+/// Returns true if a command starts its program with our library, whatever the environment says.
 pub(super) fn brings_library(command: &[OsString], find: &dyn Fn(&OsStr) -> Option<Program>) -> bool {
     let mut left = command;
     for _ in 0..=DEPTH {

@@ -8,9 +8,9 @@ use super::probe::{Gpu, Nvml};
 pub(super) struct Around {
     /// Whether an MPS daemon's pipes are where programs look for them.
     pub(super) mps: Option<String>,
-    /// Whether this is Linux under Windows.
+    /// True if this is Linux under Windows.
     pub(super) wsl: bool,
-    /// Whether process numbers here are not the machine's.
+    /// True if process numbers here are not the machine's.
     pub(super) own_pids: bool,
     /// Numbers of processes of slices that live here and hold device memory.
     pub(super) members: Vec<u32>,

@@ -23,7 +23,7 @@ pub(super) struct Elf {
     pub(super) foreign: Option<String>,
     /// The loader that it asks for; none in static programs and in most libraries.
     pub(super) interpreter: Option<String>,
-    /// Whether a loader has anything to do.
+    /// True if a loader has anything to do.
     pub(super) is_dynamic: bool,
     /// Its own name.
     pub(super) soname: Option<String>,

@@ -13,7 +13,7 @@ pub(super) struct Library {
     pub(super) path: Result<PathBuf, String>,
     /// What it says of itself; none where it is no ELF file.
     pub(super) elf: Option<Elf>,
-    /// Whether others than its owner can read it, and get to it.
+    /// True if others than its owner can read it, and get to it.
     pub(super) for_others: bool,
     /// The glibc of this machine; none where it has another C library.
     pub(super) glibc: Option<String>,
@@ -32,7 +32,7 @@ impl Library {
     }
 }
 
-/// Whether a user who is neither owner nor of the group can open a file.
+/// Returns true if a user who is neither owner nor of the group can open a file.
 fn is_for_others(path: &Path) -> bool {
     let has =
         |path: &Path, bits| path.metadata().is_ok_and(|found| found.permissions().mode() & bits == bits);

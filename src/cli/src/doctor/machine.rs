@@ -26,11 +26,11 @@ pub(super) struct Machine {
     pub(super) files: Vec<(PathBuf, bool)>,
     /// Room in `/dev/shm`; none where it is not a folder.
     pub(super) shm: Option<Room>,
-    /// Whether process numbers here are not the machine's.
+    /// True if process numbers here are not the machine's.
     pub(super) own_pids: bool,
-    /// Whether this is a container that shares the host's `/dev/shm`.
+    /// True if this is a container that shares the host's `/dev/shm`.
     pub(super) host_ipc: bool,
-    /// Whether this is Linux under Windows.
+    /// True if this is Linux under Windows.
     pub(super) wsl: bool,
 }
 

@@ -138,7 +138,7 @@ fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
     findings
 }
 
-/// Whether the driver starts and has nothing to refuse.
+/// Returns true if the driver starts and has nothing to refuse.
 fn starts(cuda: &Asked<probe::Cuda>) -> bool {
     matches!(cuda, Asked::Answer(cuda, _) if cuda.init == Some(0) && cuda.hidden.is_empty())
 }

@@ -13,9 +13,9 @@ pub(super) struct Other {
     pub(super) path: PathBuf,
     /// Functions of the driver's or NVML's names that it exports.
     pub(super) driver_functions: usize,
-    /// Whether it exports `dlsym`.
+    /// True if it exports `dlsym`.
     pub(super) dlsym: bool,
-    /// Whether it is a gpuslice library.
+    /// True if it is a gpuslice library.
     pub(super) ours: bool,
 }
 
@@ -169,7 +169,7 @@ fn conflict(other: &Other, seen: &Preloaded) -> Finding {
     }
 }
 
-/// Whether two paths are one file.
+/// Returns true if two paths are one file.
 pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }

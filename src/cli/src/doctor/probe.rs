@@ -85,7 +85,7 @@ pub(super) struct Preloaded {
     pub(super) objects: Vec<PathBuf>,
     /// The file whose `dlsym` a program calls.
     pub(super) dlsym: Option<PathBuf>,
-    /// Whether it runs with more rights than whoever started it.
+    /// True if it runs with more rights than whoever started it.
     pub(super) secure: bool,
 }
 

@@ -37,15 +37,15 @@ pub(super) enum State {
 pub(super) struct Regions {
     /// Where the slice of a program that is started from here would have it.
     pub(super) path: PathBuf,
-    /// Whether that was said by a setting.
+    /// True if that was said by a setting.
     pub(super) named: bool,
     /// What came of making one there, without a name: what is wrong.
     pub(super) trial: Result<(), String>,
     /// The room of the file system.
     pub(super) room: Option<Room>,
-    /// Whether systemd may remove it when this user logs out.
+    /// True if systemd may remove it when this user logs out.
     pub(super) ends_with_session: bool,
-    /// Whether anybody may remove another's files in the folder.
+    /// True if anybody may remove another's files in the folder.
     pub(super) removable: bool,
     /// What is there.
     pub(super) own: State,
@@ -97,7 +97,7 @@ impl Regions {
     }
 }
 
-/// Whether systemd keeps this user's services, and so what they use, when the user logs out.
+/// Returns true if systemd keeps this user's services, and so what they use, when the user logs out.
 fn is_lingering() -> bool {
     let name = std::env::var_os("USER").or_else(|| std::env::var_os("LOGNAME"));
     name.is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists())

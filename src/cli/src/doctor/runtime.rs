@@ -97,12 +97,12 @@ fn open(names: &[&str]) -> Option<(String, Library)> {
     })
 }
 
-/// Whether they are there and start without the library.
+/// Returns true if they are there and start without the library.
 pub(super) fn is_worth_a_trial(bare: &Asked<Started>) -> bool {
     matches!(bare, Asked::Answer(bare, _) if !bare.0.is_empty() && bare.first_failure().is_none())
 }
 
-/// Whether both came to the same.
+/// Returns true if both came to the same.
 pub(super) fn is_as(one: &Asked<Started>, other: &Asked<Started>) -> bool {
     matches!((one, other), (Asked::Answer(one, _), Asked::Answer(other, _)) if one == other)
 }

@@ -107,7 +107,7 @@ fn assigned(value: &str) -> Option<Does> {
     (!keeps).then_some(Does::Overwrites)
 }
 
-/// Whether a script starts anything with our library by itself.
+/// Returns true if a script starts anything with our library by itself.
 pub(super) fn brings_library(script: &str) -> bool {
     let commands = script.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     commands.flat_map(|line| line.split([';', '&', '|', '(', ')', '`'])).any(|command| {
@@ -116,7 +116,7 @@ pub(super) fn brings_library(script: &str) -> bool {
     })
 }
 
-/// Whether a command does: by `gpuslice run`, or by naming the library.
+/// Returns true if a command does: by `gpuslice run`, or by naming the library.
 pub(super) fn brings(words: &[&str]) -> bool {
     let runs =
         |pair: &[&str]| matches!(pair, [program, "run"] if program.rsplit('/').next() == Some("gpuslice"));
@@ -124,7 +124,7 @@ pub(super) fn brings(words: &[&str]) -> bool {
         || words.iter().filter_map(|word| word.strip_prefix("LD_PRELOAD=")).any(names_library)
 }
 
-/// Whether our library is in a list for the loader. One that is named by a whole path must be there.
+/// Returns true if our library is in a list for the loader. One that is named by a whole path must be there.
 fn names_library(list: &str) -> bool {
     let may_be = |path: &str| !path.starts_with('/') || path.contains('$') || Path::new(path).is_file();
     unquoted(list).split([':', ' ']).any(|path| path.contains("libgpuslice") && may_be(path))

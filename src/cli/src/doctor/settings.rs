@@ -36,7 +36,7 @@ impl Sources {
         Config::from_sources(&|name| self.variable(name), &self.operator.files())
     }
 
-    /// Whether programs are to have a limit. What is malformed may be meant as one.
+    /// Returns true if programs are to have a limit. What is malformed may be meant as one.
     pub(super) fn ask_for_limits(&self) -> bool {
         self.config().map_or(true, |config| !config.is_unlimited())
     }

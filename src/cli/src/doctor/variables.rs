@@ -47,7 +47,8 @@ fn unread(name: &str) -> Option<Finding> {
     Some(Finding::warning(check, format!("{name} is set, and no part of gpuslice reads it"), mend))
 }
 
-/// Whether Kubernetes sets a variable of this name for a Service that is named like us: `gpuslice`, `gpu-mem-…`.
+/// Returns true if Kubernetes sets a variable of this name for a Service that is named like us: `gpuslice`,
+/// `gpu-mem-…`.
 fn is_of_kubernetes(name: &str) -> bool {
     let has_number = |(_, rest): (&str, &str)| rest.starts_with(|first: char| first.is_ascii_digit());
     name.ends_with("_SERVICE_HOST")

@@ -59,7 +59,7 @@ impl Keys {
         keys
     }
 
-    /// Whether more may follow, for which one has to wait a little: Escape is a key, and begins others.
+    /// Returns true if more may follow, for which one has to wait a little: Escape is a key, and begins others.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }

@@ -158,7 +158,7 @@ impl Slice {
 }
 
 impl Slice {
-    /// Whether no process lives in it.
+    /// Returns true if no process lives in it.
     pub(crate) fn is_unused(&self) -> bool {
         self.processes.is_empty()
     }

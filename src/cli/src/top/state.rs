@@ -81,7 +81,7 @@ pub(crate) struct State {
     pub(crate) prompt: Option<Change>,
     /// Only slices with this in their names are shown, in upper or lower case.
     pub(crate) filter: String,
-    /// Whether the filter is being typed.
+    /// True if the filter is being typed.
     pub(crate) is_filtering: bool,
     pub(crate) message: Option<Message>,
     /// First lines that are shown.

@@ -219,7 +219,7 @@ pub(crate) fn signals() -> Signals {
     ])
 }
 
-/// Whether this process ends by a signal that is kept back.
+/// Returns true if this process ends by a signal that is kept back.
 pub(crate) fn is_end(signal: Arrived) -> bool {
     !matches!(signal.number, system::SIGTSTP | system::SIGCONT | system::SIGWINCH)
 }

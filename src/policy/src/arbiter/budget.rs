@@ -49,16 +49,16 @@ pub struct Findings {
     pub steered: u64,
     /// Recent use of all slices, in millionths.
     pub used: u64,
-    /// Whether a slice waits for its share that a larger budget would help.
+    /// True if a slice waits for its share that a larger budget would help.
     pub starved: bool,
-    /// Whether work of high priority is in flight.
+    /// True if work of high priority is in flight.
     pub eager: bool,
     /// Nanoseconds since the last look.
     pub passed: u64,
 }
 
 impl Findings {
-    /// Whether the GPU may be idle before the next look.
+    /// Returns true if the GPU may be idle before the next look.
     #[must_use]
     pub const fn idle(&self) -> bool {
         self.queued < LOW

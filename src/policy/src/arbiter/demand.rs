@@ -46,7 +46,7 @@ pub struct SliceFigures {
     pub queued: u64,
     /// Wall nanoseconds by which the slice's word is ahead of the clock.
     pub owed: u64,
-    /// Whether a process waits for the share.
+    /// True if a process waits for the share.
     pub waits: bool,
 }
 
@@ -147,7 +147,7 @@ impl DemandEstimator {
         if self.at.saturating_sub(self.moved) < STOPPED { self.last.queued } else { 0 }
     }
 
-    /// Whether work is queued, or was a moment ago.
+    /// Returns true if work is queued, or was a moment ago.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         let since = self.queued_at.map(|queued| self.at.saturating_sub(queued));
@@ -166,7 +166,7 @@ impl DemandEstimator {
         self.lately
     }
 
-    /// Whether the slice has had so much that slices of high priority come first, even with full demand. Their
+    /// Returns true if the slice has had so much that slices of high priority come first, even with full demand. Their
     /// requests follow each other closely at times.
     #[must_use]
     pub const fn has_enough(&self) -> bool {

@@ -57,7 +57,7 @@ pub fn decode(word: u64, own: Terms) -> (Terms, Option<u64>) {
     (Terms::new(rate.min(own.rate()), Nanos::new(burst)), Some(span(RATE.saturating_add(SPAN))))
 }
 
-/// Whether the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
+/// Returns true if the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
 #[must_use]
 pub fn is_stale(word: u64, now: u64) -> bool {
     let at = written_at(word);
@@ -70,7 +70,7 @@ pub fn current(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
     decode(if is_stale(word, now) { 0 } else { word }, own)
 }
 
-/// Whether `new` must replace `word`: the content differs, or the old word will soon be stale.
+/// Returns true if `new` must replace `word`: the content differs, or the old word will soon be stale.
 #[must_use]
 pub fn must_write(word: u64, new: u64, now: u64) -> bool {
     // The content, without the instant.
@@ -94,7 +94,7 @@ pub fn claim_lease(word: u64, me: u64, now: u64) -> Option<u64> {
     (who == 0 || who == me || is_silent).then_some((now >> UNIT) << WHO | me)
 }
 
-/// Whether `me` holds the arbiter lease with this word.
+/// Returns true if `me` holds the arbiter lease with this word.
 #[must_use]
 pub fn is_held_by(word: u64, me: u64) -> bool {
     word & ((1 << WHO) - 1) == number(me)

@@ -65,9 +65,9 @@ pub struct Slice {
 struct SliceState {
     demand: DemandEstimator,
     given: Option<Terms>,
-    /// Whether the slice has high priority.
+    /// True if the slice has high priority.
     eager: bool,
-    /// Whether it has lately used more than its own part.
+    /// True if it has lately used more than its own part.
     borrows: bool,
 }
 
@@ -211,12 +211,12 @@ impl Arbiter {
     }
 }
 
-/// Whether a slice has high priority.
+/// Returns true if a slice has high priority.
 fn is_high(slice: &Slice) -> bool {
     slice.settings.priority == Priority::High
 }
 
-/// Whether `other` must yield to `slice`. `best-effort` is last whatever its priority.
+/// Returns true if `other` must yield to `slice`. `best-effort` is last whatever its priority.
 fn comes_first(slice: &Slice, other: &Slice) -> bool {
     let is_last = |slice: &Slice| slice.settings.policy == CorePolicy::BestEffort;
     is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
@@ -231,7 +231,7 @@ fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool)
     waiting.map(|(slice, _)| slice.figures.owed).min().unwrap_or(0)
 }
 
-/// Whether a slice may have less than its limit because of others.
+/// Returns true if a slice may have less than its limit because of others.
 fn is_steered(slice: &Slice, terms: &Terms) -> bool {
     slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
 }

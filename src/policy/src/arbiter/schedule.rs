@@ -27,7 +27,7 @@ pub struct ReadingSchedule {
 }
 
 impl ReadingSchedule {
-    /// Whether to check the directory for a change now.
+    /// Returns true if to check the directory for a change now.
     #[must_use]
     pub fn looks(&mut self, now: u64) -> bool {
         let is_due = now.saturating_sub(self.looked) >= LOOK;
@@ -35,7 +35,7 @@ impl ReadingSchedule {
         is_due
     }
 
-    /// Whether to read the directory, which changed last at `changed`.
+    /// Returns true if to read the directory, which changed last at `changed`.
     #[must_use]
     pub fn reads(&mut self, changed: (i64, i64), now: u64) -> bool {
         let is_due = changed != self.changed || now.saturating_sub(self.read) >= READ;

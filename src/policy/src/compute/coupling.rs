@@ -34,7 +34,7 @@ pub struct ThrottledLaunch {
     pub since: u64,
     /// End of the wait.
     pub until: u64,
-    /// Whether the wait ended by a peer overdraft. The end of an overrun shortly after an overdraft is weaker
+    /// True if the wait ended by a peer overdraft. The end of an overrun shortly after an overdraft is weaker
     /// evidence.
     pub is_overdraft: bool,
 }
@@ -44,9 +44,9 @@ pub struct ThrottledLaunch {
 pub struct PeerDevice {
     /// Instant up to which its time is paid, in nanoseconds of the monotonic clock.
     pub paid_until: u64,
-    /// Whether a process waits for its time.
+    /// True if a process waits for its time.
     pub is_asked: bool,
-    /// Whether it has work that is not known to have ended.
+    /// True if it has work that is not known to have ended.
     pub is_busy: bool,
     /// Last known end of its work, in nanoseconds of the monotonic clock.
     pub ended: u64,
@@ -88,7 +88,7 @@ impl MeasuredBatch {
         (beyond > (self.plain / 2).saturating_add(SLACK)).then_some(beyond)
     }
 
-    /// Whether a batch that has run for `length` by now may wait for a launch on another device.
+    /// Returns true if a batch that has run for `length` by now may wait for a launch on another device.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
@@ -100,7 +100,7 @@ impl MeasuredBatch {
         self.length.min(self.plain.saturating_mul(2))
     }
 
-    /// Whether the batch ended because a throttled launch on another device was admitted.
+    /// Returns true if the batch ended because a throttled launch on another device was admitted.
     ///
     /// The launch must have been admitted before the batch's latest possible end. The batch must have ended soon
     /// after: within its own duration and the work in between. And the launch must have been throttled for one part
@@ -139,16 +139,16 @@ impl CouplingEvidence {
     }
 }
 
-/// Whether a throttled launch should be published, because others may have waited for it. `last` is the published
-/// one. Of two launches in a row the longer wait is published, since ends of batches are seen late.
+/// Returns true if a throttled launch should be published, because others may have waited for it. `last` is the
+/// published one. Of two launches in a row the longer wait is published, since ends of batches are seen late.
 #[must_use]
 pub const fn should_publish(kept: ThrottledLaunch, last: ThrottledLaunch) -> bool {
     let (length, before) = (kept.until.saturating_sub(kept.since), last.until.saturating_sub(last.since));
     length > SLACK / 2 && (length >= before || kept.until.saturating_sub(last.until) > SEEN)
 }
 
-/// Whether devices that are coupled until `until` are coupled now. An instant too far ahead belongs to another boot,
-/// or is invalid.
+/// Returns true if devices that are coupled until `until` are coupled now. An instant too far ahead belongs to another
+/// boot, or is invalid.
 #[must_use]
 pub const fn is_coupled(until: u64, now: u64) -> bool {
     until > now && until.saturating_sub(now) <= LASTS

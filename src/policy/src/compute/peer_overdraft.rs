@@ -19,21 +19,21 @@ const MOST_OVERDRAFT: u64 = 20_000_000;
 /// its prediction and may run for far longer.
 const MOST_OWED: u64 = 1_000_000_000;
 
-/// Whether an overrun that was seen at `seen` continues.
+/// Returns true if an overrun that was seen at `seen` continues.
 #[must_use]
 pub const fn overrun_continues(seen: u64, now: u64) -> bool {
     seen > 0 && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
 }
 
-/// Whether waiting threads know of an overrun that was last published at `seen`. A thread that looks after half of
-/// `FRESH` may have found the publication stale, on a host that was late.
+/// Returns true if waiting threads know of an overrun that was last published at `seen`. A thread that looks after half
+/// of `FRESH` may have found the publication stale, on a host that was late.
 #[must_use]
 pub const fn is_published(seen: u64, now: u64) -> bool {
     overrun_continues(seen, now) && now <= seen.saturating_add(FRESH / 2)
 }
 
-/// Whether the share of a device throttles a launch that may go on a peer overdraft. The slice must owe time, and at
-/// most one second of GPU time.
+/// Returns true if the share of a device throttles a launch that may go on a peer overdraft. The slice must owe time,
+/// and at most one second of GPU time.
 #[must_use]
 pub fn may_overdraw(paid_until: u64, now: u64, terms: Terms) -> bool {
     paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))

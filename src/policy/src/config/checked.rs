@@ -69,7 +69,7 @@ pub struct QuotaSource {
 }
 
 impl Config {
-    /// Whether nothing is limited. The library then only forwards calls.
+    /// Returns true if nothing is limited. The library then only forwards calls.
     ///
     /// A named region with a share of 100 % is a limit, too. The program joins a slice that other processes may use,
     /// and whose share may change later.
@@ -79,26 +79,26 @@ impl Config {
         !self.limits_something() && !is_member
     }
 
-    /// Whether some device has a limit; the device may be absent.
+    /// Returns true if some device has a limit; the device may be absent.
     #[must_use]
     pub fn limits_something(&self) -> bool {
         self.memory.values().next().is_some() || self.has_share()
     }
 
-    /// Whether any device's time is limited, or divided with other slices.
+    /// Returns true if any device's time is limited, or divided with other slices.
     #[must_use]
     pub fn has_share(&self) -> bool {
         self.divides() || self.cores.values().any(Permille::is_partial)
     }
 
-    /// Whether the time of all devices is divided with other slices: by policy, or by priority.
+    /// Returns true if the time of all devices is divided with other slices: by policy, or by priority.
     #[must_use]
     pub fn divides(&self) -> bool {
         self.core_policy != CorePolicy::Fixed || self.priority != Priority::Normal
     }
 
-    /// Whether a list numbers devices by the bus, as lists in an operator's file do. Then each device's bus number
-    /// must be known, or the limits cannot be enforced.
+    /// Returns true if a list numbers devices by the bus, as lists in an operator's file do. Then each device's bus
+    /// number must be known, or the limits cannot be enforced.
     #[must_use]
     pub fn counts_on_bus(&self) -> bool {
         self.memory.counts_on_bus() || self.cores.counts_on_bus()

@@ -102,7 +102,7 @@ words! {
 }
 
 impl LogLevel {
-    /// Whether a message of this level is written when the configured level is `self`.
+    /// Returns true if a message of this level is written when the configured level is `self`.
     #[must_use]
     pub fn admits(self, message: Self) -> bool {
         message != Self::Off && message <= self

@@ -62,7 +62,7 @@ impl UuidPrefix {
         (self.digits == UUID_DIGITS).then_some(self.bytes)
     }
 
-    /// Whether both can name one device.
+    /// Returns true if both can name one device.
     fn overlaps(&self, other: &Self) -> bool {
         let common = self.digits.min(other.digits);
         self.nibbles().take(common).eq(other.nibbles().take(common))
@@ -74,7 +74,7 @@ impl UuidPrefix {
 }
 
 impl DeviceName {
-    /// Whether this name means `device`.
+    /// Returns true if this name means `device`.
     #[must_use]
     pub fn matches(&self, device: &DeviceIdentity) -> bool {
         match self {
@@ -92,7 +92,7 @@ impl DeviceName {
         }
     }
 
-    /// Whether both names may mean one device. A list with such a pair is contradictory.
+    /// Returns true if both names may mean one device. A list with such a pair is contradictory.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ordinal(one), Self::Ordinal(two)) | (Self::Bus(one), Self::Bus(two)) => one == two,

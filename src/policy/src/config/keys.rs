@@ -50,7 +50,7 @@ pub fn settings() -> impl Iterator<Item = &'static str> {
     [MEM_LIMIT, CORE_PERCENT].into_iter().chain(SINGLE_KEYS).chain([CONFIG_FILE, HAMI_MEMORY, HAMI_SHARE])
 }
 
-/// Whether some part of gpuslice reads a variable of this name.
+/// Returns true if some part of gpuslice reads a variable of this name.
 #[must_use]
 pub fn is_read(name: &str) -> bool {
     is_setting(name) || name == CONFIG_FILE || PLACES.contains(&name)
@@ -111,7 +111,7 @@ fn edits(one: &[u8], two: &[u8]) -> usize {
     table.last().copied().unwrap_or(0)
 }
 
-/// Whether a word ends before this letter.
+/// Returns true if a word ends before this letter.
 fn ends_word(name: &[u8], at: usize) -> bool {
     name.get(at).is_none_or(|letter| *letter == b'_')
 }
@@ -123,7 +123,7 @@ fn word(name: &[u8], end: usize) -> core::ops::Range<usize> {
     start.saturating_add(KEPT_LETTERS)..end
 }
 
-/// Whether a key belongs to a setting.
+/// Returns true if a key belongs to a setting.
 pub(super) fn is_setting(key: &str) -> bool {
     [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].contains(&key)
         || SINGLE_KEYS.contains(&key)

@@ -32,7 +32,7 @@ impl Layer {
         self.entries.iter().filter_map(|said| Some((hami_ordinal(&said.key, base)?, said))).collect()
     }
 
-    /// Whether the layer sets our key `key` or any of HAMi's keys for it.
+    /// Returns true if the layer sets our key `key` or any of HAMi's keys for it.
     pub(super) fn sets(&self, key: &str, hami: &str) -> bool {
         self.get(key).is_some() || self.get(hami).is_some() || !self.per_device(hami).is_empty()
     }

@@ -216,7 +216,7 @@ impl Said {
         has_comment.then_some(Fault::Commented)
     }
 
-    /// Whether the setting is in an operator's file.
+    /// Returns true if the setting is in an operator's file.
     pub(super) fn is_of_operator(&self) -> bool {
         matches!(self.origin, Origin::Line { .. })
     }

@@ -36,7 +36,7 @@ impl<T: Copy> PerDevice<T> {
         Self { named: named.collect(), ..self }
     }
 
-    /// Whether the list names a device by its bus number.
+    /// Returns true if the list names a device by its bus number.
     pub(super) fn counts_on_bus(&self) -> bool {
         self.named.iter().any(|(name, _)| matches!(name, DeviceName::Bus(_)))
     }

@@ -188,7 +188,7 @@ impl Reading {
         }
     }
 
-    /// Whether a source sets the setting of this key, under any of its names.
+    /// Returns true if a source sets the setting of this key, under any of its names.
     fn sets(&self, key: &str) -> bool {
         let own = [(MEM_LIMIT, HAMI_MEMORY), (CORE_PERCENT, HAMI_SHARE)];
         let limit = own.into_iter().find(|(own, hami)| key == *own || key == *hami);

@@ -19,7 +19,7 @@ pub enum Quota {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) bytes: Bytes,
-    /// Whether the setting exceeds the device.
+    /// True if the setting exceeds the device.
     pub(super) clamped: bool,
 }
 

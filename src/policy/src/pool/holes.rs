@@ -46,7 +46,7 @@ impl Holes {
         self.known.iter().map(fits).fold(0, u64::saturating_add)
     }
 
-    /// Whether a block lies in a known hole.
+    /// Returns true if a block lies in a known hole.
     #[must_use]
     pub fn contain(&self, start: u64, bytes: u64) -> bool {
         let hole = self.known.range(..=start).next_back();

@@ -44,7 +44,7 @@ pub(super) struct Entry {
     /// Bytes that it takes of the pool.
     bytes: u64,
     number: u64,
-    /// Whether no other allocation was in flight when it began.
+    /// True if no other allocation was in flight when it began.
     began_alone: bool,
 }
 
@@ -132,7 +132,7 @@ impl PoolLedger {
         Reading { number: self.readings, version: self.version }
     }
 
-    /// Whether a reading may be included.
+    /// Returns true if a reading may be included.
     ///
     /// The pool never holds more than what is charged and reserved. A larger figure is older than another reading
     /// that found less, and the difference may belong to another pool by now. Only without a change in between does

@@ -47,7 +47,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Whether the creation of the array takes memory. Other arrays get memory from `cuMemCreate`.
+    /// Returns true if the creation of the array takes memory. Other arrays get memory from `cuMemCreate`.
     #[must_use]
     pub const fn takes_memory(&self) -> bool {
         self.flags & (SPARSE | DEFERRED) == 0

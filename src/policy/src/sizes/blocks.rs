@@ -76,7 +76,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// Whether the caller must reserve a block.
+    /// Returns true if the caller must reserve a block.
     #[must_use]
     pub fn needs_block(&self) -> bool {
         self.needs_block
@@ -91,7 +91,7 @@ pub struct Change {
     pub back: u64,
     /// Blocks to charge without regard to the quota: the driver has them.
     pub charge: u64,
-    /// Whether an unexpected block must be paid for, or the call undone.
+    /// True if an unexpected block must be paid for, or the call undone.
     pub more: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct Change {
 struct Block {
     pool: usize,
     live: u64,
-    /// Whether it holds allocations of other families. The driver has freed and reused it, or packs otherwise.
+    /// True if it holds allocations of other families. The driver has freed and reused it, or packs otherwise.
     is_mixed: bool,
 }
 
@@ -128,7 +128,7 @@ impl Pool {
         Self { family, live: 0, calls: 0, reserving: 0, leaving: 0, blocks: 0, spare: 0 }
     }
 
-    /// Whether the paid blocks have slots for all live allocations, all calls in flight, and one more.
+    /// Returns true if the paid blocks have slots for all live allocations, all calls in flight, and one more.
     fn has_slot(&self) -> bool {
         let wanted = self.live.saturating_add(self.calls).saturating_add(1);
         let paid = self.blocks.saturating_add(self.reserving).saturating_add_signed(self.spare);

@@ -27,7 +27,7 @@ pub struct Image {
     pub bytes: u64,
     /// Bytes of the declared variables, as far as they can be read.
     pub variables: u64,
-    /// Whether it may declare more variables: a part is compressed, or of an unknown kind.
+    /// True if it may declare more variables: a part is compressed, or of an unknown kind.
     pub unread: bool,
 }
 

@@ -44,7 +44,7 @@ impl Debt {
         self.owed = self.owed.max(-saved(new));
     }
 
-    /// Whether a word equals the debt, except for rounding. Savings beyond the burst do not count.
+    /// Returns true if a word equals the debt, except for rounding. Savings beyond the burst do not count.
     pub fn is(&self, paid_until: u64, now: u64, terms: Terms) -> bool {
         let mut debt = *self;
         debt.pass(now, terms);

@@ -39,12 +39,12 @@ pub struct Gpu {
     switch: u64,
     /// Time for which an event occupies its stream, from the instant that it records.
     pub event_time: u64,
-    /// Whether a client without competitors begins another slice when its own is over. Others then wait for the end
+    /// True if a client without competitors begins another slice when its own is over. Others then wait for the end
     /// of that slice.
     pub renews: bool,
-    /// Whether a client that returns begins another slice although no other client had one in between.
+    /// True if a client that returns begins another slice although no other client had one in between.
     pub restarts: bool,
-    /// Whether an event passes only in a slice of its client, even if nothing is before it.
+    /// True if an event passes only in a slice of its client, even if nothing is before it.
     pub waits: bool,
     /// Sum of the times of switches between clients.
     pub switching: u64,
@@ -86,7 +86,7 @@ impl Gpu {
         self.clients[client].streams[stream].items.len()
     }
 
-    /// Whether nothing of it is queued or runs.
+    /// Returns true if nothing of it is queued or runs.
     pub fn is_idle(&self, client: usize) -> bool {
         self.clients[client].streams.iter().all(|stream| stream.items.is_empty())
     }

@@ -16,9 +16,9 @@ pub struct Machine {
     /// Length of a time slice between processes, and the cost of a switch.
     pub slice: u64,
     pub switch: u64,
-    /// Whether a process without competitors begins another slice when its own is over.
+    /// True if a process without competitors begins another slice when its own is over.
     pub renews: bool,
-    /// Whether an event passes only in a slice of its process.
+    /// True if an event passes only in a slice of its process.
     pub waits: bool,
     /// Time for which an event occupies its stream.
     pub event: u64,
@@ -32,7 +32,7 @@ pub struct Machine {
     pub readings: Readings,
     /// Length of NVML's windows, and their delay.
     pub nvml: (u64, u64),
-    /// Whether slices read the published intervals of others.
+    /// True if slices read the published intervals of others.
     pub rings: bool,
     pub meter: Meter,
     /// Number of first launches of a process that return late, and their delay after their kernels may begin. The

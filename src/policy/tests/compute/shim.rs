@@ -47,7 +47,7 @@ pub struct Bracketed {
     /// The instant at which the host recorded the start.
     pub opened: u64,
     pub is_unknown: bool,
-    /// Whether the host had waited for the stream.
+    /// True if the host had waited for the stream.
     pub known_idle: bool,
 
     pub bill: Bill,

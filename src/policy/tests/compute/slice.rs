@@ -30,9 +30,9 @@ pub struct Slice {
     looks: Vec<u64>,
     pub virtual_time: u64,
     pub factor: u32,
-    /// Whether published intervals are replayed, which corrects the errors of the factor.
+    /// True if published intervals are replayed, which corrects the errors of the factor.
     pub is_replayed: bool,
-    /// Whether nothing tells the slice's time from that of its neighbours.
+    /// True if nothing tells the slice's time from that of its neighbours.
     pub unattributed: bool,
     pub overlap: Overlap,
     /// Sum of the prepaid and settled GPU time.
@@ -53,7 +53,7 @@ pub struct Slice {
     pub dearest: Vec<u64>,
     /// Sum of the GPU time of an arbiter's gifts.
     pub given: u64,
-    /// Whether a refund has moved the word since the last look.
+    /// True if a refund has moved the word since the last look.
     pub refunded: bool,
     /// Wall time that launches waited.
     pub throttled: u64,
@@ -93,7 +93,7 @@ impl Slice {
         }
     }
 
-    /// Whether no other process uses it.
+    /// Returns true if no other process uses it.
     pub fn is_alone(&self, me: usize) -> bool {
         self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served == 0)
     }

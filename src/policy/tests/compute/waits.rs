@@ -139,7 +139,7 @@ impl Waiter {
         Err(format!("process {me} was passed over by {passed} ns of others in {for_long}"))
     }
 
-    /// Whether the check of starvation would fail if the process had not been served since its first wait.
+    /// Returns true if the check of starvation would fail if the process had not been served since its first wait.
     pub fn is_starvable(&self, me: usize, world: &World) -> bool {
         let slice = world.processes[me].slice;
         let members = (0..world.processes.len()).filter(|other| world.processes[*other].slice == slice);

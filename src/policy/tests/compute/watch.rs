@@ -35,7 +35,7 @@ pub struct Watch {
     jumps: Vec<u64>,
     /// A lesson that the GPU's ground truth contradicts.
     wrong: Option<String>,
-    /// Whether the checks are off: where estimates are wrong on purpose, and where nothing measures a launch.
+    /// True if the checks are off: where estimates are wrong on purpose, and where nothing measures a launch.
     pub is_off: bool,
     /// The longest wait for the word beyond the debt.
     pub longest: u64,

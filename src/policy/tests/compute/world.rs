@@ -69,7 +69,7 @@ impl Process {
         !matches!(self.phase, Phase::Dead)
     }
 
-    /// Whether its worker is awake.
+    /// Returns true if its worker is awake.
     pub fn has_helper(&self) -> bool {
         self.is_alive() && (self.shim.is_busy() || matches!(self.phase, Phase::Asks { .. }))
     }
@@ -93,7 +93,7 @@ pub struct World {
     pub processes: Vec<Process>,
     pub chance: Chance,
     pub watch: Watch,
-    /// Whether there is any limit.
+    /// True if there is any limit.
     pub limited: bool,
     pub mishaps: Vec<(u64, Mishap)>,
     pub sampler: Sampler,

@@ -16,7 +16,7 @@ pub(crate) struct Compute {
     measuring: MeasuringState,
     pub(super) threads: ThreadRegistry,
     pub(super) cotenants: CotenantState,
-    /// Whether copies are paced: `GPU_CORE_COPIES`.
+    /// True if copies are paced: `GPU_CORE_COPIES`.
     pub(super) paces_copies: bool,
 }
 

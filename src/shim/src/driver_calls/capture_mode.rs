@@ -28,7 +28,7 @@ pub(crate) fn ended() {
     let _before = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// Whether a capture may be open. Cheap.
+/// Returns true if a capture may be open. Cheap.
 #[inline(always)]
 pub(crate) fn is_open() -> bool {
     // Relaxed: if the program does not order the beginning of a capture before this call, either answer is correct.

@@ -29,7 +29,7 @@ pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
     Some(module.addr())
 }
 
-/// Whether libraries are loaded into all contexts at once.
+/// Returns true if libraries are loaded into all contexts at once.
 pub(crate) fn loads_eagerly() -> bool {
     /// `CU_MODULE_EAGER_LOADING`.
     const EAGER: c_uint = 1;

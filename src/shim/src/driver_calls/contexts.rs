@@ -33,7 +33,7 @@ pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     (code == status::SUCCESS).then_some(active != 0)
 }
 
-/// Whether a context is still alive.
+/// Returns true if a context is still alive.
 pub(crate) fn context_is_alive(context: CUcontext) -> bool {
     let mut version: c_uint = 0;
     let function = slot::real::<real::cuCtxGetApiVersion>(Symbol::cuCtxGetApiVersion);

@@ -59,8 +59,8 @@ pub(crate) fn multiprocessors(device: CUdevice) -> Option<u64> {
     device_attribute(device, MULTIPROCESSOR_COUNT)
 }
 
-/// Whether a device's memory is the host's, so that its free memory moves with every program of the machine: an integrated GPU, or
-/// one whose memory is a NUMA node of the system or in the host's page tables.
+/// Returns true if a device's memory is the host's, so that its free memory moves with every program of the machine: an
+/// integrated GPU, or one whose memory is a NUMA node of the system or in the host's page tables.
 pub(crate) fn shares_host_memory(device: CUdevice) -> bool {
     OF_HOST_MEMORY
         .into_iter()

@@ -45,7 +45,7 @@ struct Pool {
     number: u64,
     context: usize,
     free: Vec<Event>,
-    /// Whether a thread has been told to measure the duration of an event in it.
+    /// True if a thread has been told to measure the duration of an event in it.
     is_calibrated: bool,
 }
 
@@ -88,7 +88,8 @@ impl Events {
         (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));
     }
 
-    /// Whether the caller is the first to ask for a context, and so has to measure the duration of an event in it.
+    /// Returns true if the caller is the first to ask for a context, and so has to measure the duration of an event in
+    /// it.
     pub(crate) fn is_first(&self, number: u64) -> bool {
         let mut pools = self.pools.lock();
         let pool = pools.all.iter_mut().find(|pool| pool.number == number);

@@ -66,7 +66,7 @@ fn done(code: Status) -> Result<(), Status> {
     if code == status::SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// Whether the driver says that an address is of a device's memory.
+/// Returns true if the driver says that an address is of a device's memory.
 pub(crate) fn is_on_device(address: u64) -> bool {
     /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
     const MEMORY_TYPE: c_uint = 2;

@@ -17,7 +17,7 @@ const NOT_CAPTURING: c_uint = 0;
 pub(crate) struct Stream {
     /// The handle; null is a default stream.
     pub(crate) handle: CUstream,
-    /// Whether it is the thread's own default stream; false of every other.
+    /// True if it is the thread's own default stream; false of every other.
     pub(crate) per_thread: bool,
 }
 
@@ -37,24 +37,24 @@ impl Stream {
         }
     }
 
-    /// Whether it is a default stream.
+    /// Returns true if it is a default stream.
     #[inline]
     pub(crate) fn is_default(self) -> bool {
         self.handle.is_null()
     }
 
-    /// Whether a call that names this handle may mean it.
+    /// Returns true if a call that names this handle may mean it.
     pub(crate) fn is_named(self, handle: CUstream) -> bool {
         self == Self::named(handle, false) || self == Self::named(handle, true)
     }
 
-    /// Whether it is the legacy default stream. It and the streams of its context wait for each other, unless a stream was made
-    /// non-blocking.
+    /// Returns true if it is the legacy default stream. It and the streams of its context wait for each other, unless a
+    /// stream was made non-blocking.
     pub(crate) fn is_legacy(self) -> bool {
         self.handle.is_null() && !self.per_thread
     }
 
-    /// Whether it may record its calls instead of running them.
+    /// Returns true if it may record its calls instead of running them.
     pub(crate) fn may_capture(self) -> bool {
         may_capture(self.handle, self.per_thread)
     }
@@ -84,7 +84,7 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
 }
 
-/// Whether a stream and the legacy default stream wait for each other. True where the driver does not tell.
+/// Returns true if a stream and the legacy default stream wait for each other. True where the driver does not tell.
 pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     const NON_BLOCKING: u32 = 1;
     let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
@@ -94,14 +94,14 @@ pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     code != status::SUCCESS || flags & NON_BLOCKING == 0
 }
 
-/// Whether a stream records its calls instead of running them.
+/// Returns true if a stream records its calls instead of running them.
 pub(crate) fn is_capturing(stream: CUstream) -> bool {
     slot::real::<real::cuStreamIsCapturing>(Symbol::cuStreamIsCapturing)
         .is_some_and(|function| capture_state(function, stream).is_some_and(|state| state != NOT_CAPTURING))
 }
 
-/// Whether a stream may record its calls instead of running them. True where the driver does not tell: then a capture elsewhere
-/// forbids the question.
+/// Returns true if a stream may record its calls instead of running them. True where the driver does not tell: then a
+/// capture elsewhere forbids the question.
 pub(crate) fn may_capture(stream: CUstream, per_thread: bool) -> bool {
     let function = if per_thread {
         slot::real::<real::cuStreamIsCapturing_ptsz>(Symbol::cuStreamIsCapturing_ptsz)

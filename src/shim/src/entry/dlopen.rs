@@ -46,7 +46,7 @@ extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -
     Onward { jump: next(), flags: (flags & !taken).cast_unsigned() as usize }
 }
 
-/// Whether the flag is taken off. The driver's own libraries keep it: what they call is not the program's.
+/// Returns true if the flag is taken off. The driver's own libraries keep it: what they call is not the program's.
 #[cold]
 fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
     if known_driver(caller) || quietly(settings::leaves_deepbind, true) {

@@ -235,7 +235,7 @@ fn behind_us(symbol: Symbol, entry: *const c_void) -> *const c_void {
     if in_scope(symbol, libc::RTLD_NEXT).is_null() { ptr::null() } else { entry }
 }
 
-/// Whether ours is the only definition in the global scope: without us there would be none.
+/// Returns true if ours is the only definition in the global scope: without us there would be none.
 fn stands_alone(symbol: Symbol) -> bool {
     in_scope(symbol, libc::RTLD_NEXT).is_null()
         && in_scope(symbol, libc::RTLD_DEFAULT).cast_const() == exports::entry(symbol)
@@ -255,13 +255,13 @@ fn in_scope(symbol: Symbol, handle: *mut c_void) -> *mut c_void {
 /// Images of the driver's libraries that have been seen, by API.
 static SEEN: [OnceBox<Image>; 2] = [const { OnceBox::new() }; 2];
 
-/// Whether an address lies in a driver library that has been seen.
+/// Returns true if an address lies in a driver library that has been seen.
 pub(crate) fn known_driver(address: *const c_void) -> bool {
     SEEN.iter().filter_map(OnceBox::get).any(|image| image.contains(address))
 }
 
-/// Whether an address lies in a driver library, of which note is taken at its first sight: its functions are what
-/// entries lead to from now on, so it must not be unloaded.
+/// Returns true if an address lies in a driver library, of which note is taken at its first sight: its functions are
+/// what entries lead to from now on, so it must not be unloaded.
 #[cold]
 fn is_driver(address: *const c_void, symbol: Symbol) -> bool {
     if address.is_null() {

@@ -57,7 +57,7 @@ fn gatekeeper() -> Gatekeeper {
     }
 }
 
-/// Whether launches of this process are paced now.
+/// Returns true if launches of this process are paced now.
 pub(super) fn is_paced() -> bool {
     member().is_some_and(|compute| compute.is_pacing())
 }

@@ -196,7 +196,7 @@ pub(crate) fn refuse<T>(process: &Process, device: Device, what: What, bytes: u6
     Decision::Refuse(status::OUT_OF_MEMORY)
 }
 
-/// Whether looking for room has shown that the limit cannot be enforced any more.
+/// Returns true if looking for room has shown that the limit cannot be enforced any more.
 pub(crate) fn is_lost() -> bool {
     matches!(process::standing(), Standing::Refused)
 }

@@ -54,7 +54,7 @@ pub(crate) unsafe fn nvml_shutdown(real: real::nvmlShutdown) -> Status {
     initialization::shut_down(|| unsafe { real() })
 }
 
-/// Whether the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches
+/// Returns true if the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches
 /// takes no place in the slice, but a region that cannot be read is told now.
 fn is_unenforceable() -> bool {
     if settings::is_refused() {

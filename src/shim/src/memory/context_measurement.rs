@@ -30,7 +30,7 @@ pub(crate) struct Making {
     own: Option<u64>,
     charged: u64,
     calls: Calls,
-    /// Whether it is a context like others, whose size is the same for all.
+    /// True if it is a context like others, whose size is the same for all.
     is_usual: bool,
     device: Option<Reading>,
 }

@@ -100,14 +100,14 @@ impl Memory {
         there().or_else(|| self.endings.find(|lived| lived.spilled.remove(&address), there))
     }
 
-    /// Whether spilled memory begins at an address.
+    /// Returns true if spilled memory begins at an address.
     pub(crate) fn spilled_begins_at(&self, address: u64) -> bool {
         let there = || self.spilled.begins_at(address).then_some(());
         let here = |lived: &mut Contents| lived.spilled.contains_key(&address).then_some(());
         self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
     }
 
-    /// Whether any byte of a range is spilled.
+    /// Returns true if any byte of a range is spilled.
     pub(crate) fn spilled_touches(&self, address: u64, bytes: u64) -> bool {
         let there = || self.spilled.touches(address, bytes).then_some(());
         let here = |lived: &mut Contents| Extent::touch(&lived.spilled, address, bytes).then_some(());

@@ -19,7 +19,7 @@ const QUIET: u64 = 60_000_000_000;
 pub(crate) struct Unmet(Mutex<Vec<(Device, u64)>>);
 
 impl Unmet {
-    /// Whether it is time to say something of a device; then it is not for a while.
+    /// Returns true if it is time to say something of a device; then it is not for a while.
     fn is_due(&self, device: Device, now: u64) -> bool {
         let mut said = self.0.lock();
         match said.iter_mut().find(|(of, _)| *of == device) {

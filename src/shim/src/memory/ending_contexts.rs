@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Everything that may be ending.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
-    /// Whether there ever was such a call: every free that finds nothing asks.
+    /// True if there ever was such a call: every free that finds nothing asks.
     any: AtomicBool,
     under_way: Mutex<Vec<Ending>>,
 }
@@ -32,7 +32,7 @@ struct Ending {
     context: usize,
     /// Calls that are under way.
     calls: usize,
-    /// Whether one of them has ended it.
+    /// True if one of them has ended it.
     ended: bool,
     /// What each of them found, the last one at the end. One address or handle may be in two of them: one call has ended the
     /// context and is not back yet, and the driver has given all of it to a new one, which the next call is to end.

@@ -29,7 +29,7 @@ pub(crate) struct Spilled {
 }
 
 impl Spilled {
-    /// Whether there ever was any. Cheap: every free asks.
+    /// Returns true if there ever was any. Cheap: every free asks.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         // Relaxed: who frees an address got it from the thread that has set this.
@@ -41,12 +41,12 @@ impl Spilled {
         self.live.lock().insert(address, extent);
     }
 
-    /// Whether spilled memory begins at an address.
+    /// Returns true if spilled memory begins at an address.
     pub(crate) fn begins_at(&self, address: u64) -> bool {
         self.any() && self.live.lock().contains_key(&address)
     }
 
-    /// Whether any byte of a range is spilled.
+    /// Returns true if any byte of a range is spilled.
     pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
         self.any() && Extent::touch(&self.live.lock(), address, bytes)
     }
@@ -71,7 +71,7 @@ impl Spilled {
 }
 
 impl Extent {
-    /// Whether any byte of a range is of one of these.
+    /// Returns true if any byte of a range is of one of these.
     pub(crate) fn touch(all: &BTreeMap<u64, Self>, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         let last = all.range(..end).next_back();

@@ -37,8 +37,8 @@ pub(crate) fn look(slice: &Slice, place: SliceDevice) {
     }
 }
 
-/// Whether the device has back what left it, which counts no more then. `given`: so many bytes the driver has given that no
-/// ledger has yet.
+/// Returns true if the device has back what left it, which counts no more then. `given`: so many bytes the driver has
+/// given that no ledger has yet.
 ///
 /// A memory call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or
 /// has them back already. So only a reading without such calls says that memory is back.

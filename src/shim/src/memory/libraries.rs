@@ -17,7 +17,7 @@ use std::collections::HashMap;
 struct Known {
     /// Bytes of its variables, in each context.
     variables: u64,
-    /// Whether the program may have the handle of a kernel.
+    /// True if the program may have the handle of a kernel.
     launchable: bool,
     /// The contexts that it is loaded into, or is being loaded into.
     contexts: Vec<usize>,
@@ -26,7 +26,7 @@ struct Known {
 /// The libraries of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
-    /// Whether there ever was one with large variables: each look-up of a kernel asks.
+    /// True if there ever was one with large variables: each look-up of a kernel asks.
     any: AtomicBool,
     known: Mutex<HashMap<usize, Known>>,
     /// The libraries of modules and kernels that came out of one.
@@ -44,7 +44,7 @@ impl Libraries {
         }
     }
 
-    /// Whether there ever was one.
+    /// Returns true if there ever was one.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }

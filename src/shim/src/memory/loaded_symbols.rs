@@ -62,7 +62,7 @@ impl Key {
 }
 
 impl LookUps {
-    /// Whether this one was measured.
+    /// Returns true if this one was measured.
     pub(crate) fn contain(&self, key: Key) -> bool {
         self.place(key).is_some_and(|place| place.load(Ordering::Relaxed) == key.0)
     }

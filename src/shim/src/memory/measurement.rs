@@ -28,7 +28,7 @@ pub(crate) struct Likely {
     pub(crate) range: (i64, i64),
     /// What is taken for true where free memory says something impossible.
     pub(crate) otherwise: i64,
-    /// Whether free memory must have moved: where it did not, somebody else moved by as much.
+    /// True if free memory must have moved: where it did not, somebody else moved by as much.
     pub(crate) surely: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Before {
     charged: u64,
     round: Option<u64>,
     calls: Calls,
-    /// Whether the call is one of many: NVML is not asked for each.
+    /// True if the call is one of many: NVML is not asked for each.
     is_frequent: bool,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Seen {
     pub(crate) unsettled: Option<usize>,
     /// Bytes that were charged since for want of a still moment, or by estimates, and may be too many.
     pub(crate) unsure: u64,
-    /// Whether estimates are among them, of any of the contexts.
+    /// True if estimates are among them, of any of the contexts.
     pub(crate) estimated: bool,
 }
 
@@ -57,9 +57,9 @@ pub(crate) fn in_both(own: i64, lost: i64) -> i64 {
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
     seen: Mutex<Vec<Seen>>,
-    /// Whether anything is unsettled, perhaps. Cheap to ask.
+    /// True if anything is unsettled, perhaps. Cheap to ask.
     loose: AtomicBool,
-    /// Whether anything was estimated, perhaps. Cheap to ask.
+    /// True if anything was estimated, perhaps. Cheap to ask.
     estimated: AtomicBool,
     /// Until when NVML is left alone, on the monotonic clock.
     silent_until: AtomicU64,
@@ -130,12 +130,12 @@ impl Witness {
         }
     }
 
-    /// Whether something may have been taken that was not measured.
+    /// Returns true if something may have been taken that was not measured.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.loose.load(Ordering::Relaxed)
     }
 
-    /// Whether anything was estimated that is to be made up for once there is a quota.
+    /// Returns true if anything was estimated that is to be made up for once there is a quota.
     #[inline]
     pub(crate) fn has_estimates(&self) -> bool {
         self.estimated.load(Ordering::Relaxed)
@@ -149,7 +149,7 @@ impl Witness {
         changed
     }
 
-    /// Whether the caller is to make up for estimates: one thread is enough, now and then.
+    /// Returns true if the caller is to make up for estimates: one thread is enough, now and then.
     pub(crate) fn is_time_to_try(&self) -> bool {
         let (now, next) = (now(), self.next_try.load(Ordering::Relaxed));
         let until = now.saturating_add(AGAIN);
@@ -162,12 +162,12 @@ impl Witness {
         self.next_try.store(0, Ordering::Relaxed);
     }
 
-    /// Whether NVML has not answered lately.
+    /// Returns true if NVML has not answered lately.
     pub(crate) fn is_silent(&self) -> bool {
         now() < self.silent_until.load(Ordering::Relaxed)
     }
 
-    /// Whether NVML was asked lately: look-ups of code are charged by free memory, and settled later.
+    /// Returns true if NVML was asked lately: look-ups of code are charged by free memory, and settled later.
     pub(crate) fn is_spared(&self) -> bool {
         now() < self.spared_until.load(Ordering::Relaxed)
     }
@@ -206,7 +206,7 @@ impl Seen {
         signed(now.own).saturating_sub(signed(own)).saturating_sub(difference(self.charged, now.charged))
     }
 
-    /// Whether free memory moved as the ledger did, so that nothing was taken that is not known.
+    /// Returns true if free memory moved as the ledger did, so that nothing was taken that is not known.
     pub(crate) fn explains(&self, free: u64, charged: u64) -> bool {
         self.free.is_some_and(|then| difference(free, then) == difference(self.charged, charged))
     }

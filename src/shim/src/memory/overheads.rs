@@ -24,7 +24,7 @@ pub(crate) enum Holder {
 }
 
 impl Holder {
-    /// Whether it is a context, and neither code nor what nobody can name.
+    /// Returns true if it is a context, and neither code nor what nobody can name.
     fn is_context(self) -> bool {
         match self {
             Self::Context | Self::Limits | Self::Green(_) => true,
@@ -44,7 +44,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Whether it is this that holds it.
+    /// Returns true if it is this that holds it.
     pub(crate) fn is_of(&self, holder: Holder) -> bool {
         self.holder == holder
     }

@@ -97,7 +97,7 @@ impl PoolDriver for PoolAccess<'_> {
 }
 
 impl Pools {
-    /// Whether any pool has been used. Cheap.
+    /// Returns true if any pool has been used. Cheap.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
@@ -197,7 +197,7 @@ impl Pools {
         self.host.lock().push(handle);
     }
 
-    /// Whether a pool's memory is the host's.
+    /// Returns true if a pool's memory is the host's.
     pub(crate) fn is_host(&self, handle: usize) -> bool {
         self.host.lock().contains(&handle)
     }

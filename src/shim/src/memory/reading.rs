@@ -31,7 +31,7 @@ struct Books {
     beside: u64,
     /// Bytes that living processes of this slice hold.
     own: u64,
-    /// Whether memory of the dead leaves the device, in any of the slices.
+    /// True if memory of the dead leaves the device, in any of the slices.
     leaves: bool,
     /// Contexts that other processes make.
     makings: Calls,
@@ -78,7 +78,8 @@ impl Books {
     }
 }
 
-/// Whether no dead process of the slice is being cleared. Its bytes count twice meanwhile, and the device may have them back.
+/// Returns true if no dead process of the slice is being cleared. Its bytes count twice meanwhile, and the device may
+/// have them back.
 fn is_cleared(region: &Region) -> bool {
     !matches!(region.reap(), Ok(Reaped::UnderWay))
 }
@@ -100,7 +101,7 @@ impl Reading {
         None
     }
 
-    /// Whether the ledgers and the device agreed at that instant: no memory call was under way.
+    /// Returns true if the ledgers and the device agreed at that instant: no memory call was under way.
     pub(crate) fn is_exact(&self) -> bool {
         self.books.calls.under_way == 0
     }

@@ -41,7 +41,7 @@ pub(crate) enum What {
 pub(crate) struct Refusals(AtomicU64);
 
 impl Refusals {
-    /// Whether it is time to say one; then it is not for a while.
+    /// Returns true if it is time to say one; then it is not for a while.
     fn is_due(&self) -> bool {
         let (now, due) = (now(), self.0.load(Ordering::Relaxed));
         // Relaxed: of several threads one says it, whichever.

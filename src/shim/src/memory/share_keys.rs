@@ -35,7 +35,7 @@ pub(crate) fn new_key() -> Option<u64> {
     (got == 8).then_some(number & (OF_DESCRIPTOR - 1) | OF_DESCRIPTOR)
 }
 
-/// Whether this key can be given to a descriptor.
+/// Returns true if this key can be given to a descriptor.
 pub(crate) fn is_of_descriptor(key: u64) -> bool {
     key & (OF_BYTES | OF_DESCRIPTOR) == OF_DESCRIPTOR
 }

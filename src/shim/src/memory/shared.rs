@@ -18,7 +18,7 @@ use std::collections::HashMap;
 pub(crate) struct Loan {
     keys: Vec<u64>,
     uses: Vec<SharedUse>,
-    /// Whether it lives on with those who use it when this process frees it. Blocks of pools do not.
+    /// True if it lives on with those who use it when this process frees it. Blocks of pools do not.
     lives_on: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     any: AtomicBool,
-    /// Whether this process has ever used memory that another one made.
+    /// True if this process has ever used memory that another one made.
     has_imported: AtomicBool,
     lent: Mutex<HashMap<u64, Loan>>,
     opened: Mutex<HashMap<u64, Opened>>,
@@ -51,12 +51,12 @@ pub(crate) struct Ending {
 }
 
 impl Shared {
-    /// Whether there is anything. Cheap.
+    /// Returns true if there is anything. Cheap.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Whether this process has ever used memory that another one made: NVML may count that as its own.
+    /// Returns true if this process has ever used memory that another one made: NVML may count that as its own.
     pub(crate) fn has_imported(&self) -> bool {
         self.has_imported.load(Ordering::Relaxed)
     }
@@ -157,7 +157,7 @@ impl Shared {
 }
 
 impl Ending {
-    /// Whether nothing stood there.
+    /// Returns true if nothing stood there.
     pub(crate) fn is_empty(&self) -> bool {
         self.loan.is_none() && self.opened.is_none()
     }

@@ -187,7 +187,7 @@ fn block(layout: Layout) -> *mut u8 {
     ptr::with_exposed_provenance_mut(found.unwrap_or(0))
 }
 
-/// Whether a quarter of the reserve was used, or all of what there is for the time before the limits are read.
+/// Returns true if a quarter of the reserve was used, or all of what there is for the time before the limits are read.
 fn is_low() -> bool {
     let sum = |of: fn(&Part) -> &AtomicUsize| -> usize {
         parts().iter().skip(1).map(|part| of(part).load(Ordering::Relaxed)).fold(0, usize::saturating_add)

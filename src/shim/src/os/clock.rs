@@ -60,7 +60,7 @@ pub(crate) fn between(later: u64, earlier: u64) -> u64 {
     u64::try_from(product >> 32).unwrap_or(u64::MAX)
 }
 
-/// Whether `cycles` cycles took less than `nanoseconds` nanoseconds.
+/// Returns true if `cycles` cycles took less than `nanoseconds` nanoseconds.
 #[inline]
 pub(crate) fn took_less(cycles: u64, nanoseconds: u64) -> bool {
     // No processor with the counter has cycles longer than a nanosecond: the usual answer needs no conversion.

@@ -34,7 +34,7 @@ pub(crate) fn phase<T>(step: impl FnOnce() -> T) -> Phase<T> {
     outcome.map_or(Phase::Broken, Phase::Done)
 }
 
-/// Whether a phase runs on this thread.
+/// Returns true if a phase runs on this thread.
 pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }

@@ -14,6 +14,6 @@ pub(crate) struct SliceDevice {
     pub(crate) total: u64,
     /// The UUID, by which NVML finds the device.
     pub(crate) uuid: [u8; 16],
-    /// Whether its free memory moves with programs that use no GPU: see `driver::shares_host_memory`.
+    /// True if its free memory moves with programs that use no GPU: see `driver::shares_host_memory`.
     pub(crate) shares_host_memory: bool,
 }

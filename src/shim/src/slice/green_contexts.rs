@@ -23,7 +23,7 @@ pub(crate) struct Green {
 #[derive(Debug, Default)]
 pub(crate) struct GreenContexts {
     all: Mutex<Vec<Green>>,
-    /// Whether there ever was a green context: every allocation asks.
+    /// True if there ever was a green context: every allocation asks.
     any: AtomicBool,
 }
 

@@ -107,8 +107,8 @@ impl Slice {
         above.for_each(|ceiling| ceiling.hold(self.region()));
     }
 
-    /// Whether something may be granted that takes nothing more of the quota. A region that is lost reads as zeroes, and a limit
-    /// of 0 was never set by anybody.
+    /// Returns true if something may be granted that takes nothing more of the quota. A region that is lost reads as
+    /// zeroes, and a limit of 0 was never set by anybody.
     pub(crate) fn may_grant(&self, device: Device) -> bool {
         let may_be_lost = self.member.memory_limit(device) == Some(0);
         !(is_time_to_look(0) || may_be_lost) || self.is_whole()
@@ -119,8 +119,8 @@ impl Slice {
         let _said = self.is_whole();
     }
 
-    /// Whether the slice can still keep to its limits. When it cannot, memory is refused from now on. Without its file it can:
-    /// the members share what they have mapped.
+    /// Returns true if the slice can still keep to its limits. When it cannot, memory is refused from now on. Without
+    /// its file it can: the members share what they have mapped.
     #[cold]
     fn is_whole(&self) -> bool {
         match self.member.check() {
@@ -146,7 +146,7 @@ impl Slice {
         let _not_held = self.member.refund(device, bytes);
     }
 
-    /// Whether the slice holds more of a device than it may.
+    /// Returns true if the slice holds more of a device than it may.
     pub(crate) fn is_beyond(&self, device: Device) -> bool {
         self.member.memory_limit(device).is_some_and(|limit| self.member.held(device) > limit)
     }
@@ -183,12 +183,12 @@ impl Slice {
         self.member.end_use(used, lives_on);
     }
 
-    /// Whether the slice has a quota on a device now.
+    /// Returns true if the slice has a quota on a device now.
     pub(crate) fn has_quota(&self, device: Device) -> bool {
         self.member.memory_limit(device).is_some()
     }
 
-    /// Whether it has one on any device of this process.
+    /// Returns true if it has one on any device of this process.
     pub(crate) fn has_any_quota(&self) -> bool {
         self.devices.iter().any(|place| self.has_quota(place.device))
     }

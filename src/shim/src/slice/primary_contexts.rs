@@ -61,7 +61,7 @@ impl Primaries {
         self.all.lock().iter().find(|primary| primary.device == device).map(|primary| primary.context)
     }
 
-    /// Whether the program has it.
+    /// Returns true if the program has it.
     pub(crate) fn is_held(&self, device: CUdevice) -> bool {
         self.all.lock().iter().any(|primary| primary.device == device && primary.retains > 0)
     }

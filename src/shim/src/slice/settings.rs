@@ -50,13 +50,13 @@ pub(crate) fn is_refused() -> bool {
     stage() == Stage::REFUSED
 }
 
-/// Whether libraries may look in their own scope first: nothing is limited, or the settings allow it.
+/// Returns true if libraries may look in their own scope first: nothing is limited, or the settings allow it.
 pub(crate) fn leaves_deepbind() -> bool {
     let leaves = settings().is_some_and(|settings| settings.config.deepbind);
     leaves || stage() == Stage::FREE
 }
 
-/// Whether a device's size is reported as the driver says it, whatever the quota is.
+/// Returns true if a device's size is reported as the driver says it, whatever the quota is.
 pub(crate) fn reports_device_total() -> bool {
     settings().is_some_and(|settings| settings.config.report_total == ReportTotal::Device)
 }

@@ -130,7 +130,7 @@ impl NvmlView {
         }
     }
 
-    /// Whether NVML can tell processes apart.
+    /// Returns true if NVML can tell processes apart.
     pub(crate) fn is_attributable(&self) -> bool {
         self.pids != Pids::None
     }

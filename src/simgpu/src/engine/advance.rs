@@ -63,7 +63,7 @@ impl EngineState {
         self.accrue(to);
     }
 
-    /// Whether anything is running.
+    /// Returns true if anything is running.
     pub(super) fn active(&self) -> bool {
         self.clients.at(self.owner).running_count != 0 || self.engines.iter().any(|e| e.current != 0)
     }

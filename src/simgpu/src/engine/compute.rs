@@ -163,7 +163,7 @@ impl EngineState {
         }
     }
 
-    /// Whether a piece of work is complete, or can never be.
+    /// Returns true if a piece of work is complete, or can never be.
     pub(super) fn is_over(&self, ticket: Ticket) -> bool {
         self.reached(ticket.stream.link, ticket.stream.generation, ticket.order)
     }

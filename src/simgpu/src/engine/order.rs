@@ -73,7 +73,7 @@ impl EngineState {
         }
     }
 
-    /// Whether everything up to `order` on a stream is done. A stream that is gone has nothing left to do.
+    /// Returns true if everything up to `order` on a stream is done. A stream that is gone has nothing left to do.
     pub(super) fn reached(&self, link: Link, generation: u32, order: u64) -> bool {
         let stream = self.streams.at(link);
         stream.life == 0 || stream.generation != generation || stream.done_order >= order

@@ -206,7 +206,7 @@ impl EngineState {
         dry.min(self.slice_end).saturating_add(self.config().switch_ns)
     }
 
-    /// Whether a stream keeps its client busy until it is empty: it has only kernels, and nothing holds them.
+    /// Returns true if a stream keeps its client busy until it is empty: it has only kernels, and nothing holds them.
     fn computes_to_its_end(&self, stream: &Stream) -> bool {
         let client = self.clients.at(stream.client);
         let unheld = match stream.ordering {

@@ -14,7 +14,7 @@ pub(super) mod kind {
     pub(crate) const HOST: u8 = 7;
     pub(crate) const MARKER: u8 = 8;
 
-    /// Whether an item of this kind runs on the multiprocessors.
+    /// Returns true if an item of this kind runs on the multiprocessors.
     pub(crate) fn computes(kind: u8) -> bool {
         matches!(kind, KERNEL | GRAPH | FILL)
     }
@@ -189,12 +189,12 @@ pub(super) struct Client {
 }
 
 impl Item {
-    /// Whether it is of a collective, complete or not.
+    /// Returns true if it is of a collective, complete or not.
     fn is_collective(&self) -> bool {
         kind::computes(self.kind) && self.wanted_total != 0
     }
 
-    /// Whether it is of a complete collective.
+    /// Returns true if it is of a complete collective.
     pub(super) fn is_released(&self) -> bool {
         self.is_collective() && self.unmet == 0
     }
@@ -287,7 +287,7 @@ impl Client {
         self.running.get(..self.running_count as usize).unwrap_or(&[])
     }
 
-    /// Whether a slice would be of use.
+    /// Returns true if a slice would be of use.
     pub(super) fn runnable(&self) -> bool {
         self.running_count != 0 || self.ready.head != 0
     }

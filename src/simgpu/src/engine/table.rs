@@ -7,7 +7,7 @@ pub(super) type Link = u32;
 pub(super) trait Row: Copy {
     /// A free row. All bytes are zero, except for words that must outlive the use of the row.
     fn cleared(&self) -> Self;
-    /// Whether the row is in use.
+    /// Returns true if the row is in use.
     fn live(&self) -> bool;
     /// The field of a free row with the link to the next free row.
     fn next_free(&mut self) -> &mut Link;
@@ -68,7 +68,7 @@ impl<T: Row, const N: usize> Table<T, N> {
         1..=self.used.min(u32::try_from(N).unwrap_or(u32::MAX))
     }
 
-    /// Whether every row is live.
+    /// Returns true if every row is live.
     pub(super) fn full(&self) -> bool {
         self.free == 0 && self.used as usize >= N
     }

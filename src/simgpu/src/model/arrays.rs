@@ -102,7 +102,7 @@ impl Shape {
         64 - width.max(height).max(depth).leading_zeros()
     }
 
-    /// Whether it has memory of its own.
+    /// Returns true if it has memory of its own.
     pub(crate) fn is_backed(&self) -> bool {
         self.flags & (flag::SPARSE | flag::DEFERRED_MAPPING) == 0
     }

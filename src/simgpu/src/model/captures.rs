@@ -19,7 +19,7 @@ pub(crate) struct Capture {
     pub(crate) thread: i32,
     /// Set by a call that cannot be captured. The capture then fails.
     pub(crate) invalid: bool,
-    /// Whether the program made the graph before.
+    /// True if the program made the graph before.
     pub(crate) borrowed: bool,
 }
 

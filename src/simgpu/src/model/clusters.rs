@@ -26,7 +26,7 @@ const LARGEST: u32 = 16;
 pub(crate) struct Clusters {
     /// Required blocks of a cluster along each axis; 0 if the launch chooses.
     pub(crate) required: [i32; 3],
-    /// Whether clusters may be larger than the portable size.
+    /// True if clusters may be larger than the portable size.
     pub(crate) beyond_portable: bool,
     /// `CUclusterSchedulingPolicy`.
     pub(crate) scheduling: i32,

@@ -19,7 +19,7 @@ pub(crate) struct Module {
     pub(crate) image: Image,
     /// Bytes charged for it, without its variables. Those are regions.
     pub(crate) charged: u64,
-    /// Whether its code is on the device.
+    /// True if its code is on the device.
     pub(crate) loaded: bool,
     pub(crate) functions: HashMap<String, u64>,
     pub(crate) variables: HashMap<String, (u64, u64)>,
@@ -35,7 +35,7 @@ pub(crate) struct Function {
     pub(crate) name: CString,
     /// Its duration, in nanoseconds.
     pub(crate) ns: u64,
-    /// Whether it is part of a collective.
+    /// True if it is part of a collective.
     pub(crate) is_collective: bool,
     pub(crate) settings: Settings,
     /// The library kernel that it belongs to; 0 for none.

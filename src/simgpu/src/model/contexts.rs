@@ -7,7 +7,7 @@ use crate::engine::ClientId;
 pub(crate) struct Context {
     /// The machine's number of its device.
     pub(crate) device: usize,
-    /// Whether it is the device's primary context.
+    /// True if it is the device's primary context.
     pub(crate) primary: bool,
     /// Its creation flags.
     pub(crate) flags: u32,

@@ -29,7 +29,7 @@ impl Exec {
         once(&self.graph).chain(self.children.values())
     }
 
-    /// Whether it takes or frees memory.
+    /// Returns true if it takes or frees memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.graphs().any(Graph::has_memory)
     }

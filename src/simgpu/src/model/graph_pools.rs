@@ -19,10 +19,10 @@ pub(crate) struct Hold {
     pub(crate) most: u64,
     /// Bytes of its living allocations, in whole pages.
     pub(crate) kept: u64,
-    /// Whether memory is mapped for it.
+    /// True if memory is mapped for it.
     pub(crate) mapped: bool,
     /// The stream and the ticket of its newest launch. It needs all its memory until that launch is done.
     pub(crate) newest_launch: Option<(StreamPlace, Option<Ticket>)>,
-    /// Whether the executable was destroyed.
+    /// True if the executable was destroyed.
     pub(crate) ended: bool,
 }

@@ -18,7 +18,7 @@ pub(crate) struct Launch {
     pub(crate) params: usize,
     pub(crate) extra: usize,
     pub(crate) ns: u64,
-    /// Whether it is part of a collective.
+    /// True if it is part of a collective.
     pub(crate) is_collective: bool,
     pub(crate) occupancy: u16,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: BTreeMap<u64, Node>,
-    /// Whether it belongs to a node. Such a graph cannot be destroyed by itself.
+    /// True if it belongs to a node. Such a graph cannot be destroyed by itself.
     pub(crate) owned: bool,
     /// For a copy: the original of each of its nodes.
     pub(crate) originals: HashMap<u64, u64>,
@@ -143,7 +143,7 @@ impl Graph {
         (order.len() == self.nodes.len()).then_some(order)
     }
 
-    /// Whether it allocates or frees memory itself.
+    /// Returns true if it allocates or frees memory itself.
     pub(crate) fn has_memory(&self) -> bool {
         self.nodes.values().any(|node| matches!(node.op, Op::Alloc { .. } | Op::Free(_)))
     }
@@ -192,7 +192,7 @@ impl Graph {
         taken.iter().find_map(fits)
     }
 
-    /// Whether it allocates at an address and has not freed it.
+    /// Returns true if it allocates at an address and has not freed it.
     pub(crate) fn has_unfreed(&self, address: u64) -> bool {
         let allocated = self.allocations().iter().filter(|one| one.address == address).count();
         allocated > self.frees().iter().filter(|freed| **freed == address).count()

@@ -58,7 +58,7 @@ impl Image {
         elf(bytes).unwrap_or_default()
     }
 
-    /// Whether the image has a kernel of this name.
+    /// Returns true if the image has a kernel of this name.
     pub(crate) fn has_kernel(&self, name: &str) -> bool {
         self.kernels.as_ref().is_none_or(|kernels| kernels.iter().any(|kernel| kernel == name))
     }

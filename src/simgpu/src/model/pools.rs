@@ -54,9 +54,9 @@ pub(crate) struct Pool {
     pub(crate) location: (u32, i32),
     pub(crate) allocation_type: u32,
     pub(crate) handle_types: u32,
-    /// Whether it is the default pool of a device. Such a pool cannot be destroyed.
+    /// True if it is the default pool of a device. Such a pool cannot be destroyed.
     pub(crate) is_default: bool,
-    /// Whether it is imported from another process. Nothing can be allocated from such a pool.
+    /// True if it is imported from another process. Nothing can be allocated from such a pool.
     pub(crate) is_imported: bool,
     /// Largest number of reserved bytes; 0 for no limit.
     pub(crate) most: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Pool {
     pub(crate) reserved_high: u64,
     used: u64,
     pub(crate) used_high: u64,
-    /// Whether the program has destroyed it while allocations live.
+    /// True if the program has destroyed it while allocations live.
     pub(crate) ended: bool,
     chunks: BTreeMap<u64, Chunk>,
 }
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Whether the program has destroyed it and all its memory is gone.
+    /// Returns true if the program has destroyed it and all its memory is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.ended && self.chunks.is_empty()
     }

@@ -72,7 +72,7 @@ pub(crate) struct HostBlock {
     pub(crate) size: u64,
     /// Its creation flags.
     pub(crate) flags: u32,
-    /// Whether the program registered its own memory.
+    /// True if the program registered its own memory.
     pub(crate) registered: bool,
     /// The context that it belongs to.
     pub(crate) context: u64,

@@ -19,7 +19,7 @@ pub(crate) struct Stream {
     pub(crate) priority: i32,
     /// Its number, never reused.
     pub(crate) number: u64,
-    /// Whether it is the context's legacy default stream.
+    /// True if it is the context's legacy default stream.
     pub(crate) legacy: bool,
     /// The green context in which it was made.
     pub(crate) green: Option<u64>,

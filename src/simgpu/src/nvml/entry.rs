@@ -61,8 +61,8 @@ fn starts(symbol: Symbol) -> bool {
     matches!(symbol, Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags)
 }
 
-/// Whether a function works without `nvmlInit`. As in real libraries, an extra shutdown is no error, and the version
-/// needs no driver.
+/// Returns true if a function works without `nvmlInit`. As in real libraries, an extra shutdown is no error, and the
+/// version needs no driver.
 fn works_uninitialised(symbol: Symbol) -> bool {
     matches!(
         symbol,

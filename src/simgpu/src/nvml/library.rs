@@ -47,7 +47,7 @@ pub(super) fn use_once_less() {
     let _ = USES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// Whether NVML is initialised. A further `nvmlInit` only counts.
+/// Returns true if NVML is initialised. A further `nvmlInit` only counts.
 pub(super) fn is_in_use() -> bool {
     USES.load(Ordering::Relaxed) != 0
 }
@@ -124,7 +124,7 @@ impl Library {
         }
     }
 
-    /// Whether another file has the name now. Without any file the old one stays in use.
+    /// Returns true if another file has the name now. Without any file the old one stays in use.
     pub(super) fn replaced(&self) -> bool {
         identity(&self.path).is_some_and(|now| Some(now) != self.file)
     }

@@ -105,7 +105,7 @@ impl Blocks {
         }
     }
 
-    /// Whether a region is a slot of one of the blocks.
+    /// Returns true if a region is a slot of one of the blocks.
     pub(crate) fn holds(&self, address: u64, region: &Region) -> bool {
         matches!(region.origin, Origin::Linear | Origin::Low | Origin::Managed)
             && self.all.contains_key(&(address & !(BLOCK - 1)))

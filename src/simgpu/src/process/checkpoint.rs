@@ -28,7 +28,7 @@ pub(crate) mod phase {
     pub(crate) const CHECKPOINTED: u32 = 2;
 }
 
-/// Whether a function works in a locked process.
+/// Returns true if a function works in a locked process.
 fn never_waits(symbol: Symbol) -> bool {
     matches!(
         symbol,

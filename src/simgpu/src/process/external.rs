@@ -78,7 +78,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Whether an import of this process uses the export `number`.
+    /// Returns true if an import of this process uses the export `number`.
     pub(crate) fn has_external(&self, number: u64) -> bool {
         self.externals.iter().any(|(_, external)| external.number == number)
     }

@@ -245,12 +245,12 @@ impl ProcessObjects {
         if second { Err(status::NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// Whether a graph or one of its children allocates or frees memory.
+    /// Returns true if a graph or one of its children allocates or frees memory.
     pub(crate) fn has_memory(&self, graph: &Graph) -> bool {
         graph.has_memory() || self.children_of(graph).values().any(Graph::has_memory)
     }
 
-    /// Whether a graph allocates at an address, or a living allocation of a graph is there.
+    /// Returns true if a graph allocates at an address, or a living allocation of a graph is there.
     pub(crate) fn is_of_graph(&self, address: u64) -> bool {
         let allocates = |graph: &Graph| graph.allocations().iter().any(|one| one.address == address);
         self.graph_blocks.contains_key(&address)

@@ -6,7 +6,7 @@ use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use super::thread_state;
 
-/// Whether a function needs no lock of a context: it queries the machine, or changes which context is current.
+/// Returns true if a function needs no lock of a context: it queries the machine, or changes which context is current.
 fn needs_no_context(name: &str) -> bool {
     let beginnings = [
         "cuInit",
@@ -22,7 +22,7 @@ fn needs_no_context(name: &str) -> bool {
     beginnings.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// Whether a function can find its context by a handle.
+/// Returns true if a function can find its context by a handle.
 fn has_a_handle(name: &str) -> bool {
     name.starts_with("cuEvent") || name.starts_with("cuStream")
 }

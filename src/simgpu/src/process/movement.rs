@@ -82,7 +82,7 @@ fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
 }
 
 impl Prepared {
-    /// Whether it touches no host memory.
+    /// Returns true if it touches no host memory.
     pub(crate) fn stays_on_devices(&self) -> bool {
         matches!(self.work, Work::Fill { .. } | Work::Copy { direction: Direction::Peer, .. })
     }

@@ -22,7 +22,7 @@ pub(crate) fn call_back(function: impl FnOnce()) {
     let _ = IN_CALLBACK.try_with(|flag| flag.set(false));
 }
 
-/// Whether this thread runs a host function.
+/// Returns true if this thread runs a host function.
 pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.try_with(Cell::get).unwrap_or(false)
 }

@@ -146,7 +146,7 @@ impl ProcessObjects {
         Ok(handle)
     }
 
-    /// Whether this process has exported or imported memory with this export number.
+    /// Returns true if this process has exported or imported memory with this export number.
     pub(crate) fn has_export(&self, number: u64) -> bool {
         self.vmm.memory.values().any(|memory| memory.export == number)
     }
@@ -223,7 +223,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Whether a range lies in reserved addresses.
+    /// Returns true if a range lies in reserved addresses.
     fn is_reserved(&self, address: u64, size: u64) -> bool {
         let around = self.vmm.reserved.range(..=address).next_back();
         let end = address.checked_add(size);

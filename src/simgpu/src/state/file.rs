@@ -297,7 +297,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the path still leads to the opened file.
+/// Returns true if the path still leads to the opened file.
 fn same_file(file: &File, path: &Path) -> bool {
     let Ok(opened) = file.metadata() else { return false };
     fs::metadata(path).is_ok_and(|named| (named.ino(), named.dev()) == (opened.ino(), opened.dev()))

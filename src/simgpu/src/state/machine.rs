@@ -16,7 +16,7 @@ impl Settings {
         usize::try_from(self.devices).unwrap_or(DEVICES).min(DEVICES)
     }
 
-    /// Whether a GPU is divided into instances.
+    /// Returns true if a GPU is divided into instances.
     #[must_use]
     pub fn is_divided(&self, gpu: usize) -> bool {
         gpu < self.gpus() && self.instances.get(gpu).is_some_and(|instances| *instances > 0)

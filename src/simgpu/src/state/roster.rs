@@ -141,7 +141,7 @@ impl Locked<'_> {
         groups.chain(&mut state.levels).for_each(|level| level.peak = level.held);
     }
 
-    /// Whether any process lives.
+    /// Returns true if any process lives.
     #[must_use]
     pub fn inhabited(&self) -> bool {
         self.processes.iter().any(|process| process.life == life::LIVE)

@@ -102,7 +102,7 @@ impl Settings {
         (number == INTEGRATED && self.integrated > 0).then_some(1)
     }
 
-    /// Whether small allocations share blocks of 2 MiB.
+    /// Returns true if small allocations share blocks of 2 MiB.
     pub(crate) const fn has_blocks(&self) -> bool {
         self.linear_granule == 0
     }

@@ -100,7 +100,7 @@ impl State {
         self.exports.iter().filter(of_others).fold(0, |sum, export| sum.saturating_add(export.bytes))
     }
 
-    /// Whether a process shares memory, its own or another's.
+    /// Returns true if a process shares memory, its own or another's.
     #[must_use]
     pub fn shares(&self, slot: usize) -> bool {
         self.exports.iter().any(|export| export.number != 0 && export.uses(slot))

@@ -111,7 +111,7 @@ impl Machine {
         String::from_utf8_lossy(&stdout).into_owned()
     }
 
-    /// Whether anybody has made the machine's state file.
+    /// Returns true if anybody has made the machine's state file.
     pub fn is_there(&self) -> bool {
         self.state.exists()
     }

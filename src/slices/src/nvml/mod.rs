@@ -101,7 +101,7 @@ impl Nvml {
         }
     }
 
-    /// Whether it still answers: one that was silent once is asked no more.
+    /// Returns true if it still answers: one that was silent once is asked no more.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.worker.borrow().is_some()
@@ -130,7 +130,7 @@ impl Nvml {
         }
     }
 
-    /// Whether it has been asked for long enough: no question is put twice any more.
+    /// Returns true if it has been asked for long enough: no question is put twice any more.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.since.elapsed() > LONG

@@ -37,7 +37,7 @@ pub struct Window {
     pub from: u64,
     /// End, in nanoseconds.
     pub to: u64,
-    /// Whether the window began earlier than `from`. That part is too old to tell what was covered.
+    /// True if the window began earlier than `from`. That part is too old to tell what was covered.
     pub is_cut: bool,
 }
 
@@ -104,7 +104,7 @@ impl Windows {
 }
 
 impl Use {
-    /// Whether the entry belongs to a process that was busy.
+    /// Returns true if the entry belongs to a process that was busy.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         is_valid(self) && self.percent > 0

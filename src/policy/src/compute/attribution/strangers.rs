@@ -30,7 +30,7 @@ impl Strangers {
         self.looks = if is_beyond { self.looks.saturating_add(1) } else { 0 };
     }
 
-    /// Whether a process outside the slice surely uses the GPU.
+    /// Returns true if a process outside the slice surely uses the GPU.
     #[must_use]
     pub const fn are_there(&self) -> bool {
         self.looks >= LOOKS

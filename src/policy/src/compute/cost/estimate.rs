@@ -146,7 +146,7 @@ impl Estimate {
     /// The estimate of no work.
     pub const NONE: Self = Self { charged: 0, plain: 0, samples: 0 };
 
-    /// Whether the estimate comes from a measurement of the key's present meaning.
+    /// Returns true if the estimate comes from a measurement of the key's present meaning.
     #[inline]
     #[must_use]
     pub const fn is_certain(&self) -> bool {

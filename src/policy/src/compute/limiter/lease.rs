@@ -97,7 +97,7 @@ pub const fn beside(size: u64, room: u64) -> u64 {
 pub struct Least {
     /// Nanoseconds of GPU time.
     pub time: u64,
-    /// Whether no other process of the slice uses the device.
+    /// True if no other process of the slice uses the device.
     pub is_alone: bool,
 }
 
@@ -109,7 +109,7 @@ const MOST_TOGETHER: u64 = 16_000_000;
 /// are busy: 1 to 2 % of the group.
 const ROUNDS: u64 = 10;
 
-/// Whether launches with this estimate overlap with others: they are charged less than three quarters of their
+/// Returns true if launches with this estimate overlap with others: they are charged less than three quarters of their
 /// duration.
 #[must_use]
 pub(super) const fn overlaps(estimate: &Estimate) -> bool {

@@ -66,8 +66,8 @@ impl Ahead {
         self.queued
     }
 
-    /// Whether a launch of this cost may follow. The bound is two such launches with a quarter to spare, within 20 to
-    /// 50 ms, because estimates vary from launch to launch. One launch may always go.
+    /// Returns true if a launch of this cost may follow. The bound is two such launches with a quarter to spare, within
+    /// 20 to 50 ms, because estimates vary from launch to launch. One launch may always go.
     #[must_use]
     pub fn admits(&self, cost: u64) -> bool {
         self.admits_within(cost, LEAST)
@@ -87,8 +87,8 @@ impl Ahead {
         self.queued == 0 || (least >= LEAST && self.queued.saturating_add(cost) <= two(cost))
     }
 
-    /// Whether a launch may follow because the queued work ends in `left` nanoseconds. Otherwise the GPU would idle
-    /// while the host wakes up. A third launch never goes, whatever the prediction.
+    /// Returns true if a launch may follow because the queued work ends in `left` nanoseconds. Otherwise the GPU would
+    /// idle while the host wakes up. A third launch never goes, whatever the prediction.
     #[must_use]
     pub fn admits_at_end(&self, cost: u64, left: u64) -> bool {
         left <= AT_END && self.queued.saturating_add(cost) <= two(cost)
@@ -112,7 +112,7 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// Whether one more launch of this key may go.
+    /// Returns true if one more launch of this key may go.
     #[must_use]
     pub fn admits(&self, key: &Key) -> bool {
         let all =
@@ -121,7 +121,7 @@ impl Unknown {
         all < UNKNOWN && of_key < UNKNOWN_OF_KEY
     }
 
-    /// Whether any such launch is in flight.
+    /// Returns true if any such launch is in flight.
     #[must_use]
     pub fn any(&self) -> bool {
         self.under_way.iter().any(|(_, count)| *count > 0)

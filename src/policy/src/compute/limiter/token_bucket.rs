@@ -137,7 +137,8 @@ pub const fn free_since(paid_until: u64, free_from: u64, now: u64) -> u64 {
     if paid_until > now || free_from > now { paid_until } else { free_from }
 }
 
-/// Whether a refund must wake a sleeper with the deadline `sleeps_until`, because the sleeper is due earlier now.
+/// Returns true if a refund must wake a sleeper with the deadline `sleeps_until`, because the sleeper is due earlier
+/// now.
 #[must_use]
 pub const fn wakes(sleeps_until: u64, paid_until: u64, now: u64) -> bool {
     let due = if paid_until > now { paid_until } else { now };

@@ -47,7 +47,7 @@ pub struct Run {
     pub(super) awaited: u64,
     pub(super) tail: u64,
     pub(super) late: u64,
-    /// Whether all estimates that were prepaid rest on measurements.
+    /// True if all estimates that were prepaid rest on measurements.
     pub(super) is_certain: bool,
     pub(super) parts: [Option<Part>; PARTS],
 }
@@ -88,7 +88,7 @@ impl Run {
         self.launches
     }
 
-    /// Whether there was no launch.
+    /// Returns true if there was no launch.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.launches == 0
@@ -168,8 +168,8 @@ impl Run {
         self.plain >= self.full
     }
 
-    /// Whether a full batch may continue, because a closing event would delay the next kernel. The bound is [`OLD`]
-    /// of predicted work.
+    /// Returns true if a full batch may continue, because a closing event would delay the next kernel. The bound is
+    /// [`OLD`] of predicted work.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
         self.bracket == Bracket::Together && self.plain < OLD
@@ -224,8 +224,8 @@ impl Spell {
         inside.saturating_sub(self.predicted.saturating_add(self.counted))
     }
 
-    /// Whether the stream may have become empty `passed` nanoseconds after the spell began. It may if at most `last`
-    /// nanoseconds of predicted work are left. `open` is the open batch.
+    /// Returns true if the stream may have become empty `passed` nanoseconds after the spell began. It may if at most
+    /// `last` nanoseconds of predicted work are left. `open` is the open batch.
     #[must_use]
     pub fn may_have_ended(&self, open: Option<&Run>, passed: u64, last: u64) -> bool {
         let predicted = self.predicted.saturating_add(open.map_or(0, Run::unawaited));

@@ -11,8 +11,8 @@
 /// driver.
 const STEP: u64 = 2_000;
 
-/// Whether a stream was empty before an event. `before` and `event` are the times of the previous event and of this
-/// one, and `cost` is the cost of an event ([`EventCost`]). All in nanoseconds.
+/// Returns true if a stream was empty before an event. `before` and `event` are the times of the previous event and of
+/// this one, and `cost` is the cost of an event ([`EventCost`]). All in nanoseconds.
 #[must_use]
 pub const fn was_idle(before: u64, event: u64, cost: u64) -> bool {
     event.saturating_sub(before) > STEP.saturating_add(cost)
@@ -176,7 +176,7 @@ impl Base {
         Self { origin: 1 << 62, since: now }
     }
 
-    /// Whether the base event should be replaced.
+    /// Returns true if the base event should be replaced.
     #[must_use]
     pub const fn is_due(&self, now: u64) -> bool {
         now.saturating_sub(self.since) >= SECOND

@@ -32,7 +32,7 @@ pub struct Interval {
     pub end: u64,
     /// Number of the context in its slice: [`context`].
     pub context: u16,
-    /// Whether the work continues.
+    /// True if the work continues.
     pub goes_on: bool,
 }
 
@@ -43,7 +43,7 @@ impl Interval {
             && self.end <= now.saturating_add(AHEAD)
     }
 
-    /// Whether the interval belongs to the process in this slot of the slice.
+    /// Returns true if the interval belongs to the process in this slot of the slice.
     #[must_use]
     pub fn is_of(&self, slot: usize) -> bool {
         u64::from(self.context) / CONTEXTS == u64::from(context(slot, 0)) / CONTEXTS
@@ -129,7 +129,7 @@ impl Reader {
         true
     }
 
-    /// Whether the wait is over. All places that were taken before the wait began share one wait.
+    /// Returns true if the wait is over. All places that were taken before the wait began share one wait.
     fn has_waited(&mut self, to: u64, now: u64) -> bool {
         let (since, _) = *self.waits.get_or_insert((now, to));
         now.saturating_sub(since) >= PATIENCE

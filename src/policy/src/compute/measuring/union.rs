@@ -46,7 +46,7 @@ impl Union {
         covered
     }
 
-    /// Whether the whole interval is covered. Such an interval is neither charged nor published.
+    /// Returns true if the whole interval is covered. Such an interval is neither charged nor published.
     #[must_use]
     pub fn is_covered(&self, start: u64, end: u64) -> bool {
         let start = start.max(self.floor);

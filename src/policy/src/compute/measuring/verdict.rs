@@ -46,7 +46,7 @@ pub struct Verdict {
     pub events: u64,
     /// Nanoseconds between the assumed end of the launches and the closing event.
     pub after: u64,
-    /// Whether the host was delayed, so that the stream may have been empty when the closing event passed. The
+    /// True if the host was delayed, so that the stream may have been empty when the closing event passed. The
     /// opening event of the next batch then says nothing: it passed at once.
     pub held: bool,
     /// The lesson.

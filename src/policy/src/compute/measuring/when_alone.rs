@@ -67,7 +67,7 @@ impl Bracket {
         }
     }
 
-    /// Whether a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE`].
+    /// Returns true if a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE`].
     /// Kernels of its kind are [`long`] from `long` nanoseconds on.
     #[inline]
     #[must_use]
@@ -138,7 +138,7 @@ impl Sampler {
         is_due
     }
 
-    /// Whether a next launch with this estimate is measured alone, or checks whether it can be.
+    /// Returns true if a next launch with this estimate is measured alone, or checks whether it can be.
     #[inline]
     #[must_use]
     pub const fn is_due(&self, estimate: &Estimate) -> bool {

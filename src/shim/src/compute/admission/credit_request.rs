@@ -237,8 +237,9 @@ impl CreditRequest {
         let _noticed = self.compute.region().reap_if_due(clock::now());
     }
 
-    /// Whether nothing of the process has ended for [`STUCK`] while work is under way: that work may wait for this launch. Then the
-    /// launch goes as debt. Without events nothing is charged as it runs, so there the launch comes due.
+    /// Returns true if nothing of the process has ended for [`STUCK`] while work is under way: that work may wait for
+    /// this launch. Then the launch goes as debt. Without events nothing is charged as it runs, so there the launch
+    /// comes due.
     fn poll_stuck(&mut self, now: u64) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();

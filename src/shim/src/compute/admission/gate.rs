@@ -29,7 +29,7 @@ struct LaunchTicket {
     device: usize,
     /// The estimate that it was paid by.
     estimate: Estimate,
-    /// Whether that was measured, or is a guess for an unknown launch.
+    /// True if that was measured, or is a guess for an unknown launch.
     is_known: bool,
 }
 
@@ -37,7 +37,7 @@ impl LaunchTicket {
     const NONE: Self = Self { stream: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// Whether launches are paced now. If they are not any more, this function closes open runs.
+/// Returns true if launches are paced now. If they are not any more, this function closes open runs.
 #[inline(always)]
 pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
     if compute.is_pacing() {

@@ -92,7 +92,7 @@ impl Admission {
         held.unlocked(until);
     }
 
-    /// Whether a launch of unknown cost may be under way beside those that are.
+    /// Returns true if a launch of unknown cost may be under way beside those that are.
     fn may_go_unknown(&self, launch: &Launch) -> bool {
         let is_late = clock::now().saturating_sub(self.began) >= UNKNOWN_WAIT;
         let limiter = self.request.limiter();

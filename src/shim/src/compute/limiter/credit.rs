@@ -77,7 +77,7 @@ impl CreditLock {
         self.renewed_at.store(now, Ordering::Relaxed);
     }
 
-    /// Whether the holder never came back.
+    /// Returns true if the holder never came back.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
         now.saturating_sub(self.renewed_at.load(Ordering::Relaxed)) >= ABANDONED
     }
@@ -127,7 +127,7 @@ impl ProcessCredit {
         if now.saturating_sub(self.added_at) < kept { 0 } else { self.lease.end() }
     }
 
-    /// Whether no credit is left.
+    /// Returns true if no credit is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.lease.left() == 0
     }

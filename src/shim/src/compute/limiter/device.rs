@@ -35,13 +35,13 @@ pub(crate) struct DeviceLimiter {
     pub(crate) queued: AtomicU64,
     /// When the last of them is predicted to end, on the monotonic clock.
     pub(crate) busy_until: AtomicU64,
-    /// Whether the GPU was at work on a batch at the last poll of events.
+    /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
     /// Debt of launches that were admitted without credit because they overlap others, since the slice's time was last paid for.
     pub(crate) overlap_debt: AtomicU64,
     /// The room that co-tenants leave for queued work, as of the worker's last tick.
     pub(crate) room: AtomicU64,
-    /// Whether no other process of the slice uses the device, as of the last request for time.
+    /// True if no other process of the slice uses the device, as of the last request for time.
     is_alone: AtomicBool,
     /// The bound of queued time for short launches. It follows from `room` and `is_alone`.
     queue_bound: AtomicU64,
@@ -72,24 +72,24 @@ impl DeviceLimiter {
         }
     }
 
-    /// Whether the slice has less than all of the device's time now, or divides it with others.
+    /// Returns true if the slice has less than all of the device's time now, or divides it with others.
     #[inline]
     pub(crate) fn is_pacing(&self, slice: &Slice) -> bool {
         slice.region().is_paced(self.gpu.device)
     }
 
-    /// Whether other slices have a part in the time that this one may use.
+    /// Returns true if other slices have a part in the time that this one may use.
     pub(crate) fn is_divided(&self, slice: &Slice) -> bool {
         slice.region().limits(self.gpu.device).sharing.divides()
     }
 
-    /// Whether other slices yield to this one.
+    /// Returns true if other slices yield to this one.
     pub(crate) fn has_priority(&self, slice: &Slice) -> bool {
         let sharing = slice.region().limits(self.gpu.device).sharing;
         sharing.divides() && sharing.priority == Priority::High
     }
 
-    /// Whether co-tenants leave less room than usual for queued work: then the slice takes no time in advance.
+    /// Returns true if co-tenants leave less room than usual for queued work: then the slice takes no time in advance.
     pub(crate) fn must_yield(&self) -> bool {
         self.room.load(Ordering::Relaxed) < queue_bound::LEAST
     }
@@ -113,12 +113,12 @@ impl DeviceLimiter {
         self.queue_bound.store(bound, Ordering::Relaxed);
     }
 
-    /// Whether co-tenants, or other processes of the slice, leave less room than usual for queued work.
+    /// Returns true if co-tenants, or other processes of the slice, leave less room than usual for queued work.
     pub(crate) fn has_reduced_bound(&self) -> bool {
         self.queue_bound.load(Ordering::Relaxed) < queue_bound::LEAST
     }
 
-    /// Whether a launch of this cost may follow the work that is queued.
+    /// Returns true if a launch of this cost may follow the work that is queued.
     #[inline]
     pub(crate) fn admits(&self, cost: u64) -> bool {
         let bound = self.queue_bound.load(Ordering::Relaxed);
@@ -203,7 +203,7 @@ impl DeviceLimiter {
         run.parts().for_each(|part| self.unknown.lock().done(&part.key));
     }
 
-    /// Whether launches of unknown cost are in flight.
+    /// Returns true if launches of unknown cost are in flight.
     pub(crate) fn has_unknown(&self) -> bool {
         self.unknown.lock().any()
     }

@@ -81,7 +81,7 @@ impl Estimates {
         self.bump_version(key.id());
     }
 
-    /// Whether a key meant other work when a batch was opened at `opened`.
+    /// Returns true if a key meant other work when a batch was opened at `opened`.
     fn was_invalidated(&self, key: &Key, opened: u64) -> bool {
         let invalidated_at = self.invalidated_at.get(epoch_of(key.id()));
         invalidated_at.is_some_and(|invalidated_at| invalidated_at.load(Ordering::Relaxed) >= opened)

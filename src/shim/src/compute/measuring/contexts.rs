@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ProgramContexts {
     seen: Mutex<Seen>,
-    /// Whether the program has had one context, which is the current one then. The question costs the driver a tenth of what a
-    /// launch may cost.
+    /// True if the program has had one context, which is the current one then. The question costs the driver a tenth of
+    /// what a launch may cost.
     is_only_one: AtomicBool,
     /// Streams and contexts that have ended.
     ends: AtomicU64,
-    /// Whether the driver has refused to time a green context by events of its primary context.
+    /// True if the driver has refused to time a green context by events of its primary context.
     are_green_separate: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ impl ProgramContexts {
         self.is_only_one.store(matches!(*seen, Seen::One(_)), Ordering::Relaxed);
     }
 
-    /// Whether the program has had one context only.
+    /// Returns true if the program has had one context only.
     #[inline(always)]
     pub(crate) fn is_only_one(&self) -> bool {
         self.is_only_one.load(Ordering::Relaxed)

@@ -48,7 +48,7 @@ pub(crate) struct EventReading {
     pub(crate) offset: Offset,
     /// The cost of an event.
     pub(crate) cost: EventCost,
-    /// Whether no other stream of the process has work under way.
+    /// True if no other stream of the process has work under way.
     pub(crate) is_only: bool,
 }
 
@@ -113,7 +113,8 @@ impl DeviceUsage {
         verdict.held
     }
 
-    /// Whether a batch waited for a launch on another device. If there is evidence enough, the two devices are coupled.
+    /// Returns true if a batch waited for a launch on another device. If there is evidence enough, the two devices are
+    /// coupled.
     fn detect_coupling(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
         let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.coupling.add(ran, *kept)) {

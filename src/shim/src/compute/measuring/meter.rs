@@ -162,7 +162,7 @@ impl MeterState {
         count
     }
 
-    /// Whether all intervals that other processes of the slice have published are on the lines of time.
+    /// Returns true if all intervals that other processes of the slice have published are on the lines of time.
     fn has_read_others(&mut self, usage: &UsageState) -> bool {
         let now = clock::now();
         self.devices.iter_mut().zip(&usage.limiters).all(|(device, limiter)| {

@@ -23,11 +23,11 @@ pub(crate) struct ClosedBatch {
     pub(crate) calibration: Vec<Event>,
     /// When the start was recorded, on the monotonic clock.
     pub(crate) opened: u64,
-    /// Whether the host had waited for the stream before.
+    /// True if the host had waited for the stream before.
     pub(crate) known_idle: bool,
-    /// Whether it is a launch of unknown cost.
+    /// True if it is a launch of unknown cost.
     pub(crate) is_unknown: bool,
-    /// Whether it is a copy that is not paid for.
+    /// True if it is a copy that is not paid for.
     pub(crate) is_copy: bool,
 }
 
@@ -35,16 +35,16 @@ pub(crate) struct ClosedBatch {
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
     pub(crate) closed: ClosedBatch,
-    /// Whether its predicted time counts as queued.
+    /// True if its predicted time counts as queued.
     is_queued: bool,
-    /// Whether launches of unknown cost may have to wait for it.
+    /// True if launches of unknown cost may have to wait for it.
     is_awaited: bool,
     /// When the start passed.
     pub(crate) began: Option<u64>,
     /// When the end passed. 0 where it was given up.
     pub(crate) ended: Option<u64>,
     is_given_up: bool,
-    /// Whether the region was told that it runs for far longer than predicted.
+    /// True if the region was told that it runs for far longer than predicted.
     pub(crate) is_overrun: bool,
     pub(crate) bill: Bill,
     /// Until when it has been charged while it ran.
@@ -80,7 +80,7 @@ impl PendingBatch {
         }
     }
 
-    /// Whether launches of unknown cost wait until it has been measured.
+    /// Returns true if launches of unknown cost wait until it has been measured.
     pub(crate) fn holds_unknown(&self) -> bool {
         self.closed.is_unknown && self.is_awaited
     }
@@ -121,7 +121,7 @@ impl PendingBatch {
         (self.is_given_up, self.ended) = (true, Some(0));
     }
 
-    /// Whether its events have failed.
+    /// Returns true if its events have failed.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up
     }

@@ -22,7 +22,7 @@ pub(crate) struct StreamQueue {
     /// When a batch was last seen to run or to end, or came into the empty queue.
     moved_at: u64,
     is_blocked: bool,
-    /// Whether the GPU was at work on the first batch at the last poll.
+    /// True if the GPU was at work on the first batch at the last poll.
     has_begun: bool,
 }
 
@@ -54,12 +54,12 @@ impl StreamQueue {
         };
     }
 
-    /// Whether it has had work within the last `nanoseconds`.
+    /// Returns true if it has had work within the last `nanoseconds`.
     pub(crate) fn was_used_within(&self, nanoseconds: u64, now: u64) -> bool {
         self.empty_since == 0 || now.saturating_sub(self.empty_since) < nanoseconds
     }
 
-    /// Whether the GPU is at work on the first batch.
+    /// Returns true if the GPU is at work on the first batch.
     pub(crate) fn is_running(&self) -> bool {
         self.batches.front().is_some_and(|batch| batch.began.is_some())
     }

@@ -32,9 +32,9 @@ const BROKEN: [Status; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
 pub(crate) struct TimingEvents {
     /// Events that are not in use, by context.
     pub(crate) pools: Events,
-    /// Whether GPU time is measured by events at all.
+    /// True if GPU time is measured by events at all.
     pub(crate) is_enabled: bool,
-    /// Whether a launch returns when its kernel has ended: `CUDA_LAUNCH_BLOCKING`.
+    /// True if a launch returns when its kernel has ended: `CUDA_LAUNCH_BLOCKING`.
     pub(crate) launches_block: bool,
     /// When an event failed last, on the monotonic clock; 0 while none has.
     failed_at: AtomicU64,
@@ -56,13 +56,13 @@ impl TimingEvents {
         }
     }
 
-    /// Whether events are to be recorded: they are enabled and have not failed lately.
+    /// Returns true if events are to be recorded: they are enabled and have not failed lately.
     pub(crate) fn are_used(&self) -> bool {
         let failed_at = self.failed_at.load(Ordering::Relaxed);
         self.is_enabled && (failed_at == 0 || now().saturating_sub(failed_at) >= AFTER_FAILURE)
     }
 
-    /// Whether events are enabled and have failed lately.
+    /// Returns true if events are enabled and have failed lately.
     pub(crate) fn are_failing(&self) -> bool {
         self.is_enabled && !self.are_used()
     }
@@ -95,7 +95,7 @@ impl TimingEvents {
     }
 }
 
-/// Whether the program has asked the driver to block in each launch, as one does to find a fault.
+/// Returns true if the program has asked the driver to block in each launch, as one does to find a fault.
 fn launches_block() -> bool {
     std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !value.is_empty() && value != "0")
 }

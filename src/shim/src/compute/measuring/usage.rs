@@ -70,7 +70,7 @@ impl UsageState {
         }
     }
 
-    /// Whether the slice has less than all of any device's time, or divides it with others.
+    /// Returns true if the slice has less than all of any device's time, or divides it with others.
     #[inline]
     pub(crate) fn is_pacing(&self) -> bool {
         !self.region().is_unlimited() && self.limiters.iter().any(|limiter| limiter.is_pacing(self))
@@ -91,7 +91,7 @@ impl UsageState {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a batch is open or pending.
+    /// Returns true if a batch is open or pending.
     pub(crate) fn is_anything_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) != 0
     }

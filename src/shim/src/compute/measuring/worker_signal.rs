@@ -57,7 +57,7 @@ impl WorkerSignal {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the process is ending: no event is polled any more.
+    /// Returns true if the process is ending: no event is polled any more.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }

@@ -16,18 +16,18 @@ const FAILED: u8 = 2;
 pub(crate) struct WorkerStatus(AtomicU8);
 
 impl WorkerStatus {
-    /// Whether no thread has tried to start it.
+    /// Returns true if no thread has tried to start it.
     #[inline]
     pub(crate) fn is_unstarted(&self) -> bool {
         self.0.load(Ordering::Acquire) == NOT_STARTED
     }
 
-    /// Whether it runs, or is about to.
+    /// Returns true if it runs, or is about to.
     pub(crate) fn is_running(&self) -> bool {
         self.0.load(Ordering::Acquire) == STARTED
     }
 
-    /// Whether the caller is the first, and has to start it.
+    /// Returns true if the caller is the first, and has to start it.
     pub(crate) fn try_start(&self) -> bool {
         self.0.swap(STARTED, Ordering::AcqRel) == NOT_STARTED
     }

@@ -16,8 +16,8 @@ use gpuslice_policy::compute::measuring::batch::OLD;
 use gpuslice_policy::compute::measuring::when_alone::{Bracket, SPARSE};
 
 impl ThreadState {
-    /// Whether a launch of which so much is known goes into the open batch of its stream, as most do. Otherwise the batch is to be
-    /// [prepared](Self::prepare_batch) before it.
+    /// Returns true if a launch of which so much is known goes into the open batch of its stream, as most do. Otherwise
+    /// the batch is to be [prepared](Self::prepare_batch) before it.
     #[inline(always)]
     pub(crate) fn joins_open_batch(&mut self, at: usize, known: &Estimate, kind: Kind, now: u64) -> bool {
         let long = self.batching.long(kind);

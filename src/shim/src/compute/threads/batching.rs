@@ -15,9 +15,9 @@ pub(crate) struct Batching {
     pub(crate) sampler: Sampler,
     /// Batches with gaps that the sampler has counted.
     gaps_counted: u64,
-    /// Whether a stream that is known to be empty may have an open batch.
+    /// True if a stream that is known to be empty may have an open batch.
     pub(crate) has_idle: bool,
-    /// Whether a batch may be open on a legacy default stream.
+    /// True if a batch may be open on a legacy default stream.
     pub(crate) has_legacy: bool,
     /// From how many nanoseconds on a kernel, and a graph, is measured alone. As of the last batch that was opened.
     long: [u64; 2],

@@ -10,23 +10,23 @@ use core::sync::atomic::{AtomicBool, Ordering, fence};
 #[derive(Debug, Default)]
 pub(crate) struct Occupancy {
     has_ended: AtomicBool,
-    /// Whether the slot was cleared after that, and has no owner.
+    /// True if the slot was cleared after that, and has no owner.
     is_free: AtomicBool,
 }
 
 impl Occupancy {
-    /// Whether the slot has no owner, and nothing in it.
+    /// Returns true if the slot has no owner, and nothing in it.
     pub(crate) fn is_free(&self) -> bool {
         self.is_free.load(Ordering::Acquire)
     }
 
-    /// Whether the owner has ended.
+    /// Returns true if the owner has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Whether the owner has ended, for a thread that has said that it accesses the slot. The next owner says that the slot is its
-    /// own before it looks at that.
+    /// Returns true if the owner has ended, for a thread that has said that it accesses the slot. The next owner says
+    /// that the slot is its own before it looks at that.
     pub(super) fn has_ended_fenced(&self) -> bool {
         fence(Ordering::SeqCst);
         self.has_ended()

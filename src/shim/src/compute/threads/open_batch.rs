@@ -18,11 +18,11 @@ pub(crate) struct OpenBatch {
     pub(crate) delay: u64,
     /// For how long the host was outside the driver between its launches, in cycles.
     pub(crate) gaps: u64,
-    /// Whether the host had waited for the stream.
+    /// True if the host had waited for the stream.
     pub(crate) known_idle: bool,
-    /// Whether it is a launch of unknown cost.
+    /// True if it is a launch of unknown cost.
     pub(crate) is_unknown: bool,
-    /// Whether it is a copy that is not paid for.
+    /// True if it is a copy that is not paid for.
     pub(crate) is_copy: bool,
 }
 

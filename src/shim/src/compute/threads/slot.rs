@@ -32,13 +32,13 @@ std::thread_local! {
 /// The slot of a thread. Never freed: a thread-local leads to it, and a thread that ended may come back in a destructor.
 #[derive(Debug)]
 pub(crate) struct ThreadSlot {
-    /// Whether the owner is in a launch. Written by the owner alone.
+    /// True if the owner is in a launch. Written by the owner alone.
     owner_active: AtomicBool,
-    /// Whether another thread has the state, or asks for it.
+    /// True if another thread has the state, or asks for it.
     remote_active: AtomicBool,
-    /// Whether the owner has a fence of its own in each launch, whatever becomes of `os::asymmetric_fence`.
+    /// True if the owner has a fence of its own in each launch, whatever becomes of `os::asymmetric_fence`.
     owner_fences: AtomicBool,
-    /// Whether another thread wanted to close batches and could not access the state.
+    /// True if another thread wanted to close batches and could not access the state.
     close_pending: AtomicBool,
     /// The owner's stack pointer when it acquired the state.
     entry_sp: AtomicUsize,
@@ -240,8 +240,8 @@ impl ThreadSlot {
         }
     }
 
-    /// Whether there was nothing for other threads to do, and the owner has not entered since. Relaxed: a launch that is not seen
-    /// yet is not ordered with the caller's question.
+    /// Returns true if there was nothing for other threads to do, and the owner has not entered since. Relaxed: a
+    /// launch that is not seen yet is not ordered with the caller's question.
     pub(crate) fn is_clean(&self) -> bool {
         self.clean_epoch.load(Ordering::Relaxed) == self.owner_epoch.load(Ordering::Relaxed)
     }
@@ -267,7 +267,7 @@ impl ThreadSlot {
         }
     }
 
-    /// Whether the calling thread owns it.
+    /// Returns true if the calling thread owns it.
     pub(crate) fn is_mine(&self) -> bool {
         SLOT.get().is_some_and(|slot| ptr::eq(slot, self))
     }

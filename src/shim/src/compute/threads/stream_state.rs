@@ -28,7 +28,7 @@ const NOT_OF_THIS_CONTEXT: Status = 400;
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) stream: Stream,
-    /// Whether it waits for the legacy default stream, and is another one.
+    /// True if it waits for the legacy default stream, and is another one.
     pub(crate) joins_legacy: bool,
     pub(crate) context: usize,
     /// The context whose events time it: of a green one the primary.
@@ -53,7 +53,7 @@ pub(crate) struct StreamState {
     close_duration: u64,
     /// When that was done.
     closed_at: u64,
-    /// Whether its first batch has to measure what an event costs in its context.
+    /// True if its first batch has to measure what an event costs in its context.
     calibrates: bool,
     pub(crate) open: Option<OpenBatch>,
 }
@@ -93,19 +93,21 @@ impl StreamState {
         self.stream == stream && context.is_none_or(|context| self.context == context)
     }
 
-    /// Whether a launch is the first since its batch was opened, or since the stream was last known to be empty.
+    /// Returns true if a launch is the first since its batch was opened, or since the stream was last known to be
+    /// empty.
     #[inline(always)]
     pub(crate) fn is_at_first(&self) -> bool {
         self.open.as_ref().is_some_and(|open| self.empty_since.is_some() || open.run.is_empty())
     }
 
-    /// Whether it has an open batch into which nothing was launched for a while.
+    /// Returns true if it has an open batch into which nothing was launched for a while.
     pub(crate) fn is_left(&self, now: u64) -> bool {
         let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
         is_used && self.empty_since.is_none() && clock::between(now, self.launched_at) >= LEFT_AFTER
     }
 
-    /// Whether other threads can record events in the stream. A thread's own default stream means another one to each thread.
+    /// Returns true if other threads can record events in the stream. A thread's own default stream means another one
+    /// to each thread.
     pub(crate) fn is_shared(&self) -> bool {
         !self.stream.per_thread
     }
@@ -116,7 +118,7 @@ impl StreamState {
         open.map_or(self.busy_until, |open| overdraft::done(self.busy_until, open.opened, open.run.plain()))
     }
 
-    /// Whether the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
+    /// Returns true if the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
     ///
     /// [`Spell::may_have_ended`]: gpuslice_policy::compute::measuring::batch::Spell::may_have_ended
     pub(crate) fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
@@ -202,7 +204,8 @@ impl StreamState {
         recorded.inspect_err(|code| measuring.timing.fail(*code))
     }
 
-    /// Whether its events are of another context than it is. The driver has refused that: threads make their streams anew.
+    /// Returns true if its events are of another context than it is. The driver has refused that: threads make their
+    /// streams anew.
     fn separate_if_green(&self, measuring: &MeasuringState) -> bool {
         let is_green = self.event_context != self.context;
         if is_green {

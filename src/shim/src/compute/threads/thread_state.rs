@@ -112,7 +112,7 @@ impl ThreadState {
         }
     }
 
-    /// Whether there is credit that may have to be given back.
+    /// Returns true if there is credit that may have to be given back.
     pub(crate) fn has_credit(&self) -> bool {
         self.leases.iter().any(|lease| lease.left() > 0)
     }

@@ -53,7 +53,7 @@ fn flush_idle_threads(compute: &'static Compute) -> bool {
 
 struct Flushed {
     has_credit: bool,
-    /// Whether the thread has launched lately.
+    /// True if the thread has launched lately.
     is_active: bool,
 }
 

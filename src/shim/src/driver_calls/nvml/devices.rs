@@ -89,12 +89,12 @@ pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     u32::try_from(place).ok()
 }
 
-/// Whether a limit is given to a device by CUDA's number.
+/// Returns true if a limit is given to a device by CUDA's number.
 fn names_numbers(config: &Config) -> bool {
     config.memory.named.iter().any(|(name, _)| matches!(name, DeviceName::Ordinal(_)))
 }
 
-/// Whether CUDA counts in the order in which NVML does.
+/// Returns true if CUDA counts in the order in which NVML does.
 fn is_order_known(mut gpus: impl Iterator<Item = nvmlDevice_t>) -> bool {
     if std::env::var_os("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID") {
         return true;
@@ -147,7 +147,7 @@ fn describe(gpu: nvmlDevice_t) -> Option<Gpu> {
     Some(Gpu { uuid: uuid(gpu)?, instances })
 }
 
-/// Whether a handle is that of a GPU in MIG mode.
+/// Returns true if a handle is that of a GPU in MIG mode.
 fn is_divided(device: nvmlDevice_t) -> bool {
     let mode = || {
         let function = slot::real::<real::nvmlDeviceGetMigMode>(Symbol::nvmlDeviceGetMigMode)?;

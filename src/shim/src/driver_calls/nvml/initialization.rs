@@ -66,7 +66,7 @@ pub(crate) fn shut_down(real: impl FnOnce() -> Status) -> Status {
     code
 }
 
-/// Whether a call of the program finds NVML not initialised although the library has initialised it.
+/// Returns true if a call of the program finds NVML not initialised although the library has initialised it.
 #[inline]
 pub(crate) fn is_hidden_from(symbol: Symbol) -> bool {
     OURS.load(Ordering::Relaxed) && PROGRAMS.load(Ordering::Relaxed) == 0 && !works_before(symbol)
@@ -79,7 +79,7 @@ fn hide_again() {
     }
 }
 
-/// Whether a function needs no initialised NVML, by NVML's manual.
+/// Returns true if a function needs no initialised NVML, by NVML's manual.
 const fn works_before(symbol: Symbol) -> bool {
     matches!(
         symbol,

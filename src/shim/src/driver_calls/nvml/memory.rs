@@ -46,7 +46,7 @@ pub(crate) enum Silence {
     Unlisted,
 }
 
-/// Whether an entry of 0 bytes may belong to a process that holds memory. NVML is open.
+/// Returns true if an entry of 0 bytes may belong to a process that holds memory. NVML is open.
 fn confuses_numbers() -> bool {
     driver_version().is_some_and(|version| CONFUSED.contains(&version))
 }

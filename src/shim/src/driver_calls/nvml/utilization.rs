@@ -49,7 +49,7 @@ pub(crate) enum Form {
     List,
 }
 
-/// Whether the driver names this process by the number that it has in its own namespace. NVML is open.
+/// Returns true if the driver names this process by the number that it has in its own namespace. NVML is open.
 pub(crate) fn knows_our_numbers() -> bool {
     pid_namespace() == INITIAL || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
 }

@@ -63,7 +63,7 @@ pub(crate) unsafe fn create(
     code
 }
 
-/// Whether the device is one of the slice's.
+/// Returns true if the device is one of the slice's.
 fn is_concerned(device: CUdevice) -> bool {
     let Standing::Member(process) = process::standing() else { return false };
     process.place(device).is_some()

@@ -165,7 +165,7 @@ unsafe fn load(
     code
 }
 
-/// Whether the device of the current context has a quota.
+/// Returns true if the device of the current context has a quota.
 fn has_quota_here(process: &Process) -> bool {
     let place = contexts::current_device().and_then(|device| process.place(device));
     place.is_some_and(|place| process.has_quota(place.device))

@@ -222,7 +222,7 @@ impl<A: Word, P: Word> Outputs<A, P> {
         Self { address, pitch, before: (old_address, old_pitch) }
     }
 
-    /// Whether there is a place for either.
+    /// Returns true if there is a place for either.
     fn are_there(&self) -> bool {
         !self.address.is_null() && !self.pitch.is_null()
     }

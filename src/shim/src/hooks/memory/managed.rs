@@ -16,13 +16,13 @@ const READ_MOSTLY: c_uint = 1;
 const NO_PREFERENCE: c_uint = 4;
 const NO_ACCESS: c_uint = 6;
 
-/// Whether any byte of a range is spilled.
+/// Returns true if any byte of a range is spilled.
 fn is_spilled(address: CUdeviceptr, bytes: usize) -> bool {
     let touched = || process::joined().is_some_and(|process| process.spilled_touches(address, bytes as u64));
     quietly(touched, false)
 }
 
-/// Whether advice about spilled memory is one that lets it move.
+/// Returns true if advice about spilled memory is one that lets it move.
 fn lets_move(advice: c_uint) -> bool {
     matches!(advice, READ_MOSTLY | PREFER | NO_PREFERENCE | NO_ACCESS)
 }

@@ -125,7 +125,7 @@ pub(crate) fn words(answer: &[Unknown], count: usize) -> usize {
     told.unwrap_or_else(|| if is_early_535() { LONG } else { USUAL })
 }
 
-/// Whether this is one of the drivers whose third form is longer than declared.
+/// Returns true if this is one of the drivers whose third form is longer than declared.
 fn is_early_535() -> bool {
     driver_version().is_some_and(|(major, minor)| major == 535 && (43..=86).contains(&minor))
 }

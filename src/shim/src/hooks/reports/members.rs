@@ -15,7 +15,7 @@ use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
 struct Seen {
     /// Its number, in its own namespace.
     pid: u32,
-    /// Whether that is our namespace too.
+    /// True if that is our namespace too.
     near: bool,
     /// Bytes of the device that it holds.
     held: u64,
@@ -61,17 +61,17 @@ impl Members {
         Self(region.processes().into_iter().map(seen).collect())
     }
 
-    /// Whether a member has this number in our namespace.
+    /// Returns true if a member has this number in our namespace.
     pub(crate) fn has(&self, pid: u32) -> bool {
         self.held(pid).is_some()
     }
 
-    /// Whether the driver can say of each of them by our numbers what it uses.
+    /// Returns true if the driver can say of each of them by our numbers what it uses.
     pub(crate) fn are_told_apart(&self) -> bool {
         self.0.iter().all(|seen| seen.near) && knows_our_numbers()
     }
 
-    /// Whether none of them holds anything of the device, as all do that run anything there.
+    /// Returns true if none of them holds anything of the device, as all do that run anything there.
     pub(crate) fn hold_nothing(&self) -> bool {
         self.0.iter().all(|seen| seen.held == 0)
     }

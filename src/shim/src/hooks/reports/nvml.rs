@@ -139,7 +139,7 @@ fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Q
     Some(Quota { total: limit, left: limit })
 }
 
-/// Whether the time of one of these devices is limited for the slice, or divided with others.
+/// Returns true if the time of one of these devices is limited for the slice, or divided with others.
 pub(crate) fn has_share(parts: &[Part]) -> bool {
     let Some(settings) = settings::settings() else { return false };
     parts.iter().any(|part| is_paced(settings, *part).unwrap_or(false))

@@ -146,7 +146,7 @@ struct Attribute {
     value: [c_uint; 16],
 }
 
-/// Whether a launch may overlap one beside it in its stream: it allows so, or names an event.
+/// Returns true if a launch may overlap one beside it in its stream: it allows so, or names an event.
 ///
 /// # Safety
 /// The configuration has as many attributes as it says, as the driver API requires of its caller.

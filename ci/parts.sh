@@ -1,0 +1,133 @@
+# shellcheck shell=bash
+# The parts of ci/test.sh and ci/test-full.sh, which source this: what each runs, the count of the results, and the list of
+# what was skipped. A part belongs to one of the two; what comes first belongs to both, and counts nothing.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_cargo
+
+LOG=$ROOT/build/test.log
+broken=() wanted=() known=()
+
+begin() { # the parts that are wanted; all without a name
+    wanted=("$@")
+    mkdir -p build
+    : >"$LOG"
+}
+
+part() { # its name; the command
+    local seconds=$SECONDS
+    known+=("$1")
+    if [ ${#wanted[@]} -gt 0 ]; then
+        printf '%s\n' "${wanted[@]}" | grep -qxF "$1" || return 0
+    fi
+    printf '\n== %s\n' "$1"
+    "${@:2}" 2>&1 | tee -a "$LOG" || broken+=("$1")
+    printf '== %s: %s s\n' "$1" $((SECONDS - seconds))
+}
+
+# All that some part uses, before the first part: a first run tests what a second one would. Compilers for the test programs,
+# which bring the sanitizers; the allocators that some of them run under; what counts system calls and instructions; a
+# terminal, the readers of manual pages and completions, Python for the third-party clients and real drivers; what reads the
+# agent's metrics, page and devices.
+tools() {
+    local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
+        prometheus chromium podman runc)
+    find_python >/dev/null || names+=(python3 python3-venv)
+    if have dpkg; then
+        packages "${names[@]}" || true
+    else
+        skip_here "what needs one of ${names[*]}, where it is missing: packages are installed on Debian only" "on Debian or Ubuntu"
+    fi
+}
+
+# The test binaries of a run, as options of cargo.
+binaries() { # short or long
+    awk -v run="$1" '$1 == run { print "--test"; print $2 }' ci/tests.txt
+}
+
+short_tests() {
+    # shellcheck disable=SC2046 # words
+    cargo test --workspace --no-fail-fast --lib --bins $(binaries short) -- --show-output
+}
+
+long_tests() {
+    local status=0
+    # shellcheck disable=SC2046 # words
+    cargo test --workspace --no-fail-fast $(binaries long) -- --show-output || status=$?
+    cargo test --workspace --no-fail-fast --doc || status=$?
+    return $status
+}
+
+first_parts() {
+    part "tools" tools
+    need_compilers
+    part "build" ci/stage.sh
+}
+
+short_parts() {
+    part "tests" short_tests
+}
+
+long_parts() {
+    part "real drivers" ci/drivers.sh
+    part "headers" ci/headers.sh
+    part "clients" ci/clients.sh # before the tests, some of which use what it installs
+    part "release" ci/dist.sh    # what tests/dist installs
+    part "long tests" long_tests
+    part "models" ci/loom.sh
+    part "instructions" ci/instructions.sh
+    part "other C libraries" ci/everywhere.sh
+    part "sanitizers" ci/sanitize.sh
+    part "miri" ci/miri.sh
+    part "hostile input" ci/fuzz.sh
+    part "GPU suite itself" ci/gpu.sh selftest
+    part "GPU suite, simulated" ci/gpu.sh --simulated
+    OUT=build part "GPU" ci/gpu.sh
+}
+
+# Prints how many passed, failed, were ignored and were inconclusive. `cargo test` says "test result: ok. 3 passed; 0 failed;
+# 1 ignored"; our own runners "3 passed, 0 failed, 1 skipped". A test that is inconclusive ends well, and says so in a line of
+# its output, which cargo shows below `successes:`.
+count() {
+    awk '
+        /^successes:$/ { good = 1 }
+        /^failures:$/ { good = 0 }
+        good && /^INCONCLUSIVE / { late[$2] = 1 }
+        /^test result: / {
+            of_binary = 0
+            for (name in late) of_binary++
+            split("", late)
+            passed += $4 - of_binary; failed += $6; ignored += $8; inconclusive += of_binary; good = 0
+        }
+        /^[0-9]+ passed, [0-9]+ failed/ { passed += $1; failed += $3 }
+        END { print passed + 0, failed + 0, ignored + 0, inconclusive + 0 }' "$1"
+}
+
+# Lists the skipped checks: those that a command brings on this machine, under that command; then the rest. Then the tests
+# that the host was too late for.
+list() {
+    grep '^SKIP ' "$LOG" | sed 's/^SKIP //' | sort -u | awk -F '; to mend it: ' '
+        NF == 2 { if (!($2 in brings)) order[++commands] = $2; brings[$2] = brings[$2] "      " $1 "\n"; next }
+        { here = here "  " $0 "\n" }
+        END {
+            if (commands) print "Skipped, though a command brings it:"
+            for (i = 1; i <= commands; i++) printf "  %s\n%s", order[i], brings[order[i]]
+            if (here != "") printf "Skipped, and not to be had on this machine:\n%s", here
+        }' || true
+    ! grep -q '^INCONCLUSIVE ' "$LOG" || echo "Inconclusive, since the host was late:"
+    sed -n 's/^INCONCLUSIVE /  /p' "$LOG" | sort -u
+}
+
+# Ends the run: lists, and one line that counts. Fails if a part or a test failed.
+finish() {
+    local name passed failed ignored inconclusive skipped
+    read -r passed failed ignored inconclusive < <(count "$LOG")
+    skipped=$(($(grep -c '^SKIP ' "$LOG" || true) + ignored))
+    printf '\n'
+    list
+    for name in ${wanted[@]+"${wanted[@]}"}; do
+        printf '%s\n' "${known[@]}" | grep -qxF "$name" || broken+=("$name: there is no such part")
+    done
+    for name in ${broken[@]+"${broken[@]}"}; do echo "FAILED: $name"; done
+    echo "$passed passed, $failed failed, $skipped skipped, $inconclusive inconclusive"
+    [ ${#broken[@]} -eq 0 ] && [ "$failed" -eq 0 ]
+}

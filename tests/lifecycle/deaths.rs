@@ -1,0 +1,322 @@
+//! Is everything as before, whatever way a process ends, and is it kept while it only seems to have ended?
+
+use crate::support::aftermath::{Aftermath, HELD, QUOTA};
+use crate::support::bench::Bench;
+use crate::support::living::{Living, send};
+use crate::support::{compiler, skip, skip_without_rights};
+use gpuslice_region::layout::MAX_SLOTS;
+use gpuslice_region::{Member, Trust};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+/// The bytes that each host takes.
+const PIECE: u64 = 8 << 20;
+/// The bytes that are left for one more beside the witness and a host.
+const REST: u64 = QUOTA - HELD - PIECE;
+
+/// A host that holds its piece.
+fn holder(aftermath: &Aftermath, way: &str) -> Living {
+    let host = aftermath.bench.host("deaths", &[way]).loaded().start();
+    assert_eq!(host.hear().as_deref(), Some("holds"), "{way}");
+    host
+}
+
+/// `exit 4` or `signal 6`.
+fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+    }
+}
+
+/// Fails unless the bytes that a host holds are charged: no more, and no less.
+#[track_caller]
+fn keeps(aftermath: &mut Aftermath, others: usize) {
+    aftermath.holds(PIECE, others);
+    assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
+}
+
+/// Each way, and how the process ends.
+const WAYS: &[(&str, &str)] = &[
+    ("return", "exit 0"),
+    ("exit", "exit 4"),
+    ("quick_exit", "exit 4"),
+    ("exit_now", "exit 4"),
+    ("thread", "exit 4"),
+    ("handler", "exit 4"),
+    ("main_thread", "exit 0"),
+    ("abort", "signal 6"),
+    ("trap", "signal 5"),
+    ("term", "signal 15"),
+    ("limit", "signal 24"),
+    ("segment", "signal 11"),
+    ("overflow", "signal 11"),
+    ("bus", "signal 7"),
+    ("exec", "exit 0"),
+    ("spawn", "exit 0"),
+    ("fork", "exit 0"),
+    ("unload", "exit 0"),
+];
+
+#[test]
+fn whatever_way_a_process_ends_it_leaves_nothing_and_ends_as_it_would() {
+    let mut aftermath = Aftermath::new();
+    for (way, end) in WAYS {
+        let mut host = holder(&aftermath, way);
+        keeps(&mut aftermath, 1);
+        host.order("go");
+        if *way == "return" {
+            host.order("end");
+        }
+        let (status, said) = host.end();
+        assert_eq!((ended(status).as_str(), said.as_str()), (*end, ""), "{way}");
+        aftermath.settles();
+    }
+    println!("{} ways to end; a member waited {:?} at most", WAYS.len(), aftermath.end());
+}
+
+#[test]
+fn a_process_whose_memory_is_dumped_keeps_its_place_meanwhile_and_leaves_nothing() {
+    let mut aftermath = Aftermath::new();
+    let mut host = holder(&aftermath, "core");
+    keeps(&mut aftermath, 1);
+    host.order("go");
+    // Nobody waits for it. Nor has anybody its memory before the device has it back: the peak tells at the end.
+    let mut refused = 0;
+    while aftermath.take(REST + 1) != 0 {
+        refused += 1;
+    }
+    let status = host.wait_for_its_end();
+    println!("refused {refused} times meanwhile");
+    aftermath.settles();
+    aftermath.end();
+    if status.signal() == Some(libc::SIGABRT) && status.core_dumped() {
+        return;
+    }
+    assert_eq!(ended(status), "signal 6");
+    // `ulimit -H -c` of an ordinary user, or a kernel without core dumps.
+    skip(
+        "a process whose memory is dumped: its core was not written; elsewhere: where `ulimit -H -c` is not 0",
+    );
+}
+
+#[test]
+fn the_child_of_a_killed_process_keeps_nothing_of_its_parents() {
+    let mut aftermath = Aftermath::new();
+    let mut host = holder(&aftermath, "child");
+    host.order("go");
+    host.wait_for_its_end();
+    aftermath.settles();
+    drop(host);
+    aftermath.end();
+}
+
+#[test]
+fn a_daemon_without_descriptors_keeps_its_place_until_it_dies() {
+    let mut aftermath = Aftermath::new();
+    let launcher = aftermath.bench.host("deaths", &["daemon"]).loaded().start();
+    let pid = launcher.hear().expect("the daemon tells its number").parse().expect("a number");
+    assert_eq!(launcher.hear(), None, "the daemon has closed its output");
+    assert_eq!(ended(launcher.end().0), "exit 0");
+    keeps(&mut aftermath, 1);
+    send(pid, libc::SIGKILL);
+    aftermath.settles();
+    aftermath.end();
+}
+
+#[test]
+fn a_suspended_process_keeps_what_it_holds_and_delays_nobody() {
+    let mut aftermath = Aftermath::new();
+    let mut host = holder(&aftermath, "return");
+    host.order("go");
+    host.suspend();
+    keeps(&mut aftermath, 1);
+    host.signal(libc::SIGCONT);
+    host.order("end");
+    assert_eq!(ended(host.end().0), "exit 0");
+    aftermath.settles();
+    aftermath.end();
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_is_suspended_leaves_nothing() {
+    let mut aftermath = Aftermath::new();
+    for _ in 0..20 {
+        let mut host = holder(&aftermath, "suspended");
+        host.order("go");
+        host.suspend();
+        host.kill();
+        aftermath.settles();
+    }
+    aftermath.end();
+}
+
+/// The next process will have this number, if nobody is faster.
+fn next_is(pid: u32) -> bool {
+    std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).is_ok()
+}
+
+#[test]
+fn the_number_of_a_dead_process_may_be_used_again() {
+    let mut aftermath = Aftermath::new();
+    for _ in 0..100 {
+        let mut first = holder(&aftermath, "return");
+        keeps(&mut aftermath, 1);
+        first.kill();
+        if !next_is(first.pid()) {
+            return skip_without_rights("a process with the number of a dead one");
+        }
+        let second = holder(&aftermath, "return");
+        let same = first.pid() == second.pid();
+        // The newcomer has joined, and what the dead held is not its.
+        keeps(&mut aftermath, 1);
+        drop(second);
+        aftermath.settles();
+        if same {
+            aftermath.end();
+            return;
+        }
+    }
+    skip(
+        "the number of a dead process: other programs took it a hundred times; elsewhere: on a quieter machine",
+    );
+}
+
+/// A host that is number 1 of a namespace of its own, and root of one of users. None where that is not allowed.
+fn in_a_namespace(aftermath: &Aftermath, of_users: bool) -> Option<Living> {
+    let program = compiler::plain("deaths").display().to_string();
+    let users: &[&str] = if of_users { &["--user", "--map-root-user"] } else { &[] };
+    let words = [users, &["--pid", "--fork", "--kill-child", &program, "return"]].concat();
+    let host = aftermath.bench.program(Path::new("/usr/bin/unshare"), &words).loaded().start();
+    let said = host.hear()?;
+    assert_eq!(said, "holds");
+    Some(host)
+}
+
+/// Two of them are two members, and one of them dies.
+fn two_namespaces_with_one_region(of_users: bool) {
+    let mut aftermath = Aftermath::new();
+    let two = [in_a_namespace(&aftermath, of_users), in_a_namespace(&aftermath, of_users)];
+    let [Some(mut first), Some(mut second)] = two else {
+        return skip_without_rights("members of several process-number namespaces");
+    };
+    aftermath.holds(2 * PIECE, 2);
+    first.kill();
+    let started = Instant::now();
+    while aftermath.take(REST) != 0 {
+        assert!(started.elapsed() < Duration::from_secs(1), "the dead one's is not free");
+    }
+    keeps(&mut aftermath, 1);
+    second.kill();
+    aftermath.settles();
+    aftermath.end();
+}
+
+#[test]
+fn processes_of_several_namespaces_with_one_number_are_several_processes() {
+    two_namespaces_with_one_region(false);
+}
+
+#[test]
+fn processes_of_several_users_namespaces_with_one_number_are_several_processes() {
+    two_namespaces_with_one_region(true);
+}
+
+/// A host that starts now is refused, and says so in one line with these words.
+#[track_caller]
+fn refused(aftermath: &Aftermath, words: &str) {
+    let outcome = aftermath.bench.host("refused", &[]).loaded().run();
+    assert!(outcome.err.lines().count() == 1 && outcome.err.contains(words), "{words}: {outcome}");
+    outcome.contains(&["init 800"]);
+}
+
+#[test]
+fn a_full_table_refuses_the_next_program_until_a_place_is_free() {
+    let mut aftermath = Aftermath::new();
+    let join = || Member::join(&aftermath.bench.region(), Trust::AnyOwner, &[]).unwrap().0;
+    let mut members: Vec<_> = (1..MAX_SLOTS).map(|_| join()).collect();
+    refused(&aftermath, "1024");
+    assert_eq!(aftermath.take(QUOTA - HELD), 0, "those who live go on");
+    members.pop().unwrap().leave();
+    let host = holder(&aftermath, "return");
+    keeps(&mut aftermath, MAX_SLOTS - 1);
+    drop(host);
+    members.into_iter().for_each(Member::leave);
+    aftermath.settles();
+    aftermath.end();
+}
+
+/// What unwinds a stack: an exception and a thread's end that pass through a call of the library, and what is thrown
+/// or jumped over in a function that the driver calls, or out of it.
+const UNWINDINGS: &[&str] =
+    &["through", "cancel", "leave", "caught", "callback", "jumped", "thrown", "thrown_callback"];
+
+/// Lets a host that holds its piece go on to its end: its lines, and how it ended. Once it has done its part, `then`.
+fn played(mut host: Living, then: impl FnOnce()) -> (Vec<String>, String, String) {
+    host.order("go");
+    let mut lines: Vec<_> = std::iter::from_fn(|| host.hear()).take_while(|line| line != "done").collect();
+    if !lines.is_empty() {
+        then();
+        host.order("end");
+        lines.extend(std::iter::from_fn(|| host.hear()));
+    }
+    let (status, said) = host.end();
+    (lines, ended(status), said)
+}
+
+#[test]
+fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
+    let host = compiler::linked("unwinds.cc", "unwinds", &["-std=gnu++17", "-lstdc++"]);
+    let flags = ["-shared", "-fPIC", "-std=gnu++17", "-lstdc++"];
+    let wrapper = compiler::compile("wrap_throw.cc", "wrap_throw.so", &flags);
+    let (Some(host), Some(wrapper)) = (host, wrapper) else {
+        return skip("C++ exceptions: there is no C++ compiler; to mend it: apt-get install g++");
+    };
+    let mut aftermath = Aftermath::new();
+    for way in UNWINDINGS {
+        let alone = Bench::simulated();
+        let bare = alone.program(&host, &[way]).preload(&wrapper).start();
+        assert_eq!(bare.hear().as_deref(), Some("holds"), "{way}");
+        let loaded = aftermath.bench.program(&host, &[way]).loaded().preload(&wrapper).start();
+        assert_eq!(loaded.hear().as_deref(), Some("holds"), "{way}");
+        keeps(&mut aftermath, 1);
+        let bare = played(bare, || ());
+        assert!(!bare.0.is_empty() || bare.1 == "signal 6", "{way} does something: {bare:?}");
+        // Whether the driver had taken what an abandoned call asked for nobody can tell: it stays charged.
+        let is_covered = || {
+            let (ledger, truth) = (aftermath.ledger(), aftermath.bench.truth(0).living());
+            assert!(ledger >= truth, "{way}: {ledger} charged, {truth} taken");
+        };
+        assert_eq!(played(loaded, is_covered), bare, "{way}");
+        aftermath.settles();
+    }
+    aftermath.end();
+}
+
+#[test]
+fn a_time_of_day_that_is_set_all_the_time_changes_nothing() {
+    let bench = Bench::simulated().with("GPU_MEM_LIMIT", &QUOTA.to_string());
+    let clocks = bench.file("clocks", "");
+    let clock = compiler::wrapper("wrap_clock");
+    let member = || {
+        let host = bench.host("witness", &[&HELD.to_string()]).loaded().preload(&clock);
+        let host = host.set("CLOCKS", &clocks.display().to_string()).start();
+        assert_eq!(host.hear().as_deref(), Some("ready"));
+        host
+    };
+    let (mut one, mut other) = (member(), member());
+    let rest = QUOTA - 2 * HELD;
+    for (asked, status) in [(rest, 0), (rest + 1, 2)] {
+        let answer = one.numbers(&format!("take {asked}"));
+        assert!(answer[0] == status && answer[1] < 1_000_000, "{answer:?}");
+    }
+    assert_eq!(one.ask("left"), format!("0 {rest}"));
+    other.kill();
+    let answer = one.numbers(&format!("take {}", QUOTA - HELD));
+    assert!(answer[0] == 0 && answer[1] < 1_000_000, "{answer:?}");
+    assert!(one.end().0.success());
+    // It was set forth and back, for the simulated driver asks for it; we never do.
+    assert_eq!(std::fs::read_to_string(&clocks).unwrap(), "asked 0\n");
+}

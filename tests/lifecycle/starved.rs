@@ -1,0 +1,117 @@
+//! Does the library end a program that has no memory left for it?
+
+use crate::support::bench::{Bench, Host};
+use crate::support::compiler;
+use crate::support::outcome::{Outcome, but_refusals};
+use std::path::PathBuf;
+
+const MIB: u64 = 1 << 20;
+const QUOTA: u64 = 256 * MIB;
+
+fn bench() -> Bench {
+    let bench = Bench::simulated().with_quick_nvml();
+    bench.with("SIMGPU_CONTEXT_BYTES", "20MiB").with("SIMGPU_MODULE_BYTES", "2MiB")
+}
+
+fn program() -> PathBuf {
+    compiler::linked("starved.c", "starved", &[]).expect("it links with the simulated driver")
+}
+
+fn limited(host: Host<'_>) -> Host<'_> {
+    host.limited("256MiB").set("GPU_CORE_PERCENT", "50")
+}
+
+/// It came to its own end, the quota held, and what was said is what is said of missing memory.
+#[track_caller]
+fn is_well(bench: &Bench, outcome: &Outcome, what: &str) {
+    assert!(outcome.ended == "exit 0" && outcome.out.contains("at the end\n"), "{what}: {outcome}");
+    // Where `cuInit` was refused there is no GPU to be asked.
+    if bench.region().with_file_name("state").exists() {
+        assert!(bench.truth(0).peak <= QUOTA, "{what}: {:?}", bench.truth(0));
+    }
+    let rest = but_refusals(&outcome.err);
+    let is_known = |line: &str| {
+        line.starts_with("simgpu: ")
+            || line.starts_with("gpuslice: ")
+                && ["GPU work is refused.", "no thread can be started"]
+                    .iter()
+                    .any(|words| line.contains(words))
+    };
+    assert!(rest.lines().all(is_known), "{what}: {outcome}");
+}
+
+#[test]
+fn a_program_without_address_space_lives_on_as_without_the_library() {
+    let mut tried = 0;
+    for spare in [0, 16 << 10, 64 << 10, 256 << 10, MIB, 2 * MIB, 4 * MIB, 16 * MIB, 64 * MIB] {
+        let spare = spare.to_string();
+        let bare = bench();
+        let bare = bare.program(&program(), &[&spare]).run();
+        // Where the simulated driver itself ends for want of memory nothing is to be told of us.
+        if bare.ended != "exit 0" {
+            println!("{spare}: bare: {}", bare.ended);
+            continue;
+        }
+        tried += 1;
+        let bench = bench();
+        let outcome = limited(bench.program(&program(), &[&spare])).run();
+        is_well(&bench, &outcome, &spare);
+    }
+    assert!(tried >= 3, "{tried}");
+}
+
+#[test]
+fn whichever_of_our_calls_gets_no_memory_the_program_lives_on() {
+    let wrapper = compiler::wrapper("wrap_memory");
+    let run = |bench: &Bench, from: usize, count: usize| {
+        let host = bench.program(&program(), &["-"]).preload(&wrapper);
+        limited(host).set("WRAP_FROM", &from.to_string()).set("WRAP_COUNT", &count.to_string()).run()
+    };
+    let dry = bench();
+    let outcome = run(&dry, 0, 0);
+    is_well(&dry, &outcome, "all succeed");
+    let line = outcome.out.lines().find_map(|line| line.strip_prefix("asked ")).expect("a count");
+    let all: usize = line.strip_suffix(" times").unwrap().parse().unwrap();
+    println!("{all} calls");
+    assert!(all > 50, "{all}");
+    // Each of the first, in which everything is set up, and samples of the others.
+    let points = (1..=all).filter(|number| *number <= 120 || number.is_multiple_of(5));
+    for from in points {
+        for count in [1, 1_000_000] {
+            let bench = bench();
+            let outcome = run(&bench, from, count);
+            is_well(&bench, &outcome, &format!("{count} from {from} of {all}"));
+        }
+    }
+}
+
+#[test]
+fn a_program_that_holds_much_lives_on_where_its_tables_cannot_grow_any_more() {
+    let wrapper = compiler::wrapper("wrap_memory");
+    for from in [1_000, 3_000, 6_000, 8_000] {
+        let bench = bench().with("SIMGPU_MEMORY", "8GiB");
+        let host = bench.program(&program(), &["-", "300000"]).preload(&wrapper);
+        let outcome = limited(host).set("WRAP_FROM", &from.to_string()).set("WRAP_COUNT", "100000000").run();
+        is_well(&bench, &outcome, &from.to_string());
+    }
+}
+
+#[test]
+fn where_the_user_may_start_no_more_threads_one_line_is_said_and_the_program_goes_on() {
+    let bare = bench();
+    let bare = bare.program(&program(), &["threads"]).run();
+    assert_eq!(bare.ended, "exit 0", "{bare}");
+    let bench = bench();
+    let outcome = limited(bench.program(&program(), &["threads"])).run();
+    is_well(&bench, &outcome, "no threads");
+    let said = outcome.err.lines().filter(|line| line.contains("no thread can be started")).count();
+    assert_eq!(said, 1, "{outcome}");
+}
+
+#[test]
+fn where_a_sandbox_forbids_to_sleep_nothing_is_said_and_the_share_is_kept() {
+    let bench = bench();
+    let host = bench.program(&program(), &["-"]).preload(&compiler::wrapper("wrap_sleep"));
+    let outcome = limited(host).run().quiet();
+    is_well(&bench, &outcome, "no sleep");
+}

@@ -1,0 +1,17 @@
+//! The charge of every family of memory to a quota, and the figures that a program sees of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod arrays;
+mod charge;
+mod context_sizes;
+mod contexts;
+mod graphs;
+mod imports;
+mod limits;
+mod modules;
+mod naive;
+mod neighbours;
+mod oversubscribe;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;
