@@ -1,6 +1,7 @@
 //! The kubelet's interfaces, generated from `proto/`, and the relay that stands before a server.
 
-pub(crate) mod relay;
+mod relay;
+pub(crate) mod socket;
 
 /// The device plugin's messages and services.
 #[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
