@@ -94,6 +94,8 @@ impl Claims {
 
     /// Removes the files of a claim. One that is not known has none.
     pub(super) fn unprepare(&self, uid: &str) -> Result<(), String> {
-        files::remove(&self.places, &slice(uid)?).map_err(|problem| problem.to_string())
+        // What cannot be a name was never prepared.
+        let Ok(name) = slice(uid) else { return Ok(()) };
+        files::remove(&self.places, &name).map_err(|problem| problem.to_string())
     }
 }

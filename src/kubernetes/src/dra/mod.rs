@@ -25,7 +25,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-pub use sweep::clear;
 use tokio::sync::{Mutex, Notify, watch};
 
 /// The settings of a driver.
@@ -112,6 +111,14 @@ pub async fn serve(config: Config, client: Client, gpus: Gpus) -> Result<(), Str
     Ok(())
 }
 
+/// Makes room for the device plugin: removes what is left of claims that are gone.
+///
+/// # Errors
+/// Claims of this node are still there, or the apiserver does not say. The device plugin would give their memory away again.
+pub async fn clear(places: &Places, client: &Client, node: &str, patience: Duration) -> Result<(), String> {
+    sweep::clear(places, client, node, patience).await
+}
+
 /// Does something with the claims. It writes files, and so has a thread of its own; nobody can stop it halfway.
 async fn with_claims<T: Send + 'static>(
     claims: &Arc<Mutex<Claims>>,
@@ -122,7 +129,7 @@ async fn with_claims<T: Send + 'static>(
 }
 
 /// A claim, as the apiserver has it; none where there is none.
-async fn claim(
+async fn find(
     client: &Client,
     patience: Duration,
     namespace: &str,

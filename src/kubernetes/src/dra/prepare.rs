@@ -2,7 +2,7 @@
 
 use super::claim::{Allocated, Claim, parts};
 use super::claims::Record;
-use super::{Driver, claim, with_claims};
+use super::{Driver, find, with_claims};
 use crate::grpc::dra::{Claim as Asked, Device};
 
 impl Driver {
@@ -10,7 +10,7 @@ impl Driver {
     /// again.
     pub(super) async fn prepare(&self, asked: &Asked) -> Result<Vec<Device>, String> {
         let Asked { namespace, name, uid } = asked;
-        let found = claim(&self.client, self.config.patience, namespace, name).await;
+        let found = find(&self.client, self.config.patience, namespace, name).await;
         let claim: Claim = found
             .map_err(|failure| failure.to_string())?
             .ok_or_else(|| format!("there is no claim {namespace}/{name}"))?;

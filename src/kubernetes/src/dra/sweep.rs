@@ -1,7 +1,7 @@
 //! Removes the files of claims that are gone. The kubelet takes each claim back, unless it has lost its own checkpoint.
 
 use super::claims::{Claims, Record};
-use super::{Driver, claim, with_claims};
+use super::{Driver, find, with_claims};
 use crate::api::Client;
 use gpuslice_slices::slot::Places;
 use std::path::PathBuf;
@@ -32,23 +32,26 @@ async fn sweep(
         let Record { namespace, name, uid, .. } = record;
         // Nobody prepares the claim between the question and the removal.
         let held = Arc::clone(claims).lock_owned().await;
-        let found =
-            claim(client, patience, &namespace, &name).await.map_err(|failure| failure.to_string())?;
+        let found = find(client, patience, &namespace, &name).await.map_err(|failure| failure.to_string())?;
         if found.is_some_and(|claim| claim.metadata.uid == uid && !claim.devices(pool).is_empty()) {
             continue;
         }
         let removed = tokio::task::spawn_blocking(move || held.unprepare(&uid)).await;
-        removed.map_err(|error| error.to_string())??;
-        info!(claim = %format!("{namespace}/{name}"), "removed what was left of it");
+        match removed.map_err(|error| error.to_string())? {
+            Ok(()) => info!(claim = %format!("{namespace}/{name}"), "removed what was left of it"),
+            Err(why) => warn!("the claim {namespace}/{name} is gone: {why}"),
+        }
     }
     Ok(())
 }
 
-/// Makes room for the device plugin: removes what is left of claims.
-///
-/// # Errors
-/// Claims of this node are still there, or the apiserver does not say. The device plugin would give their memory away again.
-pub async fn clear(places: &Places, client: &Client, node: &str, patience: Duration) -> Result<(), String> {
+/// Removes what is left of claims that are gone, and fails if there are others.
+pub(super) async fn clear(
+    places: &Places,
+    client: &Client,
+    node: &str,
+    patience: Duration,
+) -> Result<(), String> {
     let claims = Arc::new(Mutex::new(Claims::open(places.clone(), PathBuf::new())));
     sweep(&claims, client, node, patience).await?;
     let left = with_claims(&claims, Claims::records).await?;

@@ -138,7 +138,7 @@ async fn a_claim_that_fails_says_why_and_the_others_of_the_call_do_not_fail() {
     }
     assert!(node.has_only(from_ref(&good)));
     // What was never prepared is taken back all the same.
-    node.manager.unprepare(&[lost, missing, waiting]).await.unwrap();
+    node.manager.unprepare(&[lost, missing, strange, waiting]).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
