@@ -99,3 +99,58 @@ impl Claims {
         files::remove(&self.places, &name).map_err(|problem| problem.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn record() -> Record {
+        let part = Part { uuid: "GPU-a".to_owned(), mem_mib: 1024, core: 10 };
+        Record { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "u".to_owned(), parts: vec![part] }
+    }
+
+    /// What stands in the way ends the making of files at a certain step, as a kill does.
+    #[test]
+    fn a_claim_that_is_half_made_is_known_and_no_container_can_start_with_it() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let claims = Claims::open(places.clone(), root.path().join("library"));
+        let name = slice("u").unwrap();
+        let [conf, regions] = [places.slot(&name).join("conf"), places.regions.clone()];
+        for obstacle in [conf, regions] {
+            fs::create_dir_all(obstacle.parent().unwrap()).unwrap();
+            let _of_the_round_before = fs::remove_dir(&obstacle);
+            fs::write(&obstacle, "").unwrap();
+            let why = claims.prepare(&record()).unwrap_err();
+            assert!(why.contains("cannot make this folder"), "{why}");
+            assert!(!places.spec(&name).exists(), "{}", obstacle.display());
+            // A later agent finds it, asks the apiserver, and mends or removes it.
+            let later = Claims::open(places.clone(), root.path().join("library"));
+            assert_eq!(later.records(), [record()]);
+            fs::remove_file(obstacle).unwrap();
+            assert_eq!(later.prepare(&record()).unwrap(), "gpuslice.dev/slice=claim-u");
+            later.unprepare("u").unwrap();
+            assert!(files::names(&places).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_removed_has_no_specification_any_more_and_is_removed_later() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let claims = Claims::open(places.clone(), root.path().join("library"));
+        let name = slice("u").unwrap();
+        claims.prepare(&record()).unwrap();
+        // A folder of the region's cannot be removed while it is a file.
+        let region = places.region(&name).parent().map(Path::to_owned).unwrap();
+        fs::remove_dir_all(&region).unwrap();
+        fs::write(&region, "").unwrap();
+        let why = claims.unprepare("u").unwrap_err();
+        assert!(why.contains("cannot be removed"), "{why}");
+        assert!(!places.spec(&name).exists());
+        fs::remove_file(&region).unwrap();
+        claims.unprepare("u").unwrap();
+        assert!(files::names(&places).is_empty());
+    }
+}
