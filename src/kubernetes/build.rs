@@ -1,10 +1,24 @@
 //! Generates the messages and services of `proto/`, without `protoc`.
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["proto/deviceplugin.proto", "proto/podresources.proto"];
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    generate(&["deviceplugin.proto", "podresources.proto"], &out)?;
+    // Packages of one name, such as `v1beta1`, are kept apart by folders.
+    generate(
+        &["pluginregistration.proto", "dra.proto", "drahealth.proto", "drahealth-beta.proto"],
+        &out.join("dra"),
+    )
+}
+
+fn generate(files: &[&str], folder: &Path) -> Result<(), Box<dyn Error>> {
     for file in files {
-        println!("cargo::rerun-if-changed={file}");
+        println!("cargo::rerun-if-changed=proto/{file}");
     }
-    tonic_prost_build::configure().compile_fds(protox::compile(files, ["proto"])?)?;
+    std::fs::create_dir_all(folder)?;
+    let read = protox::compile(files, ["proto"])?;
+    tonic_prost_build::configure().out_dir(folder).compile_fds(read)?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Checks the agent as the device plugin of a node: a program in a pod is held to what its container asked for.
+//! Checks the agent as the device plugin of a node and as its driver of claims: a program in a pod is held to what its container
+//! asked for.
 
 #[path = "../../src/kubernetes/tests/support/apiserver.rs"]
 #[allow(dead_code, reason = "the tests of the cluster's parts use the rest")]
@@ -10,7 +11,10 @@ mod kubelet;
 use crate::node::{Node, may_have_containers};
 use crate::{MIB, witness};
 use apiserver::Apiserver;
+use gpuslice_kubernetes::grpc::dra::dra_plugin_client::DraPluginClient;
+use gpuslice_kubernetes::grpc::dra::{Claim, NodePrepareResourcesRequest};
 use kubelet::Kubelet;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
@@ -21,36 +25,63 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Memory of the agent at the most, in KiB.
 const MOST_KIB: u64 = 32 << 10;
 
-/// The manifests are whole, and give no right that is not used.
-#[test]
-fn manifests_are_rendered_and_grant_the_least_rights() {
-    let folder = crate::support::artefacts::repository().join("examples/kubernetes/slices");
+/// The objects of a folder of manifests; none where nothing can render them.
+fn rendered(folder: &str) -> Option<String> {
+    let folder = crate::support::artefacts::repository().join("examples/kubernetes").join(folder);
     let Ok(rendered) = Command::new("kubectl").arg("kustomize").arg(folder).output() else {
         crate::support::skip(
             "manifests of Kubernetes: there is no kubectl; to mend it: apt-get install kubernetes-client",
         );
-        return;
+        return None;
     };
     assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
-    let text = String::from_utf8(rendered.stdout).expect("it is text");
-    let rights = |role: &str| {
-        let is_it = |document: &&str| {
-            document.contains("kind: ClusterRole\n") && document.contains(&format!("  name: {role}\n"))
-        };
-        let document = text.split("---\n").find(is_it).expect("it has the role");
-        let words = document.lines().filter_map(|line| line.trim().strip_prefix("- "));
-        words
-            .filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || "/*".contains(c)))
-            .collect::<BTreeSet<_>>()
+    Some(String::from_utf8(rendered.stdout).expect("it is text"))
+}
+
+/// The words of a role's rules.
+fn rights<'a>(text: &'a str, role: &str) -> BTreeSet<&'a str> {
+    let is_it = |document: &&str| {
+        document.contains("kind: ClusterRole\n") && document.contains(&format!("  name: {role}\n"))
     };
+    let document = text.split("---\n").find(is_it).expect("it has the role");
+    let words = document.lines().filter_map(|line| line.trim().strip_prefix("- "));
+    words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || "/*".contains(c))).collect()
+}
+
+/// The manifests are whole, and give no right that is not used.
+#[test]
+fn manifests_are_rendered_and_grant_the_least_rights() {
+    let Some(text) = rendered("slices") else { return };
     assert_eq!(
-        rights("gpuslice-agent"),
+        rights(&text, "gpuslice-agent"),
         BTreeSet::from(["get", "list", "nodes", "nodes/status", "patch", "pods"])
     );
     assert_eq!(
-        rights("gpuslice-extender"),
+        rights(&text, "gpuslice-extender"),
         BTreeSet::from(["create", "get", "list", "nodes", "patch", "pods", "pods/binding", "watch"])
     );
+}
+
+/// The same agent in the other mode, without a scheduler of its own.
+#[test]
+fn manifests_of_claims_have_the_same_agent_with_other_rights() {
+    let Some(text) = rendered("dra") else { return };
+    assert_eq!(
+        rights(&text, "gpuslice-agent"),
+        BTreeSet::from([
+            "create",
+            "delete",
+            "get",
+            "list",
+            "nodes",
+            "nodes/status",
+            "patch",
+            "resourceclaims",
+            "resourceslices"
+        ])
+    );
+    assert!(text.contains("kind: DaemonSet\n") && text.contains("mode = \"dra\""), "{text}");
+    assert!(!text.contains("scheduler"), "{text}");
 }
 
 #[test]
@@ -93,4 +124,47 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     let most: u64 = most.expect("it has a line").parse().expect("it is a number");
     println!("the agent with a kubelet: {most} KiB");
     assert!(most < MOST_KIB, "{most} KiB");
+}
+
+#[test]
+fn a_program_of_a_claim_has_the_memory_that_the_scheduler_gave_it() {
+    if !may_have_containers() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
+    let apiserver = Apiserver::default();
+    apiserver.add_node("n1");
+    let address = runtime.block_on(apiserver.serve());
+    let mut node = Node::start("");
+    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
+    runtime.block_on(async { kubelet.begin() });
+    node.configure(&format!(
+        "[kubernetes]\nnode = \"n1\"\nmode = \"dra\"\napiserver = \"http://{address}\"\n"
+    ));
+    node.end(libc::SIGTERM);
+    node.begin();
+    let device = node.until("a device", |_| {
+        let name = apiserver.slices().first()?["spec"]["devices"][0]["name"].clone();
+        name.is_string().then_some(name)
+    });
+    let result = json!({"request": "gpu", "driver": "gpuslice.dev", "pool": "n1", "device": device,
+        "shareID": "s", "consumedCapacity": {"memory": "256Mi", "cores": "30"}});
+    apiserver.put_claim(&json!({
+        "metadata": {"namespace": "ns", "name": "a", "uid": "u"},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }));
+    let claim = Claim { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "u".to_owned() };
+    let socket = node.at("/var/lib/kubelet/plugins/gpuslice.dev/dra.sock");
+    let answer = runtime.block_on(async {
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()));
+        let mut client =
+            DraPluginClient::new(endpoint.expect("a path").connect().await.expect("it is served"));
+        let asked = client.node_prepare_resources(NodePrepareResourcesRequest { claims: vec![claim] }).await;
+        asked.expect("it answers").into_inner()
+    });
+    assert_eq!(answer.claims["u"].error, "");
+    assert_eq!(answer.claims["u"].devices[0].cdi_device_ids, ["gpuslice.dev/slice=claim-u"]);
+    let mut program = witness(&node, "claim-u", 64 * MIB);
+    assert!(program.ask(&format!("take {}", 300 * MIB)).starts_with("2 "), "it is refused");
+    assert!(program.ask(&format!("take {}", 100 * MIB)).starts_with("0 "), "it is granted");
 }

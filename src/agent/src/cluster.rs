@@ -1,40 +1,57 @@
-//! Runs the device plugin beside the rest of the agent, where the configuration has a cluster.
+//! Serves a kubelet beside the rest of the agent, where the configuration has a cluster.
 
-use crate::config::Config;
+use crate::config::{Cluster, Config, Mode};
 use crate::gpus::{Gpu, Gpus};
 use gpuslice_kubernetes::api::Client;
 use gpuslice_kubernetes::objects::{self, Inventory};
-use gpuslice_kubernetes::plugin;
+use gpuslice_kubernetes::{dra, plugin};
 use gpuslice_slices::installed;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::error;
 
 /// Percent of time that a GPU has.
 const WHOLE: u32 = 100;
-/// Time after which a plugin is started again that could not be.
+/// Time after which a part is started again that could not be.
 const AGAIN: Duration = Duration::from_secs(10);
+/// Time in which the apiserver says whether a claim is there.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves the kubelet until it is dropped. Slices that the configuration makes go on without it.
 pub(crate) async fn serve(config: Config, gpus: Gpus) {
+    let Some(cluster) = config.cluster.clone() else { return };
+    let part = match cluster.mode {
+        Mode::DevicePlugin => "the device plugin",
+        Mode::Dra => "the driver of claims",
+    };
     loop {
-        if let Err(why) = try_serve(&config, &gpus).await {
-            error!("the device plugin: {why}");
+        if let Err(why) = try_serve(&config, cluster.clone(), gpus.clone()).await {
+            error!("{part}: {why}");
         }
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-async fn try_serve(config: &Config, gpus: &Gpus) -> Result<(), String> {
-    let Some(cluster) = config.cluster.clone() else { return std::future::pending().await };
-    let library = config.library.clone().map_or_else(installed::library, Ok)?;
+/// Serves in one mode, once nothing of the other one is left on the node.
+async fn try_serve(config: &Config, cluster: Cluster, gpus: Gpus) -> Result<(), String> {
+    let places = config.places.clone();
+    let library: PathBuf = config.library.clone().map_or_else(installed::library, Ok)?;
     let client = Client::at(cluster.apiserver.as_deref())?;
-    let mut plugin = plugin::Config::usual(cluster.node, cluster.kubelet, config.places.clone(), library);
-    (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
-    let gpus = gpus.clone();
-    plugin::serve(plugin, client, Arc::new(move || inventory(&gpus)))
-        .await
-        .map_err(|problem| problem.to_string())
+    let gpus = Arc::new(move || inventory(&gpus));
+    let Cluster { node, kubelet, .. } = cluster;
+    match cluster.mode {
+        Mode::DevicePlugin => {
+            dra::clear(&places, &client, &node, PATIENCE).await?;
+            let mut plugin = plugin::Config::usual(node, kubelet, places, library);
+            (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
+            plugin::serve(plugin, client, gpus).await.map_err(|problem| problem.to_string())
+        }
+        Mode::Dra => {
+            plugin::clear(&places, &kubelet, &client, &node).await?;
+            dra::serve(dra::Config::usual(node, kubelet, places, library), client, gpus).await
+        }
+    }
 }
 
 fn inventory(gpus: &Gpus) -> Inventory {

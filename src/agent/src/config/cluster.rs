@@ -4,6 +4,7 @@ use super::file::{Entry, Kubernetes};
 use super::reading::Reading;
 use super::slices::Wanted;
 use crate::arguments::below;
+use gpuslice_kubernetes::dra::is_claim;
 use gpuslice_kubernetes::plugin::{SLOTS_PER_GPU, is_slot};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -13,9 +14,21 @@ const NODE: &str = "NODE_NAME";
 /// Slots of each GPU at the most.
 const MOST_SLOTS: u32 = 256;
 
-/// The settings of the device plugin.
+/// The interface by which the kubelet gets GPUs. A node has one: either gives away whole GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Mode {
+    /// Device plugin, with the extender of a scheduler.
+    #[default]
+    DevicePlugin,
+    /// Dynamic resource allocation.
+    Dra,
+}
+
+/// The settings of the device plugin, or of the driver of dynamic resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cluster {
+    /// The interface.
+    pub(crate) mode: Mode,
     /// The node's name in the apiserver.
     pub(crate) node: String,
     /// The address of the apiserver; none: that of the cluster in which the agent is a pod.
@@ -30,6 +43,22 @@ pub(crate) struct Cluster {
 
 /// None where there are mistakes.
 pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path) -> Option<Cluster> {
+    let mode = reading.value("kubernetes.mode", said.mode.as_ref(), |text| match text {
+        "device-plugin" => Ok(Mode::DevicePlugin),
+        "dra" => Ok(Mode::Dra),
+        _ => Err("write device-plugin or dra".to_owned()),
+    });
+    let mode = mode.unwrap_or_default();
+    let keys = [
+        ("slots_per_gpu", said.slots_per_gpu.as_ref().map(|value| value.span().start)),
+        ("auto_alloc", said.auto_alloc.as_ref().map(|value| value.span().start)),
+    ];
+    for (key, start) in keys.into_iter().filter(|_| mode == Mode::Dra) {
+        if let Some(start) = start {
+            reading
+                .wrong(start, format!("kubernetes.{key}: belongs to the mode device-plugin; leave it out"));
+        }
+    }
     let node = reading.value("kubernetes.node", said.node.as_ref(), |text| match text {
         "" => Err(format!("write the node's name, or leave the key out for that of {NODE}")),
         name => Ok(name.to_owned()),
@@ -46,22 +75,24 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
     let kubelet = reading.path("kubernetes.kubelet", said.kubelet.as_ref());
     let slots = reading.number("kubernetes.slots_per_gpu", said.slots_per_gpu.as_ref(), MOST_SLOTS);
     Some(Cluster {
+        mode,
         node: node?,
         apiserver,
         kubelet: below(root, &kubelet.unwrap_or_else(|| "/var/lib/kubelet".into())),
         slots_per_gpu: slots.unwrap_or(SLOTS_PER_GPU),
-        auto_alloc: said.auto_alloc.unwrap_or(false),
+        auto_alloc: said.auto_alloc.as_ref().is_some_and(|value| *value.get_ref()),
     })
 }
 
-/// Tells of slices that have the names of the kubelet's slots: the plugin removes those that no pod has.
+/// Tells of slices that have the names of the kubelet's: the agent removes those that no pod has.
 pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[Wanted]) {
-    let is_one = |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && is_slot(&slice.name));
+    let is_kubelets = |slice: &Wanted| is_slot(&slice.name) || is_claim(&slice.name);
+    let is_one = |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && is_kubelets(slice));
     for (number, entry) in said.iter().enumerate() {
         let name = &entry.get_ref().name;
         if is_one(name.get_ref()) {
             let what = format!(
-                "slices[{number}].name = {:?}: the kubelet's slots have such names; choose another",
+                "slices[{number}].name = {:?}: the kubelet's slots and claims have such names; choose another",
                 name.get_ref()
             );
             reading.wrong(name.span().start, what);

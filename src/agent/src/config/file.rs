@@ -38,11 +38,12 @@ pub(super) struct Control {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Kubernetes {
+    pub(super) mode: Option<Spanned<String>>,
     pub(super) node: Option<Spanned<String>>,
     pub(super) apiserver: Option<Spanned<String>>,
     pub(super) kubelet: Option<Spanned<PathBuf>>,
     pub(super) slots_per_gpu: Option<Spanned<i64>>,
-    pub(super) auto_alloc: Option<bool>,
+    pub(super) auto_alloc: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

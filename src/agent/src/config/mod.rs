@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-pub(crate) use cluster::Cluster;
+pub(crate) use cluster::{Cluster, Mode};
 pub(crate) use reading::Mistake;
 pub(crate) use slices::Wanted;
 
@@ -202,6 +202,7 @@ mod tests {
             "kubelet",
             "slots_per_gpu",
             "auto_alloc",
+            "mode",
             "state",
             "run",
             "cdi",
@@ -310,6 +311,9 @@ mod tests {
         let cluster = parse("[kubernetes]\nnode = \"n1\"\nauto_alloc = true\n").unwrap().cluster.unwrap();
         assert_eq!((cluster.node.as_str(), cluster.slots_per_gpu, cluster.auto_alloc), ("n1", 16, true));
         assert_eq!((cluster.apiserver, cluster.kubelet), (None, PathBuf::from("/var/lib/kubelet")));
+        assert_eq!(cluster.mode, Mode::DevicePlugin);
+        let dra = parse("[kubernetes]\nnode = \"n1\"\nmode = \"dra\"\n").unwrap().cluster.unwrap();
+        assert_eq!(dra.mode, Mode::Dra);
         assert_eq!(parse("").unwrap().cluster, None);
         let slice = "[[slices]]\nname = \"slot-3\"\ngpu = 0\n";
         assert!(parse(slice).is_ok());
@@ -318,6 +322,15 @@ mod tests {
             ("[kubernetes]\nnode = \"n\"\nslots_per_gpu = 0\n", "from 1 to 256"),
             ("[kubernetes]\nnode = \"n\"\napiserver = \"https://x\"\n", "http://127.0.0.1:8001"),
             ("[kubernetes]\nnode = \"n\"\nkubelet = \"x\"\n", "absolute path"),
+            ("[kubernetes]\nnode = \"n\"\nmode = \"both\"\n", "write device-plugin or dra"),
+            (
+                "[kubernetes]\nnode = \"n\"\nmode = \"dra\"\nauto_alloc = true\n",
+                "agent.toml:4: kubernetes.auto_alloc: belongs to the mode device-plugin",
+            ),
+            (
+                "[kubernetes]\nnode = \"n\"\n[[slices]]\nname = \"claim-a\"\ngpu = 0\n",
+                "slices[0].name = \"claim-a\": the kubelet's slots and claims",
+            ),
             (
                 &format!("[kubernetes]\nnode = \"n\"\n{slice}"),
                 "slices[0].name = \"slot-3\": the kubelet's slots",

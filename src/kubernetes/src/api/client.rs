@@ -123,8 +123,7 @@ impl Client {
     /// # Errors
     /// See [`Failure`]; 409 where the version that the patch has is not that of the object any more.
     pub async fn patch(&self, path: &str, patch: &Value) -> Result<Metadata, Failure> {
-        let text = self.ask(Method::PATCH, path, Some(patch)).await?;
-        serde_json::from_slice::<Named>(&text).map(|object| object.metadata).map_err(silent)
+        self.merge::<Named>(path, patch).await.map(|object| object.metadata)
     }
 
     /// Makes an object.
@@ -133,6 +132,35 @@ impl Client {
     /// See [`Failure`].
     pub async fn post(&self, path: &str, object: &Value) -> Result<(), Failure> {
         self.ask(Method::POST, path, Some(object)).await.map(drop)
+    }
+
+    /// Makes an object, and returns it as it is then.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn create<T: DeserializeOwned>(&self, path: &str, object: &Value) -> Result<T, Failure> {
+        let text = self.ask(Method::POST, path, Some(object)).await?;
+        serde_json::from_slice(&text).map_err(silent)
+    }
+
+    /// As [`patch`](Self::patch), and returns the object as it is then.
+    ///
+    /// # Errors
+    /// As those of [`patch`](Self::patch).
+    pub async fn merge<T: DeserializeOwned>(&self, path: &str, patch: &Value) -> Result<T, Failure> {
+        let text = self.ask(Method::PATCH, path, Some(patch)).await?;
+        serde_json::from_slice(&text).map_err(silent)
+    }
+
+    /// Removes an object. It is no failure that there is none.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn delete(&self, path: &str) -> Result<(), Failure> {
+        match self.ask(Method::DELETE, path, None).await {
+            Err(Failure::Refused(404, _)) => Ok(()),
+            deleted => deleted.map(drop),
+        }
     }
 
     /// Follows the changes of a list.

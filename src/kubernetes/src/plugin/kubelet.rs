@@ -5,16 +5,11 @@ use super::service::{OPTIONS, Service};
 use crate::grpc::device_plugin::RegisterRequest;
 use crate::grpc::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::grpc::device_plugin::registration_client::RegistrationClient;
-use crate::grpc::relay;
+use crate::grpc::socket::{identity, listen};
 use crate::objects::SLICE;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::UnixListener;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Endpoint, Server};
 use tracing::{info, warn};
 
@@ -24,14 +19,6 @@ const SOCKET: &str = "gpuslice.sock";
 const VERSION: &str = "v1beta1";
 /// The time in which the kubelet takes a registration, and then asks for the devices.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A file, and not another one that has its name later. File systems use numbers again, and so the time counts too.
-type Identity = (u64, u64, i64, i64);
-
-fn identity(path: &Path) -> Option<Identity> {
-    let file = fs::metadata(path).ok()?;
-    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
-}
 
 /// Serves one kubelet after another.
 ///
@@ -68,11 +55,9 @@ async fn begin(
     ours: &Path,
     kubelets: &Path,
 ) -> Result<(Arc<()>, tokio::task::JoinHandle<()>), String> {
-    let _of_an_agent_that_ended = fs::remove_file(ours);
-    let listener = UnixListener::bind(ours).map_err(|error| format!("{}: {error}", ours.display()))?;
+    let incoming = listen(ours)?;
     let streams = Arc::new(());
     let service = Service { plugin: Arc::clone(plugin), streams: Arc::clone(&streams) };
-    let incoming = UnixListenerStream::new(listener).map(|client| client.map(relay::through));
     // It serves before it registers: the kubelet asks for the options within the registration.
     let server = tokio::spawn(async move {
         let served = Server::builder().serve_with_incoming(DevicePluginServer::new(service), incoming);

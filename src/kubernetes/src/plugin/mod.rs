@@ -3,6 +3,7 @@
 //! The kubelet gives containers slots, which mean nothing. Which container has a slot, and which part of which GPU that is, is
 //! found out when the container is about to start.
 
+mod clear;
 mod kubelet;
 mod node;
 mod owners;
@@ -13,6 +14,7 @@ mod start;
 use crate::api::Client;
 use crate::grpc::device_plugin::Device;
 use crate::objects::Inventory;
+pub use clear::clear;
 use gpuslice_slices::slot::{Places, Problem};
 pub use slots::is_slot;
 use slots::{PREFIX, Slots};

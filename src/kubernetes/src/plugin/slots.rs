@@ -2,6 +2,7 @@
 //!
 //! A container has one slot or more. The files lie in the folder of the first one. The specification of each slot leads there.
 
+use crate::files;
 use crate::objects::Part;
 use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,6 @@ use std::time::Instant;
 
 /// The beginning of the names of slots.
 pub(crate) const PREFIX: &str = "slot-";
-/// Bytes of a mebibyte.
-const MIB: u64 = 1 << 20;
 
 /// The container that has slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,14 +86,8 @@ impl Slots {
     /// Removes specifications and folders of slots that nobody has: an agent that was killed leaves them.
     fn remove_strays(&mut self) {
         let owned: Vec<Name> = self.known.values().flat_map(|known| known.owner.names()).collect();
-        let spec = |file: &str| name(file.strip_prefix("gpuslice-")?.strip_suffix(".json")?);
-        let specs = fs::read_dir(&self.places.cdi).into_iter().flatten().flatten();
-        let specs = specs.filter_map(|entry| spec(entry.file_name().to_str()?));
-        let folders = Name::all_in(&self.places.slots()).chain(Name::all_in(&self.places.regions));
-        let found = specs.chain(folders.filter(is_slot));
-        for stray in found.filter(|name| !owned.contains(name)).collect::<Vec<_>>() {
-            self.remove(&stray);
-        }
+        let found = files::names(&self.places);
+        found.iter().filter(|name| is_slot(name) && !owned.contains(name)).for_each(|name| self.remove(name));
     }
 
     /// All owners.
@@ -115,7 +108,7 @@ impl Slots {
         let names = owner.iter().flat_map(Owner::names).chain(name(slot));
         let names: Vec<Name> = names.collect();
         // First of all of them: from then on no container can start with them.
-        names.iter().for_each(|name| remove(self.places.spec(name), |path| fs::remove_file(path)));
+        names.iter().for_each(|name| told(files::withdraw(&self.places, name)));
         for name in &names {
             self.known.remove(name);
             self.remove(name);
@@ -123,12 +116,9 @@ impl Slots {
     }
 
     fn remove(&self, name: &Name) {
-        remove(self.places.spec(name), |path| fs::remove_file(path));
-        remove(owner_file(&self.places, name), |path| fs::remove_file(path));
-        if let Some(folder) = self.places.region(name).parent() {
-            remove(folder.to_owned(), |path| fs::remove_dir_all(path));
-        }
-        remove(self.places.slot(name), |path| fs::remove_dir_all(path));
+        told(files::withdraw(&self.places, name));
+        told(files::gone(&owner_file(&self.places, name), |path| fs::remove_file(path)));
+        told(files::remove(&self.places, name));
     }
 
     /// Makes a container the owner of its slots, or mends its files if it is already. The specifications come last.
@@ -146,16 +136,11 @@ impl Slots {
     }
 
     fn write(&self, first: &Name, owner: &Owner) -> Result<(), Problem> {
-        let settings = settings(&owner.parts);
-        self.places.make(first, &settings, false)?;
+        let mut device = files::make(&self.places, &self.library, first, &owner.parts, false)?;
         let file = owner_file(&self.places, first);
         let text = serde_json::to_vec_pretty(owner);
         let text = text.map_err(|error| Problem { path: file.clone(), what: error.to_string() })?;
         write_whole(&file, &text, 0o644)?;
-        let mut device = self.places.device(first, &settings, &self.library);
-        let gpus: Vec<&str> = owner.parts.iter().map(|part| part.uuid.as_str()).collect();
-        // NVIDIA's container runtime gives the GPUs of this variable; images of CUDA ask for all of them.
-        device.container_edits.env.push(format!("NVIDIA_VISIBLE_DEVICES={}", gpus.join(",")));
         owner.names().try_for_each(|name| {
             device.name = name.to_string();
             self.places.announce(&name, device.clone())
@@ -169,24 +154,8 @@ fn owner_file(places: &Places, name: &Name) -> PathBuf {
     places.slot(name).join("pod.json")
 }
 
-fn remove(path: PathBuf, how: impl FnOnce(&PathBuf) -> std::io::Result<()>) {
-    match how(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            tracing::warn!("{}: cannot be removed: {error}", path.display());
-        }
-        _ => {}
+fn told(removed: Result<(), Problem>) {
+    if let Err(problem) = removed {
+        tracing::warn!("{problem}");
     }
-}
-
-/// The settings of a slice, by UUID and in bytes.
-fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
-    let list = |value: &dyn Fn(&Part) -> Option<String>| {
-        let items: Vec<String> =
-            parts.iter().filter_map(|part| Some(format!("{}={}", part.uuid, value(part)?))).collect();
-        items.join(",")
-    };
-    let memory = list(&|part| Some(part.mem_mib.saturating_mul(MIB).to_string()));
-    let core = list(&|part| (part.core > 0).then(|| part.core.to_string()));
-    let named = [("GPU_MEM_LIMIT", memory), ("GPU_CORE_PERCENT", core)];
-    named.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }

@@ -1,59 +1,12 @@
-//! A client that says what old kubelets say: the path of the socket as the authority, which no client of Rust can.
+//! The kubelet's client before 1.26 sends the path of the socket as the authority.
 
 use crate::node::Node;
-use loona_hpack::{Decoder, Encoder};
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(content.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
-}
+use crate::raw::call;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kubelet_whose_authority_is_a_path_is_answered() {
     let node = Node::start(1, false).await;
-    let mut socket = UnixStream::connect(node.socket()).unwrap();
-    socket.set_read_timeout(Some(crate::PATIENCE)).unwrap();
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", "/v1beta1.DevicePlugin/GetDevicePluginOptions"),
-        (":authority", "%2Fvar%2Flib%2Fkubelet%2Fdevice-plugins%2Fgpuslice.sock"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ];
-    let block = Encoder::new().encode(fields.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
-    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    said.extend(frame(SETTINGS, 0, 0, &[]));
-    said.extend(frame(HEADERS, END_HEADERS, 1, &block));
-    said.extend(frame(DATA, END_STREAM, 1, &[0; 5]));
-    socket.write_all(&said).unwrap();
-    let (mut decoder, mut data, mut status) = (Decoder::new(), Vec::new(), None);
-    while status.is_none() {
-        let mut head = [0; 9];
-        socket.read_exact(&mut head).unwrap();
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut content = vec![0; usize::try_from(length).unwrap()];
-        socket.read_exact(&mut content).unwrap();
-        match head[3] {
-            HEADERS => {
-                let fields = decoder.decode(&content).unwrap();
-                status = fields.into_iter().find(|(name, _)| name == b"grpc-status");
-            }
-            DATA => data.extend(content),
-            RESET => panic!("the server resets the stream"),
-            _ => {}
-        }
-    }
-    assert_eq!(status.unwrap().1, b"0");
+    let method = "/v1beta1.DevicePlugin/GetDevicePluginOptions";
     // pre_start_required
-    assert_eq!(data, [0, 0, 0, 0, 2, 8, 1]);
+    assert_eq!(call(&node.socket(), method, &[], crate::PATIENCE), [8, 1]);
 }

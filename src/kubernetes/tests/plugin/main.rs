@@ -15,6 +15,8 @@ mod authority;
 mod kills;
 mod kubelet;
 mod node;
+#[path = "../support/raw.rs"]
+mod raw;
 mod refusals;
 
 use kubelet::{container, until};

@@ -1,4 +1,7 @@
-//! An apiserver with pods and nodes, over real HTTP.
+//! An apiserver with pods, nodes, claims and lists of devices, over real HTTP.
+
+#[path = "resources.rs"]
+mod resources;
 
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -31,6 +34,7 @@ struct Stored {
     /// The mishap of the next binding.
     mishap: Option<Mishap>,
     watchers: Vec<mpsc::UnboundedSender<Value>>,
+    resources: resources::Resources,
 }
 
 /// A mishap of a binding.
@@ -60,7 +64,8 @@ impl Apiserver {
             .route("/api/v1/nodes", get(list_nodes))
             .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
             .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node));
-        tokio::spawn(axum::serve(listener, routes.with_state(self.clone())).into_future());
+        let routes = resources::add(routes).with_state(self.clone());
+        tokio::spawn(axum::serve(listener, routes).into_future());
         address
     }
 
@@ -100,7 +105,7 @@ impl Apiserver {
     }
 
     pub(crate) fn add_node(&self, name: &str) {
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": format!("uid-{name}")}});
         self.with(|stored| stored.nodes.insert(name.to_owned(), node));
     }
 

@@ -1,0 +1,156 @@
+//! The claims whose files a node has.
+//!
+//! A claim is one slice, whichever of its containers have it. Its record comes first, so that a later agent knows of what is half
+//! made. Its specification comes last, so that no container starts before all is there.
+
+use crate::files;
+use crate::objects::Part;
+use gpuslice_slices::cdi::KIND;
+use gpuslice_slices::slot::{Name, Places, Problem, make_folder, write_whole};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+
+/// The beginning of the names of claims' slices.
+const PREFIX: &str = "claim-";
+
+/// A claim that was prepared, or was about to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// Its parts of GPUs.
+    pub(super) parts: Vec<Part>,
+}
+
+/// True if a slice of this name is that of a claim, and no slice of anybody else.
+#[must_use]
+pub fn is_claim(slice: &Name) -> bool {
+    slice.as_str().starts_with(PREFIX)
+}
+
+/// The name of a claim's slice.
+fn slice(uid: &str) -> Result<Name, String> {
+    format!("{PREFIX}{uid}").parse()
+}
+
+/// The claims on the disk.
+#[derive(Debug)]
+pub(super) struct Claims {
+    places: Places,
+    library: PathBuf,
+}
+
+impl Claims {
+    /// The claims that an earlier agent has left, without those whose record it had not written. `library`: as
+    /// [`Places::install`] returned it.
+    pub(super) fn open(places: Places, library: PathBuf) -> Self {
+        let opened = Self { places, library };
+        for name in files::names(&opened.places).iter().filter(|name| is_claim(name)) {
+            if opened.record(name).is_none()
+                && let Err(problem) = files::remove(&opened.places, name)
+            {
+                tracing::warn!("{problem}");
+            }
+        }
+        opened
+    }
+
+    fn record_file(&self, name: &Name) -> PathBuf {
+        // Not the agent's own `slice.json`: the agent removes folders with that file which its configuration does not have.
+        self.places.slot(name).join("claim.json")
+    }
+
+    fn record(&self, name: &Name) -> Option<Record> {
+        serde_json::from_slice(&fs::read(self.record_file(name)).ok()?).ok()
+    }
+
+    /// All claims.
+    pub(super) fn records(&self) -> Vec<Record> {
+        let names = files::names(&self.places);
+        names.iter().filter(|name| is_claim(name)).filter_map(|name| self.record(name)).collect()
+    }
+
+    /// Makes the files of a claim, or mends them, and returns the name of its CDI device. A region that is there stays:
+    /// containers may live in it.
+    pub(super) fn prepare(&self, record: &Record) -> Result<String, String> {
+        let name = slice(&record.uid)?;
+        self.write(&name, record).map_err(|problem| problem.to_string())?;
+        Ok(format!("{KIND}={name}"))
+    }
+
+    fn write(&self, name: &Name, record: &Record) -> Result<(), Problem> {
+        // No container has come in before there was one.
+        let is_used = self.places.spec(name).exists();
+        let file = self.record_file(name);
+        make_folder(&self.places.slot(name))?;
+        let text = serde_json::to_vec_pretty(record);
+        let text = text.map_err(|error| Problem { path: file.clone(), what: error.to_string() })?;
+        write_whole(&file, &text, 0o644)?;
+        let device = files::make(&self.places, &self.library, name, &record.parts, is_used)?;
+        self.places.announce(name, device)
+    }
+
+    /// Removes the files of a claim. One that is not known has none.
+    pub(super) fn unprepare(&self, uid: &str) -> Result<(), String> {
+        // What cannot be a name was never prepared.
+        let Ok(name) = slice(uid) else { return Ok(()) };
+        files::remove(&self.places, &name).map_err(|problem| problem.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn record() -> Record {
+        let part = Part { uuid: "GPU-a".to_owned(), mem_mib: 1024, core: 10 };
+        Record { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "u".to_owned(), parts: vec![part] }
+    }
+
+    /// What stands in the way ends the making of files at a certain step, as a kill does.
+    #[test]
+    fn a_claim_that_is_half_made_is_known_and_no_container_can_start_with_it() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let claims = Claims::open(places.clone(), root.path().join("library"));
+        let name = slice("u").unwrap();
+        let [conf, regions] = [places.slot(&name).join("conf"), places.regions.clone()];
+        for obstacle in [conf, regions] {
+            fs::create_dir_all(obstacle.parent().unwrap()).unwrap();
+            let _of_the_round_before = fs::remove_dir(&obstacle);
+            fs::write(&obstacle, "").unwrap();
+            let why = claims.prepare(&record()).unwrap_err();
+            assert!(why.contains("cannot make this folder"), "{why}");
+            assert!(!places.spec(&name).exists(), "{}", obstacle.display());
+            // A later agent finds it, asks the apiserver, and mends or removes it.
+            let later = Claims::open(places.clone(), root.path().join("library"));
+            assert_eq!(later.records(), [record()]);
+            fs::remove_file(obstacle).unwrap();
+            assert_eq!(later.prepare(&record()).unwrap(), "gpuslice.dev/slice=claim-u");
+            later.unprepare("u").unwrap();
+            assert!(files::names(&places).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_removed_has_no_specification_any_more_and_is_removed_later() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let claims = Claims::open(places.clone(), root.path().join("library"));
+        let name = slice("u").unwrap();
+        claims.prepare(&record()).unwrap();
+        // A folder of the region's cannot be removed while it is a file.
+        let region = places.region(&name).parent().map(Path::to_owned).unwrap();
+        fs::remove_dir_all(&region).unwrap();
+        fs::write(&region, "").unwrap();
+        let why = claims.unprepare("u").unwrap_err();
+        assert!(why.contains("cannot be removed"), "{why}");
+        assert!(!places.spec(&name).exists());
+        fs::remove_file(&region).unwrap();
+        claims.unprepare("u").unwrap();
+        assert!(files::names(&places).is_empty());
+    }
+}

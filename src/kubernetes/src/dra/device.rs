@@ -1,0 +1,162 @@
+//! A GPU as a device that the scheduler can divide.
+
+use super::topology::Seat;
+use crate::objects::{Gpu, Inventory};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The driver's name.
+pub(super) const DRIVER: &str = "gpuslice.dev";
+/// The capacity of memory in bytes.
+pub(super) const MEMORY: &str = "memory";
+/// The capacity of time in percent.
+pub(super) const CORES: &str = "cores";
+/// The taint of a GPU that does not work.
+const UNHEALTHY: &str = "gpuslice.dev/unhealthy";
+/// Mebibytes of a part at the least: below, the driver makes no context.
+const LEAST_MIB: u64 = 256;
+/// Characters of a text that a device has, at the most.
+const MOST_TEXT: usize = 64;
+
+/// The name of a GPU's device: its UUID, which stays where GPUs are numbered anew.
+pub(super) fn name(gpu: &Gpu) -> String {
+    gpu.uuid.to_lowercase()
+}
+
+/// The devices of a node, by their names. `seats`: the places of its GPUs, by UUID. A GPU that does not work has a taint; without
+/// `taints` it is left out.
+pub(super) fn devices(inventory: &Inventory, seats: &BTreeMap<String, Seat>, taints: bool) -> Value {
+    let is_shown = |gpu: &&Gpu| gpu.mem_mib > LEAST_MIB && (gpu.healthy || taints);
+    let mut shown: Vec<&Gpu> = inventory.gpus.iter().filter(is_shown).collect();
+    shown.sort_by_key(|gpu| name(gpu));
+    shown.into_iter().map(|gpu| device(gpu, &inventory.driver, seats.get(&gpu.uuid))).collect()
+}
+
+fn device(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Value {
+    let whole = mebibytes(gpu.mem_mib);
+    let mut device = json!({
+        "name": name(gpu),
+        "attributes": attributes(gpu, driver, seat),
+        "capacity": {
+            MEMORY: {"value": whole, "requestPolicy": {
+                "default": whole,
+                "validRange": {"min": mebibytes(LEAST_MIB), "step": mebibytes(1)},
+            }},
+            // A claim that asks for no share has none, and is not throttled.
+            CORES: {"value": gpu.core.to_string(), "requestPolicy": {
+                "default": "0",
+                "validRange": {"min": "0", "step": "1"},
+            }},
+        },
+        "allowMultipleAllocations": true,
+    });
+    // Pods that have it already go on: NVML may only have been late.
+    let taints = json!([{"key": UNHEALTHY, "value": "lost", "effect": "NoSchedule"}]);
+    if let Some(fields) = device.as_object_mut().filter(|_| !gpu.healthy) {
+        fields.insert("taints".to_owned(), taints);
+    }
+    device
+}
+
+fn attributes(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Map<String, Value> {
+    let text = |text: &str| json!({"string": text.chars().take(MOST_TEXT).collect::<String>()});
+    let is_known = |text: &&str| !text.is_empty();
+    let named = [
+        ("uuid", Some(text(&gpu.uuid))),
+        ("model", Some(gpu.model.as_str()).filter(is_known).map(text)),
+        ("driverVersion", version(driver).map(|version| json!({"version": version}))),
+        ("memoryMiB", Some(json!({"int": gpu.mem_mib}))),
+        ("numaNode", seat.and_then(|seat| seat.numa).map(|node| json!({"int": node}))),
+        ("resource.kubernetes.io/pciBusID", seat.map(|seat| text(&seat.bus))),
+        ("resource.kubernetes.io/pcieRoot", seat.and_then(|seat| seat.root.as_deref()).map(text)),
+    ];
+    named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// The driver's version in the form of a semantic version, which has three numbers without leading zeros: 580.65.06 is 580.65.6.
+fn version(driver: &str) -> Option<String> {
+    let mut numbers = driver.split('.').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>().ok()?;
+    numbers.resize(3, 0);
+    Some(numbers.iter().map(u32::to_string).collect::<Vec<_>>().join("."))
+}
+
+/// A quantity, as the apiserver writes it: in the largest unit that needs no fraction.
+fn mebibytes(count: u64) -> String {
+    match (count.checked_rem(1024), count.checked_div(1024)) {
+        (Some(0), Some(gibibytes)) => format!("{gibibytes}Gi"),
+        _ => format!("{count}Mi"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inventory(healthy: bool) -> Inventory {
+        let gpu = |uuid: &str, mem_mib, healthy| Gpu {
+            uuid: uuid.to_owned(),
+            model: "NVIDIA H200".to_owned(),
+            mem_mib,
+            core: 100,
+            healthy,
+        };
+        let gpus = vec![gpu("GPU-b", 143_771, healthy), gpu("GPU-A", 16_384, true), gpu("GPU-c", 0, true)];
+        Inventory { v: 1, driver: "580.65.06".to_owned(), gpus }
+    }
+
+    #[test]
+    fn a_device_has_the_gpus_attributes_and_can_be_divided() {
+        let seat =
+            Seat { bus: "0000:01:00.0".to_owned(), numa: Some(1), root: Some("pci0000:00".to_owned()) };
+        let seats = BTreeMap::from([("GPU-b".to_owned(), seat)]);
+        let devices = devices(&inventory(true), &seats, true);
+        assert_eq!(devices.as_array().unwrap().len(), 2, "one has no memory to divide");
+        assert_eq!(
+            devices[0]["attributes"],
+            json!({
+                "uuid": {"string": "GPU-A"}, "model": {"string": "NVIDIA H200"},
+                "driverVersion": {"version": "580.65.6"}, "memoryMiB": {"int": 16_384},
+            })
+        );
+        assert_eq!(
+            devices[1],
+            json!({
+                "name": "gpu-b",
+                "attributes": {
+                    "uuid": {"string": "GPU-b"}, "model": {"string": "NVIDIA H200"},
+                    "driverVersion": {"version": "580.65.6"}, "memoryMiB": {"int": 143_771},
+                    "numaNode": {"int": 1},
+                    "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
+                    "resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"},
+                },
+                "capacity": {
+                    "memory": {"value": "143771Mi", "requestPolicy":
+                        {"default": "143771Mi", "validRange": {"min": "256Mi", "step": "1Mi"}}},
+                    "cores": {"value": "100", "requestPolicy":
+                        {"default": "0", "validRange": {"min": "0", "step": "1"}}},
+                },
+                "allowMultipleAllocations": true,
+            })
+        );
+        assert_eq!(devices[0]["capacity"]["memory"]["value"], "16Gi");
+    }
+
+    #[test]
+    fn a_lost_gpu_has_a_taint_or_is_left_out() {
+        let seats = BTreeMap::new();
+        let tainted = devices(&inventory(false), &seats, true);
+        assert_eq!(
+            tainted[1]["taints"],
+            json!([{"key": "gpuslice.dev/unhealthy", "value": "lost", "effect": "NoSchedule"}])
+        );
+        assert_eq!(tainted[0].get("taints"), None);
+        let left = devices(&inventory(false), &seats, false);
+        assert_eq!((left.as_array().unwrap().len(), &left[0]["name"]), (1, &json!("gpu-a")));
+    }
+
+    #[test]
+    fn a_version_that_is_none_is_left_out() {
+        assert_eq!(version("550.54").as_deref(), Some("550.54.0"));
+        assert_eq!((version(""), version("r550")), (None, None));
+    }
+}

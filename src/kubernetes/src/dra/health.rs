@@ -1,0 +1,88 @@
+//! Tells the kubelet which devices work. It writes that into the status of the pods that have them.
+
+use super::service::Service;
+use super::{Driver, device};
+use crate::grpc::dra_health::v1alpha1::dra_resource_health_server::DraResourceHealth as Alpha;
+use crate::grpc::dra_health::v1alpha1::{
+    DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
+};
+use crate::grpc::dra_health::v1beta1::dra_resource_health_server::DraResourceHealth as Beta;
+use crate::objects::{Gpu, Inventory};
+use std::pin::Pin;
+use std::time::{Instant, SystemTime};
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+/// Seconds after which the kubelet takes a health as unknown: its own default.
+const TIMEOUT: i64 = 30;
+
+/// Tells changes at once and the same again and again, until it is dropped.
+pub(super) async fn watch(driver: &Driver) {
+    let (mut told, mut at) = (None, Instant::now());
+    loop {
+        let inventory = (driver.gpus)();
+        if told.as_ref() != Some(&inventory) || at.elapsed() >= driver.config.interval {
+            driver.health.send_replace(healths(&inventory, &driver.config.node, now()));
+            (told, at) = (Some(inventory), Instant::now());
+        }
+        tokio::time::sleep(driver.config.poll).await;
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+fn healths(inventory: &Inventory, pool: &str, now: i64) -> Vec<DeviceHealth> {
+    let health = |gpu: &Gpu| {
+        let (health, message) = if gpu.healthy {
+            (HealthStatus::Healthy, "")
+        } else {
+            (HealthStatus::Unhealthy, "NVML does not answer for this GPU")
+        };
+        DeviceHealth {
+            device: Some(DeviceIdentifier { pool_name: pool.to_owned(), device_name: device::name(gpu) }),
+            health: health.into(),
+            last_updated_time: now,
+            health_check_timeout_seconds: TIMEOUT,
+            message: message.to_owned(),
+        }
+    };
+    inventory.gpus.iter().map(health).collect()
+}
+
+type Healths = Pin<Box<dyn Stream<Item = Result<NodeWatchResourcesResponse, Status>> + Send>>;
+
+impl Service {
+    fn healths(&self) -> Response<Healths> {
+        let told = WatchStream::new(self.0.health.subscribe());
+        Response::new(Box::pin(told.map(|devices| Ok(NodeWatchResourcesResponse { devices }))))
+    }
+}
+
+#[tonic::async_trait]
+impl Alpha for Service {
+    type NodeWatchResourcesStream = Healths;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<NodeWatchResourcesRequest>,
+    ) -> Result<Response<Healths>, Status> {
+        Ok(self.healths())
+    }
+}
+
+#[tonic::async_trait]
+impl Beta for Service {
+    type NodeWatchResourcesStream = Healths;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<NodeWatchResourcesRequest>,
+    ) -> Result<Response<Healths>, Status> {
+        Ok(self.healths())
+    }
+}

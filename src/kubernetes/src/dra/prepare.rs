@@ -1,0 +1,51 @@
+//! Makes a claim usable on the node, and takes it back.
+
+use super::claim::{Allocated, Claim, parts};
+use super::claims::Record;
+use super::{Driver, find, with_claims};
+use crate::grpc::dra::{Claim as Asked, Device};
+
+impl Driver {
+    /// Makes the files of a claim. It is no matter how often: the answer is the same. Any doubt is an error: the kubelet tries
+    /// again.
+    pub(super) async fn prepare(&self, asked: &Asked) -> Result<Vec<Device>, String> {
+        let Asked { namespace, name, uid } = asked;
+        let found = find(&self.client, self.config.patience, namespace, name).await;
+        let claim: Claim = found
+            .map_err(|failure| failure.to_string())?
+            .ok_or_else(|| format!("there is no claim {namespace}/{name}"))?;
+        if claim.metadata.uid != *uid {
+            let is = claim.metadata.uid;
+            return Err(format!("the claim {namespace}/{name} has the uid {is:?}, and {uid:?} is asked for"));
+        }
+        let devices = claim.devices(&self.config.node);
+        if devices.is_empty() {
+            return Err(format!(
+                "the claim {namespace}/{name} has no device of the node {}",
+                self.config.node
+            ));
+        }
+        let record = Record {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.clone(),
+            parts: parts(&devices, &(self.gpus)())?,
+        };
+        let cdi = with_claims(&self.claims, move |claims| claims.prepare(&record)).await??;
+        // Every device has the whole slice: a container may name one request of the claim only.
+        let device = |device: Allocated| Device {
+            request_names: vec![device.request().to_owned()],
+            pool_name: device.pool,
+            device_name: device.device,
+            cdi_device_ids: vec![cdi.clone()],
+            share_id: device.share,
+        };
+        Ok(devices.into_iter().map(device).collect())
+    }
+
+    /// Removes the files of a claim. The apiserver need not answer, and may not know the claim any more.
+    pub(super) async fn unprepare(&self, asked: &Asked) -> Result<(), String> {
+        let uid = asked.uid.clone();
+        with_claims(&self.claims, move |claims| claims.unprepare(&uid)).await?
+    }
+}

@@ -1,0 +1,140 @@
+//! Keeps the list of the node's devices in the apiserver: one `ResourceSlice`, which is all of one pool.
+
+use super::topology::seats;
+use super::{Driver, device};
+use crate::api::{Failure, List, Metadata, Node};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Instant;
+use tracing::{info, warn};
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+/// A list of devices, as the apiserver has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Slice {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    pool: Pool,
+    devices: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Pool {
+    name: String,
+    generation: i64,
+}
+
+/// The state of the list.
+#[derive(Debug)]
+struct Published {
+    /// The devices that were written last, and the version that the apiserver gave them. It drops fields of which it knows
+    /// nothing, and fills others in: what it has then is not what was written.
+    written: Option<(Value, String)>,
+    /// False if the apiserver drops taints.
+    taints: bool,
+}
+
+/// Goes on until it is dropped.
+pub(super) async fn watch(driver: &Driver) {
+    let mut state = Published { written: None, taints: true };
+    loop {
+        let (seen, at) = ((driver.gpus)(), Instant::now());
+        if let Err(failure) = publish(driver, &mut state).await {
+            warn!("the devices of the node are not in the apiserver: {failure}");
+        }
+        while (driver.gpus)() == seen && at.elapsed() < driver.config.interval {
+            tokio::select! {
+                () = tokio::time::sleep(driver.config.poll) => {}
+                () = driver.registered.notified() => break,
+            }
+        }
+    }
+}
+
+/// Writes the devices where the apiserver does not have them as they are, and removes all other lists of this node.
+async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> {
+    let (client, node) = (&driver.client, &driver.config.node);
+    let path = format!("{SLICES}?fieldSelector=spec.driver%3D{}%2Cspec.nodeName%3D{node}", device::DRIVER);
+    let Some(list) = client.get::<List<Slice>>(&path).await? else {
+        let why = "it has no resource.k8s.io/v1, which Kubernetes 1.34 and newer have";
+        return Err(Failure::Refused(404, why.to_owned()));
+    };
+    let (mut ours, mut stale): (Vec<_>, Vec<_>) =
+        list.items.into_iter().partition(|slice| slice.spec.pool.name == *node);
+    ours.sort_by_key(|slice| slice.spec.pool.generation);
+    let kept = ours.pop();
+    stale.extend(ours);
+    write(driver, state, kept.as_ref()).await?;
+    for slice in stale {
+        info!(slice = slice.metadata.name, "removed a list of devices that is not this driver's");
+        client.delete(&format!("{SLICES}/{}", slice.metadata.name)).await?;
+    }
+    Ok(())
+}
+
+async fn write(driver: &Driver, state: &mut Published, kept: Option<&Slice>) -> Result<(), Failure> {
+    let seats = seats(&driver.config.machine);
+    let wanted = device::devices(&(driver.gpus)(), &seats, state.taints);
+    let is_there = |slice: &Slice| {
+        let version = &slice.metadata.resource_version;
+        let is_as_written =
+            state.written.as_ref().is_some_and(|written| (&written.0, &written.1) == (&wanted, version));
+        is_as_written || slice.spec.devices == wanted
+    };
+    if kept.is_some_and(is_there) {
+        return Ok(());
+    }
+    let answer = put(driver, kept, &wanted).await?;
+    state.written = Some((wanted.clone(), answer.metadata.resource_version.clone()));
+    if state.taints && has(&wanted, "taints") && !has(&answer.spec.devices, "taints") {
+        warn!("the apiserver keeps no taints of devices: those that do not work are left out");
+        state.taints = false;
+        return Box::pin(write(driver, state, Some(&answer))).await;
+    }
+    if has(&wanted, "allowMultipleAllocations") && !has(&answer.spec.devices, "allowMultipleAllocations") {
+        warn!("the apiserver's gate DRAConsumableCapacity is off: each GPU goes to one claim as a whole");
+    }
+    Ok(())
+}
+
+fn has(devices: &Value, field: &str) -> bool {
+    devices.as_array().into_iter().flatten().any(|device| device.get(field).is_some())
+}
+
+/// Writes the devices over a list, or into a new one.
+async fn put(driver: &Driver, kept: Option<&Slice>, devices: &Value) -> Result<Slice, Failure> {
+    let (client, node) = (&driver.client, &driver.config.node);
+    let pool = |generation: i64| json!({"name": node, "generation": generation, "resourceSliceCount": 1});
+    if let Some(slice) = kept {
+        let generation = slice.spec.pool.generation.saturating_add(1);
+        let patch = json!({
+            "metadata": {"resourceVersion": slice.metadata.resource_version},
+            "spec": {"pool": pool(generation), "devices": devices},
+        });
+        return client.merge(&format!("{SLICES}/{}", slice.metadata.name), &patch).await;
+    }
+    let Some(owner) = client.get::<Node>(&format!("/api/v1/nodes/{node}")).await? else {
+        return Err(Failure::Refused(404, format!("there is no node {node}")));
+    };
+    let slice = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {
+            "generateName": format!("{node}-{}-", device::DRIVER),
+            // It goes with the node.
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Node", "name": node, "uid": owner.metadata.uid, "controller": true,
+            }],
+        },
+        "spec": {"driver": device::DRIVER, "nodeName": node, "pool": pool(1), "devices": devices},
+    });
+    client.create(SLICES, &slice).await
+}

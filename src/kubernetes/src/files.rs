@@ -1,0 +1,83 @@
+//! The files by which parts of GPUs are a slice of a container.
+
+use crate::objects::Part;
+use gpuslice_slices::cdi::Device;
+use gpuslice_slices::slot::{Name, Places, Problem};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Result as IoResult};
+use std::path::Path;
+
+/// Bytes of a mebibyte.
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Makes all files of a slice but its specification, and returns the device that the specification is to have. `library`: as
+/// [`Places::install`] returned it; `is_used`: as [`Places::make`] takes it.
+pub(crate) fn make(
+    places: &Places,
+    library: &Path,
+    name: &Name,
+    parts: &[Part],
+    is_used: bool,
+) -> Result<Device, Problem> {
+    let settings = settings(parts);
+    places.make(name, &settings, is_used)?;
+    let mut device = places.device(name, &settings, library);
+    let gpus: Vec<&str> = parts.iter().map(|part| part.uuid.as_str()).collect();
+    // NVIDIA's container runtime gives the GPUs of this variable; images of CUDA ask for all of them.
+    device.container_edits.env.push(format!("NVIDIA_VISIBLE_DEVICES={}", gpus.join(",")));
+    Ok(device)
+}
+
+/// The settings of a slice, by UUID and in bytes.
+fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
+    let list = |value: &dyn Fn(&Part) -> Option<String>| {
+        let items: Vec<String> =
+            parts.iter().filter_map(|part| Some(format!("{}={}", part.uuid, value(part)?))).collect();
+        items.join(",")
+    };
+    let memory = list(&|part| Some(part.mem_mib.saturating_mul(MIB).to_string()));
+    let core = list(&|part| (part.core > 0).then(|| part.core.to_string()));
+    let named = [("GPU_MEM_LIMIT", memory), ("GPU_CORE_PERCENT", core)];
+    named.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// The names of all slices that have a specification, a folder or a region.
+pub(crate) fn names(places: &Places) -> BTreeSet<Name> {
+    let spec = |file: &str| file.strip_prefix("gpuslice-")?.strip_suffix(".json")?.parse().ok();
+    let specs = fs::read_dir(&places.cdi).into_iter().flatten().flatten();
+    let specs = specs.filter_map(|entry| spec(entry.file_name().to_str()?));
+    specs.chain(Name::all_in(&places.slots())).chain(Name::all_in(&places.regions)).collect()
+}
+
+/// Removes the specification of a slice: from then on no container can start with it.
+///
+/// # Errors
+/// It is there and cannot be removed.
+pub(crate) fn withdraw(places: &Places, name: &Name) -> Result<(), Problem> {
+    gone(&places.spec(name), |path| fs::remove_file(path))
+}
+
+/// Removes the files of a slice, its specification first and its folder last.
+///
+/// # Errors
+/// One is there and cannot be removed; the others are.
+pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
+    let region = places.region(name);
+    let removed = [
+        withdraw(places, name),
+        gone(region.parent().unwrap_or(&region), |path| fs::remove_dir_all(path)),
+        gone(&places.slot(name), |path| fs::remove_dir_all(path)),
+    ];
+    removed.into_iter().collect()
+}
+
+/// Removes a file or a folder. It is no failure that there is none.
+pub(crate) fn gone(path: &Path, how: impl FnOnce(&Path) -> IoResult<()>) -> Result<(), Problem> {
+    match how(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Problem { path: path.to_owned(), what: format!("cannot be removed: {error}") })
+        }
+        _ => Ok(()),
+    }
+}

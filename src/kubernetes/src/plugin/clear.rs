@@ -1,0 +1,49 @@
+//! Makes room for another driver of the same GPUs.
+
+use super::owners::holders;
+use super::slots::is_slot;
+use crate::api::{Client, Node};
+use crate::files;
+use crate::objects::{CORE_PERCENT, INVENTORY, MEMORY_MIB};
+use gpuslice_slices::slot::Places;
+use serde_json::json;
+use std::path::Path;
+use tracing::warn;
+
+/// Makes room for the mode `dra`: removes the files of slots, and the sums of the node. `kubelet`: the kubelet's folder.
+///
+/// # Errors
+/// Pods have slots, or the kubelet does not say. The memory of such pods would be given away again.
+pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str) -> Result<(), String> {
+    let held = holders(&kubelet.join("pod-resources/kubelet.sock")).await?;
+    if !held.is_empty() {
+        let pods: Vec<String> = held.iter().map(|held| format!("{}/{}", held.namespace, held.pod)).collect();
+        return Err(format!(
+            "this node has the pods {} with slots of the mode \"device-plugin\"; drain it before you change the mode",
+            pods.join(", ")
+        ));
+    }
+    for name in files::names(places).iter().filter(|name| is_slot(name)) {
+        files::remove(places, name).unwrap_or_else(|problem| warn!("{problem}"));
+    }
+    // They place no pod: the kubelet offers no slots any more.
+    withdraw(client, node)
+        .await
+        .unwrap_or_else(|failure| warn!("the sums of the node {node} stay: {failure}"));
+    Ok(())
+}
+
+/// Takes away what says that the extender may place pods here.
+async fn withdraw(client: &Client, node: &str) -> Result<(), crate::api::Failure> {
+    let path = format!("/api/v1/nodes/{node}");
+    let Some(found) = client.get::<Node>(&path).await? else { return Ok(()) };
+    if found.metadata.annotations.contains_key(INVENTORY) {
+        client.patch(&path, &json!({"metadata": {"annotations": {INVENTORY: null}}})).await?;
+    }
+    if found.status.capacity.contains_key(MEMORY_MIB) || found.status.capacity.contains_key(CORE_PERCENT) {
+        let none = json!({MEMORY_MIB: null, CORE_PERCENT: null});
+        let patch = json!({"status": {"capacity": none, "allocatable": none}});
+        client.patch(&format!("{path}/status"), &patch).await?;
+    }
+    Ok(())
+}
