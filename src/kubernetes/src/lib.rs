@@ -1,17 +1,19 @@
 //! Slices for the pods of a Kubernetes cluster.
 //!
 //! 1. `api`: the apiserver.
-//! 2. `objects`: what pods and nodes say about slices.
-//! 3. `placement`: which GPU a container gets.
-//! 4. `grpc`: the kubelet's interfaces.
-//! 5. `plugin`: the device plugin of a node.
-//! 6. `extender`: the extender of the scheduler.
+//! 2. `lease`: which one of several processes acts.
+//! 3. `objects`: what pods and nodes say about slices.
+//! 4. `placement`: which GPU a container gets.
+//! 5. `grpc`: the kubelet's interfaces.
+//! 6. `plugin`: the device plugin of a node.
+//! 7. `extender`: the extender of the scheduler.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
 pub mod extender;
 pub mod grpc;
+pub mod lease;
 pub mod objects;
 pub mod placement;
 pub mod plugin;

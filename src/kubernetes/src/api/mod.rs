@@ -4,4 +4,4 @@ mod client;
 mod object;
 
 pub use client::{Changes, Client, Failure};
-pub use object::{Change, Container, List, Metadata, Node, Pod, Resources};
+pub use object::{Change, Container, List, ListMetadata, Metadata, Node, Pod, Resources};
