@@ -89,7 +89,7 @@ impl Client {
     /// The apiserver at an address. `authority`: the certificates that vouch for it.
     ///
     /// # Errors
-    /// The certificates cannot be read.
+    /// The certificates cannot be read, or there is none.
     pub fn new(base: &str, authority: Option<&Path>, token: Option<PathBuf>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Some(path) = authority {
@@ -98,6 +98,9 @@ impl Client {
             for certificate in certificates {
                 let certificate = certificate.map_err(|error| wrong(&error))?;
                 roots.add(certificate).map_err(|error| wrong(&error))?;
+            }
+            if roots.is_empty() {
+                return Err(wrong(&"there is no certificate in it"));
             }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -70,16 +70,20 @@ impl Apiserver {
     pub(crate) async fn serve(&self) -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let routes = Router::new()
+        tokio::spawn(axum::serve(listener, self.routes()).into_future());
+        address
+    }
+
+    pub(crate) fn routes(&self) -> Router {
+        Router::new()
             .route("/api/v1/pods", get(list_pods))
             .route("/api/v1/namespaces/{namespace}/pods/{name}", get(get_pod).patch(patch_pod))
             .route("/api/v1/namespaces/{namespace}/pods/{name}/binding", axum::routing::post(bind_pod))
             .merge(leases::routes())
             .route("/api/v1/nodes", get(list_nodes))
             .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
-            .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node));
-        tokio::spawn(axum::serve(listener, routes.with_state(self.clone())).into_future());
-        address
+            .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node))
+            .with_state(self.clone())
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Stored) -> T) -> T {
