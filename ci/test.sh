@@ -43,6 +43,7 @@ part "build" ci/stage.sh
 part "real drivers" ci/drivers.sh
 part "headers" ci/headers.sh
 part "clients" ci/clients.sh # before the tests, some of which use what it installs
+part "charts" ci/charts.sh   # the same
 part "release" ci/dist.sh # what tests/dist.rs installs
 part "tests" cargo test --workspace --no-fail-fast -- --show-output
 part "models" ci/loom.sh

@@ -11,47 +11,13 @@ use crate::node::{Node, may_have_containers};
 use crate::{MIB, witness};
 use apiserver::Apiserver;
 use kubelet::Kubelet;
-use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 /// An event that the test waits for comes within this time, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Memory of the agent at the most, in KiB.
 const MOST_KIB: u64 = 32 << 10;
-
-/// The manifests are whole, and give no right that is not used.
-#[test]
-fn manifests_are_rendered_and_grant_the_least_rights() {
-    let folder = crate::support::artefacts::repository().join("examples/kubernetes/slices");
-    let Ok(rendered) = Command::new("kubectl").arg("kustomize").arg(folder).output() else {
-        crate::support::skip(
-            "manifests of Kubernetes: there is no kubectl; to mend it: apt-get install kubernetes-client",
-        );
-        return;
-    };
-    assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
-    let text = String::from_utf8(rendered.stdout).expect("it is text");
-    let rights = |role: &str| {
-        let is_it = |document: &&str| {
-            document.contains("kind: ClusterRole\n") && document.contains(&format!("  name: {role}\n"))
-        };
-        let document = text.split("---\n").find(is_it).expect("it has the role");
-        let words = document.lines().filter_map(|line| line.trim().strip_prefix("- "));
-        words
-            .filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || "/*".contains(c)))
-            .collect::<BTreeSet<_>>()
-    };
-    assert_eq!(
-        rights("gpuslice-agent"),
-        BTreeSet::from(["get", "list", "nodes", "nodes/status", "patch", "pods"])
-    );
-    assert_eq!(
-        rights("gpuslice-extender"),
-        BTreeSet::from(["create", "get", "list", "nodes", "patch", "pods", "pods/binding", "watch"])
-    );
-}
 
 #[test]
 fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
