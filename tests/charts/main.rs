@@ -9,6 +9,8 @@
     reason = "a test"
 )]
 
+mod cluster;
+mod installed;
 #[path = "../support/mod.rs"]
 mod support;
 mod tools;
