@@ -147,6 +147,20 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     installed.done(User::Tenant, &["annotate", "pod", "a", "other=1"], &Value::Null);
     installed.refused(User::Tenant, &["annotate", "pod", "a", "gpuslice.dev/alloc-"], &Value::Null, only);
 
+    // Other amounts are for those who have that right.
+    let resize = ["annotate", "pod", "b", "gpuslice.dev/resize={}"];
+    installed.refused(User::Tenant, &resize, &Value::Null, "needs the verb resize on slices.gpuslice.dev");
+    let mut greedy = pod("greedy", &[[1, 16, 0]]);
+    greedy["metadata"]["annotations"] = json!({"gpuslice.dev/resize": "{}"});
+    installed.refused(User::Tenant, &create, &greedy, "needs the verb resize");
+    let rule = json!([{"apiGroups": ["gpuslice.dev"], "resources": ["slices"], "verbs": ["resize"]}]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": rule,
+        "metadata": {"name": "resize", "namespace": "default"}});
+    installed.done(User::Administrator, &create, &role);
+    let bind = ["create", "rolebinding", "resize", "--role=resize", "--user=tenant"];
+    installed.done(User::Administrator, &bind, &Value::Null);
+    installed.done(User::Tenant, &resize, &Value::Null);
+
     // An agent writes its own node, and of it what it is for.
     let agent = User::Account("gpuslice-agent");
     let inventory = r#"--patch={"metadata":{"annotations":{"gpuslice.dev/inventory":"{}"}}}"#;
@@ -265,6 +279,27 @@ fn two_extenders_with_the_rights_of_the_chart_bind_one_after_the_other() {
     first.end();
     assert_eq!(second.bind(&b), "");
     assert!(second.bind(&c).contains("at most 0 MiB"), "it knows what the first one has bound");
+    // A pod that runs gets other amounts, or its user an event. The extender has the rights for both.
+    for (name, text, wanted) in [
+        ("a", r#"{"v":1,"c":{"c0":{"memMiB":4096}}}"#, "4096"),
+        ("b", r#"{"v":1,"c":{"c0":{"memMiB":16000}}}"#, ""),
+    ] {
+        let patch = json!({"metadata": {"annotations": {"gpuslice.dev/resize": text}}});
+        let patch = format!("--patch={patch}");
+        installed.done(User::Administrator, &["patch", "pod", name, &patch], &Value::Null);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let pod = installed.cluster.object("pod", name);
+            let alloc = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().to_owned();
+            let events = installed.cluster.kubectl(User::Administrator, &["get", "events"], "").1;
+            let refused = events.contains("ResizeRefused") && events.contains("16000 MiB");
+            if (!wanted.is_empty() && alloc.contains(wanted)) || (wanted.is_empty() && refused) {
+                break;
+            }
+            assert!(Instant::now() < end, "{name}: {alloc} {events}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
     let get = [
         "get",
         "lease",

@@ -151,7 +151,14 @@ fn roles_have_the_rights_that_are_used_and_no_other() {
     let set = |rights: &[&str]| rights.iter().map(|right| (*right).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(
         of("ClusterRole", "gpuslice-agent"),
-        set(&["/pods * get", "/pods * list", "/nodes * get", "/nodes * patch", "/nodes/status * patch"])
+        set(&[
+            "/pods * get",
+            "/pods * list",
+            "/nodes * get",
+            "/nodes * patch",
+            "/nodes/status * patch",
+            "/events * create"
+        ])
     );
     assert_eq!(
         of("ClusterRole", "gpuslice-extender"),
@@ -164,6 +171,7 @@ fn roles_have_the_rights_that_are_used_and_no_other() {
             "/nodes * get",
             "/nodes * list",
             "/nodes * watch",
+            "/events * create",
         ])
     );
     let lease = |right: &str| format!("coordination.k8s.io/leases {right}");

@@ -150,13 +150,15 @@ impl Election {
         format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     }
 
-    /// Has the Lease, which is taken if it is free.
+    /// Has the Lease, which is taken if it is free. `keeps` it for longer than the term: there will be more to do.
     ///
     /// # Errors
     /// Another process has it, or the apiserver does not answer.
-    pub async fn hold(self: &Arc<Self>) -> Result<Term, String> {
+    pub async fn hold(self: &Arc<Self>, keeps: bool) -> Result<Term, String> {
         let part = Arc::clone(&self.terms).read_owned().await;
-        self.with(|state| state.wanted = Some(now()));
+        if keeps {
+            self.with(|state| state.wanted = Some(now()));
+        }
         let held = match self.with(|state| state.held.filter(|held| now() < held.until)) {
             Some(held) => held,
             None => self.take().await?,

@@ -54,7 +54,7 @@ impl Extender {
         let pod = pod.filter(|pod| pod.metadata.uid == *uid);
         let pod = pod.ok_or_else(|| format!("the pod {namespace}/{name} of the UID {uid} is gone"))?;
         let requests = requests(&pod)?;
-        let term = self.lead().await?;
+        let term = self.lead(true).await?;
         // The choice and the count are one step: bindings come at the same time.
         let parts = self.with(|state| {
             let State { ledger, .. } = state.complete()?;

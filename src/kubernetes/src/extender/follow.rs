@@ -46,15 +46,38 @@ const PODS: Kind<Pod> = Kind {
     begin: |extender, pods, asked| {
         extender.with(|state| {
             state.ledger.keep_only(&pods, asked);
-            pods.iter().for_each(|pod| state.ledger.pod(pod));
+            state.wishes.keep_only(&pods);
+            for pod in &pods {
+                state.ledger.pod(pod);
+                state.wishes.pod(pod);
+            }
             state.listed = Some(asked);
         });
+        extender.wish.notify_one();
         extender.listed.send_replace(Some(asked));
     },
-    put: |extender, pod| extender.with(|state| state.ledger.pod(pod)),
-    gone: |extender, pod| extender.with(|state| state.ledger.pod_gone(&pod.metadata.uid)),
+    put: take_pod,
+    gone: |extender, pod| {
+        let has_wish = extender.with(|state| {
+            state.ledger.pod_gone(&pod.metadata.uid);
+            state.wishes.pod_gone(&pod.metadata.uid)
+        });
+        if has_wish {
+            extender.wish.notify_one();
+        }
+    },
     is_asked_for: true,
 };
+
+fn take_pod(extender: &Extender, pod: &Pod) {
+    let has_wish = extender.with(|state| {
+        state.ledger.pod(pod);
+        state.wishes.pod(pod)
+    });
+    if has_wish {
+        extender.wish.notify_one();
+    }
+}
 
 /// Goes on until it is dropped.
 pub(super) async fn follow(extender: &Extender) {

@@ -6,6 +6,7 @@
 mod bind;
 mod follow;
 mod ledger;
+mod resize;
 mod wire;
 
 pub use ledger::Ledger;
@@ -19,6 +20,7 @@ use axum::extract::{DefaultBodyLimit, State as Shared};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use resize::Wishes;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +41,7 @@ const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 #[derive(Debug, Default)]
 struct State {
     ledger: Ledger,
+    wishes: Wishes,
     /// True once all nodes were listed: before that, a node with room is not known.
     has_nodes: bool,
     /// When the list of all pods was asked for that the ledger goes on from. Without one, GPUs look emptier than they are.
@@ -65,6 +68,8 @@ struct Extender {
     election: Option<Arc<Election>>,
     /// The pods are to be listed anew.
     again: Notify,
+    /// A pod is to have another size.
+    wish: Notify,
     /// The time of the list that the ledger goes on from.
     listed: watch::Sender<Option<Instant>>,
 }
@@ -92,8 +97,15 @@ pub async fn serve(
 ) -> io::Result<()> {
     let Settings { order, lease } = settings;
     let election = lease.map(|lease| Election::new(client.clone(), lease));
-    let (state, again, listed) = (Mutex::default(), Notify::new(), watch::Sender::default());
-    let extender = Arc::new(Extender { client, order, state, election: election.clone(), again, listed });
+    let extender = Arc::new(Extender {
+        client,
+        order,
+        state: Mutex::default(),
+        election: election.clone(),
+        again: Notify::new(),
+        wish: Notify::new(),
+        listed: watch::Sender::default(),
+    });
     let state = Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(ready));
     let routes = Router::new()
         .route("/filter", post(filter))
@@ -104,7 +116,9 @@ pub async fn serve(
         .with_state(Arc::clone(&extender));
     let state = state.with_state(Arc::clone(&extender));
     let mut beside = JoinSet::new();
-    beside.spawn(async move { follow::follow(&extender).await });
+    beside.spawn(async move {
+        tokio::join!(follow::follow(&extender), resize::serve(&extender));
+    });
     if let Some(election) = election.clone() {
         beside.spawn(async move { election.run().await });
     }
@@ -123,9 +137,10 @@ pub async fn serve(
 
 impl Extender {
     /// Says that this extender may bind, and that its ledger has what another one has bound before; none where it is the only one.
-    async fn lead(&self) -> Result<Option<Term>, String> {
+    /// `is_asked`: by its scheduler.
+    async fn lead(&self, is_asked: bool) -> Result<Option<Term>, String> {
         let Some(election) = &self.election else { return Ok(None) };
-        let term = election.hold().await?;
+        let term = election.hold(is_asked).await?;
         let is_new = |listed: &Option<Instant>| listed.is_some_and(|listed| listed >= term.begun());
         let mut listed = self.listed.subscribe();
         if !is_new(&listed.borrow()) {

@@ -6,6 +6,7 @@
 mod kubelet;
 mod node;
 mod owners;
+mod resize;
 mod service;
 mod slots;
 mod start;

@@ -1,7 +1,7 @@
 //! Looks at the node every few seconds: tells the apiserver its GPUs, and releases the slots of pods that are gone.
 
-use super::Plugin;
 use super::owners::holders;
+use super::{Plugin, resize};
 use crate::api::{Failure, List, Node, Pod, Resources};
 use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, whole};
 use serde_json::json;
@@ -52,14 +52,16 @@ fn changed(node: &Node, inventory: &Inventory) -> Option<serde_json::Value> {
     (!sums.iter().all(is_there)).then(|| json!({MEMORY_MIB: memory, CORE_PERCENT: core}))
 }
 
-/// Releases slots that the kubelet does not list, and those of pods that have ended.
+/// Releases slots that the kubelet does not list, and those of pods that have ended. Resizes the others.
 async fn release(plugin: &Plugin) -> Result<(), String> {
     let listed = holders(&plugin.config.pod_resources()).await?;
     let listed: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
-    let ended = ended(plugin).await.unwrap_or_else(|error| {
+    let pods = pods(plugin).await.unwrap_or_else(|error| {
         warn!("the pods of the node: {error}");
-        BTreeSet::new()
+        Vec::new()
     });
+    let ended = pods.iter().filter(|pod| pod.is_ended()).map(|pod| pod.metadata.uid.clone());
+    let ended: BTreeSet<String> = ended.collect();
     let grace = plugin.config.grace;
     let gone = plugin.with_slots(move |slots| {
         let is_gone = |known: &&super::slots::Known| {
@@ -73,13 +75,12 @@ async fn release(plugin: &Plugin) -> Result<(), String> {
     for owner in gone.await? {
         info!(pod = %format!("{}/{}", owner.namespace, owner.pod), container = owner.container, "released");
     }
-    Ok(())
+    resize::apply(plugin, pods).await
 }
 
-/// The UIDs of the pods of this node that have ended. Old kubelets list their slots still.
-async fn ended(plugin: &Plugin) -> Result<BTreeSet<String>, Failure> {
+/// The pods of this node. Old kubelets list the slots of those that have ended still.
+async fn pods(plugin: &Plugin) -> Result<Vec<Pod>, Failure> {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", plugin.config.node);
     let pods = plugin.client.get::<List<Pod>>(&path).await?;
-    let pods = pods.into_iter().flat_map(|pods| pods.items);
-    Ok(pods.filter(Pod::is_ended).map(|pod| pod.metadata.uid).collect())
+    Ok(pods.map(|pods| pods.items).unwrap_or_default())
 }

@@ -127,7 +127,8 @@ fn checked(
     }
     let request = request(pod, owner)?;
     for Part { uuid, mem_mib, core } in parts {
-        if (*mem_mib, *core) != (request.mem_mib, request.core) {
+        // Later ones are resized, which an admission policy leaves to the extender.
+        if alloc.generation <= 1 && (*mem_mib, *core) != (request.mem_mib, request.core) {
             return Err(format!(
                 "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %",
                 request.mem_mib, request.core

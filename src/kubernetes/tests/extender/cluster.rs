@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 pub(crate) struct Cluster {
     pub(crate) apiserver: Apiserver,
     server: SocketAddr,
-    extender: Extender,
+    pub(crate) extender: Extender,
 }
 
 /// An extender that runs.

@@ -15,6 +15,7 @@ mod cluster;
 mod election;
 mod latency;
 mod placement;
+mod resize;
 mod watches;
 
 use apiserver::Mishap;

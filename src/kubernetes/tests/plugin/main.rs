@@ -16,6 +16,7 @@ mod kills;
 mod kubelet;
 mod node;
 mod refusals;
+mod resize;
 
 use kubelet::{container, until};
 use node::{Node, uuid};

@@ -46,6 +46,7 @@ struct Stored {
     /// Changes are not told to those who watch.
     is_mute: bool,
     leases: Objects,
+    events: Vec<Value>,
     /// Leases that this process writes wait until it is another one.
     stopped: Option<String>,
 }
@@ -80,6 +81,7 @@ impl Apiserver {
             .route("/api/v1/namespaces/{namespace}/pods/{name}", get(get_pod).patch(patch_pod))
             .route("/api/v1/namespaces/{namespace}/pods/{name}/binding", axum::routing::post(bind_pod))
             .merge(leases::routes())
+            .route("/api/v1/namespaces/{namespace}/events", axum::routing::post(tell))
             .route("/api/v1/nodes", get(list_nodes))
             .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
             .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node))
@@ -190,6 +192,25 @@ impl Apiserver {
         self.with(|stored| stored.is_mute = is_mute);
     }
 
+    /// The events of a reason: their messages.
+    pub(crate) fn events(&self, reason: &str) -> Vec<String> {
+        self.with(|stored| {
+            let of_it = stored.events.iter().filter(|event| event["reason"] == reason);
+            of_it.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+        })
+    }
+
+    /// Writes an annotation on a pod.
+    pub(crate) fn write_on(&self, key: &str, name: &str, value: &Value) {
+        let text = value.to_string();
+        self.change(key, |pod| pod["metadata"]["annotations"][name] = json!(text));
+    }
+
+    /// How often the pods were asked for.
+    pub(crate) fn looks(&self) -> usize {
+        self.with(|stored| stored.queries.len())
+    }
+
     /// Lets patches of a pod wait, or goes on with those that wait.
     pub(crate) fn hold(&self, key: Option<&str>) {
         self.with(|stored| stored.held = key.map(str::to_owned));
@@ -289,9 +310,11 @@ async fn bind_pod(
 }
 
 /// The changes from a version on, one JSON object a line, until the watch is ended.
-fn watch(server: &Apiserver, from: u64) -> Response {
+fn watch(server: &Apiserver, query: HashMap<String, String>) -> Response {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let from: u64 = query["resourceVersion"].parse().unwrap();
     server.with(|stored| {
+        stored.queries.push(query);
         if from < stored.forgotten {
             let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
             sender.send(json!({"type": "ERROR", "object": status})).unwrap();
@@ -329,10 +352,10 @@ async fn list_pods(
     State(server): State<Apiserver>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
-    server.with(|stored| stored.queries.push(query.clone()));
     if query.contains_key("watch") {
-        return watch(&server, query["resourceVersion"].parse().unwrap());
+        return watch(&server, query);
     }
+    server.with(|stored| stored.queries.push(query.clone()));
     let node = query.get("fieldSelector").and_then(|fields| fields.strip_prefix("spec.nodeName="));
     let node = node.map(str::to_owned);
     let list = server.answer(|stored| {
@@ -351,6 +374,16 @@ async fn list_pods(
         Some(json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}))
     });
     list.into_response()
+}
+
+async fn tell(State(server): State<Apiserver>, Json(event): Json<Value>) -> Answer {
+    server.answer(|stored| {
+        let (about, metadata) = (&event["involvedObject"], &event["metadata"]);
+        // The apiserver refuses an event of another namespace than that of its object.
+        assert_eq!((&about["namespace"], metadata["name"].is_null()), (&metadata["namespace"], true));
+        stored.events.push(event.clone());
+        Some(event)
+    })
 }
 
 async fn get_node(State(server): State<Apiserver>, Path(name): Path<String>) -> Answer {
