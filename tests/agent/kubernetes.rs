@@ -49,6 +49,15 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     let mut program = witness(&node, slot, 64 * MIB);
     assert!(program.ask(&format!("take {}", 300 * MIB)).starts_with("2 "), "it is refused");
     assert!(program.ask(&format!("take {}", 100 * MIB)).starts_with("0 "), "it is granted");
+    // The kubelet knows the pod, and so do the metrics and the JSON.
+    let labels = [("namespace", "ns"), ("pod", "a"), ("container", "main")];
+    let used = node.until("the metrics name the pod", |node| {
+        node.scrape().get("gpuslice_slice_memory_used_bytes", &labels)
+    });
+    assert!(used >= 100.0 * 1_048_576.0, "{used}");
+    let told = node.slice(|slice| slice["pod"]["name"] == "a").expect("the pod is told");
+    let pod = serde_json::json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
+    assert_eq!(told["pod"], pod, "{told}");
     let capacity = node.until("the node has the sums", |_| {
         let status = apiserver.node("n1")["status"]["capacity"].clone();
         status.is_object().then_some(status)

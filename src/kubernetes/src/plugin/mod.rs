@@ -15,7 +15,7 @@ use crate::api::Client;
 use crate::grpc::device_plugin::Device;
 use crate::objects::Inventory;
 use gpuslice_slices::slot::{Places, Problem};
-pub use slots::is_slot;
+pub use slots::{Owner, is_slot, owner_of};
 use slots::{PREFIX, Slots};
 use std::collections::BTreeSet;
 use std::fmt;

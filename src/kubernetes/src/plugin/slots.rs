@@ -18,15 +18,22 @@ const MIB: u64 = 1 << 20;
 
 /// The container that has slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Owner {
-    pub(crate) namespace: String,
-    pub(crate) pod: String,
-    pub(crate) uid: String,
-    pub(crate) container: String,
+pub struct Owner {
+    /// The namespace of its pod.
+    pub namespace: String,
+    /// The name of its pod.
+    pub pod: String,
+    /// The UID of its pod.
+    pub uid: String,
+    /// Its name in the pod.
+    pub container: String,
     /// Its slots in order; the first one has the files.
-    pub(crate) slots: Vec<String>,
+    pub slots: Vec<String>,
     /// Its parts of GPUs.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
+    /// The memory and the time that it has asked for, of all its parts together. An older agent's file does not have them.
+    #[serde(default)]
+    pub asked: Option<(u64, u64)>,
 }
 
 impl Owner {
@@ -56,6 +63,13 @@ pub fn is_slot(slice: &Name) -> bool {
     name(slice.as_str()).is_some()
 }
 
+/// The container that has a slot with files.
+#[must_use]
+pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
+    let text = fs::read(owner_file(places, slot)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
 /// An owner, and the time since which this agent knows it.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -75,8 +89,7 @@ impl Slots {
     /// Reads what an earlier agent has left. `library`: as [`Places::install`] returned it.
     pub(crate) fn open(places: Places, library: PathBuf) -> Self {
         let read = |name: Name| {
-            let text = fs::read(owner_file(&places, &name)).ok()?;
-            let owner = serde_json::from_slice(&text).ok()?;
+            let owner = owner_of(&places, &name)?;
             Some((name, Known { owner, since: Instant::now() }))
         };
         let known = Name::all_in(&places.slots()).filter(is_slot).filter_map(read).collect();

@@ -41,6 +41,12 @@ async fn a_process_that_runs_has_the_new_limits_and_so_has_the_next_one() {
     until("its user is told", || !node.apiserver.events("Resized").is_empty()).await;
     let told = node.apiserver.events("Resized");
     assert_eq!(told, [format!("container main has 8192 MiB and 60 % of the time of {}", uuid(1))]);
+    // The scheduler subtracts 4096 MiB and 30 %, which the pod has asked for.
+    let sums = || {
+        let capacity = node.apiserver.node(NODE)["status"]["capacity"].clone();
+        (capacity["gpuslice.dev/memory-mib"].clone(), capacity["gpuslice.dev/core-percent"].clone())
+    };
+    until("the sums are less", || sums() == ("28672".into(), "170".into())).await;
     // A container that starts again, also under another agent.
     node.kill();
     node.begin();
@@ -50,6 +56,10 @@ async fn a_process_that_runs_has_the_new_limits_and_so_has_the_next_one() {
     change(&node, "a", 1024, 0, 3);
     until("no share is no limit", || limits(&process) == (Some(1024), 1000)).await;
     assert_eq!(node.limit(&pod), Some(1024));
+    until("the sums are more", || sums() == ("35840".into(), "230".into())).await;
+    node.kubelet.forget(&pod);
+    node.apiserver.delete("ns/a");
+    until("the sums are those of the GPUs", || sums() == ("32768".into(), "200".into())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
