@@ -28,6 +28,7 @@ async fn a_watch_that_ends_goes_on_where_it_was_and_pods_are_not_listed_again() 
     assert_eq!(begun.iter().filter(|query| !is_watch(query)).count(), 1, "{begun:?}");
     assert!(begun.iter().any(|query| query.get("allowWatchBookmarks").is_some_and(|value| value == "true")));
     cluster.apiserver.put(&pod("a", 1, 16_384, 100));
+    let version = cluster.apiserver.version();
     cluster.apiserver.end_watches();
     // What has happened between two watches is seen.
     assert_eq!(cluster.bind("a", "n1").await, "");
@@ -36,19 +37,21 @@ async fn a_watch_that_ends_goes_on_where_it_was_and_pods_are_not_listed_again() 
     cluster.until_it_fits("b", "n1").await;
     let queries = next(&cluster).await;
     assert!(queries.iter().all(is_watch), "{queries:?}");
+    assert_eq!(queries[0]["resourceVersion"], version);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bookmark_moves_the_version_from_which_a_watch_goes_on() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
     next(&cluster).await;
-    // Its own version grows while no pod changes, and older changes are forgotten.
+    // The version grows while no pod changes, and older changes are forgotten.
     cluster.apiserver.put(&pod("a", 1, 4096, 30));
     cluster.apiserver.bookmark();
     cluster.apiserver.forget();
     cluster.apiserver.end_watches();
     let queries = next(&cluster).await;
     assert!(queries.iter().all(is_watch), "{queries:?}");
+    assert_eq!(queries[0]["resourceVersion"], cluster.apiserver.version());
     // Without a bookmark the version is too old: it lists once, and follows that.
     cluster.apiserver.mute(true);
     cluster.apiserver.put(&pod("b", 1, 4096, 30));

@@ -168,9 +168,15 @@ impl Apiserver {
         self.with(|stored| (stored.history.clear(), stored.forgotten = stored.version));
     }
 
-    /// Tells the version of now to all who watch.
+    /// The version of the last change.
+    pub(crate) fn version(&self) -> String {
+        self.with(|stored| stored.version.to_string())
+    }
+
+    /// Something else changes, and the version after it is told to all who watch.
     pub(crate) fn bookmark(&self) {
         self.with(|stored| {
+            stored.version += 1;
             let version = stored.version.to_string();
             let mark = json!({"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": version}}});
             stored.watchers.retain(|watcher| watcher.send(mark.clone()).is_ok());
