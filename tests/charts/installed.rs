@@ -232,7 +232,7 @@ impl Extender {
             lines.find_map(|line| line.unwrap().split_once("address=").map(|(_, rest)| rest.to_owned()));
         let address = line.expect("it serves").parse().unwrap();
         std::thread::spawn(move || {
-            lines.for_each(|line| println!("an extender: {}", line.unwrap_or_default()))
+            lines.for_each(|line| println!("an extender: {}", line.unwrap_or_default()));
         });
         Self { process, address }
     }

@@ -249,12 +249,15 @@ impl Election {
         let mut transitions = is.lease_transitions.unwrap_or(0);
         if holder == identity {
             // No new holder.
-            let acquired = spec.get_mut("acquireTime").zip(is.acquire_time);
-            acquired.map(|(time, since)| *time = Value::String(since));
+            if let Some((time, since)) = spec.get_mut("acquireTime").zip(is.acquire_time) {
+                *time = Value::String(since);
+            }
         } else {
             transitions = transitions.saturating_add(1);
         }
-        spec.get_mut("leaseTransitions").map(|count| *count = json!(transitions));
+        if let Some(count) = spec.get_mut("leaseTransitions") {
+            *count = json!(transitions);
+        }
         self.write(&metadata, &spec).await.map_err(told)?;
         Ok(transitions)
     }

@@ -169,9 +169,9 @@ impl Ledger {
         let bound = bound.filter(|known| known.as_str() != uid);
         for (known, counted) in bound.filter_map(|known| Some((known, self.pods.get(known)?))) {
             if self.resized.is_empty() {
-                used.add(&counted.parts)
+                used.add(&counted.parts);
             } else {
-                used.add(&self.parts(known, counted))
+                used.add(&self.parts(known, counted));
             }
         }
         let under_way = self.under_way.iter().filter(|(known, (counted, _))| {

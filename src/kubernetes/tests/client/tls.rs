@@ -13,7 +13,6 @@ use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -50,7 +49,7 @@ impl Authority {
 pub(crate) struct Server {
     address: SocketAddr,
     token: Arc<Mutex<String>>,
-    requests: Arc<AtomicUsize>,
+    requests: Arc<Mutex<usize>>,
 }
 
 impl Server {
@@ -63,7 +62,7 @@ impl Server {
             Self { address, token: Arc::new(Mutex::new(token.to_owned())), requests: Arc::default() };
         let (taken, requests) = (Arc::clone(&server.token), Arc::clone(&server.requests));
         let check = move |request: Request, next: Next| {
-            requests.fetch_add(1, Ordering::Relaxed);
+            *requests.lock().unwrap() += 1;
             let wanted = format!("Bearer {}", taken.lock().unwrap());
             let has_it = request.headers().get(header::AUTHORIZATION).is_some_and(|said| *said == *wanted);
             async move {
@@ -90,7 +89,7 @@ impl Server {
 
     /// The requests that have come through TLS.
     pub(crate) fn requests(&self) -> usize {
-        self.requests.load(Ordering::Relaxed)
+        *self.requests.lock().unwrap()
     }
 }
 
