@@ -105,10 +105,13 @@ impl Extender {
         let parts = Resize::parse(text)?.parts(alloc)?;
         // Another extender has the lease, and does it.
         let Ok(term) = self.lead(false).await else { return Ok(()) };
-        self.with(|state| {
-            let State { ledger, .. } = state.complete()?;
-            ledger.resize(node, &pod.uid, parts.values().flatten())
-        })?;
+        let counted = self.with(|state| {
+            let State { ledger, .. } = state.complete().ok()?;
+            Some(ledger.resize(node, &pod.uid, parts.values().flatten()))
+        });
+        // Before all nodes are listed, a GPU that is not known is no reason.
+        let Some(counted) = counted else { return Ok(()) };
+        counted?;
         let is_led = term.as_ref().is_none_or(|term| term.check().is_ok());
         let written = if is_led { self.write_alloc(pod, alloc, parts).await } else { Ok(false) };
         match written {
