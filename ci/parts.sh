@@ -71,6 +71,7 @@ long_parts() {
     part "real drivers" ci/drivers.sh
     part "headers" ci/headers.sh
     part "clients" ci/clients.sh # before the tests, some of which use what it installs
+    part "charts" ci/charts.sh   # the same
     part "release" ci/dist.sh    # what tests/dist installs
     part "long tests" long_tests
     part "models" ci/loom.sh

@@ -17,7 +17,6 @@ use kubelet::Kubelet;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 /// An event that the test waits for comes within this time, on a machine that has other things to do.
@@ -46,20 +45,6 @@ fn rights<'a>(text: &'a str, role: &str) -> BTreeSet<&'a str> {
     let document = text.split("---\n").find(is_it).expect("it has the role");
     let words = document.lines().filter_map(|line| line.trim().strip_prefix("- "));
     words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || "/*".contains(c))).collect()
-}
-
-/// The manifests are whole, and give no right that is not used.
-#[test]
-fn manifests_are_rendered_and_grant_the_least_rights() {
-    let Some(text) = rendered("slices") else { return };
-    assert_eq!(
-        rights(&text, "gpuslice-agent"),
-        BTreeSet::from(["get", "list", "nodes", "nodes/status", "patch", "pods"])
-    );
-    assert_eq!(
-        rights(&text, "gpuslice-extender"),
-        BTreeSet::from(["create", "get", "list", "nodes", "patch", "pods", "pods/binding", "watch"])
-    );
 }
 
 /// The same agent in the other mode, without a scheduler of its own.
@@ -94,7 +79,7 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     apiserver.add_node("n1");
     let address = runtime.block_on(apiserver.serve());
     let mut node = Node::start(&format!(
-        "[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\nauto_alloc = true\n"
+        "discover = true\n[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\nauto_alloc = true\n"
     ));
     let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
     let limits = serde_json::json!({"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": "256", "gpuslice.dev/core-percent": "30"});
@@ -114,6 +99,15 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     let mut program = witness(&node, slot, 64 * MIB);
     assert!(program.ask(&format!("take {}", 300 * MIB)).starts_with("2 "), "it is refused");
     assert!(program.ask(&format!("take {}", 100 * MIB)).starts_with("0 "), "it is granted");
+    // The kubelet knows the pod, and so do the metrics and the JSON.
+    let labels = [("namespace", "ns"), ("pod", "a"), ("container", "main")];
+    let used = node.until("the metrics name the pod", |node| {
+        node.scrape().get("gpuslice_slice_memory_used_bytes", &labels)
+    });
+    assert!(used >= 64.0 * 1_048_576.0, "{used}");
+    let told = node.slice(|slice| slice["pod"]["name"] == "a").expect("the pod is told");
+    let pod = serde_json::json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
+    assert_eq!(told["pod"], pod, "{told}");
     let capacity = node.until("the node has the sums", |_| {
         let status = apiserver.node("n1")["status"]["capacity"].clone();
         status.is_object().then_some(status)

@@ -5,6 +5,7 @@ use clap_mangen::Man;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,6 +86,33 @@ pub(crate) struct Extender {
     /// The apiserver's address without TLS, like that of kubectl proxy [default: the cluster's, as a pod knows it]
     #[arg(long, value_name = "URL")]
     pub(crate) apiserver: Option<String>,
+    /// The Lease by which one of several extenders binds pods [default: this is the only extender]
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub(crate) lease: Option<Lease>,
+    /// Serve /healthz and /readyz, and nothing else, at this address too
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) health: Option<SocketAddr>,
+}
+
+/// A Lease of the apiserver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl FromStr for Lease {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |text: &str| !text.is_empty() && !text.contains('/');
+        match text.split_once('/') {
+            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("write NAMESPACE/NAME, like gpuslice/gpuslice-extender".to_owned()),
+        }
+    }
 }
 
 /// The GPUs that are filled first.
@@ -137,6 +165,15 @@ mod tests {
         assert!(page.contains(".TP\n\\fBcheck\\fR\nSay what is wrong"), "{page}");
         assert!(page.contains("\n\\&  gpuslice\\-agent check  "), "{page}");
         assert!(!page.contains("NVML says"), "{page}");
+    }
+
+    #[test]
+    fn a_lease_has_a_namespace_and_a_name() {
+        let lease: Lease = "a/b".parse().unwrap();
+        assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("a", "b"));
+        for wrong in ["", "a", "/", "a/", "/b", "a/b/c"] {
+            assert!(wrong.parse::<Lease>().unwrap_err().contains("NAMESPACE/NAME"), "{wrong}");
+        }
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use crate::arguments::{Extender, Order};
 use gpuslice_kubernetes::api::Client;
-use gpuslice_kubernetes::{extender, placement};
-use std::io;
+use gpuslice_kubernetes::extender::{self, Settings};
+use gpuslice_kubernetes::{lease, placement};
+use std::net::SocketAddr;
+use std::{env, fs, io};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -21,15 +23,37 @@ async fn until_ended(wish: &Extender) -> Result<(), String> {
         Order::Binpack => placement::Order::Binpack,
         Order::Spread => placement::Order::Spread,
     };
-    let told = |error: io::Error| format!("{}: {error}", wish.listen);
-    let listener = TcpListener::bind(wish.listen).await.map_err(told)?;
-    let address = listener.local_addr().map_err(told)?;
+    let lease = wish.lease.as_ref().map(|lease| {
+        let identity = identity()?;
+        Ok::<_, String>(lease::Settings::usual(lease.namespace.clone(), lease.name.clone(), identity))
+    });
+    let listener = listen(wish.listen).await?;
+    let health = match wish.health {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
     info!(%address, "serving a scheduler");
     let on = |kind| signal(kind).map_err(|error| error.to_string());
     let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        served = extender::serve(listener, client, order) => served.map_err(|error| error.to_string()),
-    }
+    let until = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let settings = Settings { order, lease: lease.transpose()? };
+    extender::serve(listener, health, client, settings, until).await.map_err(|error| error.to_string())
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))
+}
+
+/// A name of this process that no other one has: that of the host, which is the pod's, and a number.
+fn identity() -> Result<String, String> {
+    let number = fs::read_to_string("/proc/sys/kernel/random/uuid");
+    let number = number.map_err(|error| format!("/proc/sys/kernel/random/uuid: {error}"))?;
+    let host = env::var("HOSTNAME").unwrap_or_default();
+    Ok(format!("{host}_{}", number.trim()))
 }

@@ -116,6 +116,7 @@ mod tests {
         let slice = crate::snapshot::Slice {
             name: "a".to_owned(),
             container: None,
+            pod: None,
             made: false,
             region: String::new(),
             problem: None,

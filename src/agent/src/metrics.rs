@@ -8,7 +8,7 @@
 )]
 
 use crate::gpus::Gpu;
-use crate::snapshot::{Device, Slice, Snapshot};
+use crate::snapshot::{Device, Pod, Slice, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, NoLabelSet};
@@ -143,21 +143,32 @@ fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&Slice, &Device, [(&'static 
         .flat_map(|slice| slice.devices.iter().map(move |device| (slice, device, labels(slice, device))))
 }
 
-/// Outside of Kubernetes there are no namespaces and pods.
+/// Outside of Kubernetes there are no namespaces and pods, and a container has the number of its engine.
 fn labels<'a>(slice: &'a Slice, device: &'a Device) -> [(&'static str, &'a str); 5] {
+    let [namespace, pod, container] = match &slice.pod {
+        Some(Pod { namespace, name, container, .. }) => [namespace.as_str(), name, container],
+        None => ["", "", slice.place()],
+    };
     [
-        ("namespace", ""),
-        ("pod", ""),
-        ("container", slice.place()),
+        ("namespace", namespace),
+        ("pod", pod),
+        ("container", container),
         ("uuid", &device.uuid),
         ("slot", &slice.name),
     ]
 }
 
+fn pod_uid(slice: &Slice) -> &str {
+    slice.pod.as_ref().map_or("", |pod| pod.uid.as_str())
+}
+
 fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
-    let info = on_gpus(now).map(|(_, device, [namespace, pod, container, uuid, slot])| {
-        let more =
-            [("pod_uid", ""), ("policy", device.policy.as_str()), ("priority", device.priority.as_str())];
+    let info = on_gpus(now).map(|(slice, device, [namespace, pod, container, uuid, slot])| {
+        let more = [
+            ("pod_uid", pod_uid(slice)),
+            ("policy", device.policy.as_str()),
+            ("priority", device.priority.as_str()),
+        ];
         let [pod_uid, policy, priority] = more;
         ([namespace, pod, container, uuid, slot, pod_uid, policy, priority], 1_i64)
     });
@@ -287,6 +298,7 @@ mod tests {
         Slice {
             name: name.to_owned(),
             container: container.map(str::to_owned),
+            pod: None,
             made: container.is_none(),
             region: String::new(),
             problem: None,
@@ -306,10 +318,13 @@ mod tests {
             utilization_percent: Some(50),
             ..Gpu::default()
         };
+        let [namespace, name, uid, container] = ["ns", "p", "u", "main"].map(str::to_owned);
+        let pod = Some(Pod { namespace, name, uid, container });
+        let in_pod = Slice { pod, ..slice("slot-3", Some("c1")) };
         let now = Snapshot {
             driver: Some("580".to_owned()),
             gpus: vec![gpu],
-            slices: vec![slice("a", None), slice("b", Some("c0"))],
+            slices: vec![slice("a", None), slice("b", Some("c0")), in_pod],
             left_behind: 0,
         };
         let text = text(now).unwrap();
@@ -330,6 +345,8 @@ mod tests {
             &format!("gpuslice_slice_memory_denied_total{{{a}}} 3"),
             &format!("gpuslice_slice_gpu_time_seconds_total{{{a}}} 1.5"),
             &format!("gpuslice_slice_throttled_seconds_total{{{a}}} 0.0"),
+            "gpuslice_slice_info{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\",pod_uid=\"u\",policy=\"fixed\",priority=\"normal\"} 1",
+            "gpuslice_slice_processes{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\"} 2",
             "gpuslice_slice_processes{namespace=\"\",pod=\"\",container=\"c0\",uuid=\"GPU-a\",slot=\"b\"} 2",
             "gpuslice_agent_slots{state=\"free\"} 0",
             "gpuslice_agent_slots{state=\"allocated\"} 1",

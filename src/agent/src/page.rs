@@ -208,7 +208,9 @@ fn of_slice(
                 @if let Some(gpu) = gpu { span.model { " on GPU " (gpu.index) } }
             }
             p.uuid {
-                @if short.is_empty() { (slice.region) } @else { "container " (short) }
+                @if let Some(pod) = &slice.pod {
+                    "pod " (pod.namespace) "/" (pod.name) ", container " (pod.container)
+                } @else if short.is_empty() { (slice.region) } @else { "container " (short) }
             }
             p.bad data-f="problem" hidden[slice.problem.is_none()] { (slice.problem.as_deref().unwrap_or_default()) }
             (labelled("Memory", "memory-text", &format!("{} used, limit {}", size(device.memory_used), limit(device.memory_limit))))
@@ -302,6 +304,7 @@ fn path(points: &VecDeque<Point>, value: impl Fn(&Point) -> Option<u64>) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::Pod;
     use gpuslice_region::Limits;
 
     fn now() -> Snapshot {
@@ -316,6 +319,12 @@ mod tests {
         let slice = |name: &str, container: Option<&str>| Slice {
             name: name.to_owned(),
             container: container.map(str::to_owned),
+            pod: container.map(|_| Pod {
+                namespace: "team-<a>".to_owned(),
+                name: "train".to_owned(),
+                uid: "u".to_owned(),
+                container: "main".to_owned(),
+            }),
             made: container.is_none(),
             region: "/r".to_owned(),
             problem: None,
@@ -363,7 +372,8 @@ mod tests {
         assert!(
             !page.contains("<script>alert")
                 && page.contains("&lt;script&gt;alert(1)")
-                && page.contains("data-container=\"c&quot;d\""),
+                && page.contains("data-container=\"c&quot;d\"")
+                && page.contains("pod team-&lt;a&gt;/train, container main"),
             "{page}"
         );
     }

@@ -14,6 +14,8 @@ pub(crate) struct Slice {
     pub(crate) name: String,
     /// The container that its processes are in, as its engine numbers it; none: in none, in none that an engine made, or in several.
     pub(crate) container: Option<String>,
+    /// The container of a pod that has it; none: no pod of a cluster has it.
+    pub(crate) pod: Option<Pod>,
     /// True if this agent made it.
     pub(crate) made: bool,
     /// The path of its region; of a slice that was found in a container, as that container sees it.
@@ -28,6 +30,19 @@ pub(crate) struct Slice {
     pub(crate) processes: Vec<Process>,
     /// Its limits and its use, GPU by GPU.
     pub(crate) devices: Vec<Device>,
+}
+
+/// A container of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Pod {
+    /// The pod's namespace.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its UID.
+    pub(crate) uid: String,
+    /// The container's name in the pod.
+    pub(crate) container: String,
 }
 
 /// A process of a slice.

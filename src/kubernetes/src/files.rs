@@ -20,17 +20,21 @@ pub(crate) fn make(
     parts: &[Part],
     is_used: bool,
 ) -> Result<Device, Problem> {
-    let settings = settings(parts);
-    places.make(name, &settings, is_used)?;
-    let mut device = places.device(name, &settings, library);
+    places.make(name, &settings(parts), is_used)?;
+    Ok(device(places, library, name, parts))
+}
+
+/// The device that the specification of a slice has.
+pub(crate) fn device(places: &Places, library: &Path, name: &Name, parts: &[Part]) -> Device {
+    let mut device = places.device(name, &settings(parts), library);
     let gpus: Vec<&str> = parts.iter().map(|part| part.uuid.as_str()).collect();
     // NVIDIA's container runtime gives the GPUs of this variable; images of CUDA ask for all of them.
     device.container_edits.env.push(format!("NVIDIA_VISIBLE_DEVICES={}", gpus.join(",")));
-    Ok(device)
+    device
 }
 
 /// The settings of a slice, by UUID and in bytes.
-fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
+pub(crate) fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
     let list = |value: &dyn Fn(&Part) -> Option<String>| {
         let items: Vec<String> =
             parts.iter().filter_map(|part| Some(format!("{}={}", part.uuid, value(part)?))).collect();

@@ -3,7 +3,8 @@
 use super::regions::{LookUp, devices, processes};
 use crate::cotenants::Place;
 use crate::gpus::Gpu;
-use crate::snapshot::Slice;
+use crate::snapshot::{Pod, Slice};
+use gpuslice_kubernetes::plugin::{Owner, owner_of};
 use gpuslice_region::{Reader, RegionError, Trust, names};
 use gpuslice_slices::discovery::{Candidate, Container, FileId};
 use gpuslice_slices::figures::printable;
@@ -29,6 +30,8 @@ struct There {
     /// Keeps the path, if it was found in a container alone.
     candidate: Option<Candidate>,
     place: Whereabouts,
+    /// The pod's container that has it, where it is a slot of the kubelet.
+    pod: Option<Pod>,
 }
 
 /// A slice that this agent has not made.
@@ -69,8 +72,8 @@ impl Found {
         in_containers(containers, &mut there);
         there.retain(|file, _| !made.contains(file));
         self.open.retain(|file, open| {
-            there.get(file).is_some_and(|there| there.place == open.there.place)
-                && open.reader.check().is_ok()
+            let is_same = |there: &There| (&there.place, &there.pod) == (&open.there.place, &open.there.pod);
+            there.get(file).is_some_and(is_same) && open.reader.check().is_ok()
         });
         self.complaints.retain(|file, _| there.contains_key(file));
         there.retain(|file, _| !self.open.contains_key(file));
@@ -152,13 +155,17 @@ impl Found {
 fn on_the_host(places: &Places) -> BTreeMap<FileId, There> {
     let usual = names::all().unwrap_or_default().into_iter().map(|path| {
         let name = printable(&names::name_of(&path));
-        (path, name)
+        (path, name, None)
     });
-    let of_cdi = Name::all_in(&places.regions).map(|name| (places.region(&name), name.to_string()));
+    let of_cdi = Name::all_in(&places.regions).map(|name| {
+        let pod =
+            |Owner { namespace, pod: name, uid, container, .. }| Pod { namespace, name, uid, container };
+        (places.region(&name), name.to_string(), owner_of(places, &name).map(pod))
+    });
     let files = of_cdi.chain(usual).take(MOST_FILES);
     files
-        .filter_map(|(path, name)| {
-            Some((FileId::of(&path).ok()?, There { path, name, candidate: None, place: None }))
+        .filter_map(|(path, name, pod)| {
+            Some((FileId::of(&path).ok()?, There { path, name, candidate: None, place: None, pod }))
         })
         .collect()
 }
@@ -174,7 +181,7 @@ fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, There>) 
             }
             let name = printable(&names::name_of(&candidate.inside));
             let path = candidate.path();
-            there.insert(candidate.file, There { path, name, candidate: Some(candidate), place });
+            there.insert(candidate.file, There { path, name, candidate: Some(candidate), place, pod: None });
         }
     }
 }
@@ -209,6 +216,7 @@ impl Open {
         Ok(Some(Slice {
             name: self.there.name.clone(),
             container: self.there.place.as_ref().and_then(|(_, id)| id.clone()),
+            pod: self.there.pod.clone(),
             made: false,
             region: self.there.inside(),
             problem: None,
@@ -293,7 +301,7 @@ mod tests {
             let _member = join(&path);
             let reader = Reader::open(&path, Trust::AnyOwner).unwrap().unwrap();
             let place = mounts.map(|mounts| (mounts, None));
-            let there = There { path: path.clone(), name: "a".to_owned(), candidate: None, place };
+            let there = There { path: path.clone(), name: "a".to_owned(), candidate: None, place, pod: None };
             (FileId::of(&path).unwrap(), Open { reader, there })
         });
         let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);
@@ -309,6 +317,7 @@ mod tests {
         let slice = |container: &str| Slice {
             name: "a".to_owned(),
             container: Some(container.to_owned()),
+            pod: None,
             made: false,
             region: String::new(),
             problem: None,

@@ -51,6 +51,7 @@ impl Made {
         let mut told = Slice {
             name: slice.name().to_string(),
             container: self.container_of(slice, places),
+            pod: None,
             made: true,
             region: places.region(slice.name()).display().to_string(),
             problem: slice.problem.clone(),

@@ -25,6 +25,9 @@ const MOST_BYTES: usize = 1 << 30;
 /// Time of a request that is no watch.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Time without traffic after which the other end of a connection is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
@@ -86,7 +89,7 @@ impl Client {
     /// The apiserver at an address. `authority`: the certificates that vouch for it.
     ///
     /// # Errors
-    /// The certificates cannot be read.
+    /// The certificates cannot be read, or there is none.
     pub fn new(base: &str, authority: Option<&Path>, token: Option<PathBuf>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Some(path) = authority {
@@ -96,12 +99,22 @@ impl Client {
                 let certificate = certificate.map_err(|error| wrong(&error))?;
                 roots.add(certificate).map_err(|error| wrong(&error))?;
             }
+            if roots.is_empty() {
+                return Err(wrong(&"there is no certificate in it"));
+            }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let tls = tls.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        // A watch says nothing for long, and an apiserver that is cut off does not say so.
+        connector.set_keepalive(Some(KEEPALIVE));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
         let http = Http::builder(TokioExecutor::new()).build(connector);
         Ok(Self { base: base.trim_end_matches('/').to_owned(), token, http })
     }

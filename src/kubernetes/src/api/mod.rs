@@ -1,7 +1,9 @@
 //! The apiserver: the objects that are used here, and a client.
 
 mod client;
+mod event;
 mod object;
 
 pub use client::{Changes, Client, Failure};
-pub use object::{Change, Container, List, Metadata, Node, Pod, Resources};
+pub use event::Event;
+pub use object::{Change, Container, List, ListMetadata, Metadata, Node, Pod, Resources};

@@ -111,11 +111,22 @@ pub(super) struct Named {
 /// A list of objects.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct List<T> {
-    /// The list's own version, from which changes can be followed.
+    /// About the list itself.
     #[serde(default)]
-    pub metadata: Metadata,
+    pub metadata: ListMetadata,
     /// The objects.
     pub items: Vec<T>,
+}
+
+/// The version of a list, and whether it is whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListMetadata {
+    /// The version from which changes can be followed.
+    pub resource_version: String,
+    /// The name of the next page; none or empty on the last one. It may stand in a query as it is.
+    #[serde(rename = "continue")]
+    pub next: Option<String>,
 }
 
 /// A change of an object.

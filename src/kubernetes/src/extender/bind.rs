@@ -3,6 +3,7 @@
 use super::wire::{Binding, Bound};
 use super::{Extender, State};
 use crate::api::{Failure, Metadata, Pod};
+use crate::lease::Term;
 use crate::objects::{ALLOC, Alloc, Part, VERSION, requests};
 use axum::Json;
 use axum::extract::State as Shared;
@@ -28,6 +29,21 @@ pub(super) async fn bind(
     Json(Bound { error })
 }
 
+/// Why a pod is not bound.
+enum Unbound {
+    /// The apiserver says so, or it was not asked.
+    Surely(String),
+    /// The apiserver does not answer.
+    Maybe(String),
+}
+
+impl From<Failure> for Unbound {
+    fn from(failure: Failure) -> Self {
+        let text = failure.to_string();
+        if let Failure::Refused(..) = failure { Self::Surely(text) } else { Self::Maybe(text) }
+    }
+}
+
 impl Extender {
     /// Chooses the GPUs, writes them on the pod, and binds it. From the choice on the pod counts, until the apiserver says that it
     /// is bound, or it was not.
@@ -38,6 +54,7 @@ impl Extender {
         let pod = pod.filter(|pod| pod.metadata.uid == *uid);
         let pod = pod.ok_or_else(|| format!("the pod {namespace}/{name} of the UID {uid} is gone"))?;
         let requests = requests(&pod)?;
+        let term = self.lead(true).await?;
         // The choice and the count are one step: bindings come at the same time.
         let parts = self.with(|state| {
             let State { ledger, .. } = state.complete()?;
@@ -45,12 +62,12 @@ impl Extender {
             ledger.begin(uid, node, parts.values().flatten());
             Ok::<_, String>(parts)
         })?;
-        let bound = self.write(&path, &pod, binding, parts).await;
+        let bound = self.write(&path, &pod, binding, parts, term.as_ref()).await;
         // Where the apiserver does not answer, the pod may be bound. It counts until the apiserver says something about it.
-        if let Err(Failure::Refused(..)) = bound {
+        if let Err(Unbound::Surely(_)) = bound {
             self.with(|state| state.ledger.give_up(uid));
         }
-        bound.map_err(|failure| failure.to_string())
+        bound.map_err(|(Unbound::Surely(why) | Unbound::Maybe(why))| why)
     }
 
     async fn write(
@@ -59,7 +76,8 @@ impl Extender {
         pod: &Pod,
         binding: &Binding,
         parts: BTreeMap<String, Vec<Part>>,
-    ) -> Result<(), Failure> {
+        term: Option<&Term>,
+    ) -> Result<(), Unbound> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let alloc = Alloc {
             v: VERSION,
@@ -81,7 +99,11 @@ impl Extender {
             "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
-        let bound = self.client.post(&format!("{path}/binding"), &object).await;
+        // The annotation alone takes nothing. The binding does, and another extender may lead since the choice.
+        let bound = match term.map_or(Ok(()), Term::check) {
+            Ok(()) => self.client.post(&format!("{path}/binding"), &object).await.map_err(Unbound::from),
+            Err(why) => Err(Unbound::Surely(why)),
+        };
         if bound.is_err() {
             // Of a pod that was bound nevertheless the version is another one, and the annotation stays.
             let _gone_or_bound = self.client.patch(path, &patch(Value::Null, &written)).await;

@@ -1,14 +1,21 @@
 //! Keeps the ledger as the apiserver's objects are.
 
 use super::Extender;
-use crate::api::{Change, Failure, List, Node, Pod};
+use crate::api::{Change, Client, Failure, List, Metadata, Node, Pod};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Time after which a list is asked for again that could not be followed.
+/// Time after which an apiserver is asked again that has ended a watch, or has not served it.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Objects of a page of a list, as `kubectl` asks for.
+const PAGE: u32 = 500;
+/// Time after which the apiserver ends a watch.
+const WATCH: Duration = Duration::from_secs(300);
+/// Time after which a watch has ended, though the apiserver does not say so.
+const SILENT: Duration = Duration::from_secs(330);
 
 /// Objects of a kind, and what the ledger does with them.
 struct Kind<T> {
@@ -16,6 +23,8 @@ struct Kind<T> {
     begin: fn(&Extender, Vec<T>, Instant),
     put: fn(&Extender, &T),
     gone: fn(&Extender, &T),
+    /// True if the extender may ask for a new list.
+    is_asked_for: bool,
 }
 
 const NODES: Kind<Node> = Kind {
@@ -29,6 +38,7 @@ const NODES: Kind<Node> = Kind {
     },
     put: |extender, node| extender.with(|state| state.ledger.node(node)),
     gone: |extender, node| extender.with(|state| state.ledger.node_gone(&node.metadata.name)),
+    is_asked_for: false,
 };
 
 const PODS: Kind<Pod> = Kind {
@@ -36,45 +46,152 @@ const PODS: Kind<Pod> = Kind {
     begin: |extender, pods, asked| {
         extender.with(|state| {
             state.ledger.keep_only(&pods, asked);
-            pods.iter().for_each(|pod| state.ledger.pod(pod));
-            state.has_pods = true;
+            state.wishes.keep_only(&pods);
+            for pod in &pods {
+                state.ledger.pod(pod);
+                state.wishes.pod(pod);
+            }
+            state.listed = Some(asked);
         });
+        extender.wish.notify_one();
+        extender.listed.send_replace(Some(asked));
     },
-    put: |extender, pod| extender.with(|state| state.ledger.pod(pod)),
-    gone: |extender, pod| extender.with(|state| state.ledger.pod_gone(&pod.metadata.uid)),
+    put: take_pod,
+    gone: |extender, pod| {
+        let has_wish = extender.with(|state| {
+            state.ledger.pod_gone(&pod.metadata.uid);
+            state.wishes.pod_gone(&pod.metadata.uid)
+        });
+        if has_wish {
+            extender.wish.notify_one();
+        }
+    },
+    is_asked_for: true,
 };
+
+fn take_pod(extender: &Extender, pod: &Pod) {
+    let has_wish = extender.with(|state| {
+        state.ledger.pod(pod);
+        state.wishes.pod(pod)
+    });
+    if has_wish {
+        extender.wish.notify_one();
+    }
+}
 
 /// Goes on until it is dropped.
 pub(super) async fn follow(extender: &Extender) {
     tokio::join!(kind(extender, NODES), kind(extender, PODS));
 }
 
+/// Lists all once, and follows the changes from there on. A watch that ends goes on where it was, unless the apiserver has forgotten
+/// that.
 async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
+    let mut version = None;
     loop {
-        if let Err(failure) = once(extender, &kind).await {
-            warn!("{}: {failure}", kind.path);
+        match once(extender, &kind, &mut version).await {
+            Ok(Ended::ByApiserver) => tokio::time::sleep(AGAIN).await,
+            Ok(Ended::ForAList) => version = None,
+            Err(failure) => {
+                warn!("{}: {failure}", kind.path);
+                // What the apiserver has said is not understood, or it has forgotten the version: 410.
+                if !matches!(failure, Failure::Silent(_)) {
+                    version = None;
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
         }
-        tokio::time::sleep(AGAIN).await;
     }
 }
 
-/// Lists all, and follows the changes until the watch ends.
-async fn once<T: DeserializeOwned>(extender: &Extender, kind: &Kind<T>) -> Result<(), Failure> {
-    let asked = Instant::now();
-    let listed = extender.client.get::<List<T>>(kind.path).await?;
-    let List { metadata, items } = listed.ok_or_else(|| Failure::Silent("there is no list".to_owned()))?;
-    (kind.begin)(extender, items, asked);
-    let path = format!("{}?watch=true&resourceVersion={}", kind.path, metadata.resource_version);
-    let mut changes = extender.client.changes(&path).await?;
-    while let Some(Change { kind: change, object }) = changes.next::<Value>().await? {
-        let read =
-            |object| serde_json::from_value::<T>(object).map_err(|error| Failure::Silent(error.to_string()));
-        match change.as_str() {
-            "ADDED" | "MODIFIED" => (kind.put)(extender, &read(object)?),
-            "DELETED" => (kind.gone)(extender, &read(object)?),
-            "BOOKMARK" => {}
-            _ => return Err(Failure::Silent(format!("the watch ends with {object}"))),
+/// Why a watch ended.
+enum Ended {
+    ByApiserver,
+    /// The extender wants a new list.
+    ForAList,
+}
+
+/// Follows the changes from a version on, or lists first where there is none.
+async fn once<T: DeserializeOwned>(
+    extender: &Extender,
+    kind: &Kind<T>,
+    version: &mut Option<String>,
+) -> Result<Ended, Failure> {
+    let from = if let Some(from) = version.clone() {
+        from
+    } else {
+        let asked = Instant::now();
+        let (items, listed) = list(&extender.client, kind.path).await?;
+        (kind.begin)(extender, items, asked);
+        listed
+    };
+    *version = Some(from.clone());
+    let seconds = WATCH.as_secs();
+    let query =
+        format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
+    let mut changes = extender.client.changes(&format!("{}?{query}", kind.path)).await?;
+    let silent = tokio::time::sleep(SILENT);
+    tokio::pin!(silent);
+    loop {
+        let change = tokio::select! {
+            change = changes.next::<Value>() => change?,
+            () = extender.again.notified(), if kind.is_asked_for => return Ok(Ended::ForAList),
+            () = &mut silent => None,
+        };
+        let Some(change) = change else { return Ok(Ended::ByApiserver) };
+        *version = Some(take(extender, kind, change)?);
+    }
+}
+
+/// All objects, page by page, and the version of the list. Pages of a list that is too old are asked for again, all in one.
+async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<(Vec<T>, String), Failure> {
+    let page = |query: String| async move {
+        let listed = client.get::<List<T>>(&format!("{path}{query}")).await?;
+        listed.ok_or_else(|| Failure::Silent("there is no list".to_owned()))
+    };
+    let mut items = Vec::new();
+    let mut query = format!("?limit={PAGE}");
+    loop {
+        let List { metadata, items: more } = match page(query).await {
+            Err(Failure::Refused(410, _)) => {
+                items.clear();
+                page(String::new()).await?
+            }
+            listed => listed?,
+        };
+        items.extend(more);
+        match metadata.next.filter(|next| !next.is_empty()) {
+            Some(next) => query = format!("?limit={PAGE}&continue={next}"),
+            None => return Ok((items, metadata.resource_version)),
         }
     }
-    Ok(())
+}
+
+/// The version of any object.
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: Metadata,
+}
+
+/// Takes a change, and returns the version after it.
+fn take<T: DeserializeOwned>(
+    extender: &Extender,
+    kind: &Kind<T>,
+    change: Change<Value>,
+) -> Result<String, Failure> {
+    let Change { kind: change, object } = change;
+    if change == "ERROR" {
+        let code = object.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        return Err(Failure::Refused(code.unwrap_or(500), format!("the watch ends with {object}")));
+    }
+    let unread =
+        |error: serde_json::Error| Failure::Refused(500, format!("a change cannot be read: {error}"));
+    let version = Versioned::deserialize(&object).map_err(unread)?.metadata.resource_version;
+    match change.as_str() {
+        "ADDED" | "MODIFIED" => (kind.put)(extender, &T::deserialize(object).map_err(unread)?),
+        "DELETED" => (kind.gone)(extender, &T::deserialize(object).map_err(unread)?),
+        // BOOKMARK has a version, and nothing else.
+        _ => {}
+    }
+    Ok(version)
 }

@@ -19,6 +19,8 @@ pub struct Ledger {
     on: HashMap<String, Vec<String>>,
     /// Pods that are being bound here, by UID, and since when.
     under_way: HashMap<String, (Counted, Instant)>,
+    /// The parts of pods that are being resized here, by UID. Each counts where it is larger than what the pod has.
+    resized: HashMap<String, Vec<Part>>,
 }
 
 /// The parts of a pod.
@@ -57,6 +59,10 @@ impl Ledger {
             is_its.then(|| Counted { node: node.clone(), parts: alloc.parts().cloned().collect() })
         });
         self.forget(uid);
+        // Older news of the pod may come yet.
+        if counted.as_ref().is_none_or(|counted| self.resized.get(uid) == Some(&counted.parts)) {
+            self.resized.remove(uid);
+        }
         if pod.spec.node_name.is_some() || pod.is_ended() {
             self.under_way.remove(uid);
         }
@@ -69,6 +75,7 @@ impl Ledger {
     /// A pod is gone.
     pub fn pod_gone(&mut self, uid: &str) {
         self.under_way.remove(uid);
+        self.resized.remove(uid);
         self.forget(uid);
     }
 
@@ -77,6 +84,7 @@ impl Ledger {
         let listed: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
         let is_there = |uid: &String| listed.contains(uid.as_str());
         self.under_way.retain(|uid, (_, since)| *since >= asked || is_there(uid));
+        self.resized.retain(|uid, _| is_there(uid));
         let gone: Vec<String> = self.pods.keys().filter(|uid| !is_there(uid)).cloned().collect();
         gone.iter().for_each(|uid| self.forget(uid));
     }
@@ -101,6 +109,48 @@ impl Ledger {
         self.under_way.remove(uid);
     }
 
+    /// Counts a pod with these parts from now on, on the GPUs that it is on.
+    ///
+    /// # Errors
+    /// A GPU has no room for them; the message says how much is left.
+    pub fn resize<'a, P: IntoIterator<Item = &'a Part>>(
+        &mut self,
+        node: &str,
+        uid: &str,
+        parts: P,
+    ) -> Result<(), String> {
+        let mut left = self.left(node, uid)?;
+        let parts: Vec<Part> = parts.into_iter().cloned().collect();
+        for Part { uuid, mem_mib, core } in &parts {
+            let room = left.iter_mut().find(|room| room.uuid == *uuid);
+            let room = room.ok_or_else(|| format!("{uuid} is no GPU of {node} that works"))?;
+            if !room.take(*mem_mib, *core) {
+                let Room { mem_mib: memory, core: time, .. } = room;
+                return Err(format!(
+                    "{uuid} has {memory} MiB and {time} % of time for it, and {mem_mib} MiB and {core} % are wanted"
+                ));
+            }
+        }
+        self.resized.insert(uid.to_owned(), parts);
+        Ok(())
+    }
+
+    /// A pod was not resized.
+    pub fn keep_size(&mut self, uid: &str) {
+        self.resized.remove(uid);
+    }
+
+    /// The parts that count of a pod.
+    fn parts(&self, uid: &str, counted: &Counted) -> Vec<Part> {
+        let Some(resized) = self.resized.get(uid) else { return counted.parts.clone() };
+        let larger = |(has, gets): (&Part, &Part)| Part {
+            uuid: has.uuid.clone(),
+            mem_mib: has.mem_mib.max(gets.mem_mib),
+            core: has.core.max(gets.core),
+        };
+        counted.parts.iter().zip(resized).map(larger).collect()
+    }
+
     /// The pods that are counted.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -116,11 +166,18 @@ impl Ledger {
         let inventory = self.nodes.get(node).ok_or_else(unknown)?.as_ref().map_err(Clone::clone)?;
         let mut used = Used::default();
         let bound = self.on.get(node).into_iter().flatten();
-        let bound = bound.filter(|known| known.as_str() != uid).filter_map(|known| self.pods.get(known));
+        let bound = bound.filter(|known| known.as_str() != uid);
+        for (known, counted) in bound.filter_map(|known| Some((known, self.pods.get(known)?))) {
+            if self.resized.is_empty() {
+                used.add(&counted.parts);
+            } else {
+                used.add(&self.parts(known, counted));
+            }
+        }
         let under_way = self.under_way.iter().filter(|(known, (counted, _))| {
             counted.node == node && known.as_str() != uid && !self.pods.contains_key(known.as_str())
         });
-        for counted in bound.chain(under_way.map(|(_, (counted, _))| counted)) {
+        for (_, (counted, _)) in under_way {
             used.add(&counted.parts);
         }
         Ok(used.left(inventory))

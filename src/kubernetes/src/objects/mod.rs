@@ -4,9 +4,12 @@ mod alloc;
 mod annotation;
 mod inventory;
 mod request;
+mod resize;
 
 pub use alloc::{ALLOC, Alloc, Part};
 pub use annotation::VERSION;
 pub use inventory::{Gpu, INVENTORY, Inventory};
 pub(crate) use request::whole;
+
 pub use request::{CORE_PERCENT, MEMORY_MIB, Request, SLICE, requests};
+pub use resize::{RESIZE, Resize};

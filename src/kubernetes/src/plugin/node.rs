@@ -1,9 +1,10 @@
 //! Looks at the node every few seconds: tells the apiserver its GPUs, and releases the slots of pods that are gone.
 
-use super::Plugin;
 use super::owners::holders;
+use super::slots::Owner;
+use super::{Plugin, resize};
 use crate::api::{Failure, List, Node, Pod, Resources};
-use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, whole};
+use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, whole};
 use serde_json::json;
 use std::collections::BTreeSet;
 use tracing::{info, warn};
@@ -33,16 +34,34 @@ async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     if node.metadata.annotations.get(INVENTORY) != Some(&text) {
         plugin.client.patch(&path, &json!({"metadata": {"annotations": {INVENTORY: text}}})).await?;
     }
-    if let Some(sums) = changed(&node, &inventory) {
+    let sums = sums(&inventory, &owners(plugin).await);
+    if let Some(sums) = changed(&node, sums) {
         let patch = json!({"status": {"capacity": sums, "allocatable": sums}});
         plugin.client.patch(&format!("{path}/status"), &patch).await?;
     }
     Ok(())
 }
 
+async fn owners(plugin: &Plugin) -> Vec<Owner> {
+    let owners = plugin.with_slots(|slots| slots.known().map(|known| known.owner.clone()).collect());
+    owners.await.unwrap_or_default()
+}
+
+/// Memory and time of the GPUs that work. The scheduler subtracts what pods have asked for: of one that was resized the sums have the
+/// difference to what it has.
+fn sums(inventory: &Inventory, owners: &[Owner]) -> (u64, u64) {
+    let sum = |parts: &[Part], of: fn(&Part) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
+    let add = |(memory, core): (u64, u64), owner: &Owner| {
+        let Some((asked_memory, asked_core)) = owner.asked else { return (memory, core) };
+        let given = (sum(&owner.parts, |part| part.mem_mib), sum(&owner.parts, |part| part.core.into()));
+        let shifted = |total: u64, asked: u64, given: u64| total.saturating_add(asked).saturating_sub(given);
+        (shifted(memory, asked_memory, given.0), shifted(core, asked_core, given.1))
+    };
+    owners.iter().fold(inventory.sums(), add)
+}
+
 /// The sums, where those of the node differ.
-fn changed(node: &Node, inventory: &Inventory) -> Option<serde_json::Value> {
-    let (memory, core) = inventory.sums();
+fn changed(node: &Node, (memory, core): (u64, u64)) -> Option<serde_json::Value> {
     let sums = [(MEMORY_MIB, memory), (CORE_PERCENT, core)];
     let is_there = |(resource, sum): &(&str, u64)| {
         let says = |list: &Resources| list.get(*resource).and_then(|text| whole(text)) == Some(*sum);
@@ -52,14 +71,16 @@ fn changed(node: &Node, inventory: &Inventory) -> Option<serde_json::Value> {
     (!sums.iter().all(is_there)).then(|| json!({MEMORY_MIB: memory, CORE_PERCENT: core}))
 }
 
-/// Releases slots that the kubelet does not list, and those of pods that have ended.
+/// Releases slots that the kubelet does not list, and those of pods that have ended. Resizes the others.
 async fn release(plugin: &Plugin) -> Result<(), String> {
     let listed = holders(&plugin.config.pod_resources()).await?;
     let listed: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
-    let ended = ended(plugin).await.unwrap_or_else(|error| {
+    let pods = pods(plugin).await.unwrap_or_else(|error| {
         warn!("the pods of the node: {error}");
-        BTreeSet::new()
+        Vec::new()
     });
+    let ended = pods.iter().filter(|pod| pod.is_ended()).map(|pod| pod.metadata.uid.clone());
+    let ended: BTreeSet<String> = ended.collect();
     let grace = plugin.config.grace;
     let gone = plugin.with_slots(move |slots| {
         let is_gone = |known: &&super::slots::Known| {
@@ -73,13 +94,12 @@ async fn release(plugin: &Plugin) -> Result<(), String> {
     for owner in gone.await? {
         info!(pod = %format!("{}/{}", owner.namespace, owner.pod), container = owner.container, "released");
     }
-    Ok(())
+    resize::apply(plugin, pods).await
 }
 
-/// The UIDs of the pods of this node that have ended. Old kubelets list their slots still.
-async fn ended(plugin: &Plugin) -> Result<BTreeSet<String>, Failure> {
+/// The pods of this node. Old kubelets list the slots of those that have ended still.
+async fn pods(plugin: &Plugin) -> Result<Vec<Pod>, Failure> {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", plugin.config.node);
     let pods = plugin.client.get::<List<Pod>>(&path).await?;
-    let pods = pods.into_iter().flat_map(|pods| pods.items);
-    Ok(pods.filter(Pod::is_ended).map(|pod| pod.metadata.uid).collect())
+    Ok(pods.map(|pods| pods.items).unwrap_or_default())
 }

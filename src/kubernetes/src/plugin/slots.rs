@@ -2,8 +2,9 @@
 //!
 //! A container has one slot or more. The files lie in the folder of the first one. The specification of each slot leads there.
 
-use crate::files;
+use crate::files::{self, MIB};
 use crate::objects::Part;
+use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,15 +17,22 @@ pub(crate) const PREFIX: &str = "slot-";
 
 /// The container that has slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Owner {
-    pub(crate) namespace: String,
-    pub(crate) pod: String,
-    pub(crate) uid: String,
-    pub(crate) container: String,
+pub struct Owner {
+    /// The namespace of its pod.
+    pub namespace: String,
+    /// The name of its pod.
+    pub pod: String,
+    /// The UID of its pod.
+    pub uid: String,
+    /// Its name in the pod.
+    pub container: String,
     /// Its slots in order; the first one has the files.
-    pub(crate) slots: Vec<String>,
+    pub slots: Vec<String>,
     /// Its parts of GPUs.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
+    /// The memory and the time that it has asked for, of all its parts together. An older agent's file does not have them.
+    #[serde(default)]
+    pub asked: Option<(u64, u64)>,
 }
 
 impl Owner {
@@ -54,6 +62,13 @@ pub fn is_slot(slice: &Name) -> bool {
     name(slice.as_str()).is_some()
 }
 
+/// The container that has a slot with files.
+#[must_use]
+pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
+    let text = fs::read(owner_file(places, slot)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
 /// An owner, and the time since which this agent knows it.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -73,8 +88,7 @@ impl Slots {
     /// Reads what an earlier agent has left. `library`: as [`Places::install`] returned it.
     pub(crate) fn open(places: Places, library: PathBuf) -> Self {
         let read = |name: Name| {
-            let text = fs::read(owner_file(&places, &name)).ok()?;
-            let owner = serde_json::from_slice(&text).ok()?;
+            let owner = owner_of(&places, &name)?;
             Some((name, Known { owner, since: Instant::now() }))
         };
         let known = Name::all_in(&places.slots()).filter(is_slot).filter_map(read).collect();
@@ -135,8 +149,62 @@ impl Slots {
         Ok(())
     }
 
+    /// Gives an owner other parts on its GPUs, and the processes that run too. The file of the owner comes last: an agent that ends
+    /// before does all of it again.
+    pub(crate) fn resize(&mut self, owner: &Owner) -> Result<(), String> {
+        let first = owner.names().next().ok_or("a container without slots")?;
+        let text = |problem: Problem| problem.to_string();
+        self.places.configure(&first, &files::settings(&owner.parts)).map_err(text)?;
+        self.limit(&first, &owner.parts, |_, gets| Some(gets))?;
+        self.describe(&first, owner).map_err(text)?;
+        if let Some(known) = self.known.get_mut(&first) {
+            known.owner.parts.clone_from(&owner.parts);
+        }
+        Ok(())
+    }
+
+    /// Takes back what tenants have granted themselves in their regions. A tenant may lower its limits. Returns what went wrong.
+    pub(crate) fn hold(&self) -> Vec<String> {
+        let lowered = |has: Limits, may: Limits| {
+            let memory =
+                has.memory.map_or(may.memory, |memory| Some(memory.min(may.memory.unwrap_or(memory))));
+            let cores_permille = has.cores_permille.min(may.cores_permille);
+            let held = Limits { memory, cores_permille, ..has };
+            (held != has).then_some(held)
+        };
+        let held = |(name, known): (&Name, &Known)| self.limit(name, &known.owner.parts, lowered).err();
+        self.known.iter().filter_map(held).collect()
+    }
+
+    /// Writes limits into a region, where it has the GPU: `of` takes those that it has, and those that the parts say.
+    fn limit(
+        &self,
+        name: &Name,
+        parts: &[Part],
+        of: impl Fn(Limits, Limits) -> Option<Limits>,
+    ) -> Result<(), String> {
+        let opened = Monitor::open(&self.places.region(name), Trust::AnyOwner);
+        let Some(monitor) = opened.map_err(|error| error.to_string())? else { return Ok(()) };
+        let changes = monitor.change_limits(|device| {
+            let part = parts.iter().find(|part| part.uuid.ends_with(&device.uuid.to_string()))?;
+            let cores_permille = match part.core {
+                0 => Limits::NONE.cores_permille,
+                core => core.saturating_mul(10),
+            };
+            let memory = Some(part.mem_mib.saturating_mul(MIB));
+            of(device.limits, Limits { memory, cores_permille, ..device.limits })
+        });
+        changes.map(drop).map_err(|error| error.to_string())
+    }
+
     fn write(&self, first: &Name, owner: &Owner) -> Result<(), Problem> {
-        let mut device = files::make(&self.places, &self.library, first, &owner.parts, false)?;
+        self.places.make(first, &files::settings(&owner.parts), false)?;
+        self.describe(first, owner)
+    }
+
+    /// Writes which container has the slots, and last the specifications of these.
+    fn describe(&self, first: &Name, owner: &Owner) -> Result<(), Problem> {
+        let mut device = files::device(&self.places, &self.library, first, &owner.parts);
         let file = owner_file(&self.places, first);
         let text = serde_json::to_vec_pretty(owner);
         let text = text.map_err(|error| Problem { path: file.clone(), what: error.to_string() })?;

@@ -51,6 +51,9 @@ impl Plugin {
                 (is_listed || known.since >= asked) && !known.owner.is(&owner)
             });
             let rooms = Used::of(others.flat_map(|known| &known.owner.parts)).left(&inventory);
+            let asked = request(&pod, &owner)?;
+            let of_all = |each: u64| each.saturating_mul(asked.slices);
+            owner.asked = Some((of_all(asked.mem_mib), of_all(asked.core.into())));
             owner.parts = match pod.metadata.annotations.get(ALLOC) {
                 Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config.node, rooms)?,
                 None => decided(known, &owner, &pod, config.auto_alloc, &inventory, rooms)?,
@@ -95,7 +98,7 @@ fn owner(holder: &Holder, pod: &Pod, node: &str) -> Result<Owner, String> {
         return Err(format!("the pod {namespace}/{name} is on the node {on:?}, and this one is {node:?}"));
     }
     let uid = pod.metadata.uid.clone();
-    Ok(Owner { namespace, pod: name, uid, container, slots, parts: Vec::new() })
+    Ok(Owner { namespace, pod: name, uid, container, slots, parts: Vec::new(), asked: None })
 }
 
 /// The parts that the extender has chosen. A tenant can write the annotation of its own pod: what it has not asked for, or what
@@ -127,7 +130,8 @@ fn checked(
     }
     let request = request(pod, owner)?;
     for Part { uuid, mem_mib, core } in parts {
-        if (*mem_mib, *core) != (request.mem_mib, request.core) {
+        // Later ones are resized, which an admission policy leaves to the extender.
+        if alloc.generation <= 1 && (*mem_mib, *core) != (request.mem_mib, request.core) {
             return Err(format!(
                 "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %",
                 request.mem_mib, request.core

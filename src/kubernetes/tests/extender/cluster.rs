@@ -2,21 +2,28 @@
 
 use crate::apiserver::Apiserver;
 use gpuslice_kubernetes::api::Client;
-use gpuslice_kubernetes::extender;
 use gpuslice_kubernetes::placement::Order;
+use gpuslice_kubernetes::{extender, lease};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub(crate) struct Cluster {
     pub(crate) apiserver: Apiserver,
     server: SocketAddr,
-    extender: SocketAddr,
+    pub(crate) extender: Extender,
+}
+
+/// An extender that runs.
+pub(crate) struct Extender {
+    pub(crate) address: SocketAddr,
     running: JoinHandle<()>,
+    end: Option<oneshot::Sender<()>>,
 }
 
 /// A pod that is not bound.
@@ -45,31 +52,32 @@ impl Cluster {
             });
         }
         let server = apiserver.serve().await;
-        let (extender, running) = begin(server).await;
-        let cluster = Self { apiserver, server, extender, running };
-        cluster.until_ready().await;
-        cluster
+        let extender = Extender::begin(server, None).await;
+        extender.until_ready().await;
+        Self { apiserver, server, extender }
     }
 
     /// Ends the extender, and starts another one.
     pub(crate) async fn restart(&mut self) {
         self.restart_unready().await;
-        self.until_ready().await;
+        self.extender.until_ready().await;
     }
 
     /// As `restart`, without the wait until the extender is ready.
     pub(crate) async fn restart_unready(&mut self) {
-        self.running.abort();
-        (self.extender, self.running) = begin(self.server).await;
+        self.extender = Extender::begin(self.server, None).await;
     }
 
     /// Waits until the extender knows all nodes and pods.
     pub(crate) async fn until_ready(&self) {
-        let end = Instant::now() + crate::PATIENCE;
-        while !said(self.extender, "GET", "/readyz", "").await.starts_with("HTTP/1.1 200") {
-            assert!(Instant::now() < end, "it is not ready");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.extender.until_ready().await;
+    }
+
+    /// Another extender, which takes part in the election of one.
+    pub(crate) async fn elected(&self, identity: &str) -> Extender {
+        let extender = Extender::begin(self.server, Some(settings(identity))).await;
+        extender.until_ready().await;
+        extender
     }
 
     pub(crate) async fn filter(&self, pod: &Value, nodes: &[&str]) -> Value {
@@ -79,12 +87,12 @@ impl Cluster {
     }
 
     pub(crate) async fn answer_of_filter(&self, pod: &Value, nodes: &[&str]) -> Value {
-        post(self.extender, "/filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await
+        post(self.extender.address, "/filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await
     }
 
     pub(crate) async fn prioritize(&self, pod: &Value, nodes: &[&str]) -> HashMap<String, u64> {
         let said = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
-        let answer = post(self.extender, "/prioritize", &said).await;
+        let answer = post(self.extender.address, "/prioritize", &said).await;
         let score =
             |score: &Value| (score["Host"].as_str().unwrap().to_owned(), score["Score"].as_u64().unwrap());
         answer.as_array().unwrap().iter().map(score).collect()
@@ -92,9 +100,7 @@ impl Cluster {
 
     /// Binds a pod, and returns the error.
     pub(crate) async fn bind(&self, name: &str, node: &str) -> String {
-        let said =
-            json!({"PodName": name, "PodNamespace": "ns", "PodUID": format!("uid-{name}"), "Node": node});
-        post(self.extender, "/bind", &said).await["Error"].as_str().unwrap().to_owned()
+        self.extender.bind(name, node).await
     }
 
     /// The parts that a pod was given.
@@ -117,20 +123,54 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Extender {
+    /// One that follows this apiserver.
+    async fn begin(server: SocketAddr, lease: Option<lease::Settings>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = Client::new(&format!("http://{server}"), None, None).unwrap();
+        let settings = extender::Settings { order: Order::Binpack, lease };
+        let (end, ended) = oneshot::channel();
+        let until = async { drop(ended.await) };
+        let running = tokio::spawn(async move {
+            extender::serve(listener, None, client, settings, until).await.unwrap();
+        });
+        Self { address, running, end: Some(end) }
+    }
+
+    async fn until_ready(&self) {
+        let end = Instant::now() + crate::PATIENCE;
+        while !said(self.address, "GET", "/readyz", "").await.starts_with("HTTP/1.1 200") {
+            assert!(Instant::now() < end, "it is not ready");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Binds a pod, and returns the error.
+    pub(crate) async fn bind(&self, name: &str, node: &str) -> String {
+        let said =
+            json!({"PodName": name, "PodNamespace": "ns", "PodUID": format!("uid-{name}"), "Node": node});
+        post(self.address, "/bind", &said).await["Error"].as_str().unwrap().to_owned()
+    }
+
+    /// Ends it as SIGTERM does.
+    pub(crate) async fn end(mut self) {
+        drop(self.end.take());
+        (&mut self.running).await.unwrap();
+    }
+}
+
+impl Drop for Extender {
     fn drop(&mut self) {
         self.running.abort();
     }
 }
 
-/// An extender that follows this apiserver.
-async fn begin(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let client = Client::new(&format!("http://{server}"), None, None).unwrap();
-    let running =
-        tokio::spawn(async move { extender::serve(listener, client, Order::Binpack).await.unwrap() });
-    (address, running)
+/// The times of an election that a test waits for.
+pub(crate) fn settings(identity: &str) -> lease::Settings {
+    let [duration, renew_deadline, retry] = [2000, 1200, 100].map(Duration::from_millis);
+    let usual = lease::Settings::usual("gpuslice".to_owned(), "extender".to_owned(), identity.to_owned());
+    lease::Settings { duration, renew_deadline, retry, ..usual }
 }
 
 async fn post(address: SocketAddr, path: &str, body: &Value) -> Value {

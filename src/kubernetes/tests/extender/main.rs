@@ -12,8 +12,11 @@
 #[allow(dead_code, reason = "the device plugin's tests use the rest")]
 mod apiserver;
 mod cluster;
+mod election;
 mod latency;
 mod placement;
+mod resize;
+mod watches;
 
 use apiserver::Mishap;
 use cluster::{Cluster, pod};

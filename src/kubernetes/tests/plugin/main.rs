@@ -18,6 +18,7 @@ mod node;
 #[path = "../support/raw.rs"]
 mod raw;
 mod refusals;
+mod resize;
 
 use kubelet::{container, until};
 use node::{Node, uuid};

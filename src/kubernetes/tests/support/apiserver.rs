@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
+mod leases;
+
 type Objects = BTreeMap<String, Value>;
 type Answer = (StatusCode, Json<Value>);
 
@@ -35,6 +37,22 @@ struct Stored {
     mishap: Option<Mishap>,
     watchers: Vec<mpsc::UnboundedSender<Value>>,
     resources: resources::Resources,
+    /// The changes of pods, each with its version.
+    history: Vec<(u64, Value)>,
+    /// Changes up to this version are forgotten.
+    forgotten: u64,
+    /// Objects of a page at the most.
+    page: Option<usize>,
+    /// The queries of lists and watches of pods.
+    queries: Vec<HashMap<String, String>>,
+    /// Requests that patch this pod wait until it is another one.
+    held: Option<String>,
+    /// Changes are not told to those who watch.
+    is_mute: bool,
+    leases: Objects,
+    events: Vec<Value>,
+    /// Leases that this process writes wait until it is another one.
+    stopped: Option<String>,
 }
 
 /// A mishap of a binding.
@@ -57,16 +75,21 @@ impl Apiserver {
     pub(crate) async fn serve(&self) -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        tokio::spawn(axum::serve(listener, self.routes()).into_future());
+        address
+    }
+
+    pub(crate) fn routes(&self) -> Router {
         let routes = Router::new()
             .route("/api/v1/pods", get(list_pods))
             .route("/api/v1/namespaces/{namespace}/pods/{name}", get(get_pod).patch(patch_pod))
             .route("/api/v1/namespaces/{namespace}/pods/{name}/binding", axum::routing::post(bind_pod))
+            .merge(leases::routes())
+            .route("/api/v1/namespaces/{namespace}/events", axum::routing::post(tell))
             .route("/api/v1/nodes", get(list_nodes))
             .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
             .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node));
-        let routes = resources::add(routes).with_state(self.clone());
-        tokio::spawn(axum::serve(listener, routes).into_future());
-        address
+        resources::add(routes).with_state(self.clone())
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Stored) -> T) -> T {
@@ -144,6 +167,65 @@ impl Apiserver {
         self.with(|stored| stored.watchers.clear());
     }
 
+    /// Forgets all changes until now: who has an older version must list again.
+    pub(crate) fn forget(&self) {
+        self.with(|stored| (stored.history.clear(), stored.forgotten = stored.version));
+    }
+
+    /// The version of the last change.
+    pub(crate) fn version(&self) -> String {
+        self.with(|stored| stored.version.to_string())
+    }
+
+    /// Something else changes, and the version after it is told to all who watch.
+    pub(crate) fn bookmark(&self) {
+        self.with(|stored| {
+            stored.version += 1;
+            let version = stored.version.to_string();
+            let mark = json!({"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": version}}});
+            stored.watchers.retain(|watcher| watcher.send(mark.clone()).is_ok());
+        });
+    }
+
+    /// Lists have no more objects a page from now on.
+    pub(crate) fn page(&self, most: usize) {
+        self.with(|stored| stored.page = Some(most));
+    }
+
+    /// The queries of lists and watches of pods since the last call.
+    pub(crate) fn queries(&self) -> Vec<HashMap<String, String>> {
+        self.with(|stored| std::mem::take(&mut stored.queries))
+    }
+
+    /// Tells no change of a pod to those who watch, or does again.
+    pub(crate) fn mute(&self, is_mute: bool) {
+        self.with(|stored| stored.is_mute = is_mute);
+    }
+
+    /// The events of a reason: their messages.
+    pub(crate) fn events(&self, reason: &str) -> Vec<String> {
+        self.with(|stored| {
+            let of_it = stored.events.iter().filter(|event| event["reason"] == reason);
+            of_it.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+        })
+    }
+
+    /// Writes an annotation on a pod.
+    pub(crate) fn write_on(&self, key: &str, name: &str, value: &Value) {
+        let text = value.to_string();
+        self.change(key, |pod| pod["metadata"]["annotations"][name] = json!(text));
+    }
+
+    /// How often the pods were asked for.
+    pub(crate) fn looks(&self) -> usize {
+        self.with(|stored| stored.queries.len())
+    }
+
+    /// Lets patches of a pod wait, or goes on with those that wait.
+    pub(crate) fn hold(&self, key: Option<&str>) {
+        self.with(|stored| stored.held = key.map(str::to_owned));
+    }
+
     fn answer(&self, find: impl FnOnce(&mut Stored) -> Option<Value>) -> Answer {
         self.with(|stored| {
             let status = |code: StatusCode, reason: &str| {
@@ -174,7 +256,10 @@ impl Stored {
         if let Some(pod) = self.pods.get_mut(key) {
             pod["metadata"]["resourceVersion"] = json!(version);
             let change = json!({"type": kind, "object": pod});
-            self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+            self.history.push((self.version, change.clone()));
+            if !self.is_mute {
+                self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+            }
         }
     }
 }
@@ -189,6 +274,9 @@ async fn patch_pod(
     Json(patch): Json<Value>,
 ) -> Response {
     let key = format!("{namespace}/{name}");
+    while server.with(|stored| stored.held.as_ref() == Some(&key)) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     let is_same = |pod: &Value| {
         let of = |field: &str| [&patch, pod].map(|object| object["metadata"][field].clone());
         ["uid", "resourceVersion"].into_iter().map(of).all(|[said, is]| said.is_null() || said == is)
@@ -231,14 +319,20 @@ async fn bind_pod(
     bound.into_response()
 }
 
-/// The changes from now on, one JSON object a line, until the watch is ended.
-fn watch(server: &Apiserver, now: impl FnOnce(&Stored) -> Vec<Value>) -> Response {
+/// The changes from a version on, one JSON object a line, until the watch is ended.
+fn watch(server: &Apiserver, query: HashMap<String, String>) -> Response {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let from: u64 = query["resourceVersion"].parse().unwrap();
     server.with(|stored| {
-        // The changes between the list and the watch: here all objects.
-        now(stored)
-            .into_iter()
-            .for_each(|object| sender.send(json!({"type": "MODIFIED", "object": object})).unwrap());
+        stored.queries.push(query);
+        if from < stored.forgotten {
+            let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+            sender.send(json!({"type": "ERROR", "object": status})).unwrap();
+            return;
+        }
+        for (_, change) in stored.history.iter().filter(|(version, _)| *version > from) {
+            sender.send(change.clone()).unwrap();
+        }
         stored.watchers.push(sender);
     });
     let lines =
@@ -269,19 +363,37 @@ async fn list_pods(
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
     if query.contains_key("watch") {
-        return watch(&server, |stored| stored.pods.values().cloned().collect());
+        return watch(&server, query);
     }
+    server.with(|stored| stored.queries.push(query.clone()));
     let node = query.get("fieldSelector").and_then(|fields| fields.strip_prefix("spec.nodeName="));
     let node = node.map(str::to_owned);
     let list = server.answer(|stored| {
         let is_on = |pod: &&Value| node.as_ref().is_none_or(|node| pod["spec"]["nodeName"] == json!(node));
-        let items: Vec<&Value> = stored.pods.values().filter(is_on).collect();
         if stored.unlisted == Some("pods") {
             return None;
         }
-        Some(json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+        let after = query.get("continue").map_or("", String::as_str);
+        let later = stored.pods.iter().filter(|(key, _)| key.as_str() > after);
+        let asked = query.get("limit").map(|limit| limit.parse().unwrap());
+        let most = asked.map_or(usize::MAX, |asked: usize| asked.min(stored.page.unwrap_or(asked)));
+        let shown: Vec<_> = later.filter(|(_, pod)| is_on(pod)).take(most).collect();
+        let next = shown.last().filter(|_| shown.len() == most).map(|(key, _)| key.as_str());
+        let items: Vec<&Value> = shown.iter().map(|(_, pod)| *pod).collect();
+        let metadata = json!({"resourceVersion": stored.version.to_string(), "continue": next});
+        Some(json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}))
     });
     list.into_response()
+}
+
+async fn tell(State(server): State<Apiserver>, Json(event): Json<Value>) -> Answer {
+    server.answer(|stored| {
+        let (about, metadata) = (&event["involvedObject"], &event["metadata"]);
+        // The apiserver refuses an event of another namespace than that of its object.
+        assert_eq!((&about["namespace"], metadata["name"].is_null()), (&metadata["namespace"], true));
+        stored.events.push(event.clone());
+        Some(event)
+    })
 }
 
 async fn get_node(State(server): State<Apiserver>, Path(name): Path<String>) -> Answer {

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# What the tests of the chart use, into build/charts: helm, kubeconform, the schemas of Kubernetes and of Kueue. All of it comes as
+# modules of Go.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+# Modules of which only files are used, with the sums that Go's checksum database has.
+KUBERNETES=k8s.io/kubernetes@v1.36.3 KUBERNETES_SUM=h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o=
+KUEUE=sigs.k8s.io/kueue@v0.17.0 KUEUE_SUM=h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I=
+OUT=$ROOT/build/charts
+export GOTOOLCHAIN=local CGO_ENABLED=0
+
+missing() { # why
+    skip_here "the chart with helm and kubeconform: $1" "where Go 1.26 reaches its modules"
+    exit 0
+}
+module() { # name; sum. Prints its folder
+    local told
+    told=$(go mod download -json "$1") || return 1
+    grep -qF "\"Sum\": \"$2\"" <<<"$told" || return 1
+    sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$told"
+}
+
+have go || missing "there is no Go"
+mark=$(cat "$0" tests/charts/go.mod tests/charts/go.sum | sha256sum)
+if [ "$(cat "$OUT/mark" 2>/dev/null)" = "$mark" ]; then
+    echo "ok charts: built before"
+    exit 0
+fi
+kubernetes=$(module "$KUBERNETES" "$KUBERNETES_SUM") && kueue=$(module "$KUEUE" "$KUEUE_SUM") || missing "modules cannot be had"
+(cd tests/charts && go mod download) || missing "modules cannot be had"
+mkdir -p "$OUT/crd"
+install -m 644 "$kubernetes/api/openapi-spec/swagger.json" "$OUT/swagger.json"
+install -m 644 "$kueue"/config/components/crd/bases/*.yaml "$OUT/crd/"
+# The version of the cluster that helm assumes where there is none.
+helm=$(sed -n 's/^\thelm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' tests/charts/go.mod)
+minor=$(cut -d. -f2 <<<"${KUBERNETES#*@}")
+(cd tests/charts && go build -trimpath -o "$OUT/" -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm \
+    -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=$minor" \
+    helm.sh/helm/v3/cmd/helm github.com/yannh/kubeconform/cmd/kubeconform)
+printf '%s' "$mark" >"$OUT/mark"
+echo "ok charts: helm $("$OUT/helm" version --template '{{.Version}}'), kubeconform"

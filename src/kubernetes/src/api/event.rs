@@ -1,0 +1,40 @@
+//! Events of pods, which `kubectl describe` shows.
+
+use super::client::{Client, Failure};
+use super::object::Metadata;
+use serde_json::json;
+use std::time::SystemTime;
+
+/// An event of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// True for what its user should do something about.
+    pub is_warning: bool,
+    /// A word for programs, such as `Resized`.
+    pub reason: &'a str,
+    /// A sentence for people.
+    pub message: &'a str,
+    /// The program that says it.
+    pub component: &'a str,
+}
+
+impl Client {
+    /// Tells an event of a pod.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn tell(&self, pod: &Metadata, event: Event<'_>) -> Result<(), Failure> {
+        let Metadata { name, namespace, uid, .. } = pod;
+        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let object = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"generateName": format!("{name}."), "namespace": namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid},
+            "type": if event.is_warning { "Warning" } else { "Normal" },
+            "reason": event.reason, "message": event.message,
+            "source": {"component": event.component}, "reportingComponent": event.component,
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+        });
+        self.post(&format!("/api/v1/namespaces/{namespace}/events"), &object).await
+    }
+}

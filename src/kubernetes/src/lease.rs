@@ -1,0 +1,293 @@
+//! Elects one of several processes by a Lease of the apiserver, with the rules of client-go.
+//!
+//! The clock of another machine counts for nothing: a process that does not have the Lease measures by its own clock since when the
+//! Lease has not changed. The holder stops earlier than others may begin: after [`Settings::renew_deadline`] without an answer.
+
+use crate::api::{Client, Failure, Metadata};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tracing::{info, warn};
+
+/// Time since the machine was started, of which it may have slept a part: a Lease runs out meanwhile.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
+
+/// The Lease, and its times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The name of this process, which no other one has.
+    pub identity: String,
+    /// Time after which others may take a Lease that its holder has not renewed; whole seconds.
+    pub duration: Duration,
+    /// Time after which a holder stops that could not renew it; less than the duration.
+    pub renew_deadline: Duration,
+    /// Time between two looks at it.
+    pub retry: Duration,
+}
+
+impl Settings {
+    /// The usual times of Kubernetes: 15 s, 10 s and 2 s.
+    #[must_use]
+    pub fn usual(namespace: String, name: String, identity: String) -> Self {
+        let seconds = Duration::from_secs;
+        let (duration, renew_deadline, retry) = (seconds(15), seconds(10), seconds(2));
+        Self { namespace, name, identity, duration, renew_deadline, retry }
+    }
+}
+
+/// A Lease as the apiserver has it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Lease {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<u64>,
+    acquire_time: Option<String>,
+    lease_transitions: Option<u64>,
+}
+
+impl Spec {
+    fn holder(&self) -> &str {
+        self.holder_identity.as_deref().unwrap_or_default()
+    }
+}
+
+/// The Lease while this process has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    /// Which holder this is, counted from the first one.
+    transitions: u64,
+    /// Since when.
+    begun: Instant,
+    /// Until when nobody else has it.
+    until: Duration,
+}
+
+/// The state of an election.
+#[derive(Debug, Default)]
+struct State {
+    held: Option<Held>,
+    /// The version of the Lease, and since when it has not changed.
+    seen: Option<(String, Duration)>,
+    /// When the Lease was asked for last.
+    wanted: Option<Duration>,
+}
+
+/// An election, in which this process takes part while it has something to do.
+pub struct Election {
+    client: Client,
+    settings: Settings,
+    state: Mutex<State>,
+    /// One request for the Lease at a time.
+    asking: tokio::sync::Mutex<()>,
+    /// Each [`Term`] has a part of it: the Lease is not given back under one.
+    terms: Arc<RwLock<()>>,
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Election").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// A time in which this process has the Lease.
+#[derive(Debug)]
+pub struct Term {
+    election: Arc<Election>,
+    transitions: u64,
+    begun: Instant,
+    _part: OwnedRwLockReadGuard<()>,
+}
+
+impl Term {
+    /// The time since which the process has the Lease. Another holder may have changed what this one has read before.
+    #[must_use]
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Says that nobody else has the Lease at this moment.
+    ///
+    /// # Errors
+    /// The Lease was not renewed in time, or another process has had it since.
+    pub fn check(&self) -> Result<(), String> {
+        let held = self.election.with(|state| state.held);
+        let holds = held.is_some_and(|held| held.transitions == self.transitions && now() < held.until);
+        holds.then_some(()).ok_or_else(|| format!("{} is not held any more", self.election.path()))
+    }
+}
+
+impl Election {
+    /// Takes part in no election before [`hold`](Self::hold).
+    #[must_use]
+    pub fn new(client: Client, settings: Settings) -> Arc<Self> {
+        let (state, asking, terms) = (Mutex::default(), tokio::sync::Mutex::default(), Arc::default());
+        Arc::new(Self { client, settings, state, asking, terms })
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn path(&self) -> String {
+        let Settings { namespace, name, .. } = &self.settings;
+        format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
+    }
+
+    /// Has the Lease, which is taken if it is free. `keeps` it for longer than the term: there will be more to do.
+    ///
+    /// # Errors
+    /// Another process has it, or the apiserver does not answer.
+    pub async fn hold(self: &Arc<Self>, keeps: bool) -> Result<Term, String> {
+        let part = Arc::clone(&self.terms).read_owned().await;
+        if keeps {
+            self.with(|state| state.wanted = Some(now()));
+        }
+        let held = match self.with(|state| state.held.filter(|held| now() < held.until)) {
+            Some(held) => held,
+            None => self.take().await?,
+        };
+        let Held { transitions, begun, .. } = held;
+        Ok(Term { election: Arc::clone(self), transitions, begun, _part: part })
+    }
+
+    /// Renews the Lease while it is asked for, gives it back when nobody has asked for its duration, and watches that of another
+    /// process. Goes on until it is dropped.
+    ///
+    /// A scheduler that leads asks its own extender alone, and so the Lease follows the scheduler.
+    pub async fn run(&self) {
+        loop {
+            let wanted = self.with(|state| state.wanted);
+            let is_wanted = wanted.is_some_and(|at| now().saturating_sub(at) < self.settings.duration);
+            let has_term = self.terms.try_write().is_err();
+            let told = match self.with(|state| state.held) {
+                Some(_) if is_wanted || has_term => self.take().await.map(drop),
+                Some(_) => self.give_back().await,
+                None => self.look().await.map(drop).map_err(|failure| failure.to_string()),
+            };
+            if let Err(why) = told {
+                warn!("{}: {why}", self.path());
+            }
+            tokio::time::sleep(self.settings.retry).await;
+        }
+    }
+
+    /// The Lease as it is; none where there is none yet.
+    async fn look(&self) -> Result<Option<Lease>, Failure> {
+        let lease = self.client.get::<Lease>(&self.path()).await?;
+        let version = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
+        self.with(|state| match (&mut state.seen, version) {
+            (Some((seen, _)), Some(version)) if *seen == version => {}
+            (seen, version) => *seen = version.map(|version| (version, now())),
+        });
+        Ok(lease)
+    }
+
+    /// Takes or renews it.
+    async fn take(&self) -> Result<Held, String> {
+        let called = now();
+        let _one_at_a_time = self.asking.lock().await;
+        let was_taken = |held: &Held| held.until >= called.saturating_add(self.settings.renew_deadline);
+        if let Some(held) = self.with(|state| state.held.filter(was_taken)) {
+            return Ok(held);
+        }
+        let asked = now();
+        match self.try_take(asked).await {
+            Ok(transitions) => Ok(self.with(|state| {
+                let before = state.held.filter(|held| held.transitions == transitions);
+                let begun = before.map_or_else(Instant::now, |held| held.begun);
+                let until = asked.saturating_add(self.settings.renew_deadline);
+                if before.is_none() {
+                    info!(lease = self.path(), transitions, "is held");
+                }
+                let held = Held { transitions, begun, until };
+                state.held = Some(held);
+                held
+            })),
+            Err(why) => {
+                self.with(|state| state.held = state.held.filter(|held| now() < held.until));
+                Err(why)
+            }
+        }
+    }
+
+    async fn try_take(&self, asked: Duration) -> Result<u64, String> {
+        let told = |failure: Failure| failure.to_string();
+        let Settings { namespace, name, identity, duration, .. } = &self.settings;
+        let time = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+        let mut spec = json!({"holderIdentity": identity, "leaseDurationSeconds": duration.as_secs(),
+            "renewTime": time, "acquireTime": time, "leaseTransitions": 0});
+        let Some(Lease { metadata, spec: is }) = self.look().await.map_err(told)? else {
+            let object = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"namespace": namespace, "name": name}, "spec": spec});
+            let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+            return self.client.post(&path, &object).await.map(|()| 0).map_err(told);
+        };
+        let since = self.with(|state| state.seen.as_ref().map_or(asked, |(_, since)| *since));
+        let lasts = Duration::from_secs(is.lease_duration_seconds.unwrap_or(0));
+        let holder = is.holder();
+        if !holder.is_empty() && holder != identity && now().saturating_sub(since) < lasts {
+            self.with(|state| state.held = None);
+            return Err(format!("{holder} has the lease"));
+        }
+        let mut transitions = is.lease_transitions.unwrap_or(0);
+        if holder == identity {
+            // No new holder.
+            if let Some((time, since)) = spec.get_mut("acquireTime").zip(is.acquire_time) {
+                *time = Value::String(since);
+            }
+        } else {
+            transitions = transitions.saturating_add(1);
+        }
+        if let Some(count) = spec.get_mut("leaseTransitions") {
+            *count = json!(transitions);
+        }
+        self.write(&metadata, &spec).await.map_err(told)?;
+        Ok(transitions)
+    }
+
+    /// Writes the Lease as it was read: another process that has written since makes this one fail.
+    async fn write(&self, read: &Metadata, spec: &Value) -> Result<(), Failure> {
+        let patch =
+            json!({"metadata": {"uid": read.uid, "resourceVersion": read.resource_version}, "spec": spec});
+        self.client.patch(&self.path(), &patch).await.map(drop)
+    }
+
+    /// Lets others have the Lease at once. Does nothing while there is a [`Term`].
+    ///
+    /// # Errors
+    /// The apiserver does not answer: others have it when it runs out.
+    pub async fn give_back(&self) -> Result<(), String> {
+        let Ok(_no_term) = self.terms.try_write() else { return Ok(()) };
+        let _one_at_a_time = self.asking.lock().await;
+        if self.with(|state| state.held.take()).is_none() {
+            return Ok(());
+        }
+        let told = |failure: Failure| failure.to_string();
+        let Some(Lease { metadata, spec }) = self.look().await.map_err(told)? else { return Ok(()) };
+        if spec.holder() != self.settings.identity {
+            return Ok(());
+        }
+        self.write(&metadata, &json!({"holderIdentity": "", "leaseDurationSeconds": 1}))
+            .await
+            .map_err(told)?;
+        info!(lease = self.path(), "was given back");
+        Ok(())
+    }
+}

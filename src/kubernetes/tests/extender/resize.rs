@@ -1,0 +1,124 @@
+//! Pods that run get other amounts, where their users want them and the GPUs have room.
+
+use crate::cluster::{Cluster, pod};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const RESIZE: &str = "gpuslice.dev/resize";
+
+/// A cluster of one GPU of 16 GiB, with pods that are bound.
+async fn cluster(pods: &[(&str, u32)]) -> Cluster {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    for (name, memory) in pods {
+        cluster.apiserver.put(&pod(name, 1, *memory, 30));
+        assert_eq!(cluster.bind(name, "n1").await, "");
+    }
+    cluster
+}
+
+fn wish(memory: u32, core: u32) -> Value {
+    json!({"v": 1, "c": {"main": {"memMiB": memory, "core": core}}})
+}
+
+/// Waits for something.
+async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + crate::PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The memory, the time and the generation of a pod's annotation.
+fn amounts(cluster: &Cluster, name: &str) -> (u64, u64, u64) {
+    let alloc = cluster.alloc(name).unwrap();
+    let part = &alloc["c"]["main"][0];
+    (part["memMiB"].as_u64().unwrap(), part["core"].as_u64().unwrap(), alloc["gen"].as_u64().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_gets_what_its_user_wants_and_others_get_the_rest() {
+    let cluster = cluster(&[("a", 4096)]).await;
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(12_000, 60));
+    until("it is larger", || (amounts(&cluster, "a") == (12_000, 60, 2)).then_some(())).await;
+    let answer = cluster.filter(&pod("b", 1, 4385, 0), &["n1"]).await;
+    assert!(answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 4384 MiB and 40 %"), "{answer}");
+    // Smaller than it was: others have the room.
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(1000, 10));
+    until("it is smaller", || (amounts(&cluster, "a") == (1000, 10, 3)).then_some(())).await;
+    cluster.apiserver.put(&pod("b", 1, 15_384, 90));
+    cluster.until_it_fits("b", "n1").await;
+    assert_eq!(cluster.bind("b", "n1").await, "");
+    assert_eq!(cluster.apiserver.events("ResizeRefused"), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wish_without_room_is_told_once_and_waits_for_it() {
+    let cluster = cluster(&[("a", 4096), ("b", 8192)]).await;
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(8193, 30));
+    let refused = || cluster.apiserver.events("ResizeRefused");
+    let told = until("its user is told", || refused().first().cloned()).await;
+    assert_eq!(told, "GPU-n1-0 has 8192 MiB and 70 % of time for it, and 8193 MiB and 30 % are wanted");
+    // A change of the pod is no new wish.
+    cluster.apiserver.change("ns/a", |pod| pod["metadata"]["labels"] = json!({"a": "b"}));
+    cluster.apiserver.put(&pod("c", 1, 16, 0));
+    assert_eq!(cluster.bind("c", "n1").await, "");
+    assert_eq!((amounts(&cluster, "a"), refused().len()), ((4096, 30, 1), 1));
+    cluster.apiserver.change("ns/b", |pod| pod["status"]["phase"] = "Succeeded".into());
+    until("it is larger", || (amounts(&cluster, "a") == (8193, 30, 2)).then_some(())).await;
+    for (text, says) in [
+        (json!({"v": 2, "c": {}}), "has the version 2"),
+        (json!({"v": 1, "c": {"other": {"core": 1}}}), "the container other has no slices"),
+        (wish(0, 30), "memMiB 0 is no amount"),
+    ] {
+        cluster.apiserver.write_on("ns/a", RESIZE, &text);
+        until(says, || refused().last().filter(|told| told.contains(says)).cloned()).await;
+    }
+    assert_eq!(amounts(&cluster, "a"), (8193, 30, 2));
+}
+
+/// Between the choice and the apiserver's answer the room counts for both: what the pod has, and what it gets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
+    let cluster = cluster(&[("a", 4096)]).await;
+    cluster.apiserver.hold(Some("ns/a"));
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(12_000, 30));
+    cluster.apiserver.put(&pod("b", 1, 4385, 0));
+    let full = "at most 4384 MiB";
+    let end = Instant::now() + crate::PATIENCE;
+    while !cluster.filter(&pod("b", 1, 4385, 0), &["n1"]).await.to_string().contains(full) {
+        assert!(Instant::now() < end, "the new size does not count");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // News of the pod with its old size.
+    cluster.apiserver.change("ns/a", |pod| pod["status"]["phase"] = "Running".into());
+    cluster.apiserver.put(&pod("mark", 1, 1, 0));
+    assert_eq!(cluster.bind("mark", "n1").await, "");
+    assert!(cluster.bind("b", "n1").await.contains("at most 4383 MiB"));
+    cluster.apiserver.hold(None);
+    until("it is larger", || (amounts(&cluster, "a").0 == 12_000).then_some(())).await;
+    assert!(cluster.bind("b", "n1").await.contains("at most 4383 MiB"));
+}
+
+/// An annotation of a pod that this extender has not placed is nobody's wish.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_extenders_resizes() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    let (first, _second) = (cluster.elected("first").await, cluster.elected("second").await);
+    cluster.apiserver.put(&pod("a", 1, 4096, 30));
+    assert_eq!(first.bind("a", "n1").await, "");
+    drop(cluster.extender);
+    cluster.apiserver.write_on("ns/a", RESIZE, &wish(8192, 40));
+    let apiserver = cluster.apiserver.clone();
+    let version = || {
+        let pod = apiserver.pod("ns/a");
+        let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap().to_owned();
+        serde_json::from_str::<Value>(&text).unwrap()["gen"].as_u64()
+    };
+    until("it is larger", || (version() == Some(2)).then_some(())).await;
+    assert_eq!(apiserver.lease("extender")["holderIdentity"], "first");
+    assert_eq!((version(), apiserver.events("ResizeRefused").len()), (Some(2), 0));
+}

@@ -1,0 +1,85 @@
+//! How the extender follows the apiserver.
+
+use crate::cluster::{Cluster, pod};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+fn is_watch(query: &HashMap<String, String>) -> bool {
+    query.contains_key("watch")
+}
+
+/// Waits until the extender has asked for pods, and returns the queries.
+async fn next(cluster: &Cluster) -> Vec<HashMap<String, String>> {
+    let end = Instant::now() + crate::PATIENCE;
+    loop {
+        let queries = cluster.apiserver.queries();
+        if queries.iter().any(is_watch) {
+            return queries;
+        }
+        assert!(Instant::now() < end, "it does not ask");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_ends_goes_on_where_it_was_and_pods_are_not_listed_again() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    let begun = next(&cluster).await;
+    assert_eq!(begun.iter().filter(|query| !is_watch(query)).count(), 1, "{begun:?}");
+    assert!(begun.iter().any(|query| query.get("allowWatchBookmarks").is_some_and(|value| value == "true")));
+    cluster.apiserver.put(&pod("a", 1, 16_384, 100));
+    let version = cluster.apiserver.version();
+    cluster.apiserver.end_watches();
+    // What has happened between two watches is seen.
+    assert_eq!(cluster.bind("a", "n1").await, "");
+    cluster.apiserver.put(&pod("b", 1, 16_384, 100));
+    cluster.apiserver.delete("ns/a");
+    cluster.until_it_fits("b", "n1").await;
+    let queries = next(&cluster).await;
+    assert!(queries.iter().all(is_watch), "{queries:?}");
+    assert_eq!(queries[0]["resourceVersion"], version);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bookmark_moves_the_version_from_which_a_watch_goes_on() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    next(&cluster).await;
+    // The version grows while no pod changes, and older changes are forgotten.
+    cluster.apiserver.put(&pod("a", 1, 4096, 30));
+    cluster.apiserver.bookmark();
+    cluster.apiserver.forget();
+    cluster.apiserver.end_watches();
+    let queries = next(&cluster).await;
+    assert!(queries.iter().all(is_watch), "{queries:?}");
+    assert_eq!(queries[0]["resourceVersion"], cluster.apiserver.version());
+    // Without a bookmark the version is too old: it lists once, and follows that.
+    cluster.apiserver.mute(true);
+    cluster.apiserver.put(&pod("b", 1, 4096, 30));
+    cluster.apiserver.forget();
+    cluster.apiserver.mute(false);
+    cluster.apiserver.end_watches();
+    let mut queries = next(&cluster).await;
+    while queries.iter().all(is_watch) {
+        queries.extend(next(&cluster).await);
+    }
+    assert_eq!(queries.iter().filter(|query| !is_watch(query)).count(), 1, "{queries:?}");
+    assert_eq!(cluster.bind("b", "n1").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_comes_page_by_page() {
+    let mut cluster = Cluster::start(&[("n1", 1)]).await;
+    for number in 0..7 {
+        let name = format!("p{number}");
+        cluster.apiserver.put(&pod(&name, 1, 1024, 10));
+        assert_eq!(cluster.bind(&name, "n1").await, "");
+    }
+    cluster.apiserver.page(3);
+    cluster.apiserver.queries();
+    cluster.restart().await;
+    let pages = cluster.apiserver.queries();
+    assert_eq!(pages.iter().filter(|query| !is_watch(query)).count(), 3, "{pages:?}");
+    // Seven have 7 GiB and 70 %.
+    let answer = cluster.filter(&pod("b", 1, 9217, 10), &["n1"]).await;
+    assert!(answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 9216 MiB and 30 %"), "{answer}");
+}

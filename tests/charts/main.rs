@@ -1,0 +1,308 @@
+//! Checks the chart with the real helm: its objects fit the schemas of Kubernetes, give no right that is not used, and are those of
+//! the manifests that need no helm.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test"
+)]
+
+mod cluster;
+mod installed;
+#[path = "../support/mod.rs"]
+mod support;
+mod tools;
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use support::{artefacts, skip};
+use tools::{Tools, objects, told};
+
+const IMAGE: &str = "image.repository=with-gpuslice";
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// An object of this kind and name.
+#[track_caller]
+fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+    objects.iter().find(is_it).unwrap_or_else(|| panic!("there is no {kind} {name}"))
+}
+
+#[test]
+fn the_chart_is_right_for_helm_and_its_objects_fit_their_schemas() {
+    let Some(tools) = Tools::find("the chart") else { return };
+    let linted = tools.helm(&["lint", "--strict", "charts/gpuslice", "--set", IMAGE]);
+    assert!(linted.status.success(), "{}", told(&linted));
+    let folder = tempfile::tempdir().unwrap();
+    let digest = format!("image.digest={DIGEST}");
+    let cases: [&[&str]; 3] = [
+        &[IMAGE],
+        &[IMAGE, "scheduler.enabled=false", "policies.enabled=false", "agent.autoAlloc=true"],
+        &[
+            IMAGE,
+            &digest,
+            "namespace.create=true",
+            "podMonitor.enabled=true",
+            "agent.runtimeClassName=nvidia",
+            "imagePullSecrets[0].name=key",
+            "commonLabels.team=a",
+            "scheduler.nodeSelector.a=b",
+        ],
+    ];
+    let rendered = |(number, settings): (usize, &&[&str])| {
+        let path = folder.path().join(format!("{number}.yaml"));
+        fs::write(&path, tools.render(settings)).unwrap();
+        path
+    };
+    let files: Vec<PathBuf> = cases.iter().enumerate().map(rendered).collect();
+    tools.conform(&files, &["PodMonitor"]);
+    skip(
+        "the PodMonitor against its schema: the operator's module is not served; elsewhere: on a cluster that has the operator",
+    );
+    // The check itself finds a field that does not exist, and a wrong type.
+    for (text, wrong) in [("hostPID: true", "hostPid: true"), ("containerPort: 9454", "containerPort: x")] {
+        let path = folder.path().join("wrong.yaml");
+        let whole = fs::read_to_string(&files[0]).unwrap();
+        assert!(whole.contains(text));
+        fs::write(&path, whole.replace(text, wrong)).unwrap();
+        let checked = std::panic::catch_unwind(|| tools.conform(&[path], &[]));
+        assert!(checked.is_err(), "{wrong} passes");
+    }
+}
+
+#[test]
+fn examples_fit_their_schemas() {
+    let Some(tools) = Tools::find("examples of Kubernetes") else { return };
+    let folder = artefacts::repository().join("examples/kubernetes");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "yaml")).collect();
+    tools.conform(&files, &["batch.volcano.sh/v1alpha1/Job"]);
+    skip(
+        "Volcano's job against its schema: Volcano's module is not served; elsewhere: on a cluster that has Volcano",
+    );
+}
+
+/// With `GPUSLICE_BLESS` set, writes the manifests.
+#[test]
+fn the_manifests_without_helm_are_those_of_the_chart() {
+    let Some(tools) = Tools::find("manifests that are rendered") else { return };
+    let rendered = tools.render(&[IMAGE, "namespace.create=true", "scheduler.image.tag=v1.36.3"]);
+    let text = format!(
+        "# Written from charts/gpuslice: GPUSLICE_BLESS=1 cargo test -p gpuslice-cli --test charts\n{rendered}"
+    );
+    let path = artefacts::repository().join("examples/kubernetes/slices/gpuslice.yaml");
+    if std::env::var_os("GPUSLICE_BLESS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap();
+    assert!(
+        committed == text,
+        "{} is not what the chart makes; its first line says how to write it",
+        path.display()
+    );
+}
+
+#[test]
+fn kustomize_puts_other_images_into_the_manifests() {
+    let folder = artefacts::repository().join("examples/kubernetes/slices");
+    let Ok(rendered) = Command::new("kubectl").arg("kustomize").arg(folder).output() else {
+        skip("manifests with kustomize: there is no kubectl; to mend it: apt-get install kubernetes-client");
+        return;
+    };
+    assert!(rendered.status.success(), "{}", told(&rendered));
+    let objects = objects(&String::from_utf8(rendered.stdout).unwrap());
+    let image =
+        &find(&objects, "DaemonSet", "gpuslice-agent")["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(image, "with-gpuslice:0.1.0");
+}
+
+/// The rights of a role: group, resource, name, verb.
+fn rights(role: &Value) -> BTreeSet<String> {
+    let texts = |rule: &Value, key: &str| -> Vec<String> {
+        let items = rule[key].as_array().cloned().unwrap_or_else(|| vec![json!("*")]);
+        items.iter().map(|item| item.as_str().unwrap().to_owned()).collect()
+    };
+    let mut found = BTreeSet::new();
+    for rule in role["rules"].as_array().unwrap() {
+        for (group, resource) in texts(rule, "apiGroups")
+            .iter()
+            .flat_map(|group| texts(rule, "resources").into_iter().map(move |one| (group.clone(), one)))
+        {
+            for verb in texts(rule, "verbs") {
+                let names = texts(rule, "resourceNames").join(",");
+                found.insert(format!("{group}/{resource} {names} {verb}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn roles_have_the_rights_that_are_used_and_no_other() {
+    let Some(tools) = Tools::find("rights of the chart") else { return };
+    let objects = objects(&tools.render(&[IMAGE]));
+    let of = |kind, name: &str| rights(find(&objects, kind, name));
+    let set = |rights: &[&str]| rights.iter().map(|right| (*right).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(
+        of("ClusterRole", "gpuslice-agent"),
+        set(&[
+            "/pods * get",
+            "/pods * list",
+            "/nodes * get",
+            "/nodes * patch",
+            "/nodes/status * patch",
+            "/events * create"
+        ])
+    );
+    assert_eq!(
+        of("ClusterRole", "gpuslice-extender"),
+        set(&[
+            "/pods * get",
+            "/pods * list",
+            "/pods * watch",
+            "/pods * patch",
+            "/pods/binding * create",
+            "/nodes * get",
+            "/nodes * list",
+            "/nodes * watch",
+            "/events * create",
+        ])
+    );
+    let lease = |right: &str| format!("coordination.k8s.io/leases {right}");
+    assert_eq!(
+        of("Role", "gpuslice-scheduler"),
+        BTreeSet::from(
+            [
+                "* create",
+                "gpuslice-extender get",
+                "gpuslice-extender patch",
+                "gpuslice-scheduler get",
+                "gpuslice-scheduler update"
+            ]
+            .map(lease)
+        )
+    );
+    let roles =
+        objects.iter().filter(|object| ["ClusterRole", "Role"].map(Value::from).contains(&object["kind"]));
+    assert_eq!(roles.count(), 3, "the test knows all roles");
+}
+
+#[test]
+fn an_image_is_named_by_its_digest_and_the_scheduler_has_the_version_of_the_cluster() {
+    let Some(tools) = Tools::find("images of the chart") else { return };
+    let image = |settings: &[&str], kind, name, container: usize| {
+        let objects = objects(&tools.render(settings));
+        let spec = &find(&objects, kind, name)["spec"]["template"]["spec"];
+        spec["containers"][container]["image"].as_str().unwrap().to_owned()
+    };
+    let digest = format!("image.digest={DIGEST}");
+    assert_eq!(image(&[IMAGE], "DaemonSet", "gpuslice-agent", 0), "with-gpuslice:0.1.0");
+    for (kind, name) in [("DaemonSet", "gpuslice-agent"), ("Deployment", "gpuslice-scheduler")] {
+        assert_eq!(image(&[IMAGE, &digest], kind, name, 0), format!("with-gpuslice@{DIGEST}"));
+    }
+    let arguments =
+        ["template", "g", "charts/gpuslice", "--set", IMAGE, "--kube-version", "v1.31.4-gke.1183000"];
+    let rendered = tools.helm(&arguments);
+    assert!(
+        told(&rendered).contains("image: registry.k8s.io/kube-scheduler:v1.31.4\n"),
+        "{}",
+        told(&rendered)
+    );
+}
+
+#[test]
+fn values_that_are_wrong_are_refused_with_the_reason() {
+    let Some(tools) = Tools::find("values of the chart") else { return };
+    let digest = format!("image.digest={}", DIGEST.replace('0', "g"));
+    for (settings, says) in [
+        (&[][..], "write the name of your image"),
+        (&[IMAGE, "agent.slotPerGpu=4"], "slotPerGpu"),
+        (&[IMAGE, "agent.slotsPerGpu=0"], "slotsPerGpu"),
+        (&[IMAGE, "scheduler.order=random"], "order"),
+        (&[IMAGE, "scheduler.name=default-scheduler"], "name"),
+        (&[IMAGE, &digest], "digest"),
+    ] {
+        let refused = tools.template(settings);
+        assert!(
+            !refused.status.success() && told(&refused).contains(says),
+            "{settings:?}: {}",
+            told(&refused)
+        );
+    }
+    let old = tools.helm(&["template", "g", "charts/gpuslice", "--set", IMAGE, "--kube-version", "1.28.0"]);
+    assert!(told(&old).contains("incompatible with Kubernetes v1.28.0"), "{}", told(&old));
+}
+
+/// The policies name the accounts that the programs have.
+#[test]
+fn policies_name_the_accounts_of_the_extender_and_the_agent() {
+    let Some(tools) = Tools::find("admission policies of the chart") else { return };
+    let objects = objects(&tools.render(&[IMAGE]));
+    for (policy, kind, workload) in [
+        ("gpuslice-alloc", "Deployment", "gpuslice-scheduler"),
+        ("gpuslice-agent", "DaemonSet", "gpuslice-agent"),
+    ] {
+        let workload = find(&objects, kind, workload);
+        let account = workload["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap();
+        let user = format!("'system:serviceaccount:gpuslice:{account}'");
+        let policy = &find(&objects, "ValidatingAdmissionPolicy", policy)["spec"];
+        let condition = policy["matchConditions"][0]["expression"].as_str().unwrap();
+        assert!(condition.ends_with(&user), "{condition}");
+        assert_eq!(policy["failurePolicy"], "Fail");
+    }
+    for policy in objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicy") {
+        let name = policy["metadata"]["name"].as_str().unwrap();
+        let binding = find(&objects, "ValidatingAdmissionPolicyBinding", name);
+        assert_eq!(
+            (&binding["spec"]["policyName"], &binding["spec"]["validationActions"]),
+            (&json!(name), &json!(["Deny"]))
+        );
+    }
+    let old = tools.helm(&["template", "g", "charts/gpuslice", "--set", IMAGE, "--kube-version", "1.29.0"]);
+    assert!(old.status.success() && !told(&old).contains("ValidatingAdmissionPolicy"), "{}", told(&old));
+}
+
+/// The extender itself reads its arguments: it ends where its name of the lease, or its port, is none.
+#[test]
+fn the_extender_takes_the_arguments_of_the_chart() {
+    let Some(tools) = Tools::find("the extender's arguments of the chart") else { return };
+    let objects = objects(&tools.render(&[IMAGE, "scheduler.order=spread"]));
+    let pod = &find(&objects, "Deployment", "gpuslice-scheduler")["spec"]["template"]["spec"];
+    let command = pod["containers"][0]["command"].as_array().unwrap();
+    let words: Vec<&str> = command.iter().map(|word| word.as_str().unwrap()).collect();
+    assert_eq!(words[0], "gpuslice-agent");
+    assert!(
+        words.contains(&"--lease=gpuslice/gpuslice-extender") && words.contains(&"--order=spread"),
+        "{words:?}"
+    );
+    // No apiserver is needed for that: an address that is none is refused last.
+    let mut extender = Command::new(artefacts::agent());
+    let ended = extender.args(&words[1..]).env_remove("KUBERNETES_SERVICE_HOST").output().unwrap();
+    assert!(told(&ended).contains("KUBERNETES_SERVICE_HOST is not set"), "{}", told(&ended));
+}
+
+/// The agent itself reads the configuration that the chart writes.
+#[test]
+fn the_agent_takes_the_configuration_of_the_chart() {
+    let Some(tools) = Tools::find("the agent's configuration of the chart") else { return };
+    let objects =
+        objects(&tools.render(&[IMAGE, "agent.autoAlloc=true", "agent.slotsPerGpu=8", "agent.port=9999"]));
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("agent.toml");
+    let text =
+        find(&objects, "ConfigMap", "gpuslice-agent")["data"]["agent.toml"].as_str().unwrap().to_owned();
+    assert!(
+        text.contains("auto_alloc = true") && text.contains("slots_per_gpu = 8") && text.contains(":9999"),
+        "{text}"
+    );
+    fs::write(&config, text).unwrap();
+    let mut check = Command::new(artefacts::agent());
+    let checked = check.args(["check", "--config"]).arg(&config).env("NODE_NAME", "n1").output().unwrap();
+    assert!(checked.status.success(), "{}", told(&checked));
+}
