@@ -32,6 +32,7 @@ def main():
                 passed += 1
             else:
                 failed += 1
+        print(f"no slot, specification or region is left after {slices.nothing_left(90):.0f} s")
     except Exception:
         traceback.print_exc()
         failed += 1
@@ -45,7 +46,6 @@ def one(cluster, name):
     begun = time.monotonic()
     try:
         figure = importlib.import_module(name).scenario(cluster)
-        slices.nothing_left(90)
     except Exception:
         traceback.print_exc()
         print(f"FAIL {name} after {time.monotonic() - begun:.1f} s", flush=True)

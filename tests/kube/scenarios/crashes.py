@@ -45,6 +45,7 @@ def scenario(cluster):
     for victim in (agent, kubelet, apiserver, extender):
         for step in STEPS:
             failed += one(cluster, victim, step)
+        nothing_left(90)
     return f"{4 * len(STEPS)} kills, 0 wrong limits, nothing left; {failed} pods failed at admission and were replaced"
 
 
@@ -93,7 +94,6 @@ def one(cluster, victim, step):
             failed = sum(pod["status"].get("phase") == "Failed" for pod in api.pods(selector=selector))
             until("it is deleted", lambda: kubectl("delete", "replicaset", name, "--wait=false", "--ignore-not-found") or True)
         until(f"{name}: the pods are gone", lambda: not api.pods(selector=selector), 90)
-    nothing_left(90)
     return failed
 
 
