@@ -10,6 +10,8 @@ RUN = os.environ["RUN"]
 SERVER = "https://10.99.0.1:443"
 TOKEN = "administrator"
 PATIENCE = 20
+# The only one that the policy of the manifests lets write where a pod's parts are.
+EXTENDER = "system:serviceaccount:gpuslice:gpuslice-scheduler"
 
 
 class Refused(Exception):
@@ -24,12 +26,14 @@ def _context():
     return ssl.create_default_context(cafile=f"{RUN}/certificates/apiserver.crt")
 
 
-def call(method, path, body=None, kind="application/json"):
-    """The answer, parsed where it is JSON."""
+def call(method, path, body=None, kind="application/json", user=None):
+    """The answer, parsed where it is JSON. `user`: on behalf of another one."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(SERVER + path, data, method=method)
     request.add_header("Authorization", f"Bearer {TOKEN}")
     request.add_header("Content-Type", kind)
+    if user:
+        request.add_header("Impersonate-User", user)
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE, context=_context()) as answer:
             text = answer.read()
@@ -57,9 +61,9 @@ def make(pod, namespace="default"):
     return call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
 
-def annotate(name, values, namespace="default"):
+def annotate(name, values, user=None, namespace="default"):
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    return call("PATCH", path, {"metadata": {"annotations": values}}, "application/merge-patch+json")
+    return call("PATCH", path, {"metadata": {"annotations": values}}, "application/merge-patch+json", user)
 
 
 def delete(name, namespace="default", grace=0):

@@ -1,5 +1,6 @@
 """Stands between the extender's patch and its binding: the apiserver asks it about each binding, and waits for its answer."""
 
+import base64
 import http.server
 import json
 import os
@@ -41,8 +42,6 @@ class Gate:
         self.server.server_close()
 
     def register(self, certificate):
-        import base64
-
         hook = {
             "name": "gate.gpuslice.dev",
             "clientConfig": {
@@ -67,10 +66,13 @@ class Gate:
                 gate.act(request["name"])
                 response = {"uid": request["uid"], "allowed": True}
                 text = json.dumps({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response})
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(text.encode())
+                try:
+                    self.send_response(200)
+                    self.send_header("Content-Type", "application/json")
+                    self.end_headers()
+                    self.wfile.write(text.encode())
+                except OSError:
+                    pass  # the apiserver was killed
 
             def log_message(self, *_):
                 pass

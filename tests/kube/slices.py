@@ -44,7 +44,11 @@ def phase(name):
 
 def running(name, seconds=60):
     """The pod, once it runs."""
-    until(f"{name} runs", lambda: phase(name) == "Running", seconds, 0.1)
+    try:
+        until(f"{name} runs", lambda: phase(name) in ("Running", "Failed"), seconds, 0.1)
+        assert phase(name) == "Running", "it has failed"
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {api.pod(name)['status']}; {why_not(name)}") from None
     return api.pod(name)
 
 

@@ -41,12 +41,15 @@ def kill_program(subcommand):
 
 
 def scenario(cluster):
-    failed = 0
+    failed, kills = {}, 0
     for victim in (agent, kubelet, apiserver, extender):
         for step in STEPS:
-            failed += one(cluster, victim, step)
+            kills += 1
+            if number := one(cluster, victim, step):
+                failed[f"{victim.__name__} {step}"] = number
         nothing_left(90)
-    return f"{4 * len(STEPS)} kills, 0 wrong limits, nothing left; {failed} pods failed at admission and were replaced"
+    replaced = ", ".join(f"{what}: {number}" for what, number in failed.items()) or "none"
+    return f"{kills} kills, 0 wrong limits, nothing left; pods that failed at admission and were replaced: {replaced}"
 
 
 def one(cluster, victim, step):

@@ -23,7 +23,7 @@ def scenario(cluster):
     until("an event says why it waits", lambda: "has not placed it" in why_not("late"), 30)
     assert api.pod("late")["status"]["phase"] == "Pending"
     patched = time.monotonic()
-    api.annotate("late", {ALLOC: annotation(made, gpus()[0], 2048, 20)})
+    api.annotate("late", {ALLOC: annotation(made, gpus()[0], 2048, 20)}, api.EXTENDER)
     check([running("late")])
     took = time.monotonic() - patched
     remove(["late"])

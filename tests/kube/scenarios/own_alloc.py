@@ -1,46 +1,46 @@
-"""Tenants that write the annotation of their own pods get nothing by it."""
+"""Tenants that write the annotation of their own pods get nothing by it: the policy refuses it, and the agent would."""
 
 import api
 from cluster import until
 from late_alloc import annotation, gpus
-from slices import ALLOC, GPU_MIB, SPECS, check, pod, remove, running, why_not
+from slices import ALLOC, GPU_MIB, phase, pod, remove, running, why_not
+
+POLICY = "only the extender of gpuslice writes"
 
 
-def refused(name, uuid, mib, core, says, asks=2048):
-    """A pod that is bound by hand with an annotation of its own does not start, and its events say why."""
-    made = api.make(pod(name, asks, 20, nodeName="node1"))
-    api.annotate(name, {ALLOC: annotation(made, uuid, mib, core)})
+def refused_by_policy(act):
+    try:
+        act()
+    except api.Refused as refused:
+        assert POLICY in str(refused), refused
+        return
+    raise AssertionError("the policy lets a tenant write the annotation")
+
+
+def refused_by_agent(name, uuid, mib, core, says):
+    """A pod of 2048 MiB and 20 % that is bound by hand does not start with this annotation, and its events say why."""
+    made = api.make(pod(name, 2048, 20, nodeName="node1"))
+    api.annotate(name, {ALLOC: annotation(made, uuid, mib, core)}, api.EXTENDER)
     until(f"an event of {name} says {says!r}", lambda: says in why_not(name), 40)
-    assert api.pod(name)["status"]["phase"] == "Pending"
+    assert phase(name) == "Pending"
 
 
 def scenario(cluster):
-    full = gpus()[0]
+    full, free, _ = gpus()
     made = api.make(pod("whole", GPU_MIB, 100, nodeName="node1"))
-    api.annotate("whole", {ALLOC: annotation(made, full, GPU_MIB, 100)})
+    refused_by_policy(lambda: api.annotate("whole", {ALLOC: annotation(made, full, GPU_MIB, 100)}))
+    api.annotate("whole", {ALLOC: annotation(made, full, GPU_MIB, 100)}, api.EXTENDER)
     running("whole")
-    refused("own-more", gpus()[1], 8192, 20, "which asks for 2048 MiB")
-    refused("own-unlimited", gpus()[1], 2048, 0, "which asks for 2048 MiB and 20 %")
-    refused("own-full", full, 2048, 20, "0 MiB and 0 % are left")
-    refused("own-unknown", "GPU-of-nobody", 2048, 20, "no GPU of this node")
-    # Of a pod that the scheduler places, the extender writes over what it brings.
-    wanted = pod("own-brought", 2048, 20)
-    wanted["metadata"]["annotations"] = {ALLOC: annotation(made, full, 1, 1)}
-    api.make(wanted)
-    check([running("own-brought")])
-    # One that runs already changes nothing of what it has.
-    before = sorted(path.read_text() for path in SPECS.glob("*slot-*"))
-    api.annotate("whole", {ALLOC: annotation(made, full, 1, 1)})
-    wanted = pod("own-next", GPU_MIB, 100)
-    api.make(wanted)
-    until("the next one is told why, or has another GPU", lambda: told("own-next", full), 40)
-    assert sorted(path.read_text() for path in SPECS.glob("*slot-*"))[: len(before)] or True
-    remove(["whole", "own-more", "own-unlimited", "own-full", "own-unknown", "own-brought", "own-next"])
-    return "4 annotations of tenants refused with the reason, 1 written over, 1 that was made smaller gives nobody the memory twice"
-
-
-def told(name, full):
-    found = api.pod(name)
-    if found["status"]["phase"] == "Running":
-        return full not in found["metadata"]["annotations"][ALLOC]
-    return "are left" in why_not(name)
+    refused_by_policy(lambda: api.annotate("whole", {ALLOC: annotation(made, full, 1, 1)}))
+    brought = pod("brought", 2048, 20)
+    brought["metadata"]["annotations"] = {ALLOC: annotation(made, full, 1, 1)}
+    refused_by_policy(lambda: api.make(brought))
+    # As if there were no policy:
+    refused_by_agent("more", free, 8192, 20, "which asks for 2048 MiB")
+    refused_by_agent("unlimited", free, 2048, 0, "which asks for 2048 MiB and 20 %")
+    refused_by_agent("full", full, 2048, 20, "0 MiB and 0 % are left")
+    refused_by_agent("unknown", "GPU-of-nobody", 2048, 20, "no GPU of this node")
+    api.annotate("whole", {ALLOC: annotation(made, full, 1, 1)}, api.EXTENDER)
+    refused_by_agent("next", full, 2048, 20, "0 MiB and 0 % are left")
+    remove(["whole", "more", "unlimited", "full", "unknown", "next"])
+    return "3 writes of tenants refused by the policy; 5 annotations that would give too much refused by the agent, with the reason"
