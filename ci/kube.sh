@@ -153,7 +153,7 @@ before=$(groups)
 # What is left of a cluster that was cut off ends with its namespaces; of the cgroups, the empty ones are removed.
 remove() {
     comm -13 <(echo "$before") <(groups) | sort -r | xargs -r rmdir 2>/dev/null || true
-    rm -rf --one-file-system "$RUN"
+    rm -rf --one-file-system "$RUN/lib" "$RUN/etcd" # the logs stay
 }
 trap remove EXIT
 rm -rf --one-file-system "$RUN"
