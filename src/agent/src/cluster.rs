@@ -8,6 +8,7 @@ use gpuslice_kubernetes::plugin;
 use gpuslice_slices::installed;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tracing::error;
 
 /// Percent of time that a GPU has.
@@ -15,24 +16,28 @@ const WHOLE: u32 = 100;
 /// Time after which a plugin is started again that could not be.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Serves the kubelet until it is dropped. Slices that the configuration makes go on without it.
-pub(crate) async fn serve(config: Config, gpus: Gpus) {
-    loop {
-        if let Err(why) = try_serve(&config, &gpus).await {
-            error!("the device plugin: {why}");
+/// Serves the kubelet until the sender of `alive` is dropped. Slices that the configuration makes go on without it.
+pub(crate) async fn serve(config: Config, gpus: Gpus, alive: watch::Receiver<()>) {
+    while let Err(why) = try_serve(&config, &gpus, alive.clone()).await {
+        error!("the device plugin: {why}");
+        if tokio::time::timeout(AGAIN, end(alive.clone())).await.is_ok() {
+            return;
         }
-        tokio::time::sleep(AGAIN).await;
     }
 }
 
-async fn try_serve(config: &Config, gpus: &Gpus) -> Result<(), String> {
-    let Some(cluster) = config.cluster.clone() else { return std::future::pending().await };
+async fn end(mut alive: watch::Receiver<()>) {
+    while alive.changed().await.is_ok() {}
+}
+
+async fn try_serve(config: &Config, gpus: &Gpus, alive: watch::Receiver<()>) -> Result<(), String> {
+    let Some(cluster) = config.cluster.clone() else { return Ok(()) };
     let library = config.library.clone().map_or_else(installed::library, Ok)?;
     let client = Client::at(cluster.apiserver.as_deref())?;
     let mut plugin = plugin::Config::usual(cluster.node, cluster.kubelet, config.places.clone(), library);
     (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
     let gpus = gpus.clone();
-    plugin::serve(plugin, client, Arc::new(move || inventory(&gpus)))
+    plugin::serve(plugin, client, Arc::new(move || inventory(&gpus)), end(alive))
         .await
         .map_err(|problem| problem.to_string())
 }
