@@ -19,7 +19,6 @@ use slots::{PREFIX, Slots};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -96,7 +95,7 @@ pub struct Plugin {
     /// True while the kubelet knows the plugin.
     is_registered: watch::Sender<bool>,
     /// True from the moment at which the plugin is to end.
-    is_leaving: AtomicBool,
+    is_leaving: watch::Sender<bool>,
 }
 
 impl fmt::Debug for Plugin {
@@ -119,12 +118,12 @@ pub async fn serve(
     let library = config.places.install(&config.library)?;
     let slots = Arc::new(Mutex::new(Slots::open(config.places.clone(), library)));
     let (devices, is_registered) = (watch::Sender::default(), watch::Sender::default());
-    let is_leaving = AtomicBool::new(false);
+    let is_leaving = watch::Sender::default();
     let plugin = Arc::new(Plugin { config, client, gpus, slots, devices, is_registered, is_leaving });
     plugin.show_devices();
     let leave = async {
         ends.await;
-        plugin.is_leaving.store(true, Ordering::Relaxed);
+        plugin.is_leaving.send_replace(true);
         node::advertise_or_tell(&plugin).await;
         tokio::time::sleep(LINGER).await;
     };
@@ -148,7 +147,7 @@ impl Plugin {
 
     /// True while pods that come to the node are admitted.
     fn is_served(&self) -> bool {
-        *self.is_registered.borrow() && !self.is_leaving.load(Ordering::Relaxed)
+        *self.is_registered.borrow() && !*self.is_leaving.borrow()
     }
 
     /// Tells the kubelet which slots there are, if it is not told yet.
