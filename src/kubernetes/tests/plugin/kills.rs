@@ -114,9 +114,12 @@ async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
             running.kubelet.pre_start(&task).await
         });
         tokio::time::sleep(Duration::from_micros(round * 400)).await;
+        let before = node.kubelet.with(|state| state.registrations);
         node.kill();
         node.begin();
         let was_done = started.await.unwrap().is_ok();
+        // Until the kubelet sees that the old one has ended, it has the old one's devices.
+        until("the next one registers", || node.kubelet.with(|state| state.registrations) > before).await;
         cut_off += u32::from(!was_done);
         node.kubelet.sees(16).await;
         // The pod of an Allocate that failed is gone for good. Another one starts, once it is.
