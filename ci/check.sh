@@ -18,5 +18,5 @@ if cargo deny --version >/dev/null 2>&1; then
 else
     skip "licences and sources of dependencies: there is no cargo-deny" "cargo install cargo-deny"
 fi
-for script in ci/*.sh ci/dist/*.sh .ci/run; do bash -n "$script"; done
+for script in ci/*.sh ci/dist/*.sh tests/kube/*.sh .ci/run; do bash -n "$script"; done
 echo "ok form"

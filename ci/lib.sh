@@ -39,8 +39,8 @@ need_compilers() {
     fi
 }
 
-# Newer releases call some libraries NAMEt64.
-installed() { dpkg-query -W -f '${db:Status-Status}\n' "$1" "$1t64" 2>/dev/null | grep -qx installed; }
+# Newer releases call some libraries NAMEt64. dpkg-query fails where it does not know one of the two names.
+installed() { { dpkg-query -W -f '${db:Status-Status}\n' "$1" "$1t64" 2>/dev/null || true; } | grep -qx installed; }
 
 install_packages() { # names
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1

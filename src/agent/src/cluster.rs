@@ -9,6 +9,7 @@ use gpuslice_slices::installed;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tracing::error;
 
 /// Percent of time that a GPU has.
@@ -18,23 +19,32 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Time in which the apiserver says whether a claim is there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves the kubelet until it is dropped. Slices that the configuration makes go on without it.
-pub(crate) async fn serve(config: Config, gpus: Gpus) {
+/// Serves the kubelet until the sender of `alive` is dropped. Slices that the configuration makes go on without it.
+pub(crate) async fn serve(config: Config, gpus: Gpus, alive: watch::Receiver<()>) {
     let Some(cluster) = config.cluster.clone() else { return };
     let part = match cluster.mode {
         Mode::DevicePlugin => "the device plugin",
         Mode::Dra => "the driver of claims",
     };
-    loop {
-        if let Err(why) = try_serve(&config, cluster.clone(), gpus.clone()).await {
-            error!("{part}: {why}");
+    while let Err(why) = try_serve(&config, cluster.clone(), gpus.clone(), alive.clone()).await {
+        error!("{part}: {why}");
+        if tokio::time::timeout(AGAIN, end(alive.clone())).await.is_ok() {
+            return;
         }
-        tokio::time::sleep(AGAIN).await;
     }
 }
 
+async fn end(mut alive: watch::Receiver<()>) {
+    while alive.changed().await.is_ok() {}
+}
+
 /// Serves in one mode, once nothing of the other one is left on the node.
-async fn try_serve(config: &Config, cluster: Cluster, gpus: Gpus) -> Result<(), String> {
+async fn try_serve(
+    config: &Config,
+    cluster: Cluster,
+    gpus: Gpus,
+    alive: watch::Receiver<()>,
+) -> Result<(), String> {
     let places = config.places.clone();
     let library: PathBuf = config.library.clone().map_or_else(installed::library, Ok)?;
     let client = Client::at(cluster.apiserver.as_deref())?;
@@ -45,11 +55,14 @@ async fn try_serve(config: &Config, cluster: Cluster, gpus: Gpus) -> Result<(), 
             dra::clear(&places, &client, &node, PATIENCE).await?;
             let mut plugin = plugin::Config::usual(node, kubelet, places, library);
             (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
-            plugin::serve(plugin, client, gpus).await.map_err(|problem| problem.to_string())
+            plugin::serve(plugin, client, gpus, end(alive)).await.map_err(|problem| problem.to_string())
         }
         Mode::Dra => {
             plugin::clear(&places, &kubelet, &client, &node).await?;
-            dra::serve(dra::Config::usual(node, kubelet, places, library), client, gpus).await
+            tokio::select! {
+                served = dra::serve(dra::Config::usual(node, kubelet, places, library), client, gpus) => served,
+                () = end(alive) => Ok(()),
+            }
         }
     }
 }

@@ -18,10 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tracing::{error, info};
 
 /// The longest wait for NVML's first answer.
 const FIRST: Duration = Duration::from_secs(6);
+/// The longest time that the cluster's part takes to end: it tells an apiserver that may not answer.
+const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
 pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
@@ -64,7 +67,8 @@ fn serve_on(
     let _slow_or_none = told.recv_timeout(FIRST);
     let (connections, rate) = (config.connections, Arc::new(Rate::new(config.rate)));
     let socket = config.socket();
-    let cluster = cluster::serve(config.clone(), gpus.clone());
+    let (is_running, alive) = watch::channel(());
+    let cluster = cluster::serve(config.clone(), gpus.clone(), alive);
     let (places, found) = channel();
     thread::spawn(move || cotenants::serve(&found));
     let watch = Arc::new(Mutex::new(Watch::begin(config, gpus, places)));
@@ -78,8 +82,11 @@ fn serve_on(
         let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
         info!(%address, socket = %socket.display(), "serving");
         let shared = Shared { watch: Arc::clone(&watch), rate };
-        let _ends_with_the_agent = tokio::spawn(cluster);
-        all(place, control, web::serve(web, web::routes(shared), connections), watch).await
+        let cluster = tokio::spawn(cluster);
+        let served = all(place, control, web::serve(web, web::routes(shared), connections), watch).await;
+        drop(is_running);
+        let _ended_or_late = tokio::time::timeout(LEAVE, cluster).await;
+        served
     })
 }
 

@@ -8,6 +8,7 @@ mod follow;
 mod ledger;
 mod resize;
 mod wire;
+mod wishes;
 
 pub use ledger::Ledger;
 pub use wire::{Arguments, Binding, Bound, Filtered, Score};
@@ -20,7 +21,6 @@ use axum::extract::{DefaultBodyLimit, State as Shared};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use resize::Wishes;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
+use wishes::Wishes;
 
 /// Bytes of a request at the most: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;

@@ -1,77 +1,22 @@
 //! Gives pods that run other amounts, where their users want them and the GPUs have room.
 
+use super::wishes::Wish;
 use super::{Extender, State};
-use crate::api::{Event, Failure, Metadata, Pod};
+use crate::api::{Event, Failure, Metadata};
 use crate::objects::{ALLOC, Alloc, Part, RESIZE, Resize};
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tracing::{info, warn};
 
 /// Time between two tries of a wish for which there was no room.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A pod that is to have other amounts.
-#[derive(Debug, Clone)]
-struct Wish {
-    pod: Metadata,
-    node: String,
-    alloc: Alloc,
-    /// The reason why its user was told that it has them not.
-    told: Option<String>,
-}
-
-/// The pods that are to have other amounts than they have, by UID.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Wishes(HashMap<String, Wish>);
-
-impl Wishes {
-    /// Takes a pod as it is now. True if there is something new to do.
-    pub(super) fn pod(&mut self, pod: &Pod) -> bool {
-        let before = self.0.remove(&pod.metadata.uid);
-        // One that has ended makes room for others.
-        let Some(mut wish) = wish(pod) else { return pod.is_ended() && !self.0.is_empty() };
-        let is_same = |before: &Wish| {
-            let text = |wish: &Wish| wish.pod.annotations.get(RESIZE).cloned();
-            (text(before), &before.alloc) == (text(&wish), &wish.alloc)
-        };
-        let before = before.filter(is_same);
-        let is_new = before.is_none();
-        wish.told = before.and_then(|before| before.told);
-        self.0.insert(pod.metadata.uid.clone(), wish);
-        is_new
-    }
-
-    /// All others than these are gone.
-    pub(super) fn keep_only(&mut self, pods: &[Pod]) {
-        let listed: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
-        self.0.retain(|uid, _| listed.contains(uid.as_str()));
-    }
-
-    /// A pod is gone. True if another one may have its room.
-    pub(super) fn pod_gone(&mut self, uid: &str) -> bool {
-        self.0.remove(uid);
-        !self.0.is_empty()
-    }
-}
-
-/// The wish of a pod; none where it has what it wants.
-fn wish(pod: &Pod) -> Option<Wish> {
-    let Metadata { uid, annotations, .. } = &pod.metadata;
-    let (node, text) = (pod.spec.node_name.clone()?, annotations.get(RESIZE)?);
-    let alloc = Alloc::parse(annotations.get(ALLOC)?).ok()?;
-    let is_its = alloc.node == node && alloc.uid == *uid && !pod.is_ended();
-    // What cannot be read is a wish too: its user is told.
-    let has_it =
-        Resize::parse(text).and_then(|resize| resize.parts(&alloc)).is_ok_and(|parts| parts == alloc.c);
-    (is_its && !has_it).then(|| Wish { pod: pod.metadata.clone(), node, alloc, told: None })
-}
-
 /// Goes on until it is dropped.
 pub(super) async fn serve(extender: &Extender) {
     loop {
         let _new_or_late = tokio::time::timeout(AGAIN, extender.wish.notified()).await;
-        let wishes: Vec<Wish> = extender.with(|state| state.wishes.0.values().cloned().collect());
+        let wishes: Vec<Wish> = extender.with(|state| state.wishes.all());
         for wish in wishes {
             let Err(why) = extender.resize(&wish).await else { continue };
             if wish.told.as_ref() == Some(&why) {
@@ -85,10 +30,7 @@ pub(super) async fn serve(extender: &Extender) {
                 component: "gpuslice-extender",
             };
             if extender.client.tell(&wish.pod, event).await.is_ok() {
-                extender.with(|state| {
-                    let known = state.wishes.0.get_mut(&wish.pod.uid);
-                    known.into_iter().for_each(|known| known.told = Some(why.clone()));
-                });
+                extender.with(|state| state.wishes.tell(&wish.pod.uid, why));
             }
         }
     }

@@ -34,12 +34,18 @@ pub(super) async fn serve(plugin: &Arc<Plugin>) {
                     let served = (identity(&ours), Some(kubelet));
                     let begun = Instant::now();
                     info!(socket = %ours.display(), "registered with the kubelet");
-                    while (identity(&ours), identity(&kubelets)) == served
-                        && (Arc::strong_count(&streams) > 2 || begun.elapsed() < PATIENCE)
-                    {
+                    plugin.is_registered.send_replace(true);
+                    let mut had_stream = false;
+                    while (identity(&ours), identity(&kubelets)) == served {
+                        let has_stream = Arc::strong_count(&streams) > 2;
+                        if !has_stream && (had_stream || begun.elapsed() >= PATIENCE) {
+                            break;
+                        }
+                        had_stream = has_stream;
                         tokio::time::sleep(plugin.config.poll).await;
                     }
                     info!("the kubelet has gone");
+                    plugin.is_registered.send_replace(false);
                     server.abort();
                 }
                 Err(why) => warn!("the registration: {why}"),

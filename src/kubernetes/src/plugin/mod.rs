@@ -29,6 +29,10 @@ use tokio::sync::watch;
 /// Slots of each GPU, unless the operator wants another number. Guessed: more slices than a GPU usually has.
 pub const SLOTS_PER_GPU: u32 = 16;
 
+/// Time for which a plugin that ends goes on after the node has lost its list of GPUs: pods that were bound just before are
+/// admitted. The kubelet takes less than a second from the binding to `Allocate`.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// The GPUs of the node at this moment.
 pub type Gpus = Arc<dyn Fn() -> Inventory + Send + Sync>;
 
@@ -69,7 +73,7 @@ impl Config {
             slots_per_gpu: SLOTS_PER_GPU,
             auto_alloc: false,
             interval: Duration::from_secs(10),
-            poll: Duration::from_secs(1),
+            poll: Duration::from_millis(200),
             grace: Duration::from_secs(30),
             patience: Duration::from_secs(5),
         }
@@ -91,6 +95,10 @@ pub struct Plugin {
     gpus: Gpus,
     slots: Arc<Mutex<Slots>>,
     devices: watch::Sender<Vec<Device>>,
+    /// True while the kubelet knows the plugin.
+    is_registered: watch::Sender<bool>,
+    /// True from the moment at which the plugin is to end.
+    is_leaving: watch::Sender<bool>,
 }
 
 impl fmt::Debug for Plugin {
@@ -99,16 +107,33 @@ impl fmt::Debug for Plugin {
     }
 }
 
-/// Serves the kubelet of a node, until it is dropped.
+/// Serves the kubelet of a node until `ends` is done, and takes the list of GPUs from the node then. An extender places no pod
+/// there any more: the kubelet would end it for good.
 ///
 /// # Errors
 /// The preload library cannot be installed.
-pub async fn serve(config: Config, client: Client, gpus: Gpus) -> Result<(), Problem> {
+pub async fn serve(
+    config: Config,
+    client: Client,
+    gpus: Gpus,
+    ends: impl Future<Output = ()> + Send,
+) -> Result<(), Problem> {
     let library = config.places.install(&config.library)?;
     let slots = Arc::new(Mutex::new(Slots::open(config.places.clone(), library)));
-    let plugin = Arc::new(Plugin { config, client, gpus, slots, devices: watch::Sender::default() });
+    let (devices, is_registered) = (watch::Sender::default(), watch::Sender::default());
+    let is_leaving = watch::Sender::default();
+    let plugin = Arc::new(Plugin { config, client, gpus, slots, devices, is_registered, is_leaving });
     plugin.show_devices();
-    tokio::join!(kubelet::serve(&plugin), node::watch(&plugin));
+    let leave = async {
+        ends.await;
+        plugin.is_leaving.send_replace(true);
+        node::advertise_or_tell(&plugin).await;
+        tokio::time::sleep(LINGER).await;
+    };
+    tokio::select! {
+        () = leave => {}
+        ((), ()) = async { tokio::join!(kubelet::serve(&plugin), node::watch(&plugin)) } => {}
+    }
     Ok(())
 }
 
@@ -121,6 +146,11 @@ impl Plugin {
         let slots = Arc::clone(&self.slots);
         let act = move || act(&mut slots.lock().unwrap_or_else(PoisonError::into_inner));
         tokio::task::spawn_blocking(act).await.map_err(|error| error.to_string())
+    }
+
+    /// True while pods that come to the node are admitted.
+    fn is_served(&self) -> bool {
+        *self.is_registered.borrow() && !*self.is_leaving.borrow()
     }
 
     /// Tells the kubelet which slots there are, if it is not told yet.

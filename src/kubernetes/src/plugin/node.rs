@@ -11,27 +11,35 @@ use tracing::{info, warn};
 
 /// Goes on until it is dropped.
 pub(super) async fn watch(plugin: &Plugin) {
+    let mut is_registered = plugin.is_registered.subscribe();
     loop {
+        is_registered.mark_unchanged();
         plugin.show_devices();
-        if let Err(error) = advertise(plugin).await {
-            warn!("the node {} is not told its GPUs: {error}", plugin.config.node);
-        }
+        advertise_or_tell(plugin).await;
         if let Err(error) = release(plugin).await {
             warn!("slots of pods that are gone stay: {error}");
         }
-        tokio::time::sleep(plugin.config.interval).await;
+        let _either = tokio::time::timeout(plugin.config.interval, is_registered.changed()).await;
+    }
+}
+
+/// Advertises the GPUs. A failure is told in the log.
+pub(super) async fn advertise_or_tell(plugin: &Plugin) {
+    if let Err(error) = advertise(plugin).await {
+        warn!("the node {} is not told its GPUs: {error}", plugin.config.node);
     }
 }
 
 /// Writes the sums of memory and time, and the list of GPUs, where the node does not have them. Others may have taken them away
-/// since.
+/// since. Without a list the extender places no pod on the node: that is so while the kubelet does not know the plugin, because
+/// a pod that is admitted then fails for good.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), (plugin.gpus)());
     let Some(node) = plugin.client.get::<Node>(&path).await? else {
         return Err(Failure::Refused(404, "there is no such node".to_owned()));
     };
-    let text = json!(inventory).to_string();
-    if node.metadata.annotations.get(INVENTORY) != Some(&text) {
+    let text = plugin.is_served().then(|| json!(inventory).to_string());
+    if node.metadata.annotations.get(INVENTORY) != text.as_ref() {
         plugin.client.patch(&path, &json!({"metadata": {"annotations": {INVENTORY: text}}})).await?;
     }
     let sums = sums(&inventory, &owners(plugin).await);

@@ -27,6 +27,39 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
     node.kubelet.start(&pod).await;
 }
 
+/// A pod that is admitted while the kubelet does not know the plugin fails for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_pod_is_placed_on_a_node_whose_kubelet_does_not_know_the_plugin() {
+    let mut node = Node::new(1).await;
+    node.kubelet.end();
+    node.begin();
+    until("the sums", || node.apiserver.node(NODE)["status"]["capacity"].is_object()).await;
+    assert!(!node.has_inventory(), "the kubelet does not run yet");
+    for _ in 0..3 {
+        node.kubelet.begin();
+        until("the list of GPUs", || node.has_inventory()).await;
+        assert!(node.kubelet.with(|state| state.registrations) > 0);
+        node.kubelet.end();
+        until("the list is taken away", || !node.has_inventory()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_ends_takes_its_list_of_gpus_along_and_admits_pods_that_were_bound_before() {
+    let node = Node::start(1, false).await;
+    until("the list of GPUs", || node.has_inventory()).await;
+    let pod = node.placed("a", &[0], 1000, 10);
+    node.terminate();
+    until("the list is taken away", || !node.has_inventory()).await;
+    node.kubelet.admit(&pod, 1).await.expect("it was bound before");
+    node.kubelet.pre_start(&pod).await.unwrap();
+    until("it ends", || node.has_ended()).await;
+    assert!(!node.has_inventory());
+    node.begin();
+    until("its successor has the list", || node.has_inventory()).await;
+    assert_eq!(node.limit(&pod), Some(1000));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_waits_for_its_kubelet_and_comes_back_with_what_it_knew() {
     let mut node = Node::new(1).await;
@@ -81,9 +114,12 @@ async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
             running.kubelet.pre_start(&task).await
         });
         tokio::time::sleep(Duration::from_micros(round * 400)).await;
+        let before = node.kubelet.with(|state| state.registrations);
         node.kill();
         node.begin();
         let was_done = started.await.unwrap().is_ok();
+        // Until the kubelet sees that the old one has ended, it has the old one's devices.
+        until("the next one registers", || node.kubelet.with(|state| state.registrations) > before).await;
         cut_off += u32::from(!was_done);
         node.kubelet.sees(16).await;
         // The pod of an Allocate that failed is gone for good. Another one starts, once it is.

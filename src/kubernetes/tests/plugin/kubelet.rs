@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) registrations: u32,
     /// True if the list has one entry for all devices of a container, as in 1.20.
     pub(crate) is_grouped: bool,
+    /// The readers of the plugin's streams.
+    streams: Vec<JoinHandle<()>>,
     seed: u64,
 }
 
@@ -82,6 +84,7 @@ impl Kubelet {
     pub(crate) fn end(&mut self) {
         self.tasks.drain(..).for_each(|task| task.abort());
         let mut state = self.state.lock().unwrap();
+        state.streams.drain(..).for_each(|stream| stream.abort());
         (state.healthy, state.endpoint) = (None, None);
     }
 
@@ -193,7 +196,7 @@ impl api::registration_server::Registration for Registry {
             state.registrations += 1;
             state.registrations
         };
-        tokio::spawn(async move {
+        let stream = tokio::spawn(async move {
             while let Ok(Some(list)) = devices.message().await {
                 let healthy = list.devices.into_iter().filter(|device| device.health == "Healthy");
                 let healthy = healthy.map(|device| device.id).collect();
@@ -207,6 +210,7 @@ impl api::registration_server::Registration for Registry {
                 (state.healthy, state.endpoint) = (None, None);
             }
         });
+        self.state.lock().unwrap().streams.push(stream);
         Ok(Response::new(api::Empty {}))
     }
 }

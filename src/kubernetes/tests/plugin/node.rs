@@ -8,12 +8,14 @@ use gpuslice_kubernetes::plugin::{self, Config};
 use gpuslice_slices::slot::Places;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 
 pub(crate) const NODE: &str = "n1";
 /// Names the folder of the node to the process that is its plugin.
@@ -75,7 +77,7 @@ impl Node {
         command.args(["--exact", "node::a_process_of_the_plugin", "--nocapture"]).env(ROOT, self.root.path());
         command.env("APISERVER", format!("http://{}", self.address));
         command.env("AUTO_ALLOC", self.auto_alloc.to_string());
-        command.stdout(Stdio::null()).stderr(log);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         *self.plugin.lock().unwrap() = Some(command.spawn().unwrap());
     }
 
@@ -84,6 +86,24 @@ impl Node {
         let mut plugin = self.plugin.lock().unwrap().take().expect("it was started");
         plugin.kill().unwrap();
         plugin.wait().unwrap();
+    }
+
+    /// Asks the plugin to end: it does so at the end of its input.
+    pub(crate) fn terminate(&self) {
+        self.plugin.lock().unwrap().as_mut().expect("it was started").stdin = None;
+    }
+
+    /// True once the plugin has ended well.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut plugin = self.plugin.lock().unwrap();
+        let ended = plugin.as_mut().expect("it was started").try_wait().unwrap();
+        assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
+        ended.is_some()
+    }
+
+    /// True if the extender can place pods here.
+    pub(crate) fn has_inventory(&self) -> bool {
+        self.apiserver.node(NODE)["metadata"]["annotations"]["gpuslice.dev/inventory"].is_string()
     }
 
     /// The plugin's socket.
@@ -195,6 +215,12 @@ fn a_process_of_the_plugin() {
         let gpus = move || serde_json::from_slice(&fs::read(&inventory).unwrap()).unwrap();
         let said = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).try_init();
         said.unwrap();
-        plugin::serve(config, client, Arc::new(gpus)).await.unwrap();
+        let (ended, ends) = oneshot::channel();
+        std::thread::spawn(move || {
+            std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+            ended.send(())
+        });
+        let ends = async { ends.await.unwrap() };
+        plugin::serve(config, client, Arc::new(gpus), ends).await.unwrap();
     });
 }

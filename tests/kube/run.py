@@ -1,0 +1,58 @@
+"""Runs the scenarios in a cluster, prints one figure of each, and counts them."""
+
+import importlib
+import pathlib
+import sys
+import time
+import traceback
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent / "scenarios")]
+
+from cluster import ROOT, Cluster  # noqa: E402
+import slices  # noqa: E402
+
+ORDER = ("three_pods", "quota", "many", "late_alloc", "crashes", "delete_before_bind", "full_node", "same_name", "upgrade",
+         "reuse", "own_alloc")
+
+
+def main():
+    wanted = sys.argv[1:] or ORDER
+    if unknown := set(wanted) - set(ORDER):
+        sys.exit(f"no such scenario: {', '.join(unknown)}; there are {', '.join(ORDER)}")
+    cluster, passed, failed = Cluster(), 0, 0
+    begun = time.monotonic()
+    try:
+        cluster.start()
+        print(f"the cluster is ready after {time.monotonic() - begun:.1f} s", flush=True)
+        slices.simulated_gpus(ROOT)
+        slices.install()
+        print(f"gpuslice is installed after {time.monotonic() - begun:.1f} s", flush=True)
+        for name in wanted:
+            if one(cluster, name):
+                passed += 1
+            else:
+                failed += 1
+        print(f"no slot, specification or region is left after {slices.nothing_left(90):.0f} s")
+    except Exception:
+        traceback.print_exc()
+        failed += 1
+    finally:
+        cluster.stop()
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    sys.exit(1 if failed else 0)
+
+
+def one(cluster, name):
+    begun = time.monotonic()
+    try:
+        figure = importlib.import_module(name).scenario(cluster)
+    except Exception:
+        traceback.print_exc()
+        print(f"FAIL {name} after {time.monotonic() - begun:.1f} s", flush=True)
+        slices.clear()
+        return False
+    print(f"ok {name} ({time.monotonic() - begun:.1f} s): {figure}", flush=True)
+    return True
+
+
+main()

@@ -1,0 +1,36 @@
+"""A CUDA program in a pod: the simulated driver serves it, the preload library refuses what is above its quota."""
+
+import api
+from cluster import kubectl, until
+from slices import MIB, expected, phase, pod, remove
+
+MEMORY = 4096
+# What a context of the simulated GPU takes.
+CONTEXT = 530
+
+
+def scenario(cluster):
+    kubectl("create", "configmap", "quota", "--from-file=examples/python/quota.py")
+    wanted = pod("quota", MEMORY, 50, "cat /run/gpuslice/conf/config; exec python3 /program/quota.py", restartPolicy="Never")
+    driver = {"LD_LIBRARY_PATH": "/simgpu/lib", "SIMGPU_STATE": "/simgpu/state/gpus", "SIMGPU_DEVICES": "3", "SIMGPU_MEMORY": "16GiB"}
+    container = wanted["spec"]["containers"][0]
+    container["env"] = [{"name": name, "value": value} for name, value in driver.items()]
+    places = {"driver": "/simgpu/lib", "gpus": "/simgpu/state", "program": "/program"}
+    container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path in places.items()]
+    wanted["spec"]["volumes"] = [
+        {"name": "driver", "hostPath": {"path": "/run/simgpu/lib"}},
+        {"name": "gpus", "hostPath": {"path": "/run/simgpu/state"}},
+        {"name": "program", "configMap": {"name": "quota"}},
+    ]
+    api.make(wanted)
+    until("the program ends", lambda: phase("quota") in ("Succeeded", "Failed"), 60)
+    said = api.log("quota")
+    assert phase("quota") == "Succeeded", said
+    assert all(line in said.splitlines() for line in expected(api.pod("quota"))), said
+    assert f"device 0: {MEMORY} MiB" in said, said
+    (granted,) = [line for line in said.splitlines() if "CUDA_ERROR_OUT_OF_MEMORY" in line]
+    pieces, size = int(granted.split()[0]), int(granted.split()[3])
+    assert CONTEXT + pieces * size <= MEMORY < CONTEXT + (pieces + 1) * size, granted
+    remove(["quota"])
+    kubectl("delete", "configmap", "quota")
+    return f"the device shows {MEMORY} MiB of 16384; {granted}"

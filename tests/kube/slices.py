@@ -1,0 +1,153 @@
+"""Pods with slices, and what is true of them."""
+
+import json
+import os
+import pathlib
+import time
+
+import api
+from cluster import kubectl, until
+
+IMAGE = "docker.io/library/python:3.12-slim-bookworm"
+ALLOC = "gpuslice.dev/alloc"
+SHOW = "grep GPU_ /run/gpuslice/conf/config; exec sleep infinity"
+MIB = 1 << 20
+GPU_MIB, GPUS = 16384, 3
+# The folders that an agent fills, as the node sees them.
+SPECS, SLOTS, REGIONS = (pathlib.Path(path) for path in ("/run/cdi", "/var/lib/gpuslice/slots", "/run/gpuslice/slots"))
+
+
+def pod(name, mib, core=0, command=SHOW, **spec):
+    """A pod of one container with one slice."""
+    limits = {"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": str(mib)}
+    if core:
+        limits["gpuslice.dev/core-percent"] = str(core)
+    container = {"name": "main", "image": IMAGE, "command": ["sh", "-c", command], "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name.rstrip("0123456789-")}},
+        "spec": {
+            "schedulerName": "gpuslice-scheduler",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            **spec,
+        },
+    }
+
+
+def phase(name):
+    found = api.pod(name)
+    return found and found["status"].get("phase")
+
+
+def running(name, seconds=60):
+    """The pod, once it runs."""
+    try:
+        until(f"{name} runs", lambda: phase(name) in ("Running", "Failed"), seconds, 0.1)
+        assert phase(name) == "Running", "it has failed"
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {api.pod(name)['status']}; {why_not(name)}") from None
+    return api.pod(name)
+
+
+def alloc(pod):
+    """The parts of the pod's first container."""
+    text = pod["metadata"].get("annotations", {}).get(ALLOC)
+    return text and next(iter(json.loads(text)["c"].values()))
+
+
+def expected(pod):
+    """The lines that the pod's container prints of its limits."""
+    parts = alloc(pod)
+    memory = ",".join(f"{part['uuid']}={part['memMiB'] * MIB}" for part in parts)
+    core = ",".join(f"{part['uuid']}={part['core']}" for part in parts if part["core"])
+    return [f"GPU_MEM_LIMIT={memory}"] + ([f"GPU_CORE_PERCENT={core}"] if core else [])
+
+
+def limits(pod):
+    """The lines that it printed; a container that was just started prints them soon."""
+    name = pod["metadata"]["name"]
+    return until(f"{name} prints its limits", lambda: api.log(name).splitlines()[-len(expected(pod)):], 20)
+
+
+def mismatches(pods):
+    """The pods that have printed other limits than their annotation has."""
+    return [pod["metadata"]["name"] for pod in pods if sorted(limits(pod)) != sorted(expected(pod))]
+
+
+def check(pods):
+    """Each pod has the limits of its annotation and of its request, and no GPU has given away more than it has."""
+    assert not mismatches(pods), f"other limits than in the annotation: {mismatches(pods)}"
+    given = {}
+    for pod in pods:
+        asked = pod["spec"]["containers"][0]["resources"]["limits"]
+        for part in alloc(pod):
+            assert str(part["memMiB"]) == quantity(asked["gpuslice.dev/memory-mib"]), (part, asked)
+            memory, core = given.get(part["uuid"], (0, 0))
+            given[part["uuid"]] = (memory + part["memMiB"], core + part["core"])
+    for uuid, (memory, core) in given.items():
+        assert memory <= GPU_MIB and core <= 100, f"{uuid} has given away {memory} MiB and {core} %"
+    return given
+
+
+def quantity(text):
+    """The apiserver writes 16000 as 16k."""
+    return str(int(text[:-1]) * 1000) if text.endswith("k") else text
+
+
+def slots():
+    """Everything that an agent has made for the kubelet's slots."""
+    folders = [SLOTS.glob("slot-*"), REGIONS.glob("slot-*"), SPECS.glob("*slot-*")]
+    return sorted(str(path) for folder in folders for path in folder)
+
+
+def nothing_left(seconds=60):
+    """Waits until no file of a slot is left; the seconds that this took."""
+    begun = time.monotonic()
+    until("no slot, specification and region is left", lambda: not slots() or None, seconds)
+    return time.monotonic() - begun
+
+
+def remove(names, namespace="default"):
+    """Ends pods, and waits until they are gone."""
+    for name in names:
+        api.delete(name, namespace, 1)
+    until(f"{', '.join(names)} end", lambda: not any(api.pod(name, namespace) for name in names), 60)
+
+
+def why_not(name):
+    """The last thing that the pod's events say of a container that waits."""
+    return " | ".join(api.events(name))
+
+
+def agent_has_registered():
+    """The node has the slots and the sums of its GPUs."""
+    has = api.call("GET", "/api/v1/nodes/node1")["status"]["allocatable"]
+    return int(has.get("gpuslice.dev/slice", 0)) > 0 and quantity(has.get("gpuslice.dev/core-percent", "0")) == str(100 * GPUS)
+
+
+def install():
+    """What the guide says, with the node's simulated GPUs."""
+    kubectl("label", "node", "node1", "gpuslice.dev/gpu=true", "--overwrite")
+    kubectl("apply", "-k", "tests/kube/node")
+    until("the agent has registered", agent_has_registered, 90)
+    kubectl("rollout", "status", "--namespace=gpuslice", "--timeout=90s", "deployment/gpuslice-scheduler")
+
+
+def simulated_gpus(root):
+    """The driver's libraries on the node, where NVIDIA's would be."""
+    os.makedirs("/run/simgpu/state")
+    os.chmod("/run/simgpu/state", 0o777)
+    folder = pathlib.Path("/run/simgpu/lib")
+    folder.mkdir()
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (folder / name).write_bytes((root / "target/simgpu" / name).read_bytes())
+
+
+def clear():
+    """Takes away what a scenario that failed has left, for the next one."""
+    kubectl("delete", "replicasets,deployments,pods,validatingwebhookconfigurations,configmaps", "--all", "--grace-period=1", "--wait=false")
+    until("the pods are gone", lambda: not api.pods(), 90)
+    until("no slot is left", lambda: not slots(), 90)
