@@ -17,6 +17,7 @@ use kubelet::Kubelet;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 /// An event that the test waits for comes within this time, on a machine that has other things to do.
