@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
 
-cargo build --release --quiet --package gpuslice-{shim,reader} --package simgpu-{cuda,nvml}
+cargo build --release --quiet --package=gpuslice-{shim,reader} --package=simgpu-{cuda,nvml}
 library=${GPUSLICE_LIB:-${CARGO_TARGET_DIR:-$PWD/target}/release/libgpuslice.so}
 folder=$(mktemp -d)
 export LD_LIBRARY_PATH=$folder GPUSLICE_REGION=/dev/shm/gpuslice-bench-$$ SIMGPU_STATE=/dev/shm/gpuslice-bench-gpu-$$

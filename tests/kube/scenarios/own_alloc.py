@@ -5,7 +5,7 @@ from cluster import until
 from late_alloc import annotation, gpus
 from slices import ALLOC, GPU_MIB, phase, pod, remove, running, why_not
 
-POLICY = "only the extender of gpuslice writes"
+POLICY = "writes the annotation gpuslice.dev/alloc"
 
 
 def refused_by_policy(act):
