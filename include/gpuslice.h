@@ -108,7 +108,8 @@ struct gpuslice_device {
     uint32_t host_memory;     /* GPUSLICE_HOST_MEMORY: its memory is the host's */
     uint64_t holder_died_at;  /* when a dead process with memory of it was last reaped, on the monotonic clock; 0: never */
     uint64_t available;       /* one more than the sum of free memory and the slice's bytes; 0: not known */
-    uint8_t reserved[16];
+    uint32_t available_is_exact; /* 1: no other memory call was under way when that was measured */
+    uint8_t reserved[12];
 };
 
 /* A process. */

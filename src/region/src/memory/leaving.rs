@@ -11,8 +11,9 @@
 //!
 //! During a memory call the ledger and the device disagree. A reservation counts before the driver takes the memory; a
 //! context, code, or a chunk of a pool counts after the driver has taken it. A measurement that was too low would later
-//! end a wait too early. So only a measurement counts during which no other memory call is under way (`handle::calls`),
-//! and the last one counts. Where none is known, any measurement is better than none.
+//! end a wait too early. So the last measurement counts during which no other memory call is under way (`handle::calls`).
+//! Processes that start together may never make one. Then the least of the others counts: waits for too much would last
+//! until their bound.
 //!
 //! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
 //! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and
@@ -85,11 +86,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Records a measurement of the memory available on `device`, unless memory leaves it. One that is not exact counts
-    /// only while none is known.
+    /// only while no exact one is known, and only if it is less.
     pub(crate) fn note_available(&self, device: usize, available: u64, is_exact: bool, now: u64) {
         let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) else { return };
-        if is_exact || entry.available.get() == 0 {
-            entry.available.set(available.saturating_add(1));
+        let (known, word) = (entry.available.get(), available.saturating_add(1));
+        let is_better = known == 0 || (word < known && entry.available_is_exact.get() == 0);
+        if is_exact || is_better {
+            entry.available.set(word);
+            entry.available_is_exact.set(u32::from(is_exact));
         }
     }
 
@@ -99,6 +103,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if let Some(entry) = self.devices.get(device) {
             entry.holder_died_at.set(0);
             entry.available.set(0);
+            entry.available_is_exact.set(0);
         }
     }
 }
@@ -111,7 +116,7 @@ mod tests {
     const NOW: u64 = 1 << 40;
 
     #[test]
-    fn the_last_exact_measurement_counts_and_another_one_only_where_none_is_known() {
+    fn the_last_exact_measurement_counts_and_the_least_other_one_where_there_is_none() {
         let layout: Layout<1, 1, 1> = Layout {
             header: Default::default(),
             devices: Default::default(),
@@ -126,6 +131,8 @@ mod tests {
             layout.devices[0].available.get().checked_sub(1).unwrap()
         };
         assert_eq!(after(300, false), 300);
+        assert_eq!(after(350, false), 300, "the driver was still to take what a ledger had");
+        assert_eq!(after(250, false), 250);
         assert_eq!(after(500, true), 500);
         assert_eq!(after(400, false), 500, "the driver had given what no ledger had");
         assert_eq!(after(400, true), 400, "a program of no slice has taken memory");
