@@ -1,8 +1,8 @@
 //! Copies the new busy intervals of all slices to the slices of other folders.
 
-use super::slices::{Seat, Slice, Slices};
+use super::slices::{Slice, Slices};
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
-use gpuslice_region::{INTERVAL_SLOTS, Origin, Region};
+use gpuslice_region::{Origin, Uuid};
 use gpuslice_slices::discovery::FileId;
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 const ABSENT_AFTER: u64 = 2_000_000_000;
 
 /// New intervals by GPU, each with the folder of its slice.
-type Published = HashMap<gpuslice_region::Uuid, Vec<(FileId, Interval)>>;
+type Published = HashMap<Uuid, Vec<(FileId, Interval)>>;
 
 /// Relays what was published since the last call. Returns true if there was anything. `now`: the monotonic clock.
 pub(super) fn relay(slices: &mut Slices, now: u64) -> bool {
@@ -26,8 +26,9 @@ pub(super) fn relay(slices: &mut Slices, now: u64) -> bool {
 fn read(slice: &mut Slice, now: u64, published: &mut Published) {
     let Slice { folder, number, contexts, cotenant, seats, .. } = slice;
     for seat in seats {
-        let new: Vec<_> = seat
-            .new_intervals(cotenant.region(), now)
+        let new: Vec<_> = cotenant
+            .region()
+            .new_intervals(seat.device, Origin::Slice, &mut seat.read, now)
             .map(|interval| {
                 let context = contexts.number(*number, interval.context, now);
                 (*folder, Interval { context, ..interval })
@@ -50,23 +51,12 @@ fn write(slice: &Slice, now: u64, published: &Published) {
     }
 }
 
-impl Seat {
-    /// The intervals that were published since the last call, at most those that the ring has.
-    fn new_intervals(&mut self, region: &Region, now: u64) -> impl Iterator<Item = Interval> {
-        let (device, head) = (self.device, region.interval_head(self.device, Origin::Slice));
-        let new = self.read.min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
-        self.read = head;
-        new.filter_map(move |place| region.interval_at(device, Origin::Slice, place).told_at(place, now))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cotenants::clock::now;
     use crate::cotenants::place::Place;
     use crate::cotenants::puppet::{GPU, Puppet, slices};
-    use gpuslice_region::Uuid;
     use std::collections::BTreeSet;
     use std::path::Path;
 

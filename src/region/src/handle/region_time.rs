@@ -10,6 +10,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 use crate::{
     compute::{
         history::RecentUsage,
+        intervals::INTERVAL_SLOTS,
         reclaim::TimeUsed,
         terms::{load_repaired, terms, terms_of},
     },
@@ -167,6 +168,22 @@ impl Region {
     #[must_use]
     pub fn interval_at(&self, device: Device, origin: Origin, place: u64) -> Entry {
         self.ring(device, origin).map_or_else(Entry::default, |ring| ring.at(place))
+    }
+
+    /// The busy intervals that were published since the place `read`, which moves on to the end. At most those that the ring
+    /// still has. `now` is the monotonic clock.
+    pub fn new_intervals(
+        &self,
+        device: Device,
+        origin: Origin,
+        read: &mut u64,
+        now: u64,
+    ) -> impl Iterator<Item = Interval> {
+        let head = self.interval_head(device, origin);
+        // A ring with fewer intervals than before is that of a region that was made anew.
+        let new = (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
+        *read = head;
+        new.filter_map(move |place| self.interval_at(device, origin, place).told_at(place, now))
     }
 
     /// Publishes a busy interval of a slice of another directory. [`Interval::context`] tells contexts of all such slices

@@ -16,7 +16,7 @@ use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
-use gpuslice_region::{Device, INTERVAL_SLOTS, Origin, Region, Uuid};
+use gpuslice_region::{Device, Origin, Region, Uuid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -140,17 +140,12 @@ impl ElectedReplay {
         is_own: bool,
         now: u64,
     ) -> bool {
-        let head = region.interval_head(device, origin);
-        let read = self.read.entry(id).or_insert(head);
-        // A ring with fewer intervals than before is that of a region that was made anew.
-        let new = (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
-        *read = head;
+        // A region that is met for the first time has intervals of the time before.
+        let read = self.read.entry(id).or_insert_with(|| region.interval_head(device, origin));
         let mut has_any = false;
-        for place in new {
-            if let Some(interval) = region.interval_at(device, origin, place).told_at(place, now) {
-                self.slicing.add(id, is_own, interval);
-                has_any = true;
-            }
+        for interval in region.new_intervals(device, origin, read, now) {
+            self.slicing.add(id, is_own, interval);
+            has_any = true;
         }
         has_any
     }
