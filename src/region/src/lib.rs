@@ -86,5 +86,5 @@ pub use {
         region_time::{Origin, ProcessActivity},
         remove::{Removal, remove_for_good, remove_if_unused},
     },
-    sync::pause::pause,
+    sync::{clock::now, pause::pause},
 };

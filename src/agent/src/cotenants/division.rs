@@ -82,10 +82,9 @@ fn gpus(slices: &mut Slices) -> HashMap<Uuid, OnGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cotenants::clock::now;
     use crate::cotenants::puppet::{GPU, Puppet, slices};
     use gpuslice_policy::config::CorePolicy;
-    use gpuslice_region::{Limits, Sharing};
+    use gpuslice_region::{Limits, Sharing, now};
     use std::path::Path;
 
     const EQUAL: Sharing = Sharing { policy: CorePolicy::Equal, ..Sharing::FIXED };

@@ -11,7 +11,6 @@
 //! publishes false times makes its neighbours count less time, as it can do in a common folder. Without the agent the slices go on,
 //! count the turns of the others as their own, and keep their own limits.
 
-mod clock;
 mod contexts;
 mod division;
 mod place;
@@ -20,9 +19,9 @@ mod puppet;
 mod relay;
 mod slices;
 
-use clock::now;
 use division::Division;
 use gpuslice_policy::compute::attribution::slicing::RELAY_EVERY;
+use gpuslice_region::now;
 pub(crate) use place::Place;
 use relay::relay;
 use slices::Slices;

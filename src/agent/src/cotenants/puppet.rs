@@ -1,10 +1,9 @@
 //! Slices of tests.
 
-use super::clock::now;
 use super::place::Place;
 use super::slices::Slices;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
-use gpuslice_region::{Device, DeviceRequest, Limits, Member, Origin, Trust, Uuid};
+use gpuslice_region::{Device, DeviceRequest, Limits, Member, Origin, Trust, Uuid, now};
 use gpuslice_slices::discovery::FileId;
 use std::path::Path;
 

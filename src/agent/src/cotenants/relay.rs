@@ -54,9 +54,9 @@ fn write(slice: &Slice, now: u64, published: &Published) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cotenants::clock::now;
     use crate::cotenants::place::Place;
     use crate::cotenants::puppet::{GPU, Puppet, slices};
+    use gpuslice_region::now;
     use std::collections::BTreeSet;
     use std::path::Path;
 

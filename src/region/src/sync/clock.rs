@@ -1,7 +1,8 @@
 //! Reads the monotonic clock.
 
-/// The monotonic clock, in nanoseconds.
-pub(crate) fn now() -> u64 {
+/// The monotonic clock, in nanoseconds: the clock of all instants of a region.
+#[must_use]
+pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`; `time` is one, and lives until after the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
