@@ -131,6 +131,19 @@ impl Client {
         }
     }
 
+    /// The same, where the apiserver answers within a time.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn get_within<T: DeserializeOwned>(
+        &self,
+        patience: Duration,
+        path: &str,
+    ) -> Result<Option<T>, Failure> {
+        let asked = tokio::time::timeout(patience, self.get(path)).await;
+        asked.unwrap_or_else(|_| Err(silent(format!("not within {patience:?}"))))
+    }
+
     /// Writes some fields of an object, and returns what it has then. `null` takes one away.
     ///
     /// # Errors

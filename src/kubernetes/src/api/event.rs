@@ -1,9 +1,8 @@
 //! Events of pods, which `kubectl describe` shows.
 
 use super::client::{Client, Failure};
-use super::object::Metadata;
+use super::object::{Metadata, timestamp};
 use serde_json::json;
-use std::time::SystemTime;
 
 /// An event of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +24,7 @@ impl Client {
     /// See [`Failure`].
     pub async fn tell(&self, pod: &Metadata, event: Event<'_>) -> Result<(), Failure> {
         let Metadata { name, namespace, uid, .. } = pod;
-        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let now = timestamp();
         let object = json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"generateName": format!("{name}."), "namespace": namespace},

@@ -1,7 +1,9 @@
 //! The parts of pods and nodes that are used here, as the apiserver writes them.
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 /// Resources by name. A quantity is a text such as `5k`.
 pub type Resources = BTreeMap<String, String>;
@@ -20,6 +22,18 @@ pub struct Metadata {
     pub resource_version: String,
     /// Texts by name.
     pub annotations: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    /// The part of a patch by which the apiserver refuses it once the object is another one, or another version.
+    pub(crate) fn guarded(&self, annotations: &Value) -> Value {
+        json!({"uid": self.uid, "resourceVersion": self.resource_version, "annotations": annotations})
+    }
+}
+
+/// The present, as the apiserver writes it.
+pub(crate) fn timestamp() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 /// A pod.

@@ -25,6 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+pub use sweep::clear;
 use tokio::sync::{Mutex, Notify, watch};
 
 /// The settings of a driver.
@@ -111,14 +112,6 @@ pub async fn serve(config: Config, client: Client, gpus: Gpus) -> Result<(), Str
     Ok(())
 }
 
-/// Makes room for the device plugin: removes what is left of claims that are gone.
-///
-/// # Errors
-/// Claims of this node are still there, or the apiserver does not say. The device plugin would give their memory away again.
-pub async fn clear(places: &Places, client: &Client, node: &str, patience: Duration) -> Result<(), String> {
-    sweep::clear(places, client, node, patience).await
-}
-
 /// Does something with the claims. It writes files, and so has a thread of its own; nobody can stop it halfway.
 async fn with_claims<T: Send + 'static>(
     claims: &Arc<Mutex<Claims>>,
@@ -136,6 +129,5 @@ async fn find(
     name: &str,
 ) -> Result<Option<Claim>, Failure> {
     let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
-    let asked = tokio::time::timeout(patience, client.get(&path)).await;
-    asked.unwrap_or_else(|_| Err(Failure::Silent(format!("not within {patience:?}"))))
+    client.get_within(patience, &path).await
 }

@@ -45,13 +45,11 @@ async fn sweep(
     Ok(())
 }
 
-/// Removes what is left of claims that are gone, and fails if there are others.
-pub(super) async fn clear(
-    places: &Places,
-    client: &Client,
-    node: &str,
-    patience: Duration,
-) -> Result<(), String> {
+/// Makes room for the device plugin: removes what is left of claims that are gone.
+///
+/// # Errors
+/// Claims of this node are still there, or the apiserver does not say. The device plugin would give their memory away again.
+pub async fn clear(places: &Places, client: &Client, node: &str, patience: Duration) -> Result<(), String> {
     let claims = Arc::new(Mutex::new(Claims::open(places.clone(), PathBuf::new())));
     sweep(&claims, client, node, patience).await?;
     let left = with_claims(&claims, Claims::records).await?;

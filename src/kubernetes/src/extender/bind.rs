@@ -2,7 +2,7 @@
 
 use super::wire::{Binding, Bound};
 use super::{Extender, State};
-use crate::api::{Failure, Metadata, Pod};
+use crate::api::{Failure, Metadata, Pod, timestamp};
 use crate::lease::Term;
 use crate::objects::{ALLOC, Alloc, Part, VERSION, requests};
 use axum::Json;
@@ -84,14 +84,12 @@ impl Extender {
             uid: uid.clone(),
             node: node.clone(),
             generation: 1,
-            at: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+            at: timestamp(),
             c: parts,
         };
         // Another extender that has written since makes this one fail.
-        let patch = |text: Value, before: &Metadata| {
-            let version = &before.resource_version;
-            json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": {ALLOC: text}}})
-        };
+        let patch =
+            |text: Value, before: &Metadata| json!({"metadata": before.guarded(&json!({ALLOC: text}))});
         let text = Value::String(json!(alloc).to_string());
         let written = self.client.patch(path, &patch(text, &pod.metadata)).await?;
         let object = json!({

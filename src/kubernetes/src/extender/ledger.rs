@@ -4,7 +4,7 @@
 
 use crate::api::{Node, Pod};
 use crate::objects::{ALLOC, Alloc, INVENTORY, Inventory, Part, Request};
-use crate::placement::{Order, Room, Used, place, score};
+use crate::placement::{Order, Room, Used, place, score, take};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
@@ -121,15 +121,14 @@ impl Ledger {
     ) -> Result<(), String> {
         let mut left = self.left(node, uid)?;
         let parts: Vec<Part> = parts.into_iter().cloned().collect();
-        for Part { uuid, mem_mib, core } in &parts {
-            let room = left.iter_mut().find(|room| room.uuid == *uuid);
-            let room = room.ok_or_else(|| format!("{uuid} is no GPU of {node} that works"))?;
-            if !room.take(*mem_mib, *core) {
-                let Room { mem_mib: memory, core: time, .. } = room;
-                return Err(format!(
+        for part in &parts {
+            let Part { uuid, mem_mib, core } = part;
+            take(&mut left, part).map_err(|room| match room {
+                None => format!("{uuid} is no GPU of {node} that works"),
+                Some(Room { mem_mib: memory, core: time, .. }) => format!(
                     "{uuid} has {memory} MiB and {time} % of time for it, and {mem_mib} MiB and {core} % are wanted"
-                ));
-            }
+                ),
+            })?;
         }
         self.resized.insert(uid.to_owned(), parts);
         Ok(())

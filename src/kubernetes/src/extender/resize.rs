@@ -2,11 +2,11 @@
 
 use super::wishes::Wish;
 use super::{Extender, State};
-use crate::api::{Event, Failure, Metadata};
+use crate::api::{Event, Failure, Metadata, timestamp};
 use crate::objects::{ALLOC, Alloc, Part, RESIZE, Resize};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// Time between two tries of a wish for which there was no room.
@@ -74,13 +74,12 @@ impl Extender {
     ) -> Result<bool, Failure> {
         let alloc = Alloc {
             generation: alloc.generation.saturating_add(1),
-            at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            at: timestamp(),
             c: parts,
             ..alloc.clone()
         };
-        let Metadata { name, namespace, uid, resource_version, .. } = pod;
-        let patch = json!({"metadata": {"uid": uid, "resourceVersion": resource_version,
-            "annotations": {ALLOC: json!(alloc).to_string()}}});
+        let Metadata { name, namespace, .. } = pod;
+        let patch = json!({"metadata": pod.guarded(&json!({ALLOC: json!(alloc).to_string()}))});
         match self.client.patch(&format!("/api/v1/namespaces/{namespace}/pods/{name}"), &patch).await {
             Ok(_) => Ok(true),
             Err(Failure::Refused(..)) => Ok(false),

@@ -4,4 +4,4 @@ mod place;
 mod used;
 
 pub use place::{Order, place, score};
-pub use used::{Room, Used};
+pub use used::{Room, Used, take};

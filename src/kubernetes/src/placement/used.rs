@@ -41,6 +41,15 @@ impl Used {
     }
 }
 
+/// Takes a part from the room that its GPU has.
+///
+/// # Errors
+/// The room that is too small; none, where the GPU is not among them.
+pub fn take<'a>(rooms: &'a mut [Room], part: &Part) -> Result<(), Option<&'a Room>> {
+    let Some(room) = rooms.iter_mut().find(|room| room.uuid == part.uuid) else { return Err(None) };
+    if room.take(part.mem_mib, part.core) { Ok(()) } else { Err(Some(room)) }
+}
+
 /// The room that is left on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {

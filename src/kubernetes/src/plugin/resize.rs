@@ -4,7 +4,7 @@ use super::Plugin;
 use super::slots::{Owner, Slots};
 use crate::api::{Event, Pod};
 use crate::objects::{ALLOC, Alloc, Inventory, Part};
-use crate::placement::Used;
+use crate::placement::{Used, take};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use tracing::{info, warn};
@@ -54,10 +54,7 @@ fn resize(slots: &mut Slots, pods: &HashMap<String, Pod>, node: &str, inventory:
     for (_, gets) in changed {
         let others = slots.known().map(|known| &known.owner).filter(|known| !known.is(&gets));
         let mut rooms = Used::of(others.flat_map(|known| &known.parts)).left(inventory);
-        let has_room = gets.parts.iter().all(|part| {
-            let room = rooms.iter_mut().find(|room| room.uuid == part.uuid);
-            room.is_some_and(|room| room.take(part.mem_mib, part.core))
-        });
+        let has_room = gets.parts.iter().all(|part| take(&mut rooms, part).is_ok());
         if !has_room {
             warn!(pod = %format!("{}/{}", gets.namespace, gets.pod), "no room yet: {}", message(&gets));
             continue;

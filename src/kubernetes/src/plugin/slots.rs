@@ -4,6 +4,8 @@
 
 use crate::files::{self, MIB};
 use crate::objects::Part;
+use gpuslice_policy::config::Ceiling;
+use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::slot::{Name, Places, Problem, write_whole};
 use serde::{Deserialize, Serialize};
@@ -166,10 +168,9 @@ impl Slots {
     /// Takes back what tenants have granted themselves in their regions. A tenant may lower its limits. Returns what went wrong.
     pub(crate) fn hold(&self) -> Vec<String> {
         let lowered = |has: Limits, may: Limits| {
-            let memory =
-                has.memory.map_or(may.memory, |memory| Some(memory.min(may.memory.unwrap_or(memory))));
-            let cores_permille = has.cores_permille.min(may.cores_permille);
-            let held = Limits { memory, cores_permille, ..has };
+            let cores = u16::try_from(may.cores_permille).ok().and_then(Permille::new);
+            let held =
+                has.within(&Ceiling { memory: may.memory.map(Bytes::new), cores, ..Ceiling::default() });
             (held != has).then_some(held)
         };
         let held = |(name, known): (&Name, &Known)| self.limit(name, &known.owner.parts, lowered).err();

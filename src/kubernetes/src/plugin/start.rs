@@ -3,9 +3,9 @@
 use super::Plugin;
 use super::owners::{Holder, holders};
 use super::slots::{Owner, Slots};
-use crate::api::{Failure, Pod};
+use crate::api::Pod;
 use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests};
-use crate::placement::{Order, Room, Used, place};
+use crate::placement::{Order, Room, Used, place, take};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -64,10 +64,8 @@ impl Plugin {
     }
 
     async fn pod(&self, holder: &Holder) -> Told {
-        let patience = self.config.patience;
         let path = format!("/api/v1/namespaces/{}/pods/{}", holder.namespace, holder.pod);
-        let asked = tokio::time::timeout(patience, self.client.get(&path)).await;
-        match asked.unwrap_or_else(|_| Err(Failure::Silent(format!("not within {patience:?}")))) {
+        match self.client.get_within(self.config.patience, &path).await {
             Ok(Some(pod)) => Told::Pod(Box::new(pod)),
             Ok(None) => Told::Gone,
             Err(failure) => Told::Silent(failure.to_string()),
@@ -129,7 +127,8 @@ fn checked(
         ));
     }
     let request = request(pod, owner)?;
-    for Part { uuid, mem_mib, core } in parts {
+    for part in parts {
+        let Part { uuid, mem_mib, core } = part;
         // Later ones are resized, which an admission policy leaves to the extender.
         if alloc.generation <= 1 && (*mem_mib, *core) != (request.mem_mib, request.core) {
             return Err(format!(
@@ -137,15 +136,13 @@ fn checked(
                 request.mem_mib, request.core
             ));
         }
-        let Some(room) = rooms.iter_mut().find(|room| room.uuid == *uuid) else {
-            return Err(format!("{container} is to be on {uuid}, which is no GPU of this node that works"));
-        };
-        if !room.take(*mem_mib, *core) {
-            return Err(format!(
+        take(&mut rooms, part).map_err(|room| match room {
+            None => format!("{container} is to be on {uuid}, which is no GPU of this node that works"),
+            Some(room) => format!(
                 "{container} is to have {mem_mib} MiB and {core} % of {uuid}, and {} MiB and {} % are left",
                 room.mem_mib, room.core
-            ));
-        }
+            ),
+        })?;
     }
     Ok(parts.clone())
 }
