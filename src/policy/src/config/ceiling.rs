@@ -29,9 +29,8 @@ pub struct Ceiling {
 #[derive(Debug)]
 pub struct Ceilings {
     config: Config,
-    sets_policy: bool,
-    sets_weight: bool,
-    sets_priority: bool,
+    /// The parts that are the same on all devices.
+    of_all: Ceiling,
 }
 
 impl Ceilings {
@@ -44,25 +43,20 @@ impl Ceilings {
         let (files, no_environment) = (OperatorFiles { fixed, named: FileRead::Absent }, |_: &str| None);
         let config = Config::from_sources(&no_environment, &files).ok()?;
         let sets = settings_that_are_set(&no_environment, &files);
-        Some(Self {
-            config,
-            sets_policy: sets("GPU_CORE_POLICY"),
-            sets_weight: sets("GPU_CORE_WEIGHT"),
-            sets_priority: sets("GPU_PRIORITY"),
-        })
+        let of_all = Ceiling {
+            policy: sets("GPU_CORE_POLICY").then_some(config.core_policy),
+            weight: sets("GPU_CORE_WEIGHT").then_some(config.core_weight),
+            priority: sets("GPU_PRIORITY").then_some(config.priority),
+            ..Ceiling::default()
+        };
+        Some(Self { config, of_all })
     }
 
     /// The most that a slice may have on a device.
     #[must_use]
     pub fn of(&self, device: DeviceIdentity) -> Ceiling {
         let limits = self.config.limits_for(device);
-        Ceiling {
-            memory: limits.memory,
-            cores: Some(limits.cores),
-            policy: self.sets_policy.then_some(self.config.core_policy),
-            weight: self.sets_weight.then_some(self.config.core_weight),
-            priority: self.sets_priority.then_some(self.config.priority),
-        }
+        Ceiling { memory: limits.memory, cores: Some(limits.cores), ..self.of_all }
     }
 }
 

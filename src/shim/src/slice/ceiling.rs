@@ -11,6 +11,7 @@
 )]
 
 use super::devices::Found;
+use super::settings;
 use crate::os::messages;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::config::{Ceiling, Ceilings, DeviceIdentity, FIXED_FILE, LogLevel, gpu_uuid_text};
@@ -31,14 +32,11 @@ pub(crate) struct DeviceCeiling {
     has_warned: AtomicBool,
 }
 
-/// The file's settings now.
-fn read() -> Option<Ceilings> {
-    Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read())
-}
-
 /// The ceilings of all devices of this process; none without a file.
 pub(crate) fn of_all(region: &Region, found: &[Found]) -> Vec<DeviceCeiling> {
-    let Some(ceilings) = read() else { return Vec::new() };
+    let Some(ceilings) = settings::known().and_then(|settings| settings.ceilings.as_ref()) else {
+        return Vec::new();
+    };
     let ceiling = |found: &Found| {
         let (device, identity) = (region.device(&Uuid(found.uuid))?, found.identity());
         Some(DeviceCeiling::new(device, identity, ceilings.of(identity)))
@@ -78,7 +76,7 @@ impl DeviceCeiling {
         let limits = region.limits(self.device);
         let within = {
             let mut all = self.all.lock();
-            if let Some(ceilings) = read() {
+            if let Some(ceilings) = Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read()) {
                 *all = ceilings.of(self.identity);
                 self.memory.store(memory_of(&all), Ordering::Relaxed);
             }

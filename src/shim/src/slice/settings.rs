@@ -7,7 +7,7 @@
 use super::enforcement::{self, Stage, refuse, stage};
 use crate::os::reentrancy::shielded;
 use crate::os::{allocator, messages};
-use gpuslice_policy::config::{Config, LogLevel, ReportTotal, misspelt};
+use gpuslice_policy::config::{Ceilings, Config, LogLevel, ReportTotal, misspelt};
 use gpuslice_region::operator::Operator;
 use gpuslice_region::{Trust, names};
 use once_cell::race::OnceBox;
@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) region: PathBuf,
     /// Whose file the region may be.
     pub(crate) trust: Trust,
+    /// The most that the operator's fixed file allowed when the settings were read; none without one.
+    pub(crate) ceilings: Option<Ceilings>,
 }
 
 /// The settings, where there is a limit.
@@ -77,7 +79,7 @@ fn read_settings_now() {
     match Config::from_sources(&env, &operator.files()) {
         Ok(mut config) => {
             config.warnings.extend(misspelt(&environment(), &operator.files()));
-            apply(config);
+            apply(config, Ceilings::read(operator.files().fixed));
         }
         Err(rejected) => {
             messages::set(rejected.log);
@@ -95,7 +97,7 @@ fn environment() -> Vec<(String, Vec<u8>)> {
     variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec()))).collect()
 }
 
-fn apply(config: Config) {
+fn apply(config: Config, ceilings: Option<Ceilings>) {
     messages::set(config.log.clone());
     config.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
     if config.is_unlimited() {
@@ -106,7 +108,7 @@ fn apply(config: Config) {
     let trust = if named.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
     let region = named.unwrap_or_else(default_region);
     enforcement::note_share(config.has_share());
-    let _already = SETTINGS.set(Box::new(Settings { config, region, trust }));
+    let _already = SETTINGS.set(Box::new(Settings { config, region, trust, ceilings }));
     if !allocator::take(&(enforcement::run_out as fn())) {
         refuse(
             &"gpuslice: the process has no address space for 4MiB (RLIMIT_AS); raise that limit. GPU work is refused.",
