@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the tests of the chart use, into build/charts: helm, kubeconform, the schemas of Kubernetes and of Kueue. All of it comes as
+# Brings the tools of the chart's tests into build/charts: helm, kubeconform, the schemas of Kubernetes and of Kueue. All of it comes as
 # modules of Go.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

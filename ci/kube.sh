@@ -150,7 +150,7 @@ uname -sr | sed 's/^/kernel /'
 
 groups() { find /sys/fs/cgroup -mindepth 2 -type d | sort; }
 before=$(groups)
-# What is left of a cluster that was cut off ends with its namespaces; of the cgroups, the empty ones are removed.
+# Processes and mounts of a cluster that was cut off end with its namespaces. Its empty cgroups are removed here.
 remove() {
     comm -13 <(echo "$before") <(groups) | sort -r | xargs -r rmdir 2>/dev/null || true
     rm -rf --one-file-system "$RUN/lib" "$RUN/etcd" # the logs stay

@@ -143,7 +143,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     let raw = ["create", "--raw=/api/v1/namespaces/default/pods/b/binding", "-f", "-"];
     installed.refused(User::Administrator, &raw, &binding, only);
     installed.done(User::Account("gpuslice-scheduler"), &["patch", "pod", "a", patch], &Value::Null);
-    // What is not that annotation, is as it was.
+    // The policy leaves other annotations to the tenant.
     installed.done(User::Tenant, &["annotate", "pod", "a", "other=1"], &Value::Null);
     installed.refused(User::Tenant, &["annotate", "pod", "a", "gpuslice.dev/alloc-"], &Value::Null, only);
 

@@ -38,7 +38,7 @@ impl Tools {
         String::from_utf8(rendered.stdout).expect("it is text")
     }
 
-    /// What helm makes of the chart with these settings.
+    /// The objects that helm makes of the chart with these settings.
     pub(crate) fn template(&self, settings: &[&str]) -> Output {
         let mut arguments = vec!["template", "gpuslice", "charts/gpuslice", "--namespace=gpuslice"];
         arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));

@@ -5,7 +5,7 @@ from cluster import kubectl, until
 from slices import MIB, expected, phase, pod, remove
 
 MEMORY = 4096
-# What a context of the simulated GPU takes.
+# Bytes that a context of the simulated GPU takes.
 CONTEXT = 530
 
 

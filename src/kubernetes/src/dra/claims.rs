@@ -94,7 +94,7 @@ impl Claims {
 
     /// Removes the files of a claim. One that is not known has none.
     pub(super) fn unprepare(&self, uid: &str) -> Result<(), String> {
-        // What cannot be a name was never prepared.
+        // The agent never prepared a claim whose UID cannot be a name.
         let Ok(name) = slice(uid) else { return Ok(()) };
         files::remove(&self.places, &name).map_err(|problem| problem.to_string())
     }
@@ -110,7 +110,7 @@ mod tests {
         Record { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "u".to_owned(), parts: vec![part] }
     }
 
-    /// What stands in the way ends the making of files at a certain step, as a kill does.
+    /// An obstacle ends the making of files at a certain step, as a kill does.
     #[test]
     fn a_claim_that_is_half_made_is_known_and_no_container_can_start_with_it() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -94,7 +94,7 @@ async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
             Ok(Ended::ForAList) => version = None,
             Err(failure) => {
                 warn!("{}: {failure}", kind.path);
-                // What the apiserver has said is not understood, or it has forgotten the version: 410.
+                // The extender does not understand the answer, or the apiserver has forgotten the version: 410.
                 if !matches!(failure, Failure::Silent(_)) {
                     version = None;
                 }

@@ -66,7 +66,7 @@ fn wish(pod: &Pod) -> Option<Wish> {
     let (node, text) = (pod.spec.node_name.clone()?, annotations.get(RESIZE)?);
     let alloc = Alloc::parse(annotations.get(ALLOC)?).ok()?;
     let is_its = alloc.node == node && alloc.uid == *uid && !pod.is_ended();
-    // What cannot be read is a wish too: its user is told.
+    // An annotation that cannot be read is a wish too: its user is told.
     let has_it =
         Resize::parse(text).and_then(|resize| resize.parts(&alloc)).is_ok_and(|parts| parts == alloc.c);
     (is_its && !has_it).then(|| Wish { pod: pod.metadata.clone(), node, alloc, told: None })

@@ -81,7 +81,7 @@ async fn requests_and_watches_go_through_tls_and_a_new_token_is_used_at_once() {
     account.rotate(&authority, "second");
     client.patch("/api/v1/nodes/n1", &json!({"metadata": {"annotations": {"a": "b"}}})).await.unwrap();
     assert_eq!(apiserver.node("n1")["metadata"]["annotations"]["a"], "b");
-    // What follows already goes on.
+    // Watches that are open go on.
     apiserver.put(&json!({"metadata": {"namespace": "ns", "name": "b"}}));
     assert_eq!(changes.next::<Value>().await.unwrap().unwrap().object["metadata"]["name"], "b");
 }

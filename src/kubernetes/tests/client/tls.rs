@@ -32,7 +32,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// What a server of this name shows.
+    /// The settings of a server that shows a certificate for this name.
     fn config(&self, name: &str) -> ServerConfig {
         let key = KeyPair::generate().unwrap();
         let certificate =

@@ -137,7 +137,7 @@ async fn a_claim_that_fails_says_why_and_the_others_of_the_call_do_not_fail() {
         assert!(answer.error.contains(has), "{}", answer.error);
     }
     assert!(node.has_only(from_ref(&good)));
-    // What was never prepared is taken back all the same.
+    // The driver takes back claims that it never prepared all the same.
     node.manager.unprepare(&[lost, missing, strange, waiting]).await.unwrap();
 }
 

@@ -96,7 +96,7 @@ async fn two_that_both_take_themselves_for_the_leader_do_not_give_away_the_same_
     assert!(second.bind("a", "n1").await.contains("at most 0 MiB"));
 }
 
-/// What the one before has bound is in the ledger of the next one before it chooses, however late its watch is.
+/// The next extender has the pods of the one before in its ledger before it chooses, however late its watch is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_leader_lists_the_pods_before_it_binds_one() {
     let cluster = Cluster::start(&[("n1", 1)]).await;

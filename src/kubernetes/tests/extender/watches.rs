@@ -30,7 +30,7 @@ async fn a_watch_that_ends_goes_on_where_it_was_and_pods_are_not_listed_again() 
     cluster.apiserver.put(&pod("a", 1, 16_384, 100));
     let version = cluster.apiserver.version();
     cluster.apiserver.end_watches();
-    // What has happened between two watches is seen.
+    // The extender sees a change between two watches.
     assert_eq!(cluster.bind("a", "n1").await, "");
     cluster.apiserver.put(&pod("b", 1, 16_384, 100));
     cluster.apiserver.delete("ns/a");

@@ -78,7 +78,7 @@ async fn more_than_the_gpu_has_waits_until_another_pod_is_smaller() {
     assert_eq!(node.limit(&second), Some(4096));
 }
 
-/// What is not the extender's change: the first annotation, another pod's, another GPU.
+/// Annotations that the extender has not changed: the first one, another pod's, one with another GPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
     let node = Node::start(2, false).await;
