@@ -16,6 +16,9 @@ mod kills;
 #[path = "../plugin/kubelet.rs"]
 #[allow(dead_code, reason = "the tests of the device plugin use the rest")]
 mod kubelet;
+#[path = "../support/machine.rs"]
+#[allow(dead_code, reason = "the tests of the device plugin use the rest")]
+mod machine;
 mod manager;
 mod modes;
 mod node;

@@ -1,45 +1,38 @@
 //! A node: the driver in a process of its own, a kubelet, an apiserver.
 
-use crate::apiserver::Apiserver;
 use crate::kubelet::until;
+pub(crate) use crate::machine::NODE;
+use crate::machine::{Inside, Machine, inside};
 use crate::manager::Manager;
-use gpuslice_kubernetes::api::Client;
 use gpuslice_kubernetes::dra::{self, Config};
 use gpuslice_kubernetes::grpc::dra::Claim;
-use gpuslice_kubernetes::objects::{Gpu, Inventory};
 use gpuslice_slices::slot::Places;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::ops::Deref;
+use std::path::Path;
 use std::time::Duration;
-use tempfile::TempDir;
-
-pub(crate) const NODE: &str = "n1";
-/// Names the folder of the node to the process that is its driver.
-const ROOT: &str = "GPUSLICE_TEST_DRA_NODE";
 
 pub(crate) struct Node {
-    root: TempDir,
+    machine: Machine,
     pub(crate) manager: Manager,
-    pub(crate) apiserver: Apiserver,
-    pub(crate) address: SocketAddr,
-    driver: Mutex<Option<Child>>,
+}
+
+impl Deref for Node {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
 }
 
 impl Node {
     /// Without a driver yet.
     pub(crate) async fn new(gpus: u32) -> Self {
-        let root = TempDir::new_in("/dev/shm").unwrap();
-        fs::write(root.path().join("libgpuslice.so"), "library").unwrap();
-        let apiserver = Apiserver::default();
-        apiserver.add_node(NODE);
-        let address = apiserver.serve().await;
-        let manager = Manager::new(&root.path().join("kubelet"));
-        let node = Self { root, manager, apiserver, address, driver: Mutex::default() };
+        let machine = Machine::new().await;
+        let manager = Manager::new(&machine.root().join("kubelet"));
+        let node = Self { machine, manager };
         node.has_gpus(gpus, gpus);
         node
     }
@@ -52,38 +45,14 @@ impl Node {
         node
     }
 
-    /// Has this many GPUs of 16 GiB, of which the last ones are lost.
+    /// Has this many GPUs, of which the last ones are lost.
     pub(crate) fn has_gpus(&self, gpus: u32, healthy: u32) {
-        let gpu = |number| Gpu {
-            uuid: uuid(number),
-            model: "Test".to_owned(),
-            mem_mib: 16_384,
-            core: 100,
-            healthy: number < healthy,
-        };
-        let inventory =
-            Inventory { v: 1, driver: "580.65.06".to_owned(), gpus: (0..gpus).map(gpu).collect() };
-        let path = self.root.path().join("inventory");
-        fs::write(path.with_extension("new"), serde_json::to_vec(&inventory).unwrap()).unwrap();
-        fs::rename(path.with_extension("new"), path).unwrap();
+        self.has("580.65.06", (0..gpus).map(uuid), healthy);
     }
 
     /// Starts the driver.
     pub(crate) fn begin(&self) {
-        let log =
-            fs::OpenOptions::new().create(true).append(true).open(self.root.path().join("log")).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "node::a_process_of_the_driver", "--nocapture"]).env(ROOT, self.root.path());
-        command.env("APISERVER", format!("http://{}", self.address));
-        command.stdout(Stdio::null()).stderr(log);
-        *self.driver.lock().unwrap() = Some(command.spawn().unwrap());
-    }
-
-    /// Ends the driver by SIGKILL.
-    pub(crate) fn kill(&self) {
-        let mut driver = self.driver.lock().unwrap().take().expect("it was started");
-        driver.kill().unwrap();
-        driver.wait().unwrap();
+        self.run("node::a_process_of_the_driver", &[]);
     }
 
     /// Starts the driver anew, and waits until it answers.
@@ -91,15 +60,6 @@ impl Node {
         self.kill();
         self.begin();
         self.manager.registers().await;
-    }
-
-    /// The root of its files.
-    pub(crate) fn root(&self) -> &Path {
-        self.root.path()
-    }
-
-    pub(crate) fn places(&self) -> Places {
-        Places::usual(self.root.path())
     }
 
     /// A claim with a part of one GPU.
@@ -168,22 +128,6 @@ impl Node {
         until(what, || found().is_some()).await;
         found().unwrap()
     }
-
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.root.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(mut driver) = self.driver.lock().unwrap().take() {
-            let _ended = driver.kill();
-            let _waited_for = driver.wait();
-        }
-        if std::thread::panicking() {
-            println!("the driver said: {}", self.log());
-        }
-    }
 }
 
 pub(crate) fn uuid(number: u32) -> String {
@@ -208,20 +152,11 @@ pub(crate) fn result(request: &str, gpu: u32, part: Option<(&str, u32)>) -> Valu
 /// Not a check, but the driver's process where a node has started it.
 #[test]
 fn a_process_of_the_driver() {
-    let Some(root) = std::env::var_os(ROOT).map(PathBuf::from) else { return };
-    let address = std::env::var("APISERVER").unwrap();
+    let Some(Inside { root, client, gpus, library }) = inside() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = Client::new(&address, None, None).unwrap();
-        let library = root.join("libgpuslice.so");
-        let mut config = Config::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
-        (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
-        (config.sweep, config.patience) = (Duration::from_millis(200), Duration::from_secs(5));
-        config.machine.clone_from(&root);
-        let inventory = root.join("inventory");
-        let gpus = move || serde_json::from_slice(&fs::read(&inventory).unwrap()).unwrap();
-        let said = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).try_init();
-        said.unwrap();
-        dra::serve(config, client, Arc::new(gpus)).await.unwrap();
-    });
+    let mut config = Config::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
+    (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
+    (config.sweep, config.patience) = (Duration::from_millis(200), Duration::from_secs(5));
+    config.machine = root;
+    runtime.block_on(dra::serve(config, client, gpus)).unwrap();
 }

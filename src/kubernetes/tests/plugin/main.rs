@@ -14,6 +14,8 @@ mod apiserver;
 mod authority;
 mod kills;
 mod kubelet;
+#[path = "../support/machine.rs"]
+mod machine;
 mod node;
 #[path = "../support/raw.rs"]
 mod raw;

@@ -1,46 +1,40 @@
 //! A node: the plugin in a process of its own, a kubelet, an apiserver.
 
-use crate::apiserver::Apiserver;
 use crate::kubelet::{Container, Kubelet, container};
-use gpuslice_kubernetes::api::Client;
-use gpuslice_kubernetes::objects::{CORE_PERCENT, Gpu, Inventory, MEMORY_MIB, SLICE};
+pub(crate) use crate::machine::NODE;
+use crate::machine::{Inside, Machine, inside};
+use gpuslice_kubernetes::objects::{CORE_PERCENT, MEMORY_MIB, SLICE};
 use gpuslice_kubernetes::plugin::{self, Config};
 use gpuslice_slices::slot::Places;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Read as _;
-use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-pub(crate) const NODE: &str = "n1";
-/// Names the folder of the node to the process that is its plugin.
-const ROOT: &str = "GPUSLICE_TEST_NODE";
-
 pub(crate) struct Node {
-    root: TempDir,
+    machine: Machine,
     pub(crate) kubelet: Kubelet,
-    pub(crate) apiserver: Apiserver,
-    address: SocketAddr,
-    plugin: Mutex<Option<Child>>,
     auto_alloc: bool,
+}
+
+impl Deref for Node {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
 }
 
 impl Node {
     /// Without a plugin yet.
     pub(crate) async fn new(gpus: u32) -> Self {
-        let root = TempDir::new_in("/dev/shm").unwrap();
-        fs::write(root.path().join("libgpuslice.so"), "library").unwrap();
-        let apiserver = Apiserver::default();
-        apiserver.add_node(NODE);
-        let address = apiserver.serve().await;
-        let mut kubelet = Kubelet::new(&root.path().join("kubelet"));
+        let machine = Machine::new().await;
+        let mut kubelet = Kubelet::new(&machine.root().join("kubelet"));
         kubelet.begin();
-        let node = Self { root, kubelet, apiserver, address, plugin: Mutex::default(), auto_alloc: false };
+        let node = Self { machine, kubelet, auto_alloc: false };
         node.has_gpus(gpus, gpus);
         node
     }
@@ -54,49 +48,24 @@ impl Node {
         node
     }
 
-    /// Has this many GPUs of 16 GiB, of which the last ones are lost.
+    /// Has this many GPUs, of which the last ones are lost.
     pub(crate) fn has_gpus(&self, gpus: u32, healthy: u32) {
-        let gpu = |number| Gpu {
-            uuid: uuid(number),
-            model: "Test".to_owned(),
-            mem_mib: 16_384,
-            core: 100,
-            healthy: number < healthy,
-        };
-        let inventory = Inventory { v: 1, driver: "1".to_owned(), gpus: (0..gpus).map(gpu).collect() };
-        let path = self.root.path().join("inventory");
-        fs::write(path.with_extension("new"), serde_json::to_vec(&inventory).unwrap()).unwrap();
-        fs::rename(path.with_extension("new"), path).unwrap();
+        self.has("1", (0..gpus).map(uuid), healthy);
     }
 
     /// Starts the plugin.
     pub(crate) fn begin(&self) {
-        let log =
-            fs::OpenOptions::new().create(true).append(true).open(self.root.path().join("log")).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "node::a_process_of_the_plugin", "--nocapture"]).env(ROOT, self.root.path());
-        command.env("APISERVER", format!("http://{}", self.address));
-        command.env("AUTO_ALLOC", self.auto_alloc.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
-        *self.plugin.lock().unwrap() = Some(command.spawn().unwrap());
-    }
-
-    /// Ends the plugin by SIGKILL.
-    pub(crate) fn kill(&self) {
-        let mut plugin = self.plugin.lock().unwrap().take().expect("it was started");
-        plugin.kill().unwrap();
-        plugin.wait().unwrap();
+        self.run("node::a_process_of_the_plugin", &[("AUTO_ALLOC", self.auto_alloc.to_string())]);
     }
 
     /// Asks the plugin to end: it does so at the end of its input.
     pub(crate) fn terminate(&self) {
-        self.plugin.lock().unwrap().as_mut().expect("it was started").stdin = None;
+        self.close_input();
     }
 
     /// True once the plugin has ended well.
     pub(crate) fn has_ended(&self) -> bool {
-        let mut plugin = self.plugin.lock().unwrap();
-        let ended = plugin.as_mut().expect("it was started").try_wait().unwrap();
+        let ended = self.ended();
         assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
         ended.is_some()
     }
@@ -108,11 +77,7 @@ impl Node {
 
     /// The plugin's socket.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.root.path().join("kubelet/device-plugins/gpuslice.sock")
-    }
-
-    pub(crate) fn places(&self) -> Places {
-        Places::usual(self.root.path())
+        self.root().join("kubelet/device-plugins/gpuslice.sock")
     }
 
     /// A pod with one container that asks for slices.
@@ -165,22 +130,6 @@ impl Node {
         let entries = folders.into_iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
         entries.map(|entry| entry.unwrap().path()).collect()
     }
-
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.root.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(mut plugin) = self.plugin.lock().unwrap().take() {
-            let _ended = plugin.kill();
-            let _waited_for = plugin.wait();
-        }
-        if std::thread::panicking() {
-            println!("the plugin said: {}", self.log());
-        }
-    }
 }
 
 pub(crate) fn uuid(number: u32) -> String {
@@ -197,30 +146,17 @@ pub(crate) fn alloc(uid: &str, node: &str, gpus: &[u32], mem_mib: u64, core: u64
 /// Not a check, but the plugin's process where a node has started it.
 #[test]
 fn a_process_of_the_plugin() {
-    let Some(root) = std::env::var_os(ROOT).map(PathBuf::from) else { return };
-    let variable = |name| std::env::var(name).unwrap();
+    let Some(Inside { root, client, gpus, library }) = inside() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = Client::new(&variable("APISERVER"), None, None).unwrap();
-        let mut config = Config::usual(
-            NODE.to_owned(),
-            root.join("kubelet"),
-            Places::usual(&root),
-            root.join("libgpuslice.so"),
-        );
-        config.auto_alloc = variable("AUTO_ALLOC") == "true";
-        (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
-        (config.grace, config.patience) = (Duration::from_millis(400), Duration::from_secs(1));
-        let inventory = root.join("inventory");
-        let gpus = move || serde_json::from_slice(&fs::read(&inventory).unwrap()).unwrap();
-        let said = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).try_init();
-        said.unwrap();
-        let (ended, ends) = oneshot::channel();
-        std::thread::spawn(move || {
-            std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-            ended.send(())
-        });
-        let ends = async { ends.await.unwrap() };
-        plugin::serve(config, client, Arc::new(gpus), ends).await.unwrap();
+    let mut config = Config::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
+    config.auto_alloc = std::env::var("AUTO_ALLOC").unwrap() == "true";
+    (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
+    (config.grace, config.patience) = (Duration::from_millis(400), Duration::from_secs(1));
+    let (ended, ends) = oneshot::channel();
+    std::thread::spawn(move || {
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        ended.send(())
     });
+    let ends = async { ends.await.unwrap() };
+    runtime.block_on(plugin::serve(config, client, gpus, ends)).unwrap();
 }

@@ -157,7 +157,7 @@ impl Region {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())
     }
 
-    /// Number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`](crate::INTERVAL_SLOTS).
+    /// Number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`].
     #[must_use]
     pub fn interval_head(&self, device: Device, origin: Origin) -> u64 {
         self.ring(device, origin).map_or(0, |ring| ring.head.0.get())
