@@ -118,6 +118,19 @@ list() {
     sed -n 's/^INCONCLUSIVE /  /p' "$LOG" | sort -u
 }
 
+# Prints each test of a log that failed, with the place of the panic and the first two lines of its message, and each line in
+# which a runner of ours says FAIL. A reader of the last lines of a run learns there which test failed, and why.
+failures() {
+    awk '
+        /^failures:$/ { bad = 1 }
+        /^(successes:|test result: .*)$/ { bad = 0; name = "" }
+        bad && /^---- .* stdout ----$/ { name = $2; for (n = 3; n < NF - 1; n++) name = name " " $n; more = 0 }
+        bad && name != "" && / panicked at / { sub(/.* panicked at /, ""); print "FAILED: " name ": " $0; name = ""; more = 3 }
+        bad && more && --more < 2 && NF { print "    " $0 }
+        /^FAIL / { print }
+        /process didn.t exit successfully/ { print "FAILED: " $0 }' "$1" | cut -c1-300
+}
+
 # Ends the run: lists, and one line that counts. Fails if a part or a test failed.
 finish() {
     local name passed failed ignored inconclusive skipped
@@ -128,6 +141,7 @@ finish() {
     for name in ${wanted[@]+"${wanted[@]}"}; do
         printf '%s\n' "${known[@]}" | grep -qxF "$name" || broken+=("$name: there is no such part")
     done
+    failures "$LOG"
     for name in ${broken[@]+"${broken[@]}"}; do echo "FAILED: $name"; done
     echo "$passed passed, $failed failed, $skipped skipped, $inconclusive inconclusive"
     [ ${#broken[@]} -eq 0 ] && [ "$failed" -eq 0 ]

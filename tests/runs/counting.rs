@@ -25,7 +25,12 @@ failures:
 
 ---- wrong stdout ----
 INCONCLUSIVE wrong: 40 ms at tests/paced.rs:9:1; slack 10ms
-thread 'wrong' panicked
+
+thread 'wrong' (1234) panicked at tests/paced.rs:9:1:
+assertion `left == right` failed: too much
+  left: 1
+ right: 2
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 
 failures:
     wrong
@@ -33,16 +38,27 @@ failures:
 test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.00s
 INCONCLUSIVE is no test's line here
 test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s
+FAIL quota: status 1
 7 passed, 2 failed, 4 skipped
 ";
 
-#[test]
-fn an_inconclusive_test_is_counted_once_and_not_as_passed() {
+/// Prints what a function of `ci/parts.sh` says of the log.
+fn said(function: &str) -> String {
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
     std::fs::write(file.path(), LOG).expect("it can be written");
-    let script = format!(". ci/parts.sh && count {}", file.path().display());
+    let script = format!(". ci/parts.sh && {function} {}", file.path().display());
     let output = Command::new("bash").args(["-c", &script]).current_dir(artefacts::repository()).output();
-    let output = output.expect("bash runs");
+    String::from_utf8(output.expect("bash runs").stdout).expect("it prints text")
+}
+
+#[test]
+fn an_inconclusive_test_is_counted_once_and_not_as_passed() {
     // Passed: two of the first, two of the second, seven of the script.
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "11 3 1 1\n", "{output:?}");
+    assert_eq!(said("count"), "11 3 1 1\n");
+}
+
+#[test]
+fn each_failure_is_named_at_the_end_with_its_message() {
+    let wrong = "FAILED: wrong: tests/paced.rs:9:1:\n    assertion `left == right` failed: too much\n      left: 1\n";
+    assert_eq!(said("failures"), format!("{wrong}FAIL quota: status 1\n"));
 }
