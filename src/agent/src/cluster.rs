@@ -52,7 +52,7 @@ async fn try_serve(
     let Cluster { node, kubelet, .. } = cluster;
     match cluster.mode {
         Mode::DevicePlugin => {
-            dra::clear(&places, &client, &node, PATIENCE).await?;
+            dra::sweep::clear(&places, &client, &node, PATIENCE).await?;
             let mut plugin = plugin::Config::usual(node, kubelet, places, library);
             (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
             plugin::serve(plugin, client, gpus, end(alive)).await.map_err(|problem| problem.to_string())

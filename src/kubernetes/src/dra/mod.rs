@@ -11,7 +11,7 @@ mod prepare;
 mod publish;
 mod register;
 mod service;
-mod sweep;
+pub mod sweep;
 mod topology;
 
 use crate::api::{Client, Failure};
@@ -25,7 +25,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-pub use sweep::clear;
 use tokio::sync::{Mutex, Notify, watch};
 
 /// The settings of a driver.

@@ -17,7 +17,7 @@ async fn a_node_with_claims_is_refused_to_the_device_plugin() {
     node.manager.prepare(from_ref(&claim)).await.unwrap();
     node.kill();
     let places = node.places();
-    let clear = || dra::clear(&places, &client, NODE, Duration::from_secs(5));
+    let clear = || dra::sweep::clear(&places, &client, NODE, Duration::from_secs(5));
     let why = clear().await.unwrap_err();
     assert!(why.contains("this node has the claims ns/a of the mode \"dra\""), "{why}");
     node.apiserver.fail(true);
