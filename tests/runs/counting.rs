@@ -59,6 +59,7 @@ fn an_inconclusive_test_is_counted_once_and_not_as_passed() {
 
 #[test]
 fn each_failure_is_named_at_the_end_with_its_message() {
-    let wrong = "FAILED: wrong: tests/paced.rs:9:1:\n    assertion `left == right` failed: too much\n      left: 1\n";
+    let wrong =
+        "FAILED: wrong: tests/paced.rs:9:1:\n    assertion `left == right` failed: too much\n      left: 1\n";
     assert_eq!(said("failures"), format!("{wrong}FAIL quota: status 1\n"));
 }
