@@ -44,7 +44,7 @@ pub(crate) struct TimingEvents {
 }
 
 impl TimingEvents {
-    /// No event yet. `is_enabled`: GPU time is measured by events.
+    /// Makes the state before the first event. `is_enabled`: GPU time is measured by events.
     pub(crate) fn new(is_enabled: bool) -> Self {
         Self {
             pools: Events::default(),

@@ -15,7 +15,7 @@ pub(crate) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Returns true if the slot has no owner, and nothing in it.
+    /// Returns true if the slot has no owner and is empty.
     pub(crate) fn is_free(&self) -> bool {
         self.is_free.load(Ordering::Acquire)
     }
