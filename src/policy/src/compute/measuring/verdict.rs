@@ -93,8 +93,8 @@ impl Run {
         Verdict { length, events, after, held: held > 0, lesson }
     }
 
-    /// Nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may
-    /// have been idle beyond that.
+    /// Returns nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may have
+    /// been idle beyond that.
     ///
     /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
     /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
+    /// Makes a batch of one launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
     fn single(plain: u64, certain: bool, lead: u64) -> Run {
         let mut run = Run::open(Bracket::Alone, 0);
         run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
