@@ -3,7 +3,7 @@
 //! - A slice that waits for its share would use all that it may.
 //! - So would a slice whose queue does not empty between two looks. The driver's time slicing limits it, not its
 //!   rate.
-//! - Any other slice uses what it wants. Its demand is its recent use.
+//! - Any other slice uses as much as it wants. Its demand is its recent use.
 //!
 //! The demand of an idle slice is not predicted. Its rate leaves room for a start (see [`super`]).
 

@@ -50,7 +50,7 @@ impl RobustMutex {
         unsafe { libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
         // SAFETY: the attributes were initialised above.
         unsafe { libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
-        // SAFETY: `pthread_mutex_init` needs room for a mutex that is not in use: the bytes are large and aligned enough, and unused.
+        // SAFETY: `pthread_mutex_init` needs room for a mutex: the bytes are large and aligned enough, and unused.
         unsafe { libc::pthread_mutex_init(self.raw(), attributes.as_ptr()) };
     }
 

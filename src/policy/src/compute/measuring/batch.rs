@@ -2,7 +2,7 @@
 //!
 //! A timing event occupies its stream for 1 to 5 us: its cost ([`EventCost`](super::event_clock::EventCost)). A long
 //! kernel gets two events of its own. Small kernels share two events around about 2 ms of predicted work. The thread
-//! closes its batch before each wait of ours; otherwise the wait would be charged as GPU time.
+//! closes its batch before each wait of the library; otherwise the wait would be charged as GPU time.
 //!
 //! The stream may be idle inside a batch because the host was late. The batch records that time by its cause:
 //!

@@ -40,7 +40,7 @@ pub enum Lesson {
 pub struct Verdict {
     /// Duration of the launches, in nanoseconds.
     pub length: u64,
-    /// Nanoseconds for which the launches waited for events of ours. On a busy stream these are the closing event of
+    /// Nanoseconds for which the launches waited for timing events. On a busy stream these are the closing event of
     /// the batch before and the opening event of this one. No other kernel of the stream can run meanwhile, so this
     /// is the slice's time, but no lesson for the estimates.
     pub events: u64,
