@@ -3,7 +3,7 @@
 //! The driver decides how it answers a null pointer. A null pointer is therefore an absent value here, and never an
 //! error of the library.
 
-/// The value behind a pointer of the program; `None` for a null pointer.
+/// Returns the value behind a pointer of the program; `None` for a null pointer.
 ///
 /// # Safety
 /// `pointer` is null or valid for reads of `T`, as the driver API requires of its caller.

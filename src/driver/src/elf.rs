@@ -37,7 +37,7 @@ const DT_SONAME: i64 = 14;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 impl Image {
-    /// The library that contains an address, in any namespace of the loader.
+    /// Returns the library that contains an address, in any namespace of the loader.
     #[must_use]
     pub fn containing(address: *const c_void) -> Option<Self> {
         let info = about(address)?;
@@ -53,7 +53,7 @@ impl Image {
         }
     }
 
-    /// The library with this file header.
+    /// Returns the library with this file header.
     fn at(header: *const libc::Elf64_Ehdr) -> Option<Self> {
         // SAFETY: the loader maps the file header of a library at the start of its first segment, and `header` is that
         // address.
@@ -94,7 +94,7 @@ impl Image {
         generation
     }
 
-    /// The first loaded library with one of these names (`DT_SONAME`) that defines a symbol.
+    /// Returns the first loaded library with one of these names (`DT_SONAME`) that defines a symbol.
     #[must_use]
     pub fn defining(symbol: &CStr, sonames: &[&CStr]) -> Option<Self> {
         find(|image| {
@@ -102,7 +102,7 @@ impl Image {
         })
     }
 
-    /// The first `DT_SONAME` of a loaded library that `wanted` accepts.
+    /// Returns the first `DT_SONAME` of a loaded library that `wanted` accepts.
     #[must_use]
     pub fn soname_where(mut wanted: impl FnMut(&CStr) -> bool) -> Option<&'static CStr> {
         find(|image| image.soname().is_some_and(&mut wanted))?.soname()
@@ -126,13 +126,13 @@ impl Image {
         (self.start..self.end).contains(&address.addr())
     }
 
-    /// First address, and last address plus one.
+    /// Returns first address, and last address plus one.
     #[must_use]
     pub fn bounds(&self) -> (usize, usize) {
         (self.start, self.end)
     }
 
-    /// The `DT_SONAME` of the library.
+    /// Returns the `DT_SONAME` of the library.
     #[must_use]
     pub fn soname(&self) -> Option<&'static CStr> {
         let offset = self.entry(DT_SONAME)?;
@@ -143,7 +143,7 @@ impl Image {
         Some(unsafe { CStr::from_ptr(name) })
     }
 
-    /// The address of a symbol that the library defines, by name, in any version.
+    /// Returns the address of a symbol that the library defines, by name, in any version.
     #[must_use]
     pub fn symbol(&self, name: &CStr) -> Option<*const c_void> {
         let symbol = SymbolTable::of(self)?.find(name)?;
@@ -165,7 +165,7 @@ impl Image {
         }
     }
 
-    /// An entry that is an address. glibc stores the relocated address, musl the one in the file.
+    /// Returns an entry that is an address. glibc stores the relocated address, musl the one in the file.
     fn address<T>(&self, tag: i64) -> Option<*const T> {
         let value = self.entry(tag)?;
         let address = if value < self.base { self.base.wrapping_add(value) } else { value };
@@ -256,7 +256,7 @@ impl SymbolTable {
         None
     }
 
-    /// The symbol with this number, if it has this name and the library defines it.
+    /// Returns the symbol with this number, if it has this name and the library defines it.
     fn defined(&self, number: u32, name: &CStr) -> Option<SymbolEntry> {
         let place = self.symbols.wrapping_add(number as usize);
         // SAFETY: a hash table holds numbers of symbols of its own library, so `place` lies in the symbol table.
@@ -272,14 +272,14 @@ impl SymbolTable {
     }
 }
 
-/// A word of a hash table.
+/// Returns a word of a hash table.
 fn word(table: *const u32, at: usize) -> u32 {
     let place = table.wrapping_add(at);
     // SAFETY: the callers stay within the table as its header describes it.
     unsafe { *place }
 }
 
-/// The loader's description of the library that contains an address.
+/// Returns the loader's description of the library that contains an address.
 fn about(address: *const c_void) -> Option<libc::Dl_info> {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -292,7 +292,7 @@ fn about(address: *const c_void) -> Option<libc::Dl_info> {
     (found && !info.dli_fbase.is_null()).then_some(info)
 }
 
-/// The first loaded library that `wanted` accepts.
+/// Returns the first loaded library that `wanted` accepts.
 fn find(mut wanted: impl FnMut(&Image) -> bool) -> Option<Image> {
     let mut found = None;
     visit(|info| {

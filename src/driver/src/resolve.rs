@@ -12,7 +12,7 @@ pub type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char
 /// Libraries with the C library's loader functions: `libdl.so.2` before glibc 2.34, the C library since.
 const HOMES: &[&CStr] = &[c"libc.so.6", c"libdl.so.2", c"libc.musl-x86_64.so.1"];
 
-/// The library that defines one of the C library's loader functions.
+/// Returns the library that defines one of the C library's loader functions.
 ///
 /// The library that contains `dladdr` comes first. A program built with a sanitizer replaces the loader function that
 /// the other search needs, and asks for `dlsym` before that function works.
@@ -24,7 +24,7 @@ fn home(name: &CStr) -> Option<Image> {
 /// Versions under which glibc exports `dlsym` and `dlvsym`, newest first.
 const VERSIONS: &[&CStr] = &[c"GLIBC_2.34", c"GLIBC_2.2.5"];
 
-/// The C library's own `dlsym`.
+/// Returns the C library's own `dlsym`.
 #[must_use]
 pub fn own_dlsym() -> Option<Dlsym> {
     let address = home(c"dlsym")?.symbol(c"dlsym")?;
@@ -32,7 +32,7 @@ pub fn own_dlsym() -> Option<Dlsym> {
     Some(unsafe { transmute::<*const c_void, Dlsym>(address) })
 }
 
-/// The C library's own `dlvsym`; musl has none.
+/// Returns the C library's own `dlvsym`; musl has none.
 #[must_use]
 pub fn own_dlvsym() -> Option<Dlvsym> {
     let address = home(c"dlvsym")?.symbol(c"dlvsym")?;
@@ -40,7 +40,8 @@ pub fn own_dlvsym() -> Option<Dlvsym> {
     Some(unsafe { transmute::<*const c_void, Dlvsym>(address) })
 }
 
-/// The next definition of a loader function after ours: that of another preloaded library, or the C library's own.
+/// Returns the next definition of a loader function after the library's: that of another preloaded library, or the C library's
+/// own.
 ///
 /// Calls the loader, and so clears a pending `dlerror`. Only for use within a `dlsym` of the program.
 #[must_use]

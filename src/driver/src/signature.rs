@@ -233,7 +233,7 @@ mod tests {
     use super::CHECKED;
     use std::{fs, path::PathBuf, process::Command};
 
-    /// The folder in which Cargo keeps the sources of the `cudarc` that this crate was built with.
+    /// Returns the folder in which Cargo keeps the sources of the `cudarc` that this crate was built with.
     fn cudarc() -> PathBuf {
         // Of this platform only: the lock file also has packages of other platforms, which may not be on this machine.
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

@@ -1,8 +1,8 @@
 //! Slots: the address of the real function behind each entry.
 //!
 //! Each symbol has one word, which is empty until the first use. The library loads no driver. It looks for the function
-//! in the libraries that the program has loaded, after our own in the loader's order. Another preloaded library between
-//! ours and the driver therefore keeps its place. If a symbol is absent, no other form of it takes its place.
+//! in the libraries that the program has loaded, after gpuslice in the loader's order. Another preloaded library between
+//! gpuslice and the driver therefore keeps its place. If a symbol is absent, no other form of it takes its place.
 //!
 //! The search reads the symbol tables of the libraries. The loader's own functions would clear a pending `dlerror` of
 //! the program.
@@ -31,7 +31,7 @@ const SONAMES: [&CStr; 2] = [c"libcuda.so.1", c"libnvidia-ml.so.1"];
 /// not find it.
 static ELSEWHERE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// The real function of a symbol; `None` if no driver is loaded or the driver lacks it.
+/// Returns the real function of a symbol; `None` if no driver is loaded or the driver lacks it.
 ///
 /// `F` is the row's function type: `crate::functions::name`.
 #[inline]
@@ -44,7 +44,7 @@ pub fn real<F: Copy>(symbol: Symbol) -> Option<F> {
     Some(unsafe { core::mem::transmute_copy(&address) })
 }
 
-/// The address of the real function of a symbol.
+/// Returns the address of the real function of a symbol.
 #[inline]
 #[must_use]
 pub fn address(symbol: Symbol) -> Option<NonNull<c_void>> {
@@ -84,7 +84,7 @@ pub fn is_driver_loaded(api: Api) -> bool {
     ALL.iter().any(|symbol| symbol.api() == api && symbol.is_hooked() && address(*symbol).is_some())
 }
 
-/// The driver library that contains an address, by its `DT_SONAME`.
+/// Returns the driver library that contains an address, by its `DT_SONAME`.
 #[must_use]
 pub fn driver_at(address: *const c_void) -> Option<(Api, Image)> {
     let image = Image::containing(address)?;
@@ -125,7 +125,7 @@ fn elsewhere(api: Api, name: &CStr) -> Option<*const c_void> {
     Image::containing(ptr::with_exposed_provenance(address))?.symbol(name)
 }
 
-/// The most libraries after ours that may define driver functions: other preloaded libraries, and the driver.
+/// Most libraries after gpuslice that may define driver functions: other preloaded libraries, and the driver.
 const LINKS: usize = 8;
 
 type Chain = [Option<Image>; LINKS];
@@ -133,7 +133,7 @@ type Chain = [Option<Image>; LINKS];
 /// The chain of each API with the [`Image::generation`] in which it was made.
 static CHAINS: Mutex<[((u64, u64), Chain); 2]> = Mutex::new([((0, 0), [None; LINKS]); 2]);
 
-/// The libraries after ours that define functions of this API, in the loader's order.
+/// Returns the libraries after gpuslice that define functions of this API, in the loader's order.
 ///
 /// The chain is kept until the program loads or unloads a library. The lock is only tried: a child forked while another
 /// thread held it must not wait for ever.

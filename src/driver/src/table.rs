@@ -86,7 +86,7 @@ macro_rules! table {
 
         const HOOKED: [bool; COUNT] = [ $( $( false $(|| !stringify!($module).is_empty())?, )* )* ];
 
-        /// The row of a symbol. For documentation and tests; the preload library does not use it.
+        /// Returns the row of a symbol. For documentation and tests; the preload library does not use it.
         #[must_use]
         pub fn row(symbol: Symbol) -> Row {
             match symbol { $( $( Symbol::$name => Row {
@@ -169,7 +169,7 @@ static INDEX: [u16; INDEX_SIZE] = {
     index
 };
 
-/// First slot to look at for a name. It hashes eight bytes at a time, the last eight bytes always in full. A loop over
+/// Returns first slot to look at for a name. It hashes eight bytes at a time, the last eight bytes always in full. A loop over
 /// single bytes takes longer than the rest of a look-up.
 #[allow(clippy::cast_possible_truncation, reason = "the top bits, fewer than a place has")]
 const fn place_of(name: &[u8]) -> usize {
@@ -196,7 +196,7 @@ const fn mix(value: u64, word: u64) -> u64 {
 }
 
 impl Symbol {
-    /// The symbol with exactly this name.
+    /// Returns the symbol with exactly this name.
     #[must_use]
     pub fn find(name: &[u8]) -> Option<Self> {
         let mut place = place_of(name);
@@ -210,13 +210,13 @@ impl Symbol {
         }
     }
 
-    /// The exported name.
+    /// Returns the exported name.
     #[must_use]
     pub fn name(self) -> &'static str {
         str::from_utf8(self.bytes()).unwrap_or("")
     }
 
-    /// The exported name as bytes.
+    /// Returns the exported name as bytes.
     #[inline]
     fn bytes(self) -> &'static [u8] {
         let bounds = OFFSETS.get(self.index()).zip(OFFSETS.get(self.index() + 1));
@@ -225,13 +225,13 @@ impl Symbol {
             .unwrap_or_default()
     }
 
-    /// Index in tables with an entry for each symbol.
+    /// Returns index in tables with an entry for each symbol.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The library that it belongs to.
+    /// Returns the library that it belongs to.
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "every symbol has a place in the table")]
     pub const fn api(self) -> Api {
@@ -239,7 +239,7 @@ impl Symbol {
         if NAMES.as_bytes()[OFFSETS[self.index()] as usize] == b'n' { Api::Nvml } else { Api::Cuda }
     }
 
-    /// The action of the library around a call.
+    /// Returns the action of the library around a call.
     #[must_use]
     pub fn treatment(self) -> Treatment {
         TREATMENTS.get(self.index()).copied().unwrap_or(Treatment::Pass)
@@ -251,7 +251,7 @@ impl Symbol {
         HOOKED.get(self.index()).copied().unwrap_or(false)
     }
 
-    /// The row that it comes from.
+    /// Returns the row that it comes from.
     #[must_use]
     pub fn row(self) -> Row {
         row(self)

@@ -24,7 +24,7 @@ const HEADER: &str = "\
 #include <nvml.h>
 ";
 
-/// A type of a row as C writes it.
+/// Returns a type of a row as C writes it.
 fn in_c(rust: &str) -> String {
     let rust = rust.trim();
     for (pointer, before) in [("* mut ", ""), ("*mut ", ""), ("* const ", "const "), ("*const ", "const ")] {
@@ -115,7 +115,7 @@ fn every_row_has_the_signature_that_the_headers_declare() {
         .unwrap_or_else(|errors| panic!("{errors}"));
 }
 
-/// The output of the C compiler for a program, or its errors.
+/// Returns the output of the C compiler for a program, or its errors.
 fn compile(options: &[&str], folders: &[String], program: &str) -> Result<String, String> {
     let source = env::temp_dir().join(format!("gpuslice-headers-{}.c", std::process::id()));
     fs::write(&source, program).expect("a temporary file can be written");

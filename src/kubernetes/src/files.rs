@@ -1,4 +1,4 @@
-//! The files by which parts of GPUs are a slice of a container.
+//! Files that make parts of GPUs a slice of a container.
 
 use crate::objects::Part;
 use gpuslice_slices::cdi::Device;
@@ -11,8 +11,8 @@ use std::path::Path;
 /// Bytes of a mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Makes all files of a slice but its specification, and returns the device that the specification is to have. `library`: as
-/// [`Places::install`] returned it; `is_used`: as [`Places::make`] takes it.
+/// Makes all files of a slice but its specification, and returns the device for the specification. `library`: the path that
+/// [`Places::install`] returned; `is_used`: the flag of [`Places::make`].
 pub(crate) fn make(
     places: &Places,
     library: &Path,
@@ -24,16 +24,16 @@ pub(crate) fn make(
     Ok(device(places, library, name, parts))
 }
 
-/// The device that the specification of a slice has.
+/// Returns the device for the specification of a slice.
 pub(crate) fn device(places: &Places, library: &Path, name: &Name, parts: &[Part]) -> Device {
     let mut device = places.device(name, &settings(parts), library);
     let gpus: Vec<&str> = parts.iter().map(|part| part.uuid.as_str()).collect();
-    // NVIDIA's container runtime gives the GPUs of this variable; images of CUDA ask for all of them.
+    // NVIDIA's container runtime gives a container the GPUs of this variable; images of CUDA set it to all GPUs.
     device.container_edits.env.push(format!("NVIDIA_VISIBLE_DEVICES={}", gpus.join(",")));
     device
 }
 
-/// The settings of a slice, by UUID and in bytes.
+/// Returns the settings of a slice, by UUID and in bytes.
 pub(crate) fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
     let list = |value: &dyn Fn(&Part) -> Option<String>| {
         let items: Vec<String> =
@@ -46,7 +46,7 @@ pub(crate) fn settings(parts: &[Part]) -> Vec<(&'static str, String)> {
     named.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// The names of all slices that have a specification, a folder or a region.
+/// Returns the names of all slices that have a specification, a folder or a region.
 pub(crate) fn names(places: &Places) -> BTreeSet<Name> {
     let spec = |file: &str| file.strip_prefix("gpuslice-")?.strip_suffix(".json")?.parse().ok();
     let specs = fs::read_dir(&places.cdi).into_iter().flatten().flatten();
@@ -54,10 +54,10 @@ pub(crate) fn names(places: &Places) -> BTreeSet<Name> {
     specs.chain(Name::all_in(&places.slots())).chain(Name::all_in(&places.regions)).collect()
 }
 
-/// Removes the specification of a slice: from then on no container can start with it.
+/// Removes the specification of a slice: after that no container can start with it.
 ///
 /// # Errors
-/// It is there and cannot be removed.
+/// The specification exists and cannot be removed.
 pub(crate) fn withdraw(places: &Places, name: &Name) -> Result<(), Problem> {
     gone(&places.spec(name), |path| fs::remove_file(path))
 }
@@ -65,7 +65,7 @@ pub(crate) fn withdraw(places: &Places, name: &Name) -> Result<(), Problem> {
 /// Removes the files of a slice, its specification first and its folder last.
 ///
 /// # Errors
-/// One is there and cannot be removed; the others are.
+/// A file exists and cannot be removed; the others are removed.
 pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
     let region = places.region(name);
     let removed = [
@@ -76,7 +76,7 @@ pub(crate) fn remove(places: &Places, name: &Name) -> Result<(), Problem> {
     removed.into_iter().collect()
 }
 
-/// Removes a file or a folder. It is no failure that there is none.
+/// Removes a file or a folder. A missing one is no failure.
 pub(crate) fn gone(path: &Path, how: impl FnOnce(&Path) -> IoResult<()>) -> Result<(), Problem> {
     match how(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -1,7 +1,7 @@
-//! Elects one of several processes by a Lease of the apiserver, with the rules of client-go.
+//! Leader election among processes by a Lease of the apiserver, with the rules of client-go.
 //!
-//! The clock of another machine counts for nothing: a process that does not have the Lease measures by its own clock since when the
-//! Lease has not changed. The holder stops earlier than others may begin: after [`Settings::renew_deadline`] without an answer.
+//! Clocks of other machines are not used: a process without the Lease measures by its own clock how long the Lease has not
+//! changed. The holder stops earlier than others may begin: after [`Settings::renew_deadline`] without an answer.
 
 use crate::api::{Client, Failure, Metadata};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,30 +13,30 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use tracing::{info, warn};
 
-/// Time since the machine was started, of which it may have slept a part: a Lease runs out meanwhile.
+/// Returns the time since the machine started. It includes sleep, because a Lease runs out meanwhile.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
-/// The Lease, and its times.
+/// Lease, and the times of the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The namespace of the Lease.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Lease.
     pub name: String,
-    /// The name of this process, which no other one has.
+    /// Name of this process, which no other process has.
     pub identity: String,
     /// Time after which others may take a Lease that its holder has not renewed; whole seconds.
     pub duration: Duration,
-    /// Time after which a holder stops that could not renew it; less than the duration.
+    /// Time after which a holder stops that could not renew the Lease; less than the duration.
     pub renew_deadline: Duration,
-    /// Time between two looks at it.
+    /// Time between two checks of the Lease.
     pub retry: Duration,
 }
 
 impl Settings {
-    /// The usual times of Kubernetes: 15 s, 10 s and 2 s.
+    /// Returns settings with the usual times of Kubernetes: 15 s, 10 s and 2 s.
     #[must_use]
     pub fn usual(namespace: String, name: String, identity: String) -> Self {
         let seconds = Duration::from_secs;
@@ -45,7 +45,7 @@ impl Settings {
     }
 }
 
-/// A Lease as the apiserver has it.
+/// Lease in the form of the apiserver.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Lease {
@@ -68,35 +68,35 @@ impl Spec {
     }
 }
 
-/// The Lease while this process has it.
+/// State of the Lease while this process has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
-    /// Which holder this is, counted from the first one.
+    /// Number of this holder, counted from the first one.
     transitions: u64,
-    /// Since when.
+    /// Instant at which this process got the Lease.
     begun: Instant,
-    /// Until when nobody else has it.
+    /// Instant until which no other process can have the Lease.
     until: Duration,
 }
 
-/// The state of an election.
+/// State of an election.
 #[derive(Debug, Default)]
 struct State {
     held: Option<Held>,
-    /// The version of the Lease, and since when it has not changed.
+    /// Version of the Lease, and the instant since which it has not changed.
     seen: Option<(String, Duration)>,
-    /// When the Lease was asked for last.
+    /// Instant of the last request for the Lease.
     wanted: Option<Duration>,
 }
 
-/// An election, in which this process takes part while it has something to do.
+/// Election in which this process takes part while it has work to do.
 pub struct Election {
     client: Client,
     settings: Settings,
     state: Mutex<State>,
-    /// One request for the Lease at a time.
+    /// Serialises the requests for the Lease.
     asking: tokio::sync::Mutex<()>,
-    /// Each [`Term`] has a part of it: the Lease is not given back under one.
+    /// Locked for reading by each [`Term`], so that the Lease is not given back during one.
     terms: Arc<RwLock<()>>,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Debug for Election {
     }
 }
 
-/// A time in which this process has the Lease.
+/// Time in which this process has the Lease.
 #[derive(Debug)]
 pub struct Term {
     election: Arc<Election>,
@@ -116,13 +116,14 @@ pub struct Term {
 }
 
 impl Term {
-    /// The time since which the process has the Lease. Another holder may have changed what this one has read before.
+    /// Returns the instant since which the process has the Lease. Before it, another holder may have changed objects that this
+    /// process had read.
     #[must_use]
     pub fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// Says that nobody else has the Lease at this moment.
+    /// Checks that no other process has the Lease now.
     ///
     /// # Errors
     /// The Lease was not renewed in time, or another process has had it since.
@@ -134,7 +135,7 @@ impl Term {
 }
 
 impl Election {
-    /// Takes part in no election before [`hold`](Self::hold).
+    /// Makes an election. The process takes part from [`hold`](Self::hold) on.
     #[must_use]
     pub fn new(client: Client, settings: Settings) -> Arc<Self> {
         let (state, asking, terms) = (Mutex::default(), tokio::sync::Mutex::default(), Arc::default());
@@ -150,10 +151,11 @@ impl Election {
         format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     }
 
-    /// Has the Lease, which is taken if it is free. `keeps` it for longer than the term: there will be more to do.
+    /// Takes the Lease if it is free, and returns a term. `keeps`: the Lease is kept beyond the term, because more work is
+    /// expected.
     ///
     /// # Errors
-    /// Another process has it, or the apiserver does not answer.
+    /// Another process has the Lease, or the apiserver does not answer.
     pub async fn hold(self: &Arc<Self>, keeps: bool) -> Result<Term, String> {
         let part = Arc::clone(&self.terms).read_owned().await;
         if keeps {
@@ -167,10 +169,10 @@ impl Election {
         Ok(Term { election: Arc::clone(self), transitions, begun, _part: part })
     }
 
-    /// Renews the Lease while it is asked for, gives it back when nobody has asked for its duration, and watches that of another
-    /// process. Goes on until it is dropped.
+    /// Renews the Lease while it is wanted, and gives it back if no caller has wanted it for its duration. Watches the Lease of
+    /// another process. Runs until the future is dropped.
     ///
-    /// A scheduler that leads asks its own extender alone, and so the Lease follows the scheduler.
+    /// A scheduler that leads asks only its own extender, so the Lease follows the scheduler.
     pub async fn run(&self) {
         loop {
             let wanted = self.with(|state| state.wanted);
@@ -188,7 +190,7 @@ impl Election {
         }
     }
 
-    /// The Lease as it is; none where there is none yet.
+    /// Reads the Lease; none if it does not exist yet.
     async fn look(&self) -> Result<Option<Lease>, Failure> {
         let lease = self.client.get::<Lease>(&self.path()).await?;
         let version = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
@@ -199,7 +201,7 @@ impl Election {
         Ok(lease)
     }
 
-    /// Takes or renews it.
+    /// Takes the Lease, or renews it.
     async fn take(&self) -> Result<Held, String> {
         let called = now();
         let _one_at_a_time = self.asking.lock().await;
@@ -248,7 +250,7 @@ impl Election {
         }
         let mut transitions = is.lease_transitions.unwrap_or(0);
         if holder == identity {
-            // No new holder.
+            // The holder stays, so the time of the acquisition stays too.
             if let Some((time, since)) = spec.get_mut("acquireTime").zip(is.acquire_time) {
                 *time = Value::String(since);
             }
@@ -262,17 +264,17 @@ impl Election {
         Ok(transitions)
     }
 
-    /// Writes the Lease as it was read: another process that has written since makes this one fail.
+    /// Writes the Lease if no other process has written it since it was read; otherwise fails.
     async fn write(&self, read: &Metadata, spec: &Value) -> Result<(), Failure> {
         let patch =
             json!({"metadata": {"uid": read.uid, "resourceVersion": read.resource_version}, "spec": spec});
         self.client.patch(&self.path(), &patch).await.map(drop)
     }
 
-    /// Lets others have the Lease at once. Does nothing while there is a [`Term`].
+    /// Gives the Lease back, so that another process can take it at once. Does nothing while a [`Term`] exists.
     ///
     /// # Errors
-    /// The apiserver does not answer: others have it when it runs out.
+    /// The apiserver does not answer: others can take the Lease when it runs out.
     pub async fn give_back(&self) -> Result<(), String> {
         let Ok(_no_term) = self.terms.try_write() else { return Ok(()) };
         let _one_at_a_time = self.asking.lock().await;

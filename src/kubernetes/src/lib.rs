@@ -1,9 +1,9 @@
 //! Slices for the pods of a Kubernetes cluster.
 //!
 //! 1. `api`: the apiserver.
-//! 2. `lease`: which one of several processes acts.
-//! 3. `objects`: what pods and nodes say about slices.
-//! 4. `placement`: which GPU a container gets.
+//! 2. `lease`: election of the process that acts.
+//! 3. `objects`: requests and annotations of pods and nodes about slices.
+//! 4. `placement`: choice of the GPUs for a container.
 //! 5. `grpc`: the kubelet's interfaces.
 //! 6. `files`: the files of a slice.
 //! 7. `plugin`: the device plugin of a node.

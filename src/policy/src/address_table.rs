@@ -43,14 +43,14 @@ impl<V: Copy> Addresses<V> {
         }
     }
 
-    /// The value of an address.
+    /// Returns the value of an address.
     #[must_use]
     pub fn get(&self, address: u64) -> Option<V> {
         let newest = self.newest.filter(|(newest, _)| *newest == address).map(|(_, value)| value);
         newest.or_else(|| Some((*self.slots.get(self.find(address))?)?.value))
     }
 
-    /// The value of an address, for a change in place.
+    /// Returns the value of an address, for a change in place.
     pub fn get_mut(&mut self, address: u64) -> Option<&mut V> {
         if self.newest.as_ref().is_some_and(|(newest, _)| *newest == address) {
             return self.newest.as_mut().map(|(_, value)| value);
@@ -59,7 +59,7 @@ impl<V: Copy> Addresses<V> {
         self.slots.get_mut(place)?.as_mut().map(|entry| &mut entry.value)
     }
 
-    /// The position at which the search for an address will begin. The caller may prefetch it.
+    /// Returns the position at which the search for an address will begin. The caller may prefetch it.
     #[must_use]
     pub fn near(&self, address: u64) -> Option<*const u8> {
         self.slots.get(self.home(address)).map(|slot| core::ptr::from_ref(slot).cast())
@@ -76,13 +76,13 @@ impl<V: Copy> Addresses<V> {
         Some(entry.value)
     }
 
-    /// All addresses with their values, in no order.
+    /// Returns all addresses with their values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, V)> {
         let settled = self.slots.iter().flatten().map(|entry| (entry.address, entry.value));
         self.newest.into_iter().chain(settled)
     }
 
-    /// Number of addresses for which there is memory.
+    /// Returns number of addresses for which there is memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.slots.len().saturating_add(1)
@@ -124,7 +124,7 @@ impl<V: Copy> Addresses<V> {
         self.len = self.len.saturating_sub(1);
     }
 
-    /// The slot of an address, or else the free slot where it belongs.
+    /// Returns the slot of an address, or else the free slot where it belongs.
     fn find(&self, address: u64) -> usize {
         let mut place = self.home(address);
         while let Some(Some(entry)) = self.slots.get(place)
@@ -141,7 +141,7 @@ impl<V: Copy> Addresses<V> {
         }
     }
 
-    /// The position at which the search for an address begins: the low bits of its [`spread`].
+    /// Returns the position at which the search for an address begins: the low bits of its [`spread`].
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
     fn home(&self, address: u64) -> usize {
         spread(address) as usize & self.mask()

@@ -6,7 +6,7 @@ use core::fmt;
 
 /// The written form of a value in a configuration. The reader of a setting gives the same value back.
 pub trait Setting {
-    /// The value as it stands after the `=`.
+    /// Returns the value as it stands after the `=`.
     fn setting(&self) -> String;
 }
 
@@ -28,19 +28,19 @@ impl Bytes {
     /// 1024 MiB.
     pub const GIB: Self = Self(1 << 30);
 
-    /// A number of bytes.
+    /// Makes a quantity of `bytes` bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The sum. `None`: it does not fit in 64 bits.
+    /// Returns the sum. `None`: it does not fit in 64 bits.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -49,7 +49,7 @@ impl Bytes {
         }
     }
 
-    /// The difference. `None`: `other` is larger.
+    /// Returns the difference. `None`: `other` is larger.
     #[must_use]
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
@@ -58,7 +58,7 @@ impl Bytes {
         }
     }
 
-    /// The product. `None`: it does not fit in 64 bits.
+    /// Returns the product. `None`: it does not fit in 64 bits.
     #[must_use]
     pub const fn checked_mul(self, times: u64) -> Option<Self> {
         match self.0.checked_mul(times) {
@@ -67,26 +67,26 @@ impl Bytes {
         }
     }
 
-    /// The sum, at most the largest quantity.
+    /// Returns the sum, at most the largest quantity.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, at least 0.
+    /// Returns the difference, at least 0.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// `percent` hundredths, rounded down to a byte.
+    /// Returns `percent` hundredths, rounded down to a byte.
     #[must_use]
     pub fn percent(self, percent: u32) -> Self {
         let hundredths = u128::from(self.0).saturating_mul(u128::from(percent));
         Self(u64::try_from(hundredths / 100).unwrap_or(u64::MAX))
     }
 
-    /// The largest multiple of `step` that is not larger; itself if `step` is zero.
+    /// Returns the largest multiple of `step` that is not larger; itself if `step` is zero.
     #[must_use]
     pub const fn round_down(self, step: Self) -> Self {
         match self.0.checked_rem(step.0) {
@@ -95,7 +95,7 @@ impl Bytes {
         }
     }
 
-    /// The largest binary unit of which this is a whole number, and that number.
+    /// Returns the largest binary unit of which this is a whole number, and that number.
     fn in_whole_units(self) -> Option<(u64, &'static str)> {
         BINARY_UNITS
             .iter()
@@ -130,13 +130,13 @@ impl Permille {
     /// Smallest share of a configuration: one percent.
     pub const LEAST: Self = Self(10);
 
-    /// A number of thousandths. `None`: more than the whole.
+    /// Makes a permille of `thousandths`. `None`: more than the whole. `None`: more than the whole.
     #[must_use]
     pub const fn new(thousandths: u16) -> Option<Self> {
         if thousandths <= Self::FULL.0 { Some(Self(thousandths)) } else { None }
     }
 
-    /// The number of thousandths.
+    /// Returns the number of thousandths.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -180,25 +180,25 @@ impl Nanos {
     /// No time.
     pub const ZERO: Self = Self(0);
 
-    /// A number of nanoseconds.
+    /// Makes a span of `nanoseconds`.
     #[must_use]
     pub const fn new(nanoseconds: u64) -> Self {
         Self(nanoseconds)
     }
 
-    /// A number of milliseconds, at most the longest span.
+    /// Makes a span of `milliseconds`, at most the longest span.
     #[must_use]
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(milliseconds.saturating_mul(1_000_000))
     }
 
-    /// The number of nanoseconds.
+    /// Returns the number of nanoseconds.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The sum. `None`: it does not fit in 64 bits.
+    /// Returns the sum. `None`: it does not fit in 64 bits.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -207,13 +207,13 @@ impl Nanos {
         }
     }
 
-    /// The sum, at most the longest span.
+    /// Returns the sum, at most the longest span.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, at least 0.
+    /// Returns the difference, at least 0.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -34,7 +34,7 @@ struct Device {
     is_instance: bool,
 }
 
-/// The UUIDs of the devices that CUDA shows, in CUDA's order. `list` is the value of `CUDA_VISIBLE_DEVICES`.
+/// Returns the UUIDs of the devices that CUDA shows, in CUDA's order. `list` is the value of `CUDA_VISIBLE_DEVICES`.
 ///
 /// - A list ends at its first entry that means no device, or several.
 /// - A list that names a device twice shows none.
@@ -52,7 +52,7 @@ pub fn visible(gpus: &[Gpu], list: Option<&str>) -> Vec<[u8; 16]> {
     devices.iter().filter(|device| device.is_instance || !instances).map(|device| device.uuid).collect()
 }
 
-/// The devices of a list. `None`: the list names a device twice.
+/// Returns the devices of a list. `None`: the list names a device twice.
 fn named(gpus: &[Gpu], list: &str) -> Option<Vec<Device>> {
     let mut devices = Vec::new();
     for entry in list.split(',') {
@@ -65,7 +65,7 @@ fn named(gpus: &[Gpu], list: &str) -> Option<Vec<Device>> {
     Some(devices)
 }
 
-/// The device of an entry; for a divided GPU its first instance.
+/// Returns the device of an entry; for a divided GPU its first instance.
 fn meant(gpus: &[Gpu], entry: &str) -> Option<Device> {
     if let Some(place) = entry.strip_prefix("MIG-GPU-") {
         return placed(gpus, place);
@@ -80,7 +80,7 @@ fn meant(gpus: &[Gpu], entry: &str) -> Option<Device> {
     }
 }
 
-/// The instance with a GPU's UUID and the instance's numbers.
+/// Returns the instance with a GPU's UUID and the instance's numbers.
 fn placed(gpus: &[Gpu], place: &str) -> Option<Device> {
     let mut parts = place.split('/');
     let Ok(DeviceName::Gpu(uuid)) = format!("GPU-{}", parts.next()?).parse() else { return None };
@@ -91,13 +91,13 @@ fn placed(gpus: &[Gpu], place: &str) -> Option<Device> {
     found.filter(|_| parts.next().is_none()).map(|instance| Device { uuid: instance.uuid, is_instance: true })
 }
 
-/// The leading number of an entry, as C's `strtoul` reads it. The rest is ignored.
+/// Returns the leading number of an entry, as C's `strtoul` reads it. The rest is ignored.
 fn number(entry: &str) -> Option<usize> {
     let unsigned = entry.strip_prefix('+').unwrap_or(entry);
     unsigned.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// CUDA's devices of a GPU: the GPU itself, or its instances.
+/// Returns cUDA's devices of a GPU: the GPU itself, or its instances.
 fn devices_of(gpu: &Gpu) -> impl Iterator<Item = Device> {
     let whole = gpu.instances.is_none().then_some(Device { uuid: gpu.uuid, is_instance: false });
     whole.into_iter().chain(instances_of(gpu))
@@ -107,7 +107,7 @@ fn instances_of(gpu: &Gpu) -> impl Iterator<Item = Device> {
     gpu.instances.iter().flatten().map(|instance| Device { uuid: instance.uuid, is_instance: true })
 }
 
-/// The only item. `None`: there is none, or several.
+/// Returns the only item. `None`: there is none, or several.
 fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
     found.next().filter(|_| found.next().is_none())
 }
@@ -121,7 +121,7 @@ mod tests {
         Gpu { uuid: [first; 16], instances: None }
     }
 
-    /// Three whole GPUs, of which two UUIDs have a common prefix.
+    /// Makes three whole GPUs, of which two UUIDs have a common prefix.
     fn machine() -> [Gpu; 3] {
         [whole(0x10), whole(0x1f), whole(0x20)]
     }

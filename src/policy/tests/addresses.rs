@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
-/// The address with this [`spread`].
+/// Returns the address with this [`spread`].
 fn spreading_to(spread: u64) -> u64 {
     // The inverse of the golden ratio's multiplier modulo 2^64, by Newton's method.
     let multiplier = 0x9e37_79b9_7f4a_7c15_u64;

@@ -252,8 +252,8 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
     assert!(given[1].terms.rate().get() < 300, "{given:?}");
 }
 
-/// Two slices after `looks` looks. The first has this policy and priority. `figures` gives those of a slice at a
-/// look.
+/// Looks `looks` times at two slices, and returns the result. The first has this policy and priority. `figures` gives those of a
+/// slice at a look.
 fn looked_at(looks: u64, first: (CorePolicy, Priority), figures: impl Fn(u64, u64) -> Figures) -> Vec<Grant> {
     let mut arbiter = Arbiter::default();
     let mut look = |at: u64| {

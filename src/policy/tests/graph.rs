@@ -106,7 +106,7 @@ fn run(driver: &mut Driver, pool: &mut GraphPool, readings: &mut Vec<(Reading, O
 }
 
 proptest! {
-    /// The bound holds at every instant, even if all living executables were launched at once.
+    /// Checks that the bound holds at every instant, even if all living executables were launched at once.
     #[test]
     fn what_is_reserved_covers_what_the_driver_can_take(
         size in 0_u32..5,

@@ -71,7 +71,7 @@ impl Driver {
         piece.get_mut(&address).expect("a block").1 = Use::Pending(stream);
     }
 
-    /// A stream reaches its end.
+    /// Notes that a stream reaches its end.
     fn arrive(&mut self, stream: usize) {
         for piece in self.pieces.values_mut() {
             for block in piece.values_mut().filter(|(_, state)| *state == Use::Pending(stream)) {
@@ -161,7 +161,7 @@ impl PoolDriver for World {
     }
 }
 
-/// A thread of a program. Another thread may free its blocks, because all are in one list.
+/// Runs a thread of a program. Another thread may free its blocks, because all are in one list.
 fn run(world: &World, blocks: &Mutex<Vec<(u64, u64)>>, own: usize, calls: u32) {
     for _ in 0..calls {
         let stream = if thread_rng().gen_ratio(1, 4) { 0 } else { own };

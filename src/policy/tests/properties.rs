@@ -30,7 +30,7 @@ const KEYS: [&str; 19] = [
     "CUDA_DEVICE_SM_LIMIT_1",
 ];
 
-/// Bytes that resemble values, so that they reach more than the first check.
+/// Makes bytes that resemble values, so that they reach more than the first check.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), 0..64),

@@ -16,14 +16,14 @@ pub(crate) unsafe trait Plain: Sized {
     const FIRST_SIZE: usize;
 }
 
-/// The status of `ask`. A panic, which would be a defect of the library, becomes [`Status::Internal`].
+/// Returns the status of `ask`. A panic, which would be a defect of the library, becomes [`Status::Internal`].
 pub(crate) fn answer(ask: impl FnOnce() -> Result<(), Status>) -> c_int {
     // State that the panic left half written is dropped with it. Only handles outlive a call, and they never change.
     let answered = catch_unwind(AssertUnwindSafe(ask)).unwrap_or(Err(Status::Internal));
     answered.map_or_else(Status::number, |()| Status::OK)
 }
 
-/// The value behind a pointer. A null pointer is [`Status::Argument`].
+/// Returns the value behind a pointer. A null pointer is [`Status::Argument`].
 ///
 /// # Safety
 /// `pointer` is null, or leads to a value that lives and that no thread changes while the reference exists.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn reference<'value, T>(pointer: *const T) -> Result<&'value T
     unsafe { pointer.as_ref() }.ok_or(Status::Argument)
 }
 
-/// A text of the caller. A null pointer or an empty text is [`Status::Argument`].
+/// Returns a text of the caller. A null pointer or an empty text is [`Status::Argument`].
 ///
 /// # Safety
 /// `pointer` is null, or leads to a string that ends with a zero and lives while the reference exists.
@@ -69,8 +69,8 @@ pub(crate) unsafe fn fill<T: Plain>(pointer: *mut u8, size: usize, value: &T) ->
     }
     let known = size.min(size_of::<T>());
     let from = core::ptr::from_ref(value).cast::<u8>();
-    // SAFETY: both sides have `known` bytes: the caller's by this function's contract, since `known <= size`, and ours
-    // by [`Plain`]. `value` is a reference of ours, so the two do not overlap.
+    // SAFETY: both sides have `known` bytes: the caller's by this function's contract, since `known <= size`, and this library's
+    // by [`Plain`]. `value` is a reference of this library, so the two do not overlap.
     unsafe { pointer.copy_from_nonoverlapping(from, known) };
     // SAFETY: `write_bytes` needs room for the rest of the `size` bytes, which this function's contract demands of
     // `pointer`.

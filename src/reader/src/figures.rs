@@ -73,7 +73,7 @@ unsafe impl Plain for ProcessFigures {
 }
 
 impl DeviceFigures {
-    /// The figures of the device with this number.
+    /// Returns the figures of the device with this number.
     pub(crate) fn of(number: u32, read: &gpuslice_region::DeviceFigures) -> Self {
         let (limits, time) = (read.limits, read.time);
         Self {
@@ -116,7 +116,7 @@ impl DeviceFigures {
 }
 
 impl ProcessFigures {
-    /// The figures that a process has published for a device.
+    /// Returns the figures that a process has published for a device.
     pub(crate) fn of(device: usize, process: &ProcessView) -> Self {
         let of = |figures: &[u64]| figures.get(device).copied().unwrap_or(0);
         let time = process.time.get(device).copied().unwrap_or_default();

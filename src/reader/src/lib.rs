@@ -39,19 +39,19 @@ struct Slice {
     path: CString,
 }
 
-/// The version of the interface.
+/// Returns the version of the interface.
 #[unsafe(no_mangle)]
 extern "C" fn gpuslice_api_version() -> u32 {
     API_VERSION
 }
 
-/// The version of regions that this library reads.
+/// Returns the version of regions that this library reads.
 #[unsafe(no_mangle)]
 extern "C" fn gpuslice_layout_version() -> u32 {
     layout::VERSION
 }
 
-/// A sentence that explains a status. It is never freed.
+/// Returns a sentence that explains a status. It is never freed.
 #[unsafe(no_mangle)]
 extern "C" fn gpuslice_error_text(status: c_int) -> *const c_char {
     Status::text(status).as_ptr()
@@ -135,7 +135,7 @@ unsafe extern "C" fn gpuslice_close(slice: *mut Slice) {
     }
 }
 
-/// The name of the slice. It lives until the slice is closed.
+/// Returns the name of the slice. It lives until the slice is closed.
 ///
 /// # Safety
 /// `slice` is null or an open handle.
@@ -145,7 +145,7 @@ unsafe extern "C" fn gpuslice_name(slice: *const Slice) -> *const c_char {
     unsafe { reference(slice) }.map_or(core::ptr::null(), |slice| slice.name.as_ptr())
 }
 
-/// The path of the slice's region. It lives until the slice is closed.
+/// Returns the path of the slice's region. It lives until the slice is closed.
 ///
 /// # Safety
 /// `slice` is null or an open handle.
@@ -155,7 +155,7 @@ unsafe extern "C" fn gpuslice_path(slice: *const Slice) -> *const c_char {
     unsafe { reference(slice) }.map_or(core::ptr::null(), |slice| slice.path.as_ptr())
 }
 
-/// The epoch in which the slice was opened.
+/// Returns the epoch in which the slice was opened.
 ///
 /// # Safety
 /// `slice` is null or an open handle. `epoch` is null or has room for a number.
@@ -172,7 +172,7 @@ unsafe extern "C" fn gpuslice_epoch(slice: *const Slice, epoch: *mut u64) -> c_i
     })
 }
 
-/// Number of devices of the slice.
+/// Returns number of devices of the slice.
 ///
 /// # Safety
 /// `slice` is null or an open handle. `count` is null or has room for a number.
@@ -211,7 +211,7 @@ unsafe extern "C" fn gpuslice_read_device(
     })
 }
 
-/// Number of living processes of the slice.
+/// Returns number of living processes of the slice.
 ///
 /// # Safety
 /// `slice` is null or an open handle. `count` is null or has room for a number.

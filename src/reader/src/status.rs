@@ -18,7 +18,7 @@ macro_rules! statuses {
         pub(crate) const NAMES: &[(&str, c_int)] = &[("GPUSLICE_OK", Status::OK), $(($spelled, $number),)*];
 
         impl Status {
-            /// The sentence for a number.
+            /// Returns the sentence for a number.
             pub(crate) fn text(number: c_int) -> &'static CStr {
                 match number {
                     Self::OK => c"success",
@@ -67,7 +67,7 @@ impl Status {
     /// Success.
     pub(crate) const OK: c_int = 0;
 
-    /// The number that the caller gets.
+    /// Returns the number that the caller gets.
     pub(crate) fn number(self) -> c_int {
         self as c_int
     }

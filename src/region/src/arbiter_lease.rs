@@ -152,7 +152,7 @@ impl ArbiterLeases {
         Ok(start.cast())
     }
 
-    /// Whether other processes find this file.
+    /// Tells whether other processes find this file.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.table().magic.get() == MAGIC
@@ -181,7 +181,7 @@ impl ArbiterLeases {
         }
     }
 
-    /// The entry of a GPU. `None`: the table is full, or the file was truncated.
+    /// Returns the entry of a GPU. `None`: the table is full, or the file was truncated.
     fn entry(&self, gpu: &Uuid) -> Option<&LeaseEntry> {
         let (table, wanted) = (self.table(), key(gpu));
         if table.magic.get() != MAGIC {
@@ -194,7 +194,7 @@ impl ArbiterLeases {
         })
     }
 
-    /// The mapped table.
+    /// Returns the mapped table.
     fn table(&self) -> &LeaseTable {
         // SAFETY: the memory is page-aligned, `SIZE` bytes long, and mapped until `self` is dropped. `LeaseTable`
         // consists of atomics, for which every bit pattern is valid and which other processes may write at any time.
@@ -220,26 +220,26 @@ fn create(path: &Path) -> Result<(), RegionError> {
     }
 }
 
-/// Device and inode of a file.
+/// Returns device and inode of a file.
 fn id_of(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-/// A number that identifies this process, also among processes of other namespaces. Two processes have the same number
+/// Returns a number that identifies this process, also among processes of other namespaces. Two processes have the same number
 /// with negligible probability.
 fn me() -> u64 {
     let who = identity::own_identity();
     mixed(mixed(u64::from(who.pid) ^ who.start.rotate_left(32)) ^ who.pid_namespace)
 }
 
-/// A number that identifies a GPU, not 0.
+/// Returns a number that identifies a GPU, not 0.
 fn key(gpu: &Uuid) -> u64 {
     let number = u128::from_le_bytes(gpu.0);
     let [low, high] = [0, 64].map(|shift| u64::try_from(number >> shift & u128::from(u64::MAX)).unwrap_or(0));
     mixed(mixed(low).wrapping_add(high)).max(1)
 }
 
-/// splitmix64: every bit of the result depends on every bit of the input.
+/// Mixes a number by splitmix64: every bit of the result depends on every bit of the input.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -257,7 +257,7 @@ mod tests {
     const NOW: u64 = 1 << 50;
     const GPU: Uuid = Uuid([0x11; 16]);
 
-    /// The leases of a directory, as a process with this number sees them.
+    /// Returns the leases of a directory, as a process with this number sees them.
     fn of(folder: &Path, me: u64) -> ArbiterLeases {
         let mut leases = open(folder).unwrap();
         leases.me = me;

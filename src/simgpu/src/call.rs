@@ -71,12 +71,12 @@ impl DriverCall {
         outcome.err().unwrap_or(status::SUCCESS)
     }
 
-    /// The simulation that this process takes part in.
+    /// Returns the simulation that this process takes part in.
     pub(crate) fn simulation(&self) -> Result<&'static Simulation, Status> {
         simulation::get().ok_or(status::NOT_INITIALIZED)
     }
 
-    /// The address of the exported function of a symbol.
+    /// Returns the address of the exported function of a symbol.
     pub(crate) fn address_of(&self, symbol: Symbol) -> *mut c_void {
         (self.address)(symbol)
     }
@@ -118,7 +118,7 @@ impl DriverCall {
         self.write(to.wrapping_add(index), value)
     }
 
-    /// A text of the caller. The pointer must not be null.
+    /// Returns a text of the caller. The pointer must not be null.
     pub(crate) fn text(&self, from: *const c_char) -> Result<&CStr, Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
@@ -127,7 +127,7 @@ impl DriverCall {
         Ok(unsafe { CStr::from_ptr(from) })
     }
 
-    /// `length` bytes of the caller. The pointer must not be null.
+    /// Returns `length` bytes of the caller. The pointer must not be null.
     pub(crate) fn bytes(&self, from: *const c_void, length: usize) -> Result<&[u8], Status> {
         if from.is_null() {
             return Err(status::INVALID_VALUE);

@@ -9,7 +9,7 @@ macro_rules! export_cuda {
         ( $($arg:ident: $ty:ty),* ) $(-> ($ret:ty))? $(by $module:ident :: $hook:ident)?; )* } )*) => {
         $( $crate::export_rows! { $family $( $name ( $($arg: $ty),* ) )* } )*
 
-        /// The address of the exported function of a symbol; null if it is not exported.
+        /// Returns the address of the exported function of a symbol; null if it is not exported.
         fn address(symbol: Symbol) -> *mut c_void {
             $( $crate::find_row! { $family symbol $( $name )* } )*
             core::ptr::null_mut()
@@ -25,7 +25,7 @@ macro_rules! export_rows {
     ($family:ident $( $name:ident ( $($arg:ident: $ty:ty),* ) )*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
-            // SAFETY: the caller's pointers are passed on with the caller's own promise about them.
+            // SAFETY: the callee needs valid pointers: they are the caller's, who promises that by this function's contract.
             unsafe { $crate::call::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
         }
     )* };

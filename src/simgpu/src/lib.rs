@@ -5,7 +5,7 @@
 //! - Memory is counted to the byte, and runs out.
 //! - Streams and kernels take simulated time. Kernels compute nothing.
 //! - Several processes see the same devices through one mapped file ([`state`]).
-//! - The file holds the ground truth: what each process used. A test reads it to check a limiter.
+//! - The file holds the ground truth: the use of each process. A test reads it to check a limiter.
 //!
 //! The model knows no program that uses it, and no limiter. It has none of NVIDIA's private tables.
 //!

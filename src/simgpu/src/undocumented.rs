@@ -19,7 +19,7 @@ extern "C" fn private() -> Status {
     status::NOT_SUPPORTED
 }
 
-/// The exported function that no header declares: it does nothing.
+/// Does nothing: it is the exported function that no header declares.
 #[must_use]
 pub extern "C" fn unheard_of() -> Status {
     status::NOT_SUPPORTED
@@ -47,7 +47,7 @@ fn is_set(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-/// The address that `cuGetProcAddress` gives for a name that is no exported function of the table.
+/// Returns the address that `cuGetProcAddress` gives for a name that is no exported function of the table.
 pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
     static PRIVATE: OnceLock<Vec<String>> = OnceLock::new();
     let is_private = |known: &String| {
@@ -63,7 +63,7 @@ pub(crate) fn address(name: &[u8], flags: u64) -> Option<*mut c_void> {
     (name == UNHEARD_OF.as_bytes() && offers()).then_some(unheard_of as *mut c_void)
 }
 
-/// The private table, if there is one.
+/// Returns the private table, if there is one.
 pub(crate) fn private_table() -> Option<*const c_void> {
     is_set("SIMGPU_PRIVATE_TABLE").then_some((&raw const TABLE).cast())
 }

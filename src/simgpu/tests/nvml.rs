@@ -29,14 +29,15 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the package lies two folders deep")
 }
 
-/// Where the simulated libraries are: `GPUSLICE_SIMGPU`, or what `ci/stage.sh` built, once it is as new as its sources.
+/// Returns the folder of the simulated libraries: `GPUSLICE_SIMGPU`, or the output of `ci/stage.sh`, once it is as new as its
+/// sources.
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target");
     FOLDER.get_or_init(|| freshness::simulated_driver(target, repository()))
 }
 
-/// The test program, compiled once.
+/// Returns the test program, compiled once.
 fn watch() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -98,7 +99,7 @@ impl Machine {
         self.command(program, words).output().expect("the program runs")
     }
 
-    /// What a program says that ends well.
+    /// Returns the output of a program that ends without an error.
     fn says(&self, program: &Path, words: &[&str]) -> String {
         let output = self.output(program, words);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -107,12 +108,12 @@ impl Machine {
         said
     }
 
-    /// A process that holds memory until it is killed or its input ends.
+    /// Starts a process that holds memory until it is killed or its input ends.
     fn holder(&self, bytes: u64) -> Option<Child> {
         self.start(&["hold", &bytes.to_string()])
     }
 
-    /// A process that does something until it is killed or its input ends, once it has begun.
+    /// Starts a process that does something until it is killed or its input ends, once it has begun.
     fn start(&self, words: &[&str]) -> Option<Child> {
         let mut command = self.command(watch()?, words);
         let mut child =
@@ -131,7 +132,7 @@ impl Machine {
         self.figure("held")
     }
 
-    /// Waits until the device has back what the dead held.
+    /// Waits until the device has back the memory of dead processes.
     fn rests(&self) {
         let until = Instant::now() + Duration::from_secs(10);
         while self.figure("leaving") > 0 {
@@ -183,7 +184,7 @@ fn every_process_is_listed_with_what_it_holds_until_it_is_dead() {
     );
     first.kill().expect("it can be killed");
     first.wait().expect("it can be waited for");
-    // It is in no list from its death on; what it held is used until the device has it back.
+    // A dead process is in no list; its memory counts as used until the device has it back.
     assert_eq!(machine.held(), used);
     machine.rests();
     let left = format!("used {0}\nprocess {1}: {0}\n", 12 * MIB, second.id());
@@ -214,7 +215,7 @@ fn processes_that_compete_are_told_apart_by_their_own_pids() {
     assert_eq!(said.lines().count(), 2, "{said}");
 }
 
-/// A program's first line while another process has the turn of the resource manager, and once none has.
+/// Returns a program's first line while another process has the turn of the resource manager, and once none has.
 fn heard_around_a_turn(machine: &Machine, words: &[&str]) -> [Option<String>; 2] {
     let shared = Shared::open_existing(&machine.state).expect("there is a machine");
     let turn = shared.lock_manager();

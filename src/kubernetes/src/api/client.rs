@@ -1,4 +1,4 @@
-//! A client of the apiserver: JSON over HTTP.
+//! Client of the apiserver: JSON over HTTP.
 
 use super::object::{Change, Metadata, Named};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -18,22 +18,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The folder in which every pod finds the certificate of its apiserver, and its token.
+/// Folder in which every pod finds the certificate of its apiserver, and its token.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Bytes of an answer at the most: 100,000 pods of 10 KiB.
+/// Most bytes of an answer: 100,000 pods of 10 KiB.
 const MOST_BYTES: usize = 1 << 30;
-/// Time of a request that is no watch.
+/// Longest time of a request that is no watch.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time without traffic after which the other end of a connection is asked whether it is there.
+/// Time without traffic after which TCP checks that the other end of a connection is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Why a request was not served.
+/// Reason why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The apiserver says no: its status, and its reason.
+    /// The apiserver refuses: its status, and its reason.
     Refused(u16, String),
-    /// There is no answer.
+    /// The apiserver does not answer.
     Silent(String),
 }
 
@@ -56,21 +56,22 @@ fn silent(error: impl fmt::Display) -> Failure {
 #[derive(Debug, Clone)]
 pub struct Client {
     base: String,
-    /// The file of the token: it is written anew every hour.
+    /// File of the token: the kubelet writes it anew every hour.
     token: Option<PathBuf>,
     http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Client {
-    /// The apiserver at an address without TLS, such as that of `kubectl proxy`; none: the one of the cluster.
+    /// Connects to the apiserver at an address without TLS, such as that of `kubectl proxy`. Without an address: to the apiserver
+    /// of the cluster.
     ///
     /// # Errors
-    /// As [`in_cluster`](Self::in_cluster).
+    /// The errors of [`in_cluster`](Self::in_cluster).
     pub fn at(address: Option<&str>) -> Result<Self, String> {
         address.map_or_else(Self::in_cluster, |address| Self::new(address, None, None))
     }
 
-    /// The apiserver of the cluster that this process is a pod of.
+    /// Connects to the apiserver of the cluster that this process is a pod of.
     ///
     /// # Errors
     /// The process is in no pod, or its certificate cannot be read.
@@ -86,10 +87,10 @@ impl Client {
         )
     }
 
-    /// The apiserver at an address. `authority`: the certificates that vouch for it.
+    /// Connects to the apiserver at an address. `authority`: the certificates that vouch for it.
     ///
     /// # Errors
-    /// The certificates cannot be read, or there is none.
+    /// The certificates cannot be read, or the file has none.
     pub fn new(base: &str, authority: Option<&Path>, token: Option<PathBuf>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Some(path) = authority {
@@ -108,7 +109,7 @@ impl Client {
         let tls = tls.map_err(|error| error.to_string())?.with_root_certificates(roots).with_no_client_auth();
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
-        // A watch says nothing for long, and an apiserver that is cut off does not say so.
+        // A watch is silent for long, and an apiserver that is cut off sends no notice.
         connector.set_keepalive(Some(KEEPALIVE));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
@@ -119,7 +120,7 @@ impl Client {
         Ok(Self { base: base.trim_end_matches('/').to_owned(), token, http })
     }
 
-    /// An object or a list; none where there is none.
+    /// Reads an object or a list; none if it does not exist.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -131,7 +132,7 @@ impl Client {
         }
     }
 
-    /// The same, where the apiserver answers within a time.
+    /// Reads an object or a list, and fails if the apiserver does not answer within `patience`.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -144,10 +145,10 @@ impl Client {
         asked.unwrap_or_else(|_| Err(silent(format!("not within {patience:?}"))))
     }
 
-    /// Writes some fields of an object, and returns what it has then. `null` takes one away.
+    /// Writes some fields of an object, and returns its metadata after that. `null` removes a field.
     ///
     /// # Errors
-    /// See [`Failure`]; 409 where the version that the patch has is not that of the object any more.
+    /// See [`Failure`]; 409 if the object no longer has the version that the patch names.
     pub async fn patch(&self, path: &str, patch: &Value) -> Result<Metadata, Failure> {
         self.merge::<Named>(path, patch).await.map(|object| object.metadata)
     }
@@ -160,7 +161,7 @@ impl Client {
         self.ask(Method::POST, path, Some(object)).await.map(drop)
     }
 
-    /// Makes an object, and returns it as it is then.
+    /// Makes an object, and returns it as the apiserver has stored it.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -169,16 +170,16 @@ impl Client {
         serde_json::from_slice(&text).map_err(silent)
     }
 
-    /// As [`patch`](Self::patch), and returns the object as it is then.
+    /// Writes some fields of an object as [`patch`](Self::patch) does, and returns the whole object after that.
     ///
     /// # Errors
-    /// As those of [`patch`](Self::patch).
+    /// The errors of [`patch`](Self::patch).
     pub async fn merge<T: DeserializeOwned>(&self, path: &str, patch: &Value) -> Result<T, Failure> {
         let text = self.ask(Method::PATCH, path, Some(patch)).await?;
         serde_json::from_slice(&text).map_err(silent)
     }
 
-    /// Removes an object. It is no failure that there is none.
+    /// Removes an object. A missing object is no failure.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -192,7 +193,7 @@ impl Client {
     /// Follows the changes of a list.
     ///
     /// # Errors
-    /// See [`Failure`]; 410 where the version is too old.
+    /// See [`Failure`]; 410 if the version is too old.
     pub async fn changes(&self, path: &str) -> Result<Changes, Failure> {
         let answer = tokio::time::timeout(PATIENCE, self.send(Method::GET, path, None)).await;
         Ok(Changes { body: answer.map_err(silent)??, text: Vec::new() })
@@ -228,7 +229,7 @@ impl Client {
     }
 }
 
-/// The apiserver's reason not to serve a request.
+/// Reads the apiserver's reason not to serve a request.
 async fn refused(status: StatusCode, body: Incoming) -> Failure {
     let text = Limited::new(body, 64 << 10).collect().await.map(http_body_util::Collected::to_bytes);
     let said = text.ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
@@ -236,7 +237,7 @@ async fn refused(status: StatusCode, body: Incoming) -> Failure {
     Failure::Refused(status.as_u16(), why.unwrap_or("no reason").to_owned())
 }
 
-/// Changes as they come, one JSON object a line.
+/// Changes of a list, one JSON object a line.
 #[derive(Debug)]
 pub struct Changes {
     body: Incoming,
@@ -244,7 +245,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The next change; none where the apiserver ends the watch, as it does every few minutes.
+    /// Waits for the next change; none if the apiserver ends the watch, which it does every few minutes.
     ///
     /// # Errors
     /// See [`Failure`].

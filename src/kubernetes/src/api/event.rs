@@ -7,18 +7,18 @@ use serde_json::json;
 /// An event of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// True for what its user should do something about.
+    /// True if the user of the pod should act.
     pub is_warning: bool,
-    /// A word for programs, such as `Resized`.
+    /// Word for programs, such as `Resized`.
     pub reason: &'a str,
-    /// A sentence for people.
+    /// Sentence for users.
     pub message: &'a str,
-    /// The program that says it.
+    /// Program that reports the event.
     pub component: &'a str,
 }
 
 impl Client {
-    /// Tells an event of a pod.
+    /// Reports an event of a pod.
     ///
     /// # Errors
     /// See [`Failure`].

@@ -1,4 +1,4 @@
-//! The apiserver: the objects that are used here, and a client.
+//! The apiserver: a client, and the objects that the other modules use.
 
 mod client;
 mod event;

@@ -1,4 +1,4 @@
-//! The parts of pods and nodes that are used here, as the apiserver writes them.
+//! Parts of pods and nodes that the other modules use, in the form of the apiserver.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,30 +8,30 @@ use std::time::SystemTime;
 /// Resources by name. A quantity is a text such as `5k`.
 pub type Resources = BTreeMap<String, String>;
 
-/// The name of an object, and what is written on it.
+/// Name of an object, and its annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its namespace; empty for a node.
+    /// Namespace; empty for a node.
     pub namespace: String,
-    /// No other object ever has it.
+    /// Identifier that no other object ever has.
     pub uid: String,
-    /// The version that a change can be bound to.
+    /// Version of the object. A change can name it, and fails for another version.
     pub resource_version: String,
-    /// Texts by name.
+    /// Annotations: texts by name.
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Metadata {
-    /// The part of a patch by which the apiserver refuses it once the object is another one, or another version.
+    /// Makes the metadata of a patch that the apiserver refuses if the object is another one, or has another version.
     pub(crate) fn guarded(&self, annotations: &Value) -> Value {
         json!({"uid": self.uid, "resourceVersion": self.resource_version, "annotations": annotations})
     }
 }
 
-/// The present, as the apiserver writes it.
+/// Returns the present time in the form of the apiserver.
 pub(crate) fn timestamp() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
@@ -40,23 +40,23 @@ pub(crate) fn timestamp() -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Its name.
+    /// Name and annotations.
     pub metadata: Metadata,
-    /// The containers that its user asks for.
+    /// Containers for which the user asks.
     pub spec: PodSpec,
-    /// How it is.
+    /// Status.
     pub status: PodStatus,
 }
 
-/// The containers that the user of a pod asks for, and its node.
+/// Containers for which the user of a pod asks, and the pod's node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// Its node, once it is bound.
+    /// Node, once the pod is bound.
     pub node_name: Option<String>,
-    /// Its containers.
+    /// Containers.
     pub containers: Vec<Container>,
-    /// Containers that come before them; one that always restarts goes on beside them.
+    /// Containers that run before them; one that always restarts runs on beside them.
     pub init_containers: Vec<Container>,
 }
 
@@ -64,23 +64,23 @@ pub struct PodSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// `Always` for a sidecar.
     pub restart_policy: Option<String>,
-    /// The resources that it may use.
+    /// Resources that it may use.
     pub resources: ContainerResources,
 }
 
-/// The resources that a container may use.
+/// Resources that a container may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ContainerResources {
-    /// At the most.
+    /// Limit of each resource.
     pub limits: Resources,
 }
 
-/// How a pod is.
+/// Status of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PodStatus {
@@ -89,7 +89,7 @@ pub struct PodStatus {
 }
 
 impl Pod {
-    /// True if no container runs any more, or will.
+    /// Returns true if no container of the pod runs, or will run.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
@@ -100,19 +100,19 @@ impl Pod {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its name.
+    /// Name and annotations.
     pub metadata: Metadata,
-    /// How it is.
+    /// Status.
     pub status: NodeStatus,
 }
 
-/// How a node is.
+/// Status of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// Everything that it has.
+    /// All resources of the node.
     pub capacity: Resources,
-    /// The part of it that pods can have.
+    /// Resources that pods can have.
     pub allocatable: Resources,
 }
 
@@ -125,20 +125,20 @@ pub(super) struct Named {
 /// A list of objects.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct List<T> {
-    /// About the list itself.
+    /// Metadata of the list itself.
     #[serde(default)]
     pub metadata: ListMetadata,
     /// The objects.
     pub items: Vec<T>,
 }
 
-/// The version of a list, and whether it is whole.
+/// Version of a list, and the name of its next page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListMetadata {
-    /// The version from which changes can be followed.
+    /// Version from which changes can be followed.
     pub resource_version: String,
-    /// The name of the next page; none or empty on the last one. It may stand in a query as it is.
+    /// Name of the next page; none or empty on the last one. A query may contain it unescaped.
     #[serde(rename = "continue")]
     pub next: Option<String>,
 }
@@ -146,9 +146,9 @@ pub struct ListMetadata {
 /// A change of an object.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Change<T> {
-    /// `ADDED`, `MODIFIED` or `DELETED`; `ERROR` and `BOOKMARK` have no object of the kind.
+    /// `ADDED`, `MODIFIED` or `DELETED`; `ERROR` and `BOOKMARK` have no object of the followed kind.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The object as it is now, or was at last.
+    /// Object after the change, or its last state.
     pub object: T,
 }

@@ -1,4 +1,4 @@
-//! A claim, as the apiserver has it, and the parts of GPUs that the scheduler has allocated to it.
+//! Claims in the form of the apiserver, and the parts of GPUs that the scheduler has allocated to them.
 
 use super::device;
 use crate::api::Metadata;
@@ -18,7 +18,7 @@ pub(super) struct Claim {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Status {
-    /// None: the claim has nothing, or has nothing any more.
+    /// None: the claim has no devices, or has lost them.
     allocation: Option<Allocation>,
 }
 
@@ -34,30 +34,30 @@ struct Devices {
     results: Vec<Allocated>,
 }
 
-/// A device that a claim has.
+/// Device that is allocated to a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Allocated {
-    /// The request of the claim, with `/` and another name where the request has alternatives.
+    /// Request of the claim, with `/` and another name if the request has alternatives.
     request: String,
     driver: String,
     pub(super) pool: String,
     pub(super) device: String,
-    /// Which of the claims that share the device this is.
+    /// Identifies this claim among those that share the device.
     #[serde(rename = "shareID")]
     pub(super) share: Option<String>,
-    /// The claim's part of the device; none where the claim has the whole device.
+    /// The claim's part of the device; none if the claim has the whole device.
     consumed_capacity: Option<BTreeMap<String, String>>,
     admin_access: Option<bool>,
 }
 
 impl Allocated {
-    /// The request, as containers name it.
+    /// Returns the request by the name that containers use.
     pub(super) fn request(&self) -> &str {
         self.request.split_once('/').map_or(&self.request, |(request, _)| request)
     }
 
-    /// The quantity of a capacity. The scheduler may write the name with the driver's.
+    /// Returns the quantity of a capacity. The scheduler may prefix the name with the driver's.
     fn consumed(&self, capacity: &str) -> Result<Option<u64>, String> {
         let Some(consumed) = &self.consumed_capacity else { return Ok(None) };
         let qualified = format!("{}/{capacity}", device::DRIVER);
@@ -70,7 +70,7 @@ impl Allocated {
         })
     }
 
-    /// The part of a GPU of this node.
+    /// Returns the part of a GPU of this node.
     fn part(&self, inventory: &Inventory) -> Result<Part, String> {
         let device = &self.device;
         if self.admin_access == Some(true) {
@@ -95,14 +95,14 @@ impl Allocated {
 }
 
 impl Claim {
-    /// The devices that it has of this driver in a pool.
+    /// Returns the devices of this driver in a pool that are allocated to the claim.
     pub(super) fn devices(&self, pool: &str) -> Vec<Allocated> {
         let results = self.status.allocation.iter().flat_map(|allocation| &allocation.devices.results);
         results.filter(|result| result.driver == device::DRIVER && result.pool == pool).cloned().collect()
     }
 }
 
-/// The parts of GPUs that these devices are, one of each GPU. The limits of a claim that has a GPU twice are its sums.
+/// Returns the parts of GPUs that `devices` stand for, one for each GPU. If a claim has a GPU twice, the limits add up.
 pub(super) fn parts(devices: &[Allocated], inventory: &Inventory) -> Result<Vec<Part>, String> {
     let mut parts: Vec<Part> = Vec::new();
     for device in devices {
@@ -110,7 +110,7 @@ pub(super) fn parts(devices: &[Allocated], inventory: &Inventory) -> Result<Vec<
         match parts.iter_mut().find(|other| other.uuid == part.uuid) {
             Some(other) => {
                 other.mem_mib = other.mem_mib.saturating_add(part.mem_mib);
-                // 0 is no limit, and stays none.
+                // 0 means no limit: then the sum has none either.
                 let is_limited = other.core > 0 && part.core > 0;
                 other.core = if is_limited { other.core.saturating_add(part.core) } else { 0 };
             }
@@ -159,7 +159,7 @@ mod tests {
         ];
         let expected = [("GPU-A".to_owned(), 10_240, 40), ("GPU-B".to_owned(), 1024, 0)];
         assert_eq!(read(&parts).unwrap(), expected);
-        // An apiserver without consumable capacity gives a device to one claim.
+        // An apiserver without consumable capacity gives a whole device to one claim.
         assert_eq!(read(&[result("gpu-a", &Value::Null)]).unwrap(), [("GPU-A".to_owned(), 16_384, 0)]);
     }
 

@@ -1,7 +1,7 @@
-//! The claims whose files a node has.
+//! Claims that have files on the node.
 //!
-//! A claim is one slice, whichever of its containers have it. Its record comes first, so that a later agent knows of what is half
-//! made. Its specification comes last, so that no container starts before all is there.
+//! A claim is one slice, which all containers of the claim share. Its record is written first, so that a later agent knows of
+//! files that are half made. Its specification is written last, so that no container starts before all files are there.
 
 use crate::files;
 use crate::objects::Part;
@@ -11,31 +11,31 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 
-/// The beginning of the names of claims' slices.
+/// Prefix of the names of claims' slices.
 const PREFIX: &str = "claim-";
 
-/// A claim that was prepared, or was about to be.
+/// Record of a claim that was prepared, or was about to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
-    /// Its parts of GPUs.
+    /// Parts of GPUs of the claim.
     pub(super) parts: Vec<Part>,
 }
 
-/// True if a slice of this name is that of a claim, and no slice of anybody else.
+/// Returns true if a slice of this name is that of a claim, and cannot be another one.
 #[must_use]
 pub fn is_claim(slice: &Name) -> bool {
     slice.as_str().starts_with(PREFIX)
 }
 
-/// The name of a claim's slice.
+/// Returns the name of a claim's slice.
 fn slice(uid: &str) -> Result<Name, String> {
     format!("{PREFIX}{uid}").parse()
 }
 
-/// The claims on the disk.
+/// Claims on the disk.
 #[derive(Debug)]
 pub(super) struct Claims {
     places: Places,
@@ -43,8 +43,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// The claims that an earlier agent has left, without those whose record it had not written. `library`: as
-    /// [`Places::install`] returned it.
+    /// Opens the claims that an earlier agent has left, and removes those without a record. `library`: the path that
+    /// [`Places::install`] returned.
     pub(super) fn open(places: Places, library: PathBuf) -> Self {
         let opened = Self { places, library };
         for name in files::names(&opened.places).iter().filter(|name| is_claim(name)) {
@@ -58,7 +58,8 @@ impl Claims {
     }
 
     fn record_file(&self, name: &Name) -> PathBuf {
-        // Not the agent's own `slice.json`: the agent removes folders with that file which its configuration does not have.
+        // The agent's own `slice.json` cannot be used: the agent removes folders with that file that its configuration does not
+        // have.
         self.places.slot(name).join("claim.json")
     }
 
@@ -66,14 +67,14 @@ impl Claims {
         serde_json::from_slice(&fs::read(self.record_file(name)).ok()?).ok()
     }
 
-    /// All claims.
+    /// Returns the records of all claims.
     pub(super) fn records(&self) -> Vec<Record> {
         let names = files::names(&self.places);
         names.iter().filter(|name| is_claim(name)).filter_map(|name| self.record(name)).collect()
     }
 
-    /// Makes the files of a claim, or mends them, and returns the name of its CDI device. A region that is there stays:
-    /// containers may live in it.
+    /// Makes the files of a claim, or repairs them, and returns the name of its CDI device. An existing region stays, because
+    /// containers may use it.
     pub(super) fn prepare(&self, record: &Record) -> Result<String, String> {
         let name = slice(&record.uid)?;
         self.write(&name, record).map_err(|problem| problem.to_string())?;
@@ -81,7 +82,7 @@ impl Claims {
     }
 
     fn write(&self, name: &Name, record: &Record) -> Result<(), Problem> {
-        // No container has come in before there was one.
+        // Before the specification exists, no container can have joined.
         let is_used = self.places.spec(name).exists();
         let file = self.record_file(name);
         make_folder(&self.places.slot(name))?;
@@ -92,7 +93,7 @@ impl Claims {
         self.places.announce(name, device)
     }
 
-    /// Removes the files of a claim. One that is not known has none.
+    /// Removes the files of a claim. An unknown claim has none.
     pub(super) fn unprepare(&self, uid: &str) -> Result<(), String> {
         // The agent never prepared a claim whose UID cannot be a name.
         let Ok(name) = slice(uid) else { return Ok(()) };
@@ -110,7 +111,7 @@ mod tests {
         Record { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "u".to_owned(), parts: vec![part] }
     }
 
-    /// An obstacle ends the making of files at a certain step, as a kill does.
+    /// Checks a claim at each step of its making: an obstacle ends the making there, as a kill does.
     #[test]
     fn a_claim_that_is_half_made_is_known_and_no_container_can_start_with_it() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -125,7 +126,7 @@ mod tests {
             let why = claims.prepare(&record()).unwrap_err();
             assert!(why.contains("cannot make this folder"), "{why}");
             assert!(!places.spec(&name).exists(), "{}", obstacle.display());
-            // A later agent finds it, asks the apiserver, and mends or removes it.
+            // A later agent finds the record, asks the apiserver, and repairs or removes the claim.
             let later = Claims::open(places.clone(), root.path().join("library"));
             assert_eq!(later.records(), [record()]);
             fs::remove_file(obstacle).unwrap();
@@ -142,7 +143,7 @@ mod tests {
         let claims = Claims::open(places.clone(), root.path().join("library"));
         let name = slice("u").unwrap();
         claims.prepare(&record()).unwrap();
-        // A folder of the region's cannot be removed while it is a file.
+        // While the region's folder is a file, it cannot be removed.
         let region = places.region(&name).parent().map(Path::to_owned).unwrap();
         fs::remove_dir_all(&region).unwrap();
         fs::write(&region, "").unwrap();

@@ -5,26 +5,26 @@ use crate::objects::{Gpu, Inventory};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The driver's name.
+/// Name of the driver.
 pub(super) const DRIVER: &str = "gpuslice.dev";
-/// The capacity of memory in bytes.
+/// Name of the capacity of memory, in bytes.
 pub(super) const MEMORY: &str = "memory";
-/// The capacity of time in percent.
+/// Name of the capacity of GPU time, in percent.
 pub(super) const CORES: &str = "cores";
-/// The taint of a GPU that does not work.
+/// Taint of a GPU that does not work.
 const UNHEALTHY: &str = "gpuslice.dev/unhealthy";
-/// Mebibytes of a part at the least: below, the driver makes no context.
+/// Least mebibytes of a part: with less, the driver makes no context.
 const LEAST_MIB: u64 = 256;
-/// Characters of a text that a device has, at the most.
+/// Most characters of a device's attribute.
 const MOST_TEXT: usize = 64;
 
-/// The name of a GPU's device: its UUID, which stays where GPUs are numbered anew.
+/// Returns the name of a GPU's device: its UUID, which stays if GPUs are renumbered.
 pub(super) fn name(gpu: &Gpu) -> String {
     gpu.uuid.to_lowercase()
 }
 
-/// The devices of a node, by their names. `seats`: the places of its GPUs, by UUID. A GPU that does not work has a taint; without
-/// `taints` it is left out.
+/// Returns the devices of a node, in the order of their names. `seats`: the places of its GPUs, by UUID. A GPU that does not work
+/// gets a taint; without `taints` it is left out.
 pub(super) fn devices(inventory: &Inventory, seats: &BTreeMap<String, Seat>, taints: bool) -> Value {
     let is_shown = |gpu: &&Gpu| gpu.mem_mib > LEAST_MIB && (gpu.healthy || taints);
     let mut shown: Vec<&Gpu> = inventory.gpus.iter().filter(is_shown).collect();
@@ -42,7 +42,7 @@ fn device(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Value {
                 "default": whole,
                 "validRange": {"min": mebibytes(LEAST_MIB), "step": mebibytes(1)},
             }},
-            // A claim that asks for no share has none, and is not throttled.
+            // A claim that asks for no share gets none, and is not throttled.
             CORES: {"value": gpu.core.to_string(), "requestPolicy": {
                 "default": "0",
                 "validRange": {"min": "0", "step": "1"},
@@ -50,7 +50,7 @@ fn device(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Value {
         },
         "allowMultipleAllocations": true,
     });
-    // Pods that have it already go on: NVML may only have been late.
+    // Pods that have the GPU keep it, because NVML may only have been late.
     let taints = json!([{"key": UNHEALTHY, "value": "lost", "effect": "NoSchedule"}]);
     if let Some(fields) = device.as_object_mut().filter(|_| !gpu.healthy) {
         fields.insert("taints".to_owned(), taints);
@@ -73,14 +73,15 @@ fn attributes(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Map<String, Value
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// The driver's version in the form of a semantic version, which has three numbers without leading zeros: 580.65.06 is 580.65.6.
+/// Returns the driver's version in the form of a semantic version, which has three numbers without leading zeros: 580.65.06 is
+/// 580.65.6.
 fn version(driver: &str) -> Option<String> {
     let mut numbers = driver.split('.').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>().ok()?;
     numbers.resize(3, 0);
     Some(numbers.iter().map(u32::to_string).collect::<Vec<_>>().join("."))
 }
 
-/// A quantity, as the apiserver writes it: in the largest unit that needs no fraction.
+/// Formats a quantity as the apiserver does: in the largest unit that needs no fraction.
 fn mebibytes(count: u64) -> String {
     match (count.checked_rem(1024), count.checked_div(1024)) {
         (Some(0), Some(gibibytes)) => format!("{gibibytes}Gi"),

@@ -1,4 +1,4 @@
-//! Tells the kubelet which devices work. It writes that into the status of the pods that have them.
+//! Reports to the kubelet which devices work. The kubelet writes that into the status of the pods that have them.
 
 use super::service::Service;
 use super::{Driver, device};
@@ -14,10 +14,10 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-/// Seconds after which the kubelet takes a health as unknown: its own default.
+/// Seconds after which the kubelet takes a health as unknown. The value is the kubelet's own default.
 const TIMEOUT: i64 = 30;
 
-/// Tells changes at once and the same again and again, until it is dropped.
+/// Reports changes at once, and the present health at each interval, until it is dropped.
 pub(super) async fn watch(driver: &Driver) {
     let (mut told, mut at) = (None, Instant::now());
     loop {
@@ -30,7 +30,7 @@ pub(super) async fn watch(driver: &Driver) {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))

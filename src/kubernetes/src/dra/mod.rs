@@ -1,7 +1,7 @@
-//! The driver of dynamically allocated resources of a node.
+//! Driver of dynamically allocated resources of a node (DRA).
 //!
-//! The scheduler chooses the GPUs, and counts their memory and time. The driver says which there are, and makes the files of
-//! claims that the scheduler has put here.
+//! The scheduler chooses the GPUs, and counts their memory and time. The driver publishes the devices of the node, and makes the
+//! files of claims that the scheduler has allocated here.
 
 mod claim;
 mod claims;
@@ -27,32 +27,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, watch};
 
-/// The settings of a driver.
+/// Settings of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The node's name in the apiserver, and that of its pool of devices.
+    /// Name of the node in the apiserver, and of its pool of devices.
     pub node: String,
-    /// The kubelet's folder: `/var/lib/kubelet`.
+    /// Folder of the kubelet: `/var/lib/kubelet`.
     pub kubelet: PathBuf,
-    /// The folders of slices.
+    /// Folders of slices.
     pub places: Places,
-    /// The preload library.
+    /// Path of the preload library.
     pub library: PathBuf,
-    /// The folder of `proc` and `sys`: `/`.
+    /// Folder that contains `proc` and `sys`: `/`.
     pub machine: PathBuf,
-    /// Time between two looks at what the apiserver has, and between two messages of the same health. The kubelet takes a
-    /// health that is older than 30 s as unknown.
+    /// Time between two checks of the devices in the apiserver, and between two messages of an unchanged health. The kubelet
+    /// takes a health that is older than 30 s as unknown.
     pub interval: Duration,
-    /// Time between two looks at the GPUs and at the sockets.
+    /// Time between two checks of the GPUs and of the sockets.
     pub poll: Duration,
-    /// Time between two looks for claims that are gone.
+    /// Time between two searches for claims that are gone.
     pub sweep: Duration,
-    /// Time in which the apiserver answers: a part of the 45 s that the kubelet waits for a claim.
+    /// Time in which the apiserver must answer: a part of the 45 s that the kubelet waits for a claim.
     pub patience: Duration,
 }
 
 impl Config {
-    /// The usual times.
+    /// Returns settings with the usual times.
     #[must_use]
     pub fn usual(node: String, kubelet: PathBuf, places: Places, library: PathBuf) -> Self {
         Self {
@@ -74,10 +74,10 @@ pub struct Driver {
     config: Config,
     client: Client,
     gpus: Gpus,
-    /// Held while the files of a claim change.
+    /// Locked while the files of a claim change.
     claims: Arc<Mutex<Claims>>,
     health: watch::Sender<Vec<DeviceHealth>>,
-    /// Told when the kubelet has taken a registration: it removes the devices of the node when it starts.
+    /// Notified when the kubelet has accepted a registration: a kubelet that starts removes the devices of the node.
     registered: Notify,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// Serves the kubelet of a node, until it is dropped.
+/// Serves the kubelet of a node, until the future is dropped.
 ///
 /// # Errors
 /// The preload library cannot be installed.
@@ -111,7 +111,7 @@ pub async fn serve(config: Config, client: Client, gpus: Gpus) -> Result<(), Str
     Ok(())
 }
 
-/// Does something with the claims. It writes files, and so has a thread of its own; nobody can stop it halfway.
+/// Runs `act` on the claims. Because it writes files, it runs on a thread of its own, and no caller can stop it halfway.
 async fn with_claims<T: Send + 'static>(
     claims: &Arc<Mutex<Claims>>,
     act: impl FnOnce(&Claims) -> T + Send + 'static,
@@ -120,7 +120,7 @@ async fn with_claims<T: Send + 'static>(
     tokio::task::spawn_blocking(move || act(&held)).await.map_err(|error| error.to_string())
 }
 
-/// A claim, as the apiserver has it; none where there is none.
+/// Reads a claim from the apiserver; none if it does not exist.
 async fn find(
     client: &Client,
     patience: Duration,

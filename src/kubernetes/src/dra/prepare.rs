@@ -1,4 +1,4 @@
-//! Makes a claim usable on the node, and takes it back.
+//! Prepares a claim on the node, and takes it back.
 
 use super::claim::{Allocated, Claim, parts};
 use super::claims::Record;
@@ -6,8 +6,8 @@ use super::{Driver, find, with_claims};
 use crate::grpc::dra::{Claim as Asked, Device};
 
 impl Driver {
-    /// Makes the files of a claim. It is no matter how often: the answer is the same. Any doubt is an error: the kubelet tries
-    /// again.
+    /// Makes the files of a claim. The kubelet may call it any number of times, and gets equal answers. Any doubt is an error:
+    /// the kubelet tries again.
     pub(super) async fn prepare(&self, asked: &Asked) -> Result<Vec<Device>, String> {
         let Asked { namespace, name, uid } = asked;
         let found = find(&self.client, self.config.patience, namespace, name).await;
@@ -32,7 +32,7 @@ impl Driver {
             parts: parts(&devices, &(self.gpus)())?,
         };
         let cdi = with_claims(&self.claims, move |claims| claims.prepare(&record)).await??;
-        // Every device has the whole slice: a container may name one request of the claim only.
+        // Every device stands for the whole slice, because a container may name only one request of the claim.
         let device = |device: Allocated| Device {
             request_names: vec![device.request().to_owned()],
             pool_name: device.pool,
@@ -43,7 +43,7 @@ impl Driver {
         Ok(devices.into_iter().map(device).collect())
     }
 
-    /// Removes the files of a claim. The apiserver need not answer, and may not know the claim any more.
+    /// Removes the files of a claim. It needs no answer of the apiserver, which may not know the claim any more.
     pub(super) async fn unprepare(&self, asked: &Asked) -> Result<(), String> {
         let uid = asked.uid.clone();
         with_claims(&self.claims, move |claims| claims.unprepare(&uid)).await?

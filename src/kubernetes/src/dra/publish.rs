@@ -1,4 +1,4 @@
-//! Keeps the list of the node's devices in the apiserver: one `ResourceSlice`, which is all of one pool.
+//! Publishes the node's devices in the apiserver: one `ResourceSlice`, which is the whole pool.
 
 use super::topology::seats;
 use super::{Driver, device};
@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// A list of devices, as the apiserver has it.
+/// List of devices in the form of the apiserver.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Slice {
@@ -32,17 +32,17 @@ struct Pool {
     generation: i64,
 }
 
-/// The state of the list.
+/// State of the publication.
 #[derive(Debug)]
 struct Published {
-    /// The devices that were written last, and the version that the apiserver gave them. It drops fields of which it knows
-    /// nothing, and fills others in: what it has then is not what was written.
+    /// Devices that were written last, and the version that the apiserver gave them. The apiserver drops fields that it does not
+    /// know, and fills in others. So its object differs from the written one.
     written: Option<(Value, String)>,
     /// False if the apiserver drops taints.
     taints: bool,
 }
 
-/// Goes on until it is dropped.
+/// Publishes the devices until the future is dropped.
 pub(super) async fn watch(driver: &Driver) {
     let mut state = Published { written: None, taints: true };
     loop {
@@ -59,7 +59,7 @@ pub(super) async fn watch(driver: &Driver) {
     }
 }
 
-/// Writes the devices where the apiserver does not have them as they are, and removes all other lists of this node.
+/// Writes the devices if the apiserver has others, and removes all other lists of this node.
 async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> {
     let (client, node) = (&driver.client, &driver.config.node);
     let path = format!("{SLICES}?fieldSelector=spec.driver%3D{}%2Cspec.nodeName%3D{node}", device::DRIVER);
@@ -109,7 +109,7 @@ fn has(devices: &Value, field: &str) -> bool {
     devices.as_array().into_iter().flatten().any(|device| device.get(field).is_some())
 }
 
-/// Writes the devices over a list, or into a new one.
+/// Writes the devices over an existing list, or into a new one.
 async fn put(driver: &Driver, kept: Option<&Slice>, devices: &Value) -> Result<Slice, Failure> {
     let (client, node) = (&driver.client, &driver.config.node);
     let pool = |generation: i64| json!({"name": node, "generation": generation, "resourceSliceCount": 1});
@@ -129,7 +129,7 @@ async fn put(driver: &Driver, kept: Option<&Slice>, devices: &Value) -> Result<S
         "kind": "ResourceSlice",
         "metadata": {
             "generateName": format!("{node}-{}-", device::DRIVER),
-            // It goes with the node.
+            // The apiserver removes the list together with the node.
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Node", "name": node, "uid": owner.metadata.uid, "controller": true,
             }],

@@ -1,4 +1,4 @@
-//! Serves the two sockets on which the kubelet finds the driver, and makes them again where somebody has taken them away.
+//! Serves the two sockets on which the kubelet finds the driver, and makes them again if they were removed.
 
 use super::service::Service;
 use super::{Driver, device};
@@ -17,10 +17,10 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
-/// The services that the driver's socket has, as the kubelet names them.
+/// Services of the driver's socket, by the kubelet's names.
 const SERVICES: [&str; 3] = ["v1.DRAPlugin", "v1beta1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
 
-/// Goes on until it is dropped. A kubelet that starts finds the sockets there; nothing is to be done for it.
+/// Serves until the future is dropped. A kubelet that starts finds the sockets, so its start needs no action.
 pub(super) async fn serve(driver: &Arc<Driver>) {
     let kubelet = &driver.config.kubelet;
     let ours = kubelet.join("plugins").join(device::DRIVER).join("dra.sock");
@@ -41,7 +41,7 @@ pub(super) async fn serve(driver: &Arc<Driver>) {
     }
 }
 
-/// Two servers, that of claims first: the kubelet asks it as soon as it knows of it.
+/// Starts two servers, that of claims first: the kubelet calls it as soon as it knows the driver.
 fn begin(driver: &Arc<Driver>, ours: &Path, registration: &Path) -> Result<JoinSet<()>, String> {
     for folder in [ours, registration].into_iter().filter_map(Path::parent) {
         make_folder(folder).map_err(|problem| problem.to_string())?;
@@ -84,7 +84,7 @@ impl Registration for Register {
         }))
     }
 
-    /// A kubelet that has refused asks again by itself.
+    /// Handles the kubelet's answer. A kubelet that has refused asks again by itself.
     async fn notify_registration_status(
         &self,
         request: Request<RegistrationStatus>,

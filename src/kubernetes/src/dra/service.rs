@@ -1,4 +1,4 @@
-//! The kubelet's calls about claims.
+//! Calls of the kubelet about claims.
 
 use super::Driver;
 use crate::grpc::dra::dra_plugin_server::DraPlugin;
@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
-/// Answers one kubelet.
+/// Service that answers one kubelet.
 #[derive(Debug, Clone)]
 pub(super) struct Service(pub(super) Arc<Driver>);
 
 #[tonic::async_trait]
 impl DraPlugin for Service {
-    /// Asks for all claims at once: an apiserver that does not answer costs the time of one. A claim that fails is told beside
+    /// Prepares all claims at once, so that a silent apiserver costs the time of one claim. A claim that fails is reported beside
     /// the others.
     async fn node_prepare_resources(
         &self,

@@ -1,4 +1,4 @@
-//! Removes the files of claims that are gone. The kubelet takes each claim back, unless it has lost its own checkpoint.
+//! Removes the files of claims that are gone. Usually the kubelet takes each claim back, but it may have lost its checkpoint.
 
 use super::claims::{Claims, Record};
 use super::{Driver, find, with_claims};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
-/// Goes on until it is dropped.
+/// Sweeps until the future is dropped.
 pub(super) async fn watch(driver: &Driver) {
     let config = &driver.config;
     loop {
@@ -21,7 +21,7 @@ pub(super) async fn watch(driver: &Driver) {
     }
 }
 
-/// Removes the files of claims that the apiserver does not have any more, or has not on this node.
+/// Removes the files of claims that the apiserver does not have any more, or has not allocated on this node.
 async fn sweep(
     claims: &Arc<Mutex<Claims>>,
     client: &Client,
@@ -30,7 +30,7 @@ async fn sweep(
 ) -> Result<(), String> {
     for record in with_claims(claims, Claims::records).await? {
         let Record { namespace, name, uid, .. } = record;
-        // Nobody prepares the claim between the question and the removal.
+        // The lock is held, so that no call prepares the claim between the question and the removal.
         let held = Arc::clone(claims).lock_owned().await;
         let found = find(client, patience, &namespace, &name).await.map_err(|failure| failure.to_string())?;
         if found.is_some_and(|claim| claim.metadata.uid == uid && !claim.devices(pool).is_empty()) {
@@ -45,10 +45,10 @@ async fn sweep(
     Ok(())
 }
 
-/// Makes room for the device plugin: removes what is left of claims that are gone.
+/// Makes room for the device plugin: removes the files of claims that are gone.
 ///
 /// # Errors
-/// Claims of this node are still there, or the apiserver does not say. The device plugin would give their memory away again.
+/// Claims of this node still exist, or the apiserver does not answer. The device plugin would give their memory away again.
 pub async fn clear(places: &Places, client: &Client, node: &str, patience: Duration) -> Result<(), String> {
     let claims = Arc::new(Mutex::new(Claims::open(places.clone(), PathBuf::new())));
     sweep(&claims, client, node, patience).await?;

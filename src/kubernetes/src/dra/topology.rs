@@ -1,21 +1,21 @@
-//! The places of the GPUs in the machine, from files of NVIDIA's kernel module and of the kernel.
+//! Places of the GPUs in the machine, from files of NVIDIA's kernel module and of the kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A place in the machine.
+/// Place of a GPU in the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seat {
     /// Address on the PCI bus: `0000:01:00.0`.
     pub(super) bus: String,
-    /// Number of the NUMA node; none where the machine has one only.
+    /// Number of the NUMA node; none if the machine has only one.
     pub(super) numa: Option<u32>,
-    /// The root that it shares with devices near to it: `pci0000:00`.
+    /// PCI root that it shares with devices near to it: `pci0000:00`.
     pub(super) root: Option<String>,
 }
 
-/// The places of all GPUs by UUID, below the root of a machine. GPUs that the kernel module does not list are not known.
+/// Returns the places of all GPUs by UUID, below the root of a machine. GPUs that the kernel module does not list are left out.
 pub(super) fn seats(machine: &Path) -> BTreeMap<String, Seat> {
     let entries = fs::read_dir(machine.join("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
     let seat = |entry: fs::DirEntry| {
@@ -24,14 +24,14 @@ pub(super) fn seats(machine: &Path) -> BTreeMap<String, Seat> {
         let bus = entry.file_name().into_string().ok()?;
         let device = machine.join("sys/bus/pci/devices").join(&bus);
         let numa = fs::read_to_string(device.join("numa_node")).ok();
-        // The file has -1 where the machine has no such nodes.
+        // The file has -1 if the machine has no NUMA nodes.
         let numa = numa.and_then(|text| text.trim().parse().ok());
         Some((uuid, Seat { bus, numa, root: root(&device) }))
     };
     entries.filter_map(seat).collect()
 }
 
-/// The first part of a device's path that is a root of the PCI bus.
+/// Returns the first part of a device's path that is a root of the PCI bus.
 fn root(device: &Path) -> Option<String> {
     let path = fs::canonicalize(device).ok()?;
     let mut parts = path.iter().filter_map(|part| part.to_str());

@@ -1,4 +1,4 @@
-//! Binds a pod to a node, with its parts of GPUs written on it before.
+//! Binds a pod to a node, after writing its parts of GPUs on the pod.
 
 use super::wire::{Binding, Bound};
 use super::{Extender, State};
@@ -16,7 +16,7 @@ pub(super) async fn bind(
     Shared(extender): Shared<Arc<Extender>>,
     Json(binding): Json<Binding>,
 ) -> Json<Bound> {
-    // The scheduler may go away meanwhile: what has begun is brought to its end.
+    // If the scheduler closes the connection meanwhile, a binding that has begun is still finished.
     let bound = tokio::spawn(async move { extender.bind(&binding).await });
     let error = match bound.await {
         Ok(Ok(())) => String::new(),
@@ -29,11 +29,11 @@ pub(super) async fn bind(
     Json(Bound { error })
 }
 
-/// Why a pod is not bound.
+/// Reason why a pod is not bound, or may not be.
 enum Unbound {
-    /// The apiserver says so, or it was not asked.
+    /// The apiserver refuses it, or was not asked.
     Surely(String),
-    /// The apiserver does not answer.
+    /// The apiserver does not answer, so the pod may be bound.
     Maybe(String),
 }
 
@@ -45,8 +45,8 @@ impl From<Failure> for Unbound {
 }
 
 impl Extender {
-    /// Chooses the GPUs, writes them on the pod, and binds it. From the choice on the pod counts, until the apiserver says that it
-    /// is bound, or it was not.
+    /// Chooses the GPUs, writes them on the pod, and binds it. The pod counts from the choice on, until the apiserver tells that
+    /// the pod is bound, or that the binding failed.
     async fn bind(&self, binding: &Binding) -> Result<(), String> {
         let Binding { pod: name, namespace, uid, node } = binding;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
@@ -55,7 +55,7 @@ impl Extender {
         let pod = pod.ok_or_else(|| format!("the pod {namespace}/{name} of the UID {uid} is gone"))?;
         let requests = requests(&pod)?;
         let term = self.lead(true).await?;
-        // The choice and the count are one step: bindings come at the same time.
+        // The choice and the count are one step, because bindings run at the same time.
         let parts = self.with(|state| {
             let State { ledger, .. } = state.complete()?;
             let parts = ledger.place(node, uid, &requests, self.order)?;
@@ -63,7 +63,7 @@ impl Extender {
             Ok::<_, String>(parts)
         })?;
         let bound = self.write(&path, &pod, binding, parts, term.as_ref()).await;
-        // Where the apiserver does not answer, the pod may be bound. It counts until the apiserver says something about it.
+        // If the apiserver does not answer, the pod may be bound. It counts until the apiserver tells its state.
         if let Err(Unbound::Surely(_)) = bound {
             self.with(|state| state.ledger.give_up(uid));
         }
@@ -87,7 +87,7 @@ impl Extender {
             at: timestamp(),
             c: parts,
         };
-        // Another extender that has written since makes this one fail.
+        // If another extender has written since, this write fails.
         let patch =
             |text: Value, before: &Metadata| json!({"metadata": before.guarded(&json!({ALLOC: text}))});
         let text = Value::String(json!(alloc).to_string());
@@ -97,13 +97,13 @@ impl Extender {
             "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
-        // The annotation alone takes nothing. The binding does, and another extender may lead since the choice.
+        // The annotation alone takes no room; the binding does. Another extender may lead since the choice.
         let bound = match term.map_or(Ok(()), Term::check) {
             Ok(()) => self.client.post(&format!("{path}/binding"), &object).await.map_err(Unbound::from),
             Err(why) => Err(Unbound::Surely(why)),
         };
         if bound.is_err() {
-            // Of a pod that was bound nevertheless the version is another one, and the annotation stays.
+            // If the pod was bound nevertheless, it has another version, and the annotation stays.
             let _gone_or_bound = self.client.patch(path, &patch(Value::Null, &written)).await;
         }
         bound

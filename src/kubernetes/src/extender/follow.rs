@@ -1,4 +1,4 @@
-//! Keeps the ledger as the apiserver's objects are.
+//! Follows the apiserver's nodes and pods, and keeps the ledger up to date.
 
 use super::Extender;
 use crate::api::{Change, Client, Failure, List, Metadata, Node, Pod};
@@ -8,22 +8,22 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Time after which an apiserver is asked again that has ended a watch, or has not served it.
+/// Time after which the extender asks an apiserver again that has ended a watch, or has refused it.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Objects of a page of a list, as `kubectl` asks for.
+/// Objects of a page of a list. `kubectl` asks for the same number.
 const PAGE: u32 = 500;
 /// Time after which the apiserver ends a watch.
 const WATCH: Duration = Duration::from_secs(300);
-/// Time after which a watch has ended, though the apiserver does not say so.
+/// Time after which a watch counts as ended, though the apiserver has not ended it.
 const SILENT: Duration = Duration::from_secs(330);
 
-/// Objects of a kind, and what the ledger does with them.
+/// A kind of objects, and the actions of the ledger for it.
 struct Kind<T> {
     path: &'static str,
     begin: fn(&Extender, Vec<T>, Instant),
     put: fn(&Extender, &T),
     gone: fn(&Extender, &T),
-    /// True if the extender may ask for a new list.
+    /// True if the extender may request a new list.
     is_asked_for: bool,
 }
 
@@ -79,13 +79,13 @@ fn take_pod(extender: &Extender, pod: &Pod) {
     }
 }
 
-/// Goes on until it is dropped.
+/// Follows nodes and pods until the future is dropped.
 pub(super) async fn follow(extender: &Extender) {
     tokio::join!(kind(extender, NODES), kind(extender, PODS));
 }
 
-/// Lists all once, and follows the changes from there on. A watch that ends goes on where it was, unless the apiserver has forgotten
-/// that.
+/// Lists all objects once, and follows the changes from there on. A watch that ends is continued at its version, unless the
+/// apiserver has forgotten that version.
 async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
     let mut version = None;
     loop {
@@ -104,14 +104,14 @@ async fn kind<T: DeserializeOwned>(extender: &Extender, kind: Kind<T>) {
     }
 }
 
-/// Why a watch ended.
+/// Reason why a watch ended.
 enum Ended {
     ByApiserver,
-    /// The extender wants a new list.
+    /// The extender needs a new list.
     ForAList,
 }
 
-/// Follows the changes from a version on, or lists first where there is none.
+/// Follows the changes from a version on. Without a version it lists the objects first.
 async fn once<T: DeserializeOwned>(
     extender: &Extender,
     kind: &Kind<T>,
@@ -143,7 +143,8 @@ async fn once<T: DeserializeOwned>(
     }
 }
 
-/// All objects, page by page, and the version of the list. Pages of a list that is too old are asked for again, all in one.
+/// Lists all objects, page by page, and returns the version of the list. If the list becomes too old in between, it lists all
+/// objects in one page.
 async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<(Vec<T>, String), Failure> {
     let page = |query: String| async move {
         let listed = client.get::<List<T>>(&format!("{path}{query}")).await?;
@@ -167,13 +168,13 @@ async fn list<T: DeserializeOwned>(client: &Client, path: &str) -> Result<(Vec<T
     }
 }
 
-/// The version of any object.
+/// Version of any object.
 #[derive(Deserialize)]
 struct Versioned {
     metadata: Metadata,
 }
 
-/// Takes a change, and returns the version after it.
+/// Applies a change to the ledger, and returns the version after it.
 fn take<T: DeserializeOwned>(
     extender: &Extender,
     kind: &Kind<T>,
@@ -190,7 +191,7 @@ fn take<T: DeserializeOwned>(
     match change.as_str() {
         "ADDED" | "MODIFIED" => (kind.put)(extender, &T::deserialize(object).map_err(unread)?),
         "DELETED" => (kind.gone)(extender, &T::deserialize(object).map_err(unread)?),
-        // BOOKMARK has a version, and nothing else.
+        // A BOOKMARK has only a version.
         _ => {}
     }
     Ok(version)

@@ -1,6 +1,7 @@
-//! Parts of GPUs that pods of the cluster have, by the apiserver's objects, and those of bindings that this process makes.
+//! Ledger of the cluster: the parts of GPUs that pods have. It follows from the apiserver's objects and from the bindings that
+//! this process makes.
 //!
-//! Nothing is kept anywhere else: after a restart the ledger is what it was.
+//! Nothing is stored elsewhere: a restarted extender rebuilds the same ledger.
 
 use crate::api::{Node, Pod};
 use crate::objects::{ALLOC, Alloc, INVENTORY, Inventory, Part, Request};
@@ -11,19 +12,19 @@ use std::time::Instant;
 /// The ledger of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// The GPUs of each node, or why they are not known.
+    /// GPUs of each node, or the reason why they are not known.
     nodes: HashMap<String, Result<Inventory, String>>,
-    /// The pods that count, by UID.
+    /// Pods that count, by UID.
     pods: HashMap<String, Counted>,
-    /// The UIDs of the pods of each node.
+    /// UIDs of the pods of each node.
     on: HashMap<String, Vec<String>>,
-    /// Pods that are being bound here, by UID, and since when.
+    /// Pods that this extender is binding, by UID, with the instant of the start.
     under_way: HashMap<String, (Counted, Instant)>,
-    /// The parts of pods that are being resized here, by UID. Each counts where it is larger than what the pod has.
+    /// Parts of pods that this extender is resizing, by UID. Of each amount the larger one counts: the present or the new one.
     resized: HashMap<String, Vec<Part>>,
 }
 
-/// The parts of a pod.
+/// Parts of a pod on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Counted {
     node: String,
@@ -31,7 +32,7 @@ struct Counted {
 }
 
 impl Ledger {
-    /// Takes a node as it is now.
+    /// Records the present state of a node.
     pub fn node(&mut self, node: &Node) {
         let missing = || Err(format!("it has no annotation {INVENTORY}: gpuslice-agent does not run there"));
         let inventory =
@@ -39,18 +40,19 @@ impl Ledger {
         self.nodes.insert(node.metadata.name.clone(), inventory);
     }
 
-    /// All other nodes than these are gone: a watch that ended may have missed their deletion.
+    /// Forgets all nodes but `nodes`: a watch that ended may have missed their deletion.
     pub fn keep_nodes(&mut self, nodes: &[Node]) {
         let listed: HashSet<&str> = nodes.iter().map(|node| node.metadata.name.as_str()).collect();
         self.nodes.retain(|name, _| listed.contains(name.as_str()));
     }
 
-    /// A node is gone.
+    /// Forgets a node that is gone.
     pub fn node_gone(&mut self, name: &str) {
         self.nodes.remove(name);
     }
 
-    /// Takes a pod as it is now. One counts whose annotation names the node that it is bound to, until it has ended.
+    /// Records the present state of a pod. A pod counts if its annotation names the node to which it is bound, until the pod has
+    /// ended.
     pub fn pod(&mut self, pod: &Pod) {
         let uid = &pod.metadata.uid;
         let counted = pod.spec.node_name.as_ref().filter(|_| !pod.is_ended()).and_then(|node| {
@@ -59,7 +61,7 @@ impl Ledger {
             is_its.then(|| Counted { node: node.clone(), parts: alloc.parts().cloned().collect() })
         });
         self.forget(uid);
-        // Older news of the pod may come yet.
+        // Older news of the pod may still arrive.
         if counted.as_ref().is_none_or(|counted| self.resized.get(uid) == Some(&counted.parts)) {
             self.resized.remove(uid);
         }
@@ -72,14 +74,14 @@ impl Ledger {
         }
     }
 
-    /// A pod is gone.
+    /// Forgets a pod that is gone.
     pub fn pod_gone(&mut self, uid: &str) {
         self.under_way.remove(uid);
         self.resized.remove(uid);
         self.forget(uid);
     }
 
-    /// All others than these are gone. The list was asked for at a time: a binding that began later stays.
+    /// Forgets all pods but `pods`. The list was requested at `asked`: a binding that began later stays.
     pub fn keep_only(&mut self, pods: &[Pod], asked: Instant) {
         let listed: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
         let is_there = |uid: &String| listed.contains(uid.as_str());
@@ -104,15 +106,15 @@ impl Ledger {
         self.under_way.insert(uid.to_owned(), (counted, Instant::now()));
     }
 
-    /// A pod was not bound.
+    /// Forgets the binding of a pod that was not bound.
     pub fn give_up(&mut self, uid: &str) {
         self.under_way.remove(uid);
     }
 
-    /// Counts a pod with these parts from now on, on the GPUs that it is on.
+    /// Counts a pod with `parts` from now on, on the GPUs that it has.
     ///
     /// # Errors
-    /// A GPU has no room for them; the message says how much is left.
+    /// A GPU has no room for them; the message tells how much is left.
     pub fn resize<'a, P: IntoIterator<Item = &'a Part>>(
         &mut self,
         node: &str,
@@ -134,12 +136,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// A pod was not resized.
+    /// Forgets the new parts of a pod that was not resized.
     pub fn keep_size(&mut self, uid: &str) {
         self.resized.remove(uid);
     }
 
-    /// The parts that count of a pod.
+    /// Returns the parts of a pod that count.
     fn parts(&self, uid: &str, counted: &Counted) -> Vec<Part> {
         let Some(resized) = self.resized.get(uid) else { return counted.parts.clone() };
         let larger = |(has, gets): (&Part, &Part)| Part {
@@ -150,16 +152,16 @@ impl Ledger {
         counted.parts.iter().zip(resized).map(larger).collect()
     }
 
-    /// The pods that are counted.
+    /// Returns the number of pods that are counted.
     #[must_use]
     pub fn count(&self) -> usize {
         self.pods.len().saturating_add(self.under_way.len())
     }
 
-    /// The room that the GPUs of a node have for a pod.
+    /// Returns the room that the GPUs of a node have for a pod.
     ///
     /// # Errors
-    /// Its GPUs are not known; the message says why.
+    /// The GPUs of the node are not known; the message tells why.
     pub fn left(&self, node: &str, uid: &str) -> Result<Vec<Room>, String> {
         let unknown = || "the node is not known".to_owned();
         let inventory = self.nodes.get(node).ok_or_else(unknown)?.as_ref().map_err(Clone::clone)?;
@@ -182,10 +184,10 @@ impl Ledger {
         Ok(used.left(inventory))
     }
 
-    /// The parts that a pod gets on a node.
+    /// Chooses the parts that a pod gets on a node.
     ///
     /// # Errors
-    /// It has no room for it; the message says how much is left.
+    /// The node has no room for the pod; the message tells how much is left.
     pub fn place(
         &self,
         node: &str,
@@ -196,7 +198,7 @@ impl Ledger {
         place(&mut self.left(node, uid)?, requests, order)
     }
 
-    /// How good a node is for a pod; 0 where it has no room.
+    /// Returns the score of a node for a pod; 0 if the node has no room.
     #[must_use]
     pub fn score(&self, node: &str, uid: &str, requests: &[Request], order: Order) -> u64 {
         let scored = self.left(node, uid).and_then(|mut left| {

@@ -1,7 +1,7 @@
-//! An extender of the scheduler: says which nodes have room, which of them are best, and binds pods to them.
+//! Extender of the scheduler: finds the nodes with room, scores them, and binds pods to them.
 //!
-//! One process serves one scheduler. *filter* and *prioritize* write nothing. Where there are several, one binds: the one that has the
-//! Lease, after it has listed the pods that the one before it has bound.
+//! One process serves one scheduler. *filter* and *prioritize* write nothing. If there are several extenders, only the holder of
+//! the Lease binds, after it has listed the pods that the former holder has bound.
 
 mod bind;
 mod follow;
@@ -31,26 +31,27 @@ use tokio::task::JoinSet;
 use tracing::warn;
 use wishes::Wishes;
 
-/// Bytes of a request at the most: 10,000 whole nodes.
+/// Most bytes of a request: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Time in which the pods are listed anew: a part of the 5 s that a scheduler waits.
+/// Time in which the pods must be listed anew: a part of the 5 s that a scheduler waits.
 const PATIENCE: Duration = Duration::from_secs(3);
 const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 
-/// The state of an extender, which follows the cluster.
+/// State of an extender, which follows the cluster.
 #[derive(Debug, Default)]
 struct State {
     ledger: Ledger,
     wishes: Wishes,
-    /// True once all nodes were listed: before that, a node with room is not known.
+    /// True once all nodes were listed. Before that, nodes with room may be missing.
     has_nodes: bool,
-    /// When the list of all pods was asked for that the ledger goes on from. Without one, GPUs look emptier than they are.
+    /// Instant at which the list of all pods was requested on which the ledger rests. Without a list, GPUs look emptier than they
+    /// are.
     listed: Option<Instant>,
 }
 
 impl State {
-    /// The state, once all nodes and pods of the cluster were listed.
+    /// Returns the state, once all nodes and pods of the cluster were listed.
     fn complete(&mut self) -> Result<&mut Self, String> {
         if self.has_nodes && self.listed.is_some() {
             return Ok(self);
@@ -65,27 +66,27 @@ struct Extender {
     client: Client,
     order: Order,
     state: Mutex<State>,
-    /// None where it is the only one.
+    /// None if this is the only extender.
     election: Option<Arc<Election>>,
-    /// The pods are to be listed anew.
+    /// Requests that the pods are listed anew.
     again: Notify,
-    /// A pod is to have another size.
+    /// Notified when a pod is to have another size.
     wish: Notify,
-    /// The time of the list that the ledger goes on from.
+    /// Instant of the list on which the ledger rests.
     listed: watch::Sender<Option<Instant>>,
 }
 
-/// The settings of an extender.
+/// Settings of an extender.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Which GPUs are filled first.
+    /// Order in which GPUs are filled.
     pub order: Order,
-    /// The Lease of those that have it may bind; none: it is the only one.
+    /// Lease whose holder may bind; none if this is the only extender.
     pub lease: Option<lease::Settings>,
 }
 
-/// Serves a scheduler until a future is done, and then ends the bindings that have begun. `health` serves no more than the state, to
-/// all who reach the pod.
+/// Serves a scheduler until `until` is done, and then finishes the bindings that have begun. `health` serves only the state, to
+/// every client that reaches the pod.
 ///
 /// # Errors
 /// The port cannot be served.
@@ -137,8 +138,8 @@ pub async fn serve(
 }
 
 impl Extender {
-    /// Says that this extender may bind, and that its ledger has what another one has bound before; none where it is the only one.
-    /// `is_asked`: by its scheduler.
+    /// Ensures that this extender may bind, and that its ledger contains the bindings of the former holder. None if this is the
+    /// only extender. `is_asked`: its scheduler asks.
     async fn lead(&self, is_asked: bool) -> Result<Option<Term>, String> {
         let Some(election) = &self.election else { return Ok(None) };
         let term = election.hold(is_asked).await?;
@@ -173,7 +174,7 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Argume
     })
 }
 
-/// The nodes that have no room for a pod, each with the reason.
+/// Returns the nodes that have no room for a pod, each with the reason.
 ///
 /// # Errors
 /// The scheduler names no nodes.

@@ -1,4 +1,4 @@
-//! Gives pods that run other amounts, where their users want them and the GPUs have room.
+//! Gives running pods other amounts, if their users want them and the GPUs have room.
 
 use super::wishes::Wish;
 use super::{Extender, State};
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Time between two tries of a wish for which there was no room.
+/// Time between two tries of a wish that had no room.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Goes on until it is dropped.
+/// Serves wishes until the future is dropped.
 pub(super) async fn serve(extender: &Extender) {
     loop {
         let _new_or_late = tokio::time::timeout(AGAIN, extender.wish.notified()).await;
@@ -37,21 +37,21 @@ pub(super) async fn serve(extender: &Extender) {
 }
 
 impl Extender {
-    /// Gives a pod what it wants.
+    /// Gives a pod the amounts that it wants.
     ///
     /// # Errors
-    /// It makes no sense, or there is no room: its user is told. What others do about, is in the log only.
+    /// The wish makes no sense, or there is no room: the pod's user is told. Failures that the user cannot mend are only logged.
     async fn resize(&self, wish: &Wish) -> Result<(), String> {
         let Wish { pod, node, alloc, .. } = wish;
         let text = pod.annotations.get(RESIZE).map_or("", String::as_str);
         let parts = Resize::parse(text)?.parts(alloc)?;
-        // Another extender has the lease, and does it.
+        // Another extender has the Lease, and resizes the pod.
         let Ok(term) = self.lead(false).await else { return Ok(()) };
         let counted = self.with(|state| {
             let State { ledger, .. } = state.complete().ok()?;
             Some(ledger.resize(node, &pod.uid, parts.values().flatten()))
         });
-        // Before all nodes are listed, a GPU that is not known is no reason.
+        // Before all nodes are listed, an unknown GPU is no reason to refuse.
         let Some(counted) = counted else { return Ok(()) };
         counted?;
         let is_led = term.as_ref().is_none_or(|term| term.check().is_ok());
@@ -59,13 +59,13 @@ impl Extender {
         match written {
             Ok(true) => info!(pod = %format!("{}/{}", pod.namespace, pod.name), "resized"),
             Ok(false) => self.with(|state| state.ledger.keep_size(&pod.uid)),
-            // It may have what it wants. That counts until the apiserver says something about it.
+            // The pod may have the new parts. They count until the apiserver tells its state.
             Err(failure) => warn!("a pod may have another size: {failure}"),
         }
         Ok(())
     }
 
-    /// Writes what a pod has from now on. False where it is another one since it was read.
+    /// Writes the new parts of a pod. False if the pod has changed since it was read.
     async fn write_alloc(
         &self,
         pod: &Metadata,

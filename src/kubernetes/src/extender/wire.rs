@@ -1,81 +1,81 @@
-//! Requests of the scheduler to an extender, and the answers. The keys are the names that the scheduler's Go structures have.
+//! Requests of the scheduler to an extender, and the answers. The keys are the names in the scheduler's Go structures.
 
 use crate::api::Pod;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A pod, and the nodes that it may be on.
+/// A pod, and its candidate nodes.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Arguments {
     /// The pod.
     #[serde(rename = "Pod")]
     pub pod: Pod,
-    /// The nodes whole, where the scheduler does not know that names are enough.
+    /// Whole nodes, if the scheduler does not know that names are enough.
     #[serde(rename = "Nodes", default)]
     pub nodes: Option<serde_json::Value>,
-    /// The names of the nodes.
+    /// Names of the nodes.
     #[serde(rename = "NodeNames", default)]
     pub node_names: Option<Vec<String>>,
 }
 
-/// The nodes with room.
+/// Nodes with room.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Filtered {
-    /// Whole, if they came so.
+    /// Whole nodes, if the request had whole nodes.
     #[serde(rename = "Nodes")]
     pub nodes: Option<serde_json::Value>,
-    /// Their names, if they came so.
+    /// Names of the nodes, if the request had names.
     #[serde(rename = "NodeNames")]
     pub node_names: Option<Vec<String>>,
-    /// All others, each with the reason.
+    /// All other nodes, each with the reason.
     #[serde(rename = "FailedNodes")]
     pub failed: BTreeMap<String, String>,
-    /// Why nothing could be said.
+    /// Reason why the request was not answered; empty if it was.
     #[serde(rename = "Error")]
     pub error: String,
 }
 
-/// How good a node is.
+/// Score of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Score {
-    /// The node.
+    /// Node.
     #[serde(rename = "Host")]
     pub host: String,
-    /// 0 to 10.
+    /// Score from 0 to 10.
     #[serde(rename = "Score")]
     pub score: u64,
 }
 
-/// A pod, and the node that it is to be bound to.
+/// A pod, and the node to which it is to be bound.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Binding {
-    /// The pod's name.
+    /// Name of the pod.
     #[serde(rename = "PodName")]
     pub pod: String,
-    /// Its namespace.
+    /// Namespace of the pod.
     #[serde(rename = "PodNamespace")]
     pub namespace: String,
-    /// Its UID.
+    /// UID of the pod.
     #[serde(rename = "PodUID")]
     pub uid: String,
-    /// The node.
+    /// Node.
     #[serde(rename = "Node")]
     pub node: String,
 }
 
-/// Whether it is bound.
+/// Result of a binding.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Bound {
-    /// Why not; empty if it is.
+    /// Reason of a failure; empty if the pod is bound.
     #[serde(rename = "Error")]
     pub error: String,
 }
 
 impl Arguments {
-    /// The names of the nodes, whichever way they came.
+    /// Returns the names of the nodes, from either form.
     ///
     /// # Errors
-    /// They came in neither way.
+    /// The request has neither form.
     pub fn names(&self) -> Result<Vec<String>, String> {
         if let Some(names) = &self.node_names {
             return Ok(names.clone());
@@ -85,7 +85,7 @@ impl Arguments {
         Ok(items.iter().filter_map(name).map(str::to_owned).collect())
     }
 
-    /// The answer: the nodes with room in the way in which they came, and the reasons of the others.
+    /// Returns the answer: the nodes with room in the form of the request, and the reasons of the others.
     #[must_use]
     pub fn answer(self, failed: BTreeMap<String, String>) -> Filtered {
         let Self { mut nodes, mut node_names, .. } = self;

@@ -1,7 +1,7 @@
-//! Makes requests of old gRPC clients acceptable.
+//! Relay that makes requests of old gRPC clients acceptable to the server.
 //!
 //! A kubelet that dials a socket by its path sends that path, percent-encoded, as `:authority`. The `h2` crate resets such a
-//! stream. The relay stands before the server, and writes `localhost` there. All other bytes pass as they are.
+//! stream. The relay stands before the server, and replaces the path by `localhost`. It passes all other bytes unchanged.
 
 use loona_hpack::Decoder;
 use loona_hpack::encoder::encode_integer_into;
@@ -9,11 +9,11 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, copy, duplex};
 use tokio::net::UnixStream;
 
-/// Bytes of a frame at the most: the value of RFC 9113 for a server that does not ask for larger ones.
+/// Most bytes of a frame: the value of RFC 9113 for a server that does not ask for larger frames.
 const FRAME: usize = 16_384;
-/// Bytes of all headers of a request at the most. A kubelet sends about 300.
+/// Most bytes of all headers of a request. A kubelet sends about 300.
 const BLOCK: usize = 64 << 10;
-/// Bytes with which an HTTP/2 client begins.
+/// Bytes of the preface that an HTTP/2 client sends first.
 const PREFACE: usize = 24;
 /// Bytes before a frame's content: length, type, flags, stream.
 const HEAD: usize = 9;
@@ -25,7 +25,7 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// A connection as the server is to see it.
+/// Returns the server's end of a relayed connection.
 pub(crate) fn through(client: UnixStream) -> DuplexStream {
     let (ours, servers) = duplex(4 * FRAME);
     tokio::spawn(async move {
@@ -42,7 +42,7 @@ pub(crate) fn through(client: UnixStream) -> DuplexStream {
             copy(&mut from_server, &mut to_client).await?;
             to_client.shutdown().await
         };
-        // An end of either side ends both: a client that half-closes gets its answers first.
+        // If either side fails, both end. A client that half-closes gets its answers first.
         let _cut_off = tokio::try_join!(asked, answered);
     });
     servers
@@ -57,7 +57,7 @@ struct Frame {
     content: Vec<u8>,
 }
 
-/// Copies what a client says, with another `:authority`.
+/// Copies the client's bytes to the server, with another `:authority`.
 async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
     let mut preface = [0; PREFACE];
     from.read_exact(&mut preface).await?;
@@ -79,7 +79,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// The next frame; none at the end.
+/// Reads the next frame; none at the end.
 async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Frame>> {
     let mut head = [0; HEAD];
     match from.read_exact(&mut head).await {
@@ -105,7 +105,7 @@ fn written(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// All headers that begin with a frame, without its padding and priority.
+/// Reads all headers that begin with the frame `first`, without padding and priority.
 async fn block(from: &mut (impl AsyncRead + Unpin), first: Frame) -> io::Result<Vec<u8>> {
     let short = || invalid("a frame of headers is shorter than its padding or priority");
     let mut content = first.content.as_slice();
@@ -133,7 +133,7 @@ async fn block(from: &mut (impl AsyncRead + Unpin), first: Frame) -> io::Result<
     Ok(block)
 }
 
-/// The headers with another authority, as literals that change no table.
+/// Encodes the headers with another authority, as literals that change no table.
 fn rewritten(decoder: &mut Decoder<'_>, block: &[u8]) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(block.len());
     let mut failed = Ok(());
@@ -154,7 +154,7 @@ fn rewritten(decoder: &mut Decoder<'_>, block: &[u8]) -> io::Result<Vec<u8>> {
     failed.map(|()| bytes)
 }
 
-/// The frames of a block of headers.
+/// Splits a block of headers into frames.
 fn headers(stream: u32, ends: u8, block: &[u8]) -> Vec<u8> {
     let mut parts = block.chunks(FRAME).peekable();
     let (mut kind, mut flags, mut bytes) = (HEADERS, ends, Vec::new());
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use loona_hpack::Encoder;
 
-    /// What the server sees of these frames.
+    /// Returns the headers that the server gets from `frames`.
     async fn seen(frames: &[Frame]) -> io::Result<Vec<(String, String)>> {
         let mut bytes = vec![7; PREFACE];
         frames.iter().for_each(|frame| bytes.extend(written(frame)));

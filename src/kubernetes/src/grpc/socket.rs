@@ -10,16 +10,16 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt as _};
 
-/// A file, and not another one that has its name later. File systems use numbers again, and so the time counts too.
+/// Identity of a file, as opposed to its name. File systems reuse inode numbers, so the time is part of it.
 pub(crate) type Identity = (u64, u64, i64, i64);
 
-/// The file that has this name now.
+/// Returns the identity of the file that has this name now.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
     let file = fs::metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
-/// The connections to a new socket, as a server is to see them. A socket that an ended agent has left gives way.
+/// Listens on a new socket, and returns the relayed connections. A socket that an ended agent has left is removed.
 pub(crate) fn listen(
     path: &Path,
 ) -> Result<impl Stream<Item = io::Result<DuplexStream>> + Send + use<>, String> {

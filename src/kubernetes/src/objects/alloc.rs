@@ -1,4 +1,4 @@
-//! The annotation of a pod that says which part of which GPU each of its containers has.
+//! Annotation of a pod with the parts of GPUs that each of its containers has.
 
 use super::annotation;
 use serde::{Deserialize, Serialize};
@@ -10,43 +10,43 @@ pub const ALLOC: &str = "gpuslice.dev/alloc";
 /// A part of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The GPU's UUID, as NVML writes it.
+    /// UUID of the GPU, in NVML's form.
     pub uuid: String,
-    /// Mebibytes of its memory.
+    /// Mebibytes of the GPU's memory.
     #[serde(rename = "memMiB")]
     pub mem_mib: u64,
-    /// Percent of its time; 0: no limit, and none is taken from the others.
+    /// Percent of the GPU's time; 0: no limit, and the part takes none from the others.
     pub core: u32,
 }
 
-/// The parts of a pod's containers.
+/// Parts of a pod's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alloc {
     /// [`VERSION`](annotation::VERSION).
     pub v: u32,
-    /// The pod's UID: a later pod of the same name does not have these parts.
+    /// UID of the pod: a later pod with the pod's name does not have these parts.
     pub uid: String,
-    /// The node of the GPUs.
+    /// Node of the GPUs.
     pub node: String,
-    /// Counts changes.
+    /// Number of changes, starting with 1.
     #[serde(rename = "gen")]
     pub generation: u64,
-    /// The time of the decision, as RFC 3339 writes it.
+    /// Time of the decision, in the form of RFC 3339.
     pub at: String,
-    /// The parts by the container's name; each part of a container is on another GPU.
+    /// Parts by the container's name; each part of a container is on another GPU.
     pub c: BTreeMap<String, Vec<Part>>,
 }
 
 impl Alloc {
-    /// Reads the annotation. Keys that are not known are left out.
+    /// Reads the annotation. Unknown keys are ignored.
     ///
     /// # Errors
-    /// The text is none, or is of another version. The message has the text.
+    /// The text is no such annotation, or has another version. The message contains the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         annotation::parse(ALLOC, text, |alloc: &Self| alloc.v)
     }
 
-    /// All parts.
+    /// Returns all parts.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.c.values().flatten()
     }

@@ -1,14 +1,14 @@
-//! Reads the annotations that this program writes on pods and nodes.
+//! Reads the annotations that gpuslice writes on pods and nodes.
 
 use serde::de::DeserializeOwned;
 
-/// The version of the annotations of this program.
+/// Version of these annotations.
 pub const VERSION: u32 = 1;
 
-/// Reads the text of an annotation. Keys that are not known are left out.
+/// Reads the text of an annotation. Unknown keys are ignored.
 ///
 /// # Errors
-/// The text is no such annotation, or is of another version. The message has the name and the text.
+/// The text is no such annotation, or has another version. The message contains the name and the text.
 pub(super) fn parse<T: DeserializeOwned>(
     name: &str,
     text: &str,

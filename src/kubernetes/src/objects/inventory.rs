@@ -1,4 +1,4 @@
-//! The annotation of a node that says which GPUs it has.
+//! Annotation of a node with its GPUs.
 
 use super::annotation;
 use serde::{Deserialize, Serialize};
@@ -9,16 +9,16 @@ pub const INVENTORY: &str = "gpuslice.dev/inventory";
 /// A GPU of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its UUID, as NVML writes it.
+    /// UUID, in NVML's form.
     pub uuid: String,
-    /// The product's name.
+    /// Name of the product.
     pub model: String,
     /// Mebibytes of memory that can be given away.
     #[serde(rename = "memMiB")]
     pub mem_mib: u64,
     /// Percent of time that can be given away: 100.
     pub core: u32,
-    /// True if NVML answers for it.
+    /// True if NVML answers for the GPU.
     pub healthy: bool,
 }
 
@@ -27,9 +27,9 @@ pub struct Gpu {
 pub struct Inventory {
     /// [`VERSION`](annotation::VERSION).
     pub v: u32,
-    /// The version of the driver; empty where NVML does not tell.
+    /// Version of the driver; empty if NVML does not tell it.
     pub driver: String,
-    /// All GPUs, those that NVML has lost included.
+    /// All GPUs, including those that NVML has lost.
     pub gpus: Vec<Gpu>,
 }
 
@@ -37,12 +37,12 @@ impl Inventory {
     /// Reads the annotation.
     ///
     /// # Errors
-    /// As [`Alloc::parse`](super::Alloc::parse).
+    /// The errors of [`Alloc::parse`](super::Alloc::parse).
     pub fn parse(text: &str) -> Result<Self, String> {
         annotation::parse(INVENTORY, text, |inventory: &Self| inventory.v)
     }
 
-    /// Mebibytes and percent of all GPUs that work.
+    /// Returns the mebibytes and the percent of all GPUs that work.
     #[must_use]
     pub fn sums(&self) -> (u64, u64) {
         let healthy = || self.gpus.iter().filter(|gpu| gpu.healthy);

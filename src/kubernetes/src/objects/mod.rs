@@ -1,4 +1,4 @@
-//! The parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes.
+//! Parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes.
 
 mod alloc;
 mod annotation;

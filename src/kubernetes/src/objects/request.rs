@@ -1,20 +1,20 @@
-//! The slices that the containers of a pod ask for.
+//! Slices for which the containers of a pod ask.
 
 use crate::api::{Container, Pod};
 
-/// The resource of slices, each on another GPU. The device plugin has it.
+/// Resource of slices, each on another GPU. The device plugin offers it.
 pub const SLICE: &str = "gpuslice.dev/slice";
-/// The resource of memory in mebibytes, of all slices of a container together.
+/// Resource of memory in mebibytes, of all slices of a container together.
 pub const MEMORY_MIB: &str = "gpuslice.dev/memory-mib";
-/// The resource of GPU time in percent of one GPU, of all slices of a container together.
+/// Resource of GPU time in percent of one GPU, of all slices of a container together.
 pub const CORE_PERCENT: &str = "gpuslice.dev/core-percent";
 
-/// The slices that a container asks for.
+/// Slices for which a container asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The container's name.
+    /// Name of the container.
     pub container: String,
-    /// The number of slices, each on another GPU; 1 or more.
+    /// Number of slices, each on another GPU; 1 or more.
     pub slices: u64,
     /// Mebibytes of each slice; 1 or more.
     pub mem_mib: u64,
@@ -22,17 +22,18 @@ pub struct Request {
     pub core: u32,
 }
 
-/// The requests of a pod's containers that run side by side: ordinary init containers have none of their own.
+/// Returns the requests of a pod's containers that run side by side. Ordinary init containers have none of their own.
 ///
 /// # Errors
-/// A request makes no sense, or cannot be served; the message has the container and the numbers.
+/// A request makes no sense, or cannot be served; the message contains the container and the numbers.
 pub fn requests(pod: &Pod) -> Result<Vec<Request>, String> {
     let inits = || pod.spec.init_containers.iter();
     let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     let beside = inits().filter(is_sidecar).chain(&pod.spec.containers);
     let found =
         beside.filter_map(|container| request(container).transpose()).collect::<Result<Vec<_>, _>>()?;
-    // The kubelet does not tell which device such a container has. It gives it the device of another one of the pod first.
+    // The kubelet does not tell which device an ordinary init container has. It first gives it the device of another container of
+    // the pod.
     let most = found.iter().map(|request| request.slices).max().unwrap_or(0);
     for init in inits().filter(|container| !is_sidecar(container)) {
         if let Some(Request { container, slices, .. }) = request(init)?
@@ -46,7 +47,7 @@ pub fn requests(pod: &Pod) -> Result<Vec<Request>, String> {
     Ok(found)
 }
 
-/// The request of a container, if it has one.
+/// Returns the request of a container, if it has one.
 fn request(container: &Container) -> Result<Option<Request>, String> {
     let name = &container.name;
     let limits = &container.resources.limits;
@@ -79,7 +80,7 @@ fn request(container: &Container) -> Result<Option<Request>, String> {
     Ok(Some(Request { container: name.clone(), slices, mem_mib: of_each(memory), core }))
 }
 
-/// A whole number. The apiserver writes 5000 as `5k`, whatever its user has written.
+/// Reads a whole number. The apiserver writes 5000 as `5k`, in whichever form the user wrote it.
 pub(crate) fn whole(text: &str) -> Option<u64> {
     const SUFFIXES: [(&str, u64); 6] = [
         ("Ki", 1 << 10),

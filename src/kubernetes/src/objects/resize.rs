@@ -1,4 +1,4 @@
-//! The annotation of a pod by which its user wants other amounts than it has started with.
+//! Annotation of a pod by which its user requests other amounts than the pod has started with.
 
 use super::alloc::{Alloc, Part};
 use super::annotation;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Name of the annotation.
 pub const RESIZE: &str = "gpuslice.dev/resize";
 
-/// The amounts of a container, of all its slices together. What is left out stays.
+/// Amounts of a container, of all its slices together. An amount that is left out stays.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Amounts {
     #[serde(rename = "memMiB")]
@@ -16,7 +16,7 @@ struct Amounts {
     core: Option<u32>,
 }
 
-/// The amounts that the containers of a pod are to have.
+/// Amounts that the containers of a pod are to have.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Resize {
     v: u32,
@@ -27,15 +27,15 @@ impl Resize {
     /// Reads the annotation.
     ///
     /// # Errors
-    /// As [`Alloc::parse`].
+    /// The errors of [`Alloc::parse`].
     pub fn parse(text: &str) -> Result<Self, String> {
         annotation::parse(RESIZE, text, |resize: &Self| resize.v)
     }
 
-    /// The parts that the containers have then, on the GPUs that they are on.
+    /// Returns the parts of the containers after the change, on the GPUs that they have.
     ///
     /// # Errors
-    /// A container has no slices, or an amount makes no sense; the message has both.
+    /// A container has no slices, or an amount makes no sense; the message contains both.
     pub fn parts(&self, alloc: &Alloc) -> Result<BTreeMap<String, Vec<Part>>, String> {
         let mut parts = alloc.c.clone();
         for (container, amounts) in &self.c {

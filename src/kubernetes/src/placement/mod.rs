@@ -1,4 +1,4 @@
-//! Chooses GPUs for the containers of a pod. Nothing here waits, or asks anybody.
+//! Chooses GPUs for the containers of a pod. Nothing here waits, or calls another process.
 
 mod place;
 mod used;

@@ -1,28 +1,28 @@
-//! The choice of GPUs, and how good a node is for a pod.
+//! Choice of GPUs, and the score of a node for a pod.
 
 use super::used::Room;
 use crate::objects::{Part, Request};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The best score of a node, as the scheduler takes it.
+/// Best score of a node, by the scheduler's scale.
 const BEST: u64 = 10;
 
-/// Which of the GPUs and nodes with room are taken first.
+/// Order in which GPUs and nodes with room are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// The fullest, so that others stay empty for large pods.
+    /// The fullest first, so that others stay empty for large pods.
     #[default]
     Binpack,
-    /// The emptiest, so that pods disturb each other least.
+    /// The emptiest first, so that pods disturb each other least.
     Spread,
 }
 
-/// The parts of a pod's containers on the GPUs of a node, which have less room afterwards. Containers with large slices choose
-/// first.
+/// Chooses the parts of a pod's containers on the GPUs of a node, and takes them from `rooms`. Containers with large slices
+/// choose first.
 ///
 /// # Errors
-/// There is no room, and nothing is taken; the message says for which container, and how much is left.
+/// There is no room, and nothing is taken; the message tells for which container, and how much is left.
 pub fn place(
     rooms: &mut [Room],
     requests: &[Request],
@@ -40,7 +40,7 @@ pub fn place(
     Ok(placed)
 }
 
-/// The parts of a container, each on another GPU. Otherwise takes nothing, and returns how many GPUs have room.
+/// Chooses the parts of a container, each on another GPU. If they do not fit, takes nothing, and returns how many GPUs have room.
 fn container(rooms: &mut [Room], request: &Request, order: Order) -> Result<Vec<Part>, usize> {
     let Request { slices, mem_mib, core, .. } = *request;
     let mut fit: Vec<&mut Room> = rooms.iter_mut().filter(|room| room.has(mem_mib, core)).collect();
@@ -68,7 +68,7 @@ fn refusal(rooms: &[Room], request: &Request, found: usize) -> String {
     )
 }
 
-/// How good a node is whose GPUs have this room left after a pod, from 0 to 10.
+/// Returns the score of a node, from 0 to 10. `left`: the room that its GPUs have after the pod.
 #[must_use]
 pub fn score(left: &[Room], order: Order) -> u64 {
     let total = left.iter().map(|room| room.of_mib).fold(0, u64::saturating_add);

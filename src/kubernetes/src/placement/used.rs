@@ -1,14 +1,14 @@
-//! The parts of the GPUs of a node that pods have, and the room that is left.
+//! Parts of the GPUs of a node that pods have, and the room that is left.
 
 use crate::objects::{Inventory, Part};
 use std::collections::BTreeMap;
 
-/// The sum of the parts of each GPU, by UUID: mebibytes, and percent of time.
+/// Sum of the parts of each GPU, by UUID: mebibytes, and percent of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Used(BTreeMap<String, (u64, u32)>);
 
 impl Used {
-    /// The sum of these parts.
+    /// Returns the sum of `parts`.
     pub fn of<'a, P: IntoIterator<Item = &'a Part>>(parts: P) -> Self {
         let mut used = Self::default();
         used.add(parts);
@@ -24,7 +24,7 @@ impl Used {
         }
     }
 
-    /// The room that is left on the GPUs of a node that work, by UUID.
+    /// Returns the room that is left on the working GPUs of a node, by UUID.
     #[must_use]
     pub fn left(&self, inventory: &Inventory) -> Vec<Room> {
         let healthy = inventory.gpus.iter().filter(|gpu| gpu.healthy);
@@ -41,36 +41,36 @@ impl Used {
     }
 }
 
-/// Takes a part from the room that its GPU has.
+/// Takes a part from the room of its GPU.
 ///
 /// # Errors
-/// The room that is too small; none, where the GPU is not among them.
+/// The room that is too small; none if the GPU is not among `rooms`.
 pub fn take<'a>(rooms: &'a mut [Room], part: &Part) -> Result<(), Option<&'a Room>> {
     let Some(room) = rooms.iter_mut().find(|room| room.uuid == part.uuid) else { return Err(None) };
     if room.take(part.mem_mib, part.core) { Ok(()) } else { Err(Some(room)) }
 }
 
-/// The room that is left on a GPU.
+/// Room that is left on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// Its UUID.
+    /// UUID of the GPU.
     pub uuid: String,
     /// Mebibytes that are left.
     pub mem_mib: u64,
     /// Percent of time that is left.
     pub core: u32,
-    /// Mebibytes that it has.
+    /// Mebibytes of the GPU.
     pub of_mib: u64,
 }
 
 impl Room {
-    /// True if a part fits.
+    /// Returns true if a part fits.
     #[must_use]
     pub fn has(&self, mem_mib: u64, core: u32) -> bool {
         self.mem_mib >= mem_mib && self.core >= core
     }
 
-    /// Takes a part; true if it fitted.
+    /// Takes a part; returns true if it fitted.
     pub fn take(&mut self, mem_mib: u64, core: u32) -> bool {
         let left = self.mem_mib.checked_sub(mem_mib).zip(self.core.checked_sub(core));
         left.map(|(mem_mib, core)| (self.mem_mib, self.core) = (mem_mib, core)).is_some()

@@ -1,4 +1,4 @@
-//! Makes room for another driver of the same GPUs.
+//! Makes room for another driver of the node's GPUs.
 
 use super::owners::holders;
 use super::slots::is_slot;
@@ -13,7 +13,7 @@ use tracing::warn;
 /// Makes room for the mode `dra`: removes the files of slots, and the sums of the node. `kubelet`: the kubelet's folder.
 ///
 /// # Errors
-/// Pods have slots, or the kubelet does not say. The memory of such pods would be given away again.
+/// Pods have slots, or the kubelet does not answer. The memory of such pods would be given away again.
 pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str) -> Result<(), String> {
     let held = holders(&kubelet.join("pod-resources/kubelet.sock")).await?;
     if !held.is_empty() {
@@ -26,14 +26,14 @@ pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str)
     for name in files::names(places).iter().filter(|name| is_slot(name)) {
         files::remove(places, name).unwrap_or_else(|problem| warn!("{problem}"));
     }
-    // They place no pod: the kubelet offers no slots any more.
+    // The sums alone place no pod, because the kubelet offers no slots any more.
     withdraw(client, node)
         .await
         .unwrap_or_else(|failure| warn!("the sums of the node {node} stay: {failure}"));
     Ok(())
 }
 
-/// Takes away what says that the extender may place pods here.
+/// Removes the annotation and the sums by which the extender may place pods here.
 async fn withdraw(client: &Client, node: &str) -> Result<(), crate::api::Failure> {
     let path = format!("/api/v1/nodes/{node}");
     let Some(found) = client.get::<Node>(&path).await? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Registers with the kubelet, and does so again when either side was restarted.
+//! Registers with the kubelet, and again after either side was restarted.
 
 use super::Plugin;
 use super::service::{OPTIONS, Service};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use tonic::transport::{Endpoint, Server};
 use tracing::{info, warn};
 
-/// The plugin's socket in the kubelet's folder.
+/// Socket of the plugin in the kubelet's folder.
 const SOCKET: &str = "gpuslice.sock";
-/// The version of the interface.
+/// Version of the interface.
 const VERSION: &str = "v1beta1";
-/// The time in which the kubelet takes a registration, and then asks for the devices.
+/// Time in which the kubelet must accept a registration, and then ask for the devices.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves one kubelet after another.
 ///
-/// A kubelet that starts removes all sockets of the folder and makes its own. Either is seen by looking, which needs no other
-/// means where the folder itself was replaced.
+/// A kubelet that starts removes all sockets of the folder and makes its own. The plugin polls for both, because a poll also
+/// works if the folder itself was replaced.
 pub(super) async fn serve(plugin: &Arc<Plugin>) {
     let folder = plugin.config.plugins();
     let (ours, kubelets) = (folder.join(SOCKET), folder.join("kubelet.sock"));
@@ -55,7 +55,8 @@ pub(super) async fn serve(plugin: &Arc<Plugin>) {
     }
 }
 
-/// A server that the kubelet knows. It stops with the returned task; each stream of devices has a clone of the other.
+/// Starts a server and registers it with the kubelet. The server stops with the returned task; each stream of devices has a clone
+/// of the returned `Arc`.
 async fn begin(
     plugin: &Arc<Plugin>,
     ours: &Path,
@@ -64,7 +65,7 @@ async fn begin(
     let incoming = listen(ours)?;
     let streams = Arc::new(());
     let service = Service { plugin: Arc::clone(plugin), streams: Arc::clone(&streams) };
-    // It serves before it registers: the kubelet asks for the options within the registration.
+    // The plugin serves before it registers: the kubelet asks for the options during the registration.
     let server = tokio::spawn(async move {
         let served = Server::builder().serve_with_incoming(DevicePluginServer::new(service), incoming);
         if let Err(error) = served.await {

@@ -1,7 +1,7 @@
-//! The device plugin of a node.
+//! Device plugin of a node.
 //!
-//! The kubelet gives containers slots, which mean nothing. Which container has a slot, and which part of which GPU that is, is
-//! found out when the container is about to start.
+//! The kubelet gives containers slots, which stand for no GPU. When a container is about to start, the plugin finds out which
+//! container has the slot, and which part of which GPU that is.
 
 mod clear;
 mod kubelet;
@@ -26,43 +26,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Slots of each GPU, unless the operator wants another number. Guessed: more slices than a GPU usually has.
+/// Slots of each GPU, unless the operator sets another number. Guessed: more slices than a GPU usually has.
 pub const SLOTS_PER_GPU: u32 = 16;
 
-/// Time for which a plugin that ends goes on after the node has lost its list of GPUs: pods that were bound just before are
-/// admitted. The kubelet takes less than a second from the binding to `Allocate`.
+/// Time for which a plugin that ends runs on after the node has lost its list of GPUs, so that pods that were bound just before
+/// are admitted. The kubelet takes less than a second from the binding to `Allocate`.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The GPUs of the node at this moment.
+/// Function that returns the present GPUs of the node.
 pub type Gpus = Arc<dyn Fn() -> Inventory + Send + Sync>;
 
-/// The settings of a device plugin.
+/// Settings of a device plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The node's name in the apiserver.
+    /// Name of the node in the apiserver.
     pub node: String,
-    /// The kubelet's folder: `/var/lib/kubelet`.
+    /// Folder of the kubelet: `/var/lib/kubelet`.
     pub kubelet: PathBuf,
-    /// The folders of slots.
+    /// Folders of slots.
     pub places: Places,
-    /// The preload library.
+    /// Path of the preload library.
     pub library: PathBuf,
     /// Slots of each GPU, 1 or more.
     pub slots_per_gpu: u32,
-    /// True if containers without the extender's annotation get what they ask for. Nodes with one GPU only.
+    /// True if containers without the extender's annotation get the amounts that they ask for. Only for nodes with one GPU.
     pub auto_alloc: bool,
-    /// Time between two looks at the node, and at the kubelet's list.
+    /// Time between two checks of the node and of the kubelet's list.
     pub interval: Duration,
-    /// Time between two looks at the kubelet's sockets.
+    /// Time between two checks of the kubelet's sockets.
     pub poll: Duration,
-    /// Age from which slots that the kubelet does not list are released.
+    /// Age from which slots are released that the kubelet does not list.
     pub grace: Duration,
-    /// Time in which the apiserver answers: a part of the 30 s that the kubelet waits for a container's files.
+    /// Time in which the apiserver must answer: a part of the 30 s that the kubelet waits for a container's files.
     pub patience: Duration,
 }
 
 impl Config {
-    /// The usual times.
+    /// Returns settings with the usual times.
     #[must_use]
     pub fn usual(node: String, kubelet: PathBuf, places: Places, library: PathBuf) -> Self {
         Self {
@@ -97,7 +97,7 @@ pub struct Plugin {
     devices: watch::Sender<Vec<Device>>,
     /// True while the kubelet knows the plugin.
     is_registered: watch::Sender<bool>,
-    /// True from the moment at which the plugin is to end.
+    /// True from the request to end on.
     is_leaving: watch::Sender<bool>,
 }
 
@@ -107,8 +107,8 @@ impl fmt::Debug for Plugin {
     }
 }
 
-/// Serves the kubelet of a node until `ends` is done, and takes the list of GPUs from the node then. An extender places no pod
-/// there any more: the kubelet would end it for good.
+/// Serves the kubelet of a node until `ends` is done, and then removes the list of GPUs from the node. Without the list an
+/// extender places no pod there; the kubelet would end such a pod for good.
 ///
 /// # Errors
 /// The preload library cannot be installed.
@@ -138,7 +138,7 @@ pub async fn serve(
 }
 
 impl Plugin {
-    /// Does something with the slots. It writes files, and so has a thread of its own.
+    /// Runs `act` on the slots. Because it writes files, it runs on a thread of its own.
     async fn with_slots<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Slots) -> T + Send + 'static,
@@ -148,12 +148,12 @@ impl Plugin {
         tokio::task::spawn_blocking(act).await.map_err(|error| error.to_string())
     }
 
-    /// True while pods that come to the node are admitted.
+    /// Returns true while pods that come to the node are admitted.
     fn is_served(&self) -> bool {
         *self.is_registered.borrow() && !*self.is_leaving.borrow()
     }
 
-    /// Tells the kubelet which slots there are, if it is not told yet.
+    /// Sends the kubelet the list of slots, if it has changed.
     fn show_devices(&self) {
         let taken: BTreeSet<String> = {
             let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,8 +168,8 @@ impl Plugin {
     }
 }
 
-/// The slots of a node. As many are unhealthy as its lost GPUs had, those that nobody has first: a container whose slot is
-/// unhealthy cannot start again.
+/// Returns the slots of a node. The number of unhealthy slots is that of its lost GPUs. Slots without an owner become unhealthy
+/// first, because a container whose slot is unhealthy cannot start again.
 fn devices(inventory: &Inventory, slots_per_gpu: u32, taken: &BTreeSet<String>) -> Vec<Device> {
     let slots = |gpus: usize| u32::try_from(gpus).unwrap_or(u32::MAX).saturating_mul(slots_per_gpu);
     let lost = inventory.gpus.iter().filter(|gpu| !gpu.healthy).count();
@@ -203,7 +203,8 @@ mod tests {
         Inventory { v: 1, driver: String::new(), gpus: (0..gpus).map(gpu).collect() }
     }
 
-    /// A kubelet drops a plugin that lists more than 4 MiB: one device for each MiB of an H200 would.
+    /// Checks the size of the list. A kubelet drops a plugin whose list has more than 4 MiB: one device for each MiB of an H200
+    /// would exceed that.
     #[test]
     fn the_list_of_the_largest_node_is_far_below_what_a_kubelet_takes() {
         let devices = devices(&inventory(16, 16), 256, &BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Looks at the node every few seconds: tells the apiserver its GPUs, and releases the slots of pods that are gone.
+//! Checks the node every few seconds: writes its GPUs to the apiserver, and releases the slots of pods that are gone.
 
 use super::owners::holders;
 use super::slots::Owner;
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use tracing::{info, warn};
 
-/// Goes on until it is dropped.
+/// Checks the node until the future is dropped.
 pub(super) async fn watch(plugin: &Plugin) {
     let mut is_registered = plugin.is_registered.subscribe();
     loop {
@@ -23,16 +23,16 @@ pub(super) async fn watch(plugin: &Plugin) {
     }
 }
 
-/// Advertises the GPUs. A failure is told in the log.
+/// Advertises the GPUs, and logs a failure.
 pub(super) async fn advertise_or_tell(plugin: &Plugin) {
     if let Err(error) = advertise(plugin).await {
         warn!("the node {} is not told its GPUs: {error}", plugin.config.node);
     }
 }
 
-/// Writes the sums of memory and time, and the list of GPUs, where the node does not have them. Others may have taken them away
-/// since. Without a list the extender places no pod on the node: that is so while the kubelet does not know the plugin, because
-/// a pod that is admitted then fails for good.
+/// Writes the sums of memory and time, and the list of GPUs, if the node does not have them: another client may have removed
+/// them. While the kubelet does not know the plugin, it writes no list, so that the extender places no pod on the node: a pod
+/// that is admitted then fails for good.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), (plugin.gpus)());
     let Some(node) = plugin.client.get::<Node>(&path).await? else {
@@ -55,8 +55,8 @@ async fn owners(plugin: &Plugin) -> Vec<Owner> {
     owners.await.unwrap_or_default()
 }
 
-/// Memory and time of the GPUs that work. The scheduler subtracts what pods have asked for: of one that was resized the sums have the
-/// difference to what it has.
+/// Returns the sums of memory and time of the GPUs that work. The scheduler subtracts the amounts that pods have asked for. So
+/// for a resized pod the sums include the difference between its request and its present amounts.
 fn sums(inventory: &Inventory, owners: &[Owner]) -> (u64, u64) {
     let sum = |parts: &[Part], of: fn(&Part) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
     let add = |(memory, core): (u64, u64), owner: &Owner| {
@@ -68,7 +68,7 @@ fn sums(inventory: &Inventory, owners: &[Owner]) -> (u64, u64) {
     owners.iter().fold(inventory.sums(), add)
 }
 
-/// The sums, where those of the node differ.
+/// Returns a patch with the sums, if those of the node differ.
 fn changed(node: &Node, (memory, core): (u64, u64)) -> Option<serde_json::Value> {
     let sums = [(MEMORY_MIB, memory), (CORE_PERCENT, core)];
     let is_there = |(resource, sum): &(&str, u64)| {
@@ -79,7 +79,7 @@ fn changed(node: &Node, (memory, core): (u64, u64)) -> Option<serde_json::Value>
     (!sums.iter().all(is_there)).then(|| json!({MEMORY_MIB: memory, CORE_PERCENT: core}))
 }
 
-/// Releases slots that the kubelet does not list, and those of pods that have ended. Resizes the others.
+/// Releases slots that the kubelet does not list, and those of pods that have ended. Resizes the other slots.
 async fn release(plugin: &Plugin) -> Result<(), String> {
     let listed = holders(&plugin.config.pod_resources()).await?;
     let listed: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
@@ -105,7 +105,7 @@ async fn release(plugin: &Plugin) -> Result<(), String> {
     resize::apply(plugin, pods).await
 }
 
-/// The pods of this node. Old kubelets list the slots of those that have ended still.
+/// Returns the pods of this node. Old kubelets still list the slots of pods that have ended.
 async fn pods(plugin: &Plugin) -> Result<Vec<Pod>, Failure> {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", plugin.config.node);
     let pods = plugin.client.get::<List<Pod>>(&path).await?;

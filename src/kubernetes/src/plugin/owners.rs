@@ -1,4 +1,4 @@
-//! The containers that have slots, as the kubelet lists them.
+//! Containers that have slots, from the kubelet's list.
 
 use crate::grpc::pod_resources::ListPodResourcesResponse;
 use crate::grpc::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
@@ -7,22 +7,22 @@ use std::path::Path;
 use std::time::Duration;
 use tonic::transport::Endpoint;
 
-/// Bytes of the kubelet's answer at the most: it names every device of every container of the node.
+/// Most bytes of the kubelet's answer, which names every device of every container of the node.
 const MOST_BYTES: usize = 64 << 20;
-/// The time in which the kubelet answers; it takes 1 to 18 ms.
+/// Time in which the kubelet must answer; it takes 1 to 18 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A container, and the slots that it has.
+/// Container, with its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) namespace: String,
     pub(crate) pod: String,
     pub(crate) container: String,
-    /// In order.
+    /// Slots, sorted.
     pub(crate) slots: Vec<String>,
 }
 
-/// Asks the kubelet on this socket.
+/// Asks the kubelet on this socket for all containers that have slots.
 pub(crate) async fn holders(socket: &Path) -> Result<Vec<Holder>, String> {
     let told = |error: &dyn std::error::Error| {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -36,7 +36,7 @@ pub(crate) async fn holders(socket: &Path) -> Result<Vec<Holder>, String> {
     Ok(read(listed.map_err(|error| told(&error))?.into_inner()))
 }
 
-/// The containers that have slots. A kubelet may list all devices of a resource together, or one by one.
+/// Returns the containers that have slots. A kubelet may list all devices of a resource together, or one by one.
 fn read(listed: ListPodResourcesResponse) -> Vec<Holder> {
     let mut found = Vec::new();
     for pod in listed.pod_resources {

@@ -1,4 +1,4 @@
-//! Gives containers that run the parts that the extender has changed, and takes back what a tenant has granted itself.
+//! Gives running containers the parts that the extender has changed, and takes back limits that a tenant has raised itself.
 
 use super::Plugin;
 use super::slots::{Owner, Slots};
@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use tracing::{info, warn};
 
-/// Looks at the pods of the node.
+/// Applies the annotations of the node's pods.
 pub(super) async fn apply(plugin: &Plugin, pods: Vec<Pod>) -> Result<(), String> {
     let (inventory, node) = ((plugin.gpus)(), plugin.config.node.clone());
     let pods: HashMap<String, Pod> = pods.into_iter().map(|pod| (pod.metadata.uid.clone(), pod)).collect();
@@ -41,7 +41,8 @@ fn message(owner: &Owner) -> String {
     format!("container {} has {}", owner.container, parts.join(", "))
 }
 
-/// Resizes what has room, and returns it. What gets smaller makes room for the rest, and comes first.
+/// Resizes the slices that have room, and returns their owners. Slices that shrink come first, because they make room for the
+/// others.
 fn resize(slots: &mut Slots, pods: &HashMap<String, Pod>, node: &str, inventory: &Inventory) -> Vec<Owner> {
     let owners: Vec<Owner> = slots.known().map(|known| known.owner.clone()).collect();
     let wanted =
@@ -70,7 +71,7 @@ fn resize(slots: &mut Slots, pods: &HashMap<String, Pod>, node: &str, inventory:
     resized
 }
 
-/// The parts that the container is to have, where they differ from those that it has. They are on the same GPUs.
+/// Returns the new parts of the container, if they differ from its present parts. They are on the same GPUs.
 fn wanted(owner: &Owner, pod: &Pod, node: &str) -> Option<Vec<Part>> {
     let alloc = Alloc::parse(pod.metadata.annotations.get(ALLOC)?).ok()?;
     let parts = alloc.c.get(&owner.container)?;

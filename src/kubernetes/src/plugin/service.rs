@@ -1,4 +1,4 @@
-//! The five calls of the kubelet.
+//! The five calls of the kubelet to a device plugin.
 
 use super::Plugin;
 use super::slots::name;
@@ -15,11 +15,11 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-/// The options that the kubelet gets at the registration, and again when it asks.
+/// Options that the kubelet gets at the registration, and again when it asks.
 pub(super) const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: false };
 
-/// Answers one kubelet.
+/// Service that answers one kubelet.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) plugin: Arc<Plugin>,
@@ -54,7 +54,8 @@ impl DevicePlugin for Service {
         Ok(Response::new(PreferredAllocationResponse::default()))
     }
 
-    /// Decides nothing, and never fails: the kubelet ends the pod of a call that fails.
+    /// Answers with the names of the slots. It decides nothing and never fails, because the kubelet ends the pod of a call that
+    /// fails.
     async fn allocate(
         &self,
         request: Request<AllocateRequest>,
@@ -69,7 +70,7 @@ impl DevicePlugin for Service {
         Ok(Response::new(AllocateResponse { container_responses }))
     }
 
-    /// Errors delay the container: the kubelet tries again.
+    /// Makes the files of a container. An error delays the container: the kubelet tries again.
     async fn pre_start_container(
         &self,
         request: Request<PreStartContainerRequest>,
@@ -85,7 +86,7 @@ impl DevicePlugin for Service {
     }
 }
 
-/// The name under which the container's files will be, once its owner is known: that of its first slot.
+/// Returns the name under which the container's files will be, once its owner is known: that of its first slot.
 fn allocated(request: &ContainerAllocateRequest) -> ContainerAllocateResponse {
     let first = request.devices_ids.iter().filter_map(|slot| name(slot)).min();
     let named = first.map(|slot| CdiDevice { name: format!("{KIND}={slot}") });

@@ -1,6 +1,6 @@
-//! The slots of a node on its disk: which container has which, and the files by which it is a slice.
+//! Slots of a node on its disk: the owner of each slot, and the files of its slice.
 //!
-//! A container has one slot or more. The files lie in the folder of the first one. The specification of each slot leads there.
+//! A container has one slot or more. Its files are in the folder of the first slot. The specification of each slot points there.
 
 use crate::files::{self, MIB};
 use crate::objects::Part;
@@ -14,31 +14,31 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// The beginning of the names of slots.
+/// Prefix of the names of slots.
 pub(crate) const PREFIX: &str = "slot-";
 
-/// The container that has slots.
+/// Container that has slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The namespace of its pod.
+    /// Namespace of its pod.
     pub namespace: String,
-    /// The name of its pod.
+    /// Name of its pod.
     pub pod: String,
-    /// The UID of its pod.
+    /// UID of its pod.
     pub uid: String,
-    /// Its name in the pod.
+    /// Name of the container in the pod.
     pub container: String,
-    /// Its slots in order; the first one has the files.
+    /// Slots in order; the files belong to the first one.
     pub slots: Vec<String>,
-    /// Its parts of GPUs.
+    /// Parts of GPUs of the container.
     pub parts: Vec<Part>,
-    /// The memory and the time that it has asked for, of all its parts together. An older agent's file does not have them.
+    /// Memory and time for which the container has asked, of all its parts together. An older agent's file does not have them.
     #[serde(default)]
     pub asked: Option<(u64, u64)>,
 }
 
 impl Owner {
-    /// True if both are the same container of the same pod with the same slots.
+    /// Returns true if both owners are the same container of the same pod with the same slots.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let of = |owner: &Self| {
             let Self { namespace, pod, uid, container, slots, .. } = owner.clone();
@@ -52,33 +52,33 @@ impl Owner {
     }
 }
 
-/// The name of a slot; none for what is no slot.
+/// Returns the name of a slot; none for any other device.
 pub(crate) fn name(slot: &str) -> Option<Name> {
     slot.strip_prefix(PREFIX)?.parse::<u32>().ok()?;
     slot.parse().ok()
 }
 
-/// True if a slice of this name is a slot of the kubelet, and no slice of anybody else.
+/// Returns true if a slice of this name is a slot of the kubelet, and cannot be another one.
 #[must_use]
 pub fn is_slot(slice: &Name) -> bool {
     name(slice.as_str()).is_some()
 }
 
-/// The container that has a slot with files.
+/// Returns the container that has a slot with files.
 #[must_use]
 pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
     let text = fs::read(owner_file(places, slot)).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// An owner, and the time since which this agent knows it.
+/// Owner, and the instant since which this agent knows it.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) owner: Owner,
     pub(crate) since: Instant,
 }
 
-/// The slots that have owners, by the first slot of each.
+/// Slots that have owners, by the first slot of each owner.
 #[derive(Debug)]
 pub(crate) struct Slots {
     places: Places,
@@ -87,7 +87,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Reads what an earlier agent has left. `library`: as [`Places::install`] returned it.
+    /// Reads the files that an earlier agent has left. `library`: the path that [`Places::install`] returned.
     pub(crate) fn open(places: Places, library: PathBuf) -> Self {
         let read = |name: Name| {
             let owner = owner_of(&places, &name)?;
@@ -99,31 +99,31 @@ impl Slots {
         opened
     }
 
-    /// Removes specifications and folders of slots that nobody has: an agent that was killed leaves them.
+    /// Removes specifications and folders of slots without an owner, which a killed agent leaves.
     fn remove_strays(&mut self) {
         let owned: Vec<Name> = self.known.values().flat_map(|known| known.owner.names()).collect();
         let found = files::names(&self.places);
         found.iter().filter(|name| is_slot(name) && !owned.contains(name)).for_each(|name| self.remove(name));
     }
 
-    /// All owners.
+    /// Returns all owners.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Known> {
         self.known.values()
     }
 
-    /// The owner of a slot.
+    /// Returns the owner of a slot.
     pub(crate) fn owner(&self, slot: &str) -> Option<&Owner> {
         let mut owners = self.known.values().map(|known| &known.owner);
         owners.find(|owner| owner.slots.iter().any(|known| known == slot))
     }
 
-    /// Takes a slot from its owner, with all others that the owner has, and removes every file of them. What cannot be removed
-    /// is told in the log: the next owner's files take its place.
+    /// Takes all slots from the owner of `slot`, and removes every file of them. If a file cannot be removed, that is logged: the
+    /// next owner's files replace it.
     pub(crate) fn release(&mut self, slot: &str) {
         let owner = self.owner(slot).cloned();
         let names = owner.iter().flat_map(Owner::names).chain(name(slot));
         let names: Vec<Name> = names.collect();
-        // First of all of them: from then on no container can start with them.
+        // The specifications of all slots come first: without them no container can start with the slots.
         names.iter().for_each(|name| told(files::withdraw(&self.places, name)));
         for name in &names {
             self.known.remove(name);
@@ -137,7 +137,7 @@ impl Slots {
         told(files::remove(&self.places, name));
     }
 
-    /// Makes a container the owner of its slots, or mends its files if it is already. The specifications come last.
+    /// Makes a container the owner of its slots, or repairs its files if it is the owner. The specifications come last.
     pub(crate) fn give(&mut self, owner: &Owner) -> Result<(), String> {
         let first = owner.names().next().ok_or("a container without slots")?;
         for slot in &owner.slots {
@@ -151,8 +151,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Gives an owner other parts on its GPUs, and the processes that run too. The file of the owner comes last: an agent that ends
-    /// before does all of it again.
+    /// Gives an owner other parts on its GPUs, and applies them to running processes. The owner's file comes last: if the agent
+    /// ends before that, the next agent repeats all steps.
     pub(crate) fn resize(&mut self, owner: &Owner) -> Result<(), String> {
         let first = owner.names().next().ok_or("a container without slots")?;
         let text = |problem: Problem| problem.to_string();
@@ -165,7 +165,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Takes back what tenants have granted themselves in their regions. A tenant may lower its limits. Returns what went wrong.
+    /// Takes back limits that tenants have raised in their regions. A tenant may lower its limits. Returns the failures.
     pub(crate) fn hold(&self) -> Vec<String> {
         let lowered = |has: Limits, may: Limits| {
             let cores = u16::try_from(may.cores_permille).ok().and_then(Permille::new);
@@ -177,7 +177,7 @@ impl Slots {
         self.known.iter().filter_map(held).collect()
     }
 
-    /// Writes limits into a region, where it has the GPU: `of` takes those that it has, and those that the parts say.
+    /// Writes limits into a region, for the GPUs that it has. `of` gets the present limits and those of the parts.
     fn limit(
         &self,
         name: &Name,
@@ -203,7 +203,7 @@ impl Slots {
         self.describe(first, owner)
     }
 
-    /// Writes which container has the slots, and last the specifications of these.
+    /// Writes the owner's file, and then the specifications of its slots.
     fn describe(&self, first: &Name, owner: &Owner) -> Result<(), Problem> {
         let mut device = files::device(&self.places, &self.library, first, &owner.parts);
         let file = owner_file(&self.places, first);
@@ -217,9 +217,9 @@ impl Slots {
     }
 }
 
-/// The file that says which container has a slot.
+/// Returns the path of the file with the owner of a slot.
 fn owner_file(places: &Places, name: &Name) -> PathBuf {
-    // Not the agent's own `slice.json`: the agent removes folders with that file which its configuration does not have.
+    // The agent's own `slice.json` cannot be used: the agent removes folders with that file that its configuration does not have.
     places.slot(name).join("pod.json")
 }
 

@@ -9,17 +9,17 @@ use crate::placement::{Order, Room, Used, place, take};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// The apiserver's answer about a pod.
+/// Answer of the apiserver about a pod.
 enum Told {
     Pod(Box<Pod>),
-    /// There is none.
+    /// The pod does not exist.
     Gone,
-    /// It does not answer.
+    /// The apiserver does not answer.
     Silent(String),
 }
 
 impl Plugin {
-    /// Makes the files of the container that has these slots. Any doubt is an error: the kubelet tries again.
+    /// Makes the files of the container that has `slots`. Any doubt is an error: the kubelet tries again.
     pub(super) async fn start(&self, slots: &[String]) -> Result<(), String> {
         let first = slots.iter().min().ok_or("the kubelet names no slot")?;
         let asked = Instant::now();
@@ -45,7 +45,7 @@ impl Plugin {
         let (inventory, config) = ((self.gpus)(), self.config.clone());
         self.with_slots(move |known| {
             let mut owner = owner(&holder, &pod, &config.node)?;
-            // An owner that the kubelet does not list any more is gone, unless it came after the list.
+            // An owner that the kubelet does not list is gone, unless it was added after the list.
             let others = known.known().filter(|known| {
                 let is_listed = known.owner.slots.iter().any(|slot| used.contains(slot));
                 (is_listed || known.since >= asked) && !known.owner.is(&owner)
@@ -72,8 +72,8 @@ impl Plugin {
         }
     }
 
-    /// Starts a container that has run before, where the apiserver cannot be asked. No Allocate has come since: that takes
-    /// slots from their owners.
+    /// Starts a container that has run before, if the apiserver does not answer. Its slots still have the owner, so the kubelet
+    /// has not called `Allocate` for them since.
     async fn start_again(&self, holder: Holder, why: String) -> Result<(), String> {
         self.with_slots(move |known| {
             let owner = holder.slots.first().and_then(|slot| known.owner(slot)).cloned();
@@ -88,7 +88,7 @@ impl Plugin {
     }
 }
 
-/// The owner, without its parts.
+/// Returns the owner, without its parts.
 fn owner(holder: &Holder, pod: &Pod, node: &str) -> Result<Owner, String> {
     let Holder { namespace, pod: name, container, slots } = holder.clone();
     let on = pod.spec.node_name.as_deref().unwrap_or_default();
@@ -99,8 +99,8 @@ fn owner(holder: &Holder, pod: &Pod, node: &str) -> Result<Owner, String> {
     Ok(Owner { namespace, pod: name, uid, container, slots, parts: Vec::new(), asked: None })
 }
 
-/// The parts that the extender has chosen. A tenant can write the annotation of its own pod: what it has not asked for, or what
-/// does not fit, is refused.
+/// Returns the parts that the extender has chosen. Because a tenant can write the annotation of its own pod, amounts that the pod
+/// has not asked for, or that do not fit, are refused.
 fn checked(
     alloc: &Alloc,
     owner: &Owner,
@@ -129,7 +129,7 @@ fn checked(
     let request = request(pod, owner)?;
     for part in parts {
         let Part { uuid, mem_mib, core } = part;
-        // Later ones are resized, which an admission policy leaves to the extender.
+        // Later generations come from a resize, which an admission policy leaves to the extender.
         if alloc.generation <= 1 && (*mem_mib, *core) != (request.mem_mib, request.core) {
             return Err(format!(
                 "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %",
@@ -147,7 +147,7 @@ fn checked(
     Ok(parts.clone())
 }
 
-/// The parts of a container that no extender has placed.
+/// Chooses the parts of a container that no extender has placed.
 fn decided(
     known: &Slots,
     owner: &Owner,
@@ -175,7 +175,7 @@ fn decided(
     placed.remove(&owner.container).ok_or_else(missing)
 }
 
-/// The request of the container.
+/// Returns the request of the container.
 fn request(pod: &Pod, owner: &Owner) -> Result<Request, String> {
     let request = requests(pod)?.into_iter().find(|request| request.container == owner.container);
     request.ok_or_else(|| format!("the container {} asks for no slice", owner.container))

@@ -1,4 +1,4 @@
-//! Checks the client against an apiserver behind TLS, with certificates and tokens as a pod has them.
+//! Tests of the client against an apiserver behind TLS, with certificates and tokens as a pod has them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use tls::{Authority, Server};
 
-/// The folder of a service account as a kubelet mounts it: links into a folder whose name changes with each token.
+/// Folder of a service account as a kubelet mounts it: links into a folder whose name changes with each token.
 struct Account(TempDir);
 
 impl Account {
@@ -74,19 +74,19 @@ async fn requests_and_watches_go_through_tls_and_a_new_token_is_used_at_once() {
     apiserver.put(&json!({"metadata": {"namespace": "ns", "name": "a"}}));
     let change = changes.next::<Pod>().await.unwrap().unwrap();
     assert_eq!((change.kind.as_str(), change.object.metadata.name.as_str()), ("ADDED", "a"));
-    // The kubelet writes another token every hour, and the apiserver takes the old one no more.
+    // The kubelet writes another token every hour, and the apiserver refuses the old one.
     server.takes("second");
     let refused = client.get::<Node>("/api/v1/nodes/n1").await.unwrap_err();
     assert!(matches!(&refused, Failure::Refused(401, why) if why == "Unauthorized"), "{refused}");
     account.rotate(&authority, "second");
     client.patch("/api/v1/nodes/n1", &json!({"metadata": {"annotations": {"a": "b"}}})).await.unwrap();
     assert_eq!(apiserver.node("n1")["metadata"]["annotations"]["a"], "b");
-    // Watches that are open go on.
+    // Open watches continue.
     apiserver.put(&json!({"metadata": {"namespace": "ns", "name": "b"}}));
     assert_eq!(changes.next::<Value>().await.unwrap().unwrap().object["metadata"]["name"], "b");
 }
 
-/// The token does not leave the client before the server has proved who it is.
+/// Checks that the client sends the token only after the server has proved its identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apiserver_of_another_authority_or_name_is_refused_before_it_hears_anything() {
     let (authority, other, apiserver) = (Authority::new(), Authority::new(), apiserver());
@@ -99,7 +99,7 @@ async fn an_apiserver_of_another_authority_or_name_is_refused_before_it_hears_an
         assert!(matches!(&why, Failure::Silent(text) if text.contains(says)), "{why}");
         assert_eq!(server.requests(), 0, "{says}");
     }
-    // Nor is one without TLS taken for one with it.
+    // The client does not take a server without TLS for one with it.
     let plain = apiserver.serve().await;
     let client = Client::new(&format!("https://{plain}"), Some(&account.authority()), None).unwrap();
     assert!(matches!(client.get::<Node>("/api/v1/nodes/n1").await, Err(Failure::Silent(_))));

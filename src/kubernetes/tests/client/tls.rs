@@ -32,7 +32,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// The settings of a server that shows a certificate for this name.
+    /// Returns the settings of a server that shows a certificate for this name.
     fn config(&self, name: &str) -> ServerConfig {
         let key = KeyPair::generate().unwrap();
         let certificate =
@@ -45,7 +45,7 @@ impl Authority {
     }
 }
 
-/// The apiserver, which takes one token.
+/// Apiserver that accepts one token.
 pub(crate) struct Server {
     address: SocketAddr,
     token: Arc<Mutex<String>>,
@@ -53,7 +53,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `name`: of the certificate.
+    /// Starts the server. `name`: the name in its certificate.
     pub(crate) async fn begin(apiserver: &Apiserver, authority: &Authority, name: &str, token: &str) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
@@ -82,12 +82,12 @@ impl Server {
         format!("https://{}/", self.address)
     }
 
-    /// Takes another token from now on.
+    /// Accepts another token from now on.
     pub(crate) fn takes(&self, token: &str) {
         *self.token.lock().unwrap() = token.to_owned();
     }
 
-    /// The requests that have come through TLS.
+    /// Returns the number of requests that have come through TLS.
     pub(crate) fn requests(&self) -> usize {
         *self.requests.lock().unwrap()
     }

@@ -1,4 +1,4 @@
-//! The devices of the node in the apiserver, and their health in the kubelet.
+//! Tests of the node's devices in the apiserver, and of their health in the kubelet.
 
 use crate::kubelet::until;
 use crate::node::{NODE, Node, device, uuid};
@@ -42,14 +42,14 @@ async fn the_list_follows_the_gpus_and_comes_again_and_nothing_is_written_for_no
     assert_eq!(slice["spec"]["pool"]["generation"], 2);
     assert_eq!(of(&slice)[1]["taints"][0]["effect"], "NoSchedule");
     assert_eq!(of(&slice)[0].get("taints"), None);
-    // The apiserver adds the time of the taint, and that is no reason to write.
+    // The apiserver adds the time of the taint, which is no reason to write.
     let writes = node.apiserver.slice_writes();
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(node.apiserver.slice_writes(), writes);
     node.has_gpus(2, 2);
     let slice = node.devices("no taint", |slice| of(slice)[1].get("taints").is_none()).await;
     assert_eq!(slice["spec"]["pool"]["generation"], 3);
-    // A driver that starts again finds it as it should be.
+    // A driver that starts again finds the list unchanged.
     let writes = node.apiserver.slice_writes();
     node.restart().await;
     tokio::time::sleep(Duration::from_millis(700)).await;
@@ -58,7 +58,7 @@ async fn the_list_follows_the_gpus_and_comes_again_and_nothing_is_written_for_no
     node.apiserver.wipe_slices();
     node.manager.registers().await;
     node.devices("it again", |slice| of(slice).len() == 2).await;
-    // Somebody has changed it.
+    // Another client changes the list.
     let mut changed = node.apiserver.slices().remove(0);
     changed["spec"]["devices"] = json!([]);
     node.apiserver.put_slice(&changed);
@@ -121,7 +121,7 @@ async fn an_apiserver_without_the_api_is_told_and_asked_again() {
     node.devices("a device", |slice| of(slice).len() == 1).await;
 }
 
-/// The health of both devices, once it is this.
+/// Waits until the health of both devices is `expected`.
 async fn says(stream: &mut Streaming<NodeWatchResourcesResponse>, expected: [HealthStatus; 2]) -> i64 {
     let asked = tokio::time::timeout(crate::PATIENCE, async {
         loop {
@@ -150,7 +150,7 @@ async fn the_kubelet_is_told_which_devices_work_again_and_again() {
         node.has_gpus(2, 1);
         says(&mut stream, [well, lost]).await;
         node.has_gpus(2, 2);
-        // The same is said again, with a later time: the kubelet would take an old one as unknown.
+        // The driver repeats the health with a later time, because the kubelet takes an old one as unknown.
         while says(&mut stream, [well, well]).await <= first {}
     }
 }

@@ -1,4 +1,4 @@
-//! The kubelet's calls, restarts and kills come in any order, and exactly the claims that are prepared have files.
+//! Tests that exactly the prepared claims have files, after calls, restarts and kills in any order.
 
 use crate::kubelet::until;
 use crate::node::Node;
@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::time::Duration;
 
-/// Claims that the test has at a time.
+/// Number of claims that the test has at a time.
 const CLAIMS: usize = 3;
 
-/// An event of a node. The numbers are those of claims.
+/// Event of a node. The numbers are those of claims.
 #[derive(Debug, Clone)]
 enum Event {
     Prepare(usize),
     Unprepare(usize),
-    /// The driver is killed so many microseconds after the call to prepare a claim, or to take it back; then the kubelet calls
+    /// The driver is killed `after` microseconds after the call to prepare a claim, or to take it back. Then the kubelet calls
     /// again.
     Killed {
         claim: usize,
@@ -25,9 +25,9 @@ enum Event {
         after: u64,
     },
     Restart,
-    /// The machine starts again: all that is in memory is gone, and pods that are still there are prepared again.
+    /// The machine starts again: its memory is lost, and the kubelet prepares the remaining pods again.
     Reboot,
-    /// The kubelet has lost its checkpoint, and the pod and its claim are deleted. Another claim has its name.
+    /// The kubelet has lost its checkpoint, and the pod and its claim are deleted. Another claim has the claim's name.
     Forgotten(usize),
 }
 
@@ -46,11 +46,11 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..12)
 }
 
-/// The node, and what it should have.
+/// The node, and its expected state.
 struct World {
     node: Node,
     claims: Vec<Claim>,
-    /// Memory in mebibytes of the prepared ones.
+    /// Memory of the prepared claims, in mebibytes.
     prepared: BTreeMap<usize, u64>,
     made: u64,
     cut_off: u32,
@@ -109,7 +109,7 @@ impl World {
                 };
                 let (called, ()) = tokio::join!(self.call(claim, prepares), killed);
                 self.cut_off += u32::from(called.is_err());
-                // A specification that an engine can see is whole at any moment.
+                // A specification that an engine can see is complete at any moment.
                 for claim in &self.claims {
                     self.node.environment(claim);
                 }

@@ -1,4 +1,4 @@
-//! Checks the driver of dynamic resources against a kubelet and an apiserver that answer as real ones do, over real sockets.
+//! Tests of the driver of dynamic resources against a kubelet and an apiserver that answer as real ones do, over real sockets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -33,7 +33,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::slice::from_ref;
 use std::time::Duration;
 
-/// An event that the test waits for comes within this time, on a machine that has other things to do.
+/// Time within which an event comes that the test waits for, on a machine under other load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn a_claim_becomes_a_slice_of_what_the_scheduler_gave_it_however_often_it_
     }
     let region = node.places().region(&format!("claim-{}", claim.uid).parse().unwrap());
     let inode = fs::metadata(&region).unwrap().ino();
-    // The specification and all of the memory are gone after a restart of the machine; here the specification alone.
+    // A restart of the machine empties the folder of specifications and the memory; here only the specification is removed.
     assert_eq!(node.manager.prepare(from_ref(&claim)).await.unwrap(), first);
     fs::remove_dir_all(node.places().cdi).unwrap();
     assert_eq!(node.manager.prepare(from_ref(&claim)).await.unwrap(), first);
@@ -132,7 +132,7 @@ async fn a_claim_that_fails_says_why_and_the_others_of_the_call_do_not_fail() {
         (&elsewhere, "has no device of the node n1"),
     ];
     let all: Vec<_> = expected.iter().map(|(claim, _)| (*claim).clone()).collect();
-    // The inventory is read anew at each call.
+    // The driver reads the inventory anew at each call.
     let answer = node.manager.prepare(&all).await.unwrap();
     for (claim, has) in expected {
         let answer = &answer[&claim.uid];
@@ -140,7 +140,7 @@ async fn a_claim_that_fails_says_why_and_the_others_of_the_call_do_not_fail() {
         assert!(answer.error.contains(has), "{}", answer.error);
     }
     assert!(node.has_only(from_ref(&good)));
-    // The driver takes back claims that it never prepared all the same.
+    // The driver also takes back claims that it never prepared.
     node.manager.unprepare(&[lost, missing, strange, waiting]).await.unwrap();
 }
 
@@ -159,7 +159,7 @@ async fn without_an_apiserver_claims_wait_and_are_taken_back() {
     assert!(node.environment(&new).is_some());
 }
 
-/// The region can be written by the containers of the claim.
+/// Checks that a removed region is not replaced. The containers of the claim can write the region's folder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_region_a_container_has_removed_gives_no_second_budget() {
     let node = Node::start(1).await;
@@ -185,7 +185,7 @@ async fn the_files_of_claims_that_are_gone_are_removed_and_those_of_others_stay(
     node.apiserver.delete_claim("ns/deleted");
     node.apiserver.change_claim("ns/anew", |claim| claim["metadata"]["uid"] = json!("another"));
     node.apiserver.change_claim("ns/freed", |claim| claim["status"]["allocation"] = Value::Null);
-    // Cut off before there was a record, and a slice of the configuration.
+    // Stray files: of a claim whose making was cut off before its record, and of a slice of the configuration.
     let stray = node.places().slots().join("claim-cut-off/conf");
     fs::create_dir_all(&stray).unwrap();
     let foreign = node.places().slots().join("train");

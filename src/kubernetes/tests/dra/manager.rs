@@ -38,7 +38,7 @@ impl Manager {
         self.folder.join("plugins/gpuslice.dev/dra.sock")
     }
 
-    /// Finds the driver and tells it so, as the kubelet's watcher of sockets does: with the path as the authority.
+    /// Finds the driver and confirms it, as the kubelet's watcher of sockets does: with the path as the authority.
     pub(crate) async fn registers(&self) -> PluginInfo {
         let socket = self.registration();
         until("a socket of registrations", || UnixStream::connect(&socket).is_ok()).await;
@@ -69,7 +69,7 @@ impl Manager {
         Ok(answer)
     }
 
-    /// Prepares one claim, and returns why that failed.
+    /// Prepares one claim, and returns the reason of the failure.
     pub(crate) async fn refused(&self, claim: &Claim) -> String {
         let answer = self.prepare(std::slice::from_ref(claim)).await.unwrap();
         assert!(answer[&claim.uid].devices.is_empty());
@@ -85,13 +85,13 @@ impl Manager {
         errors.next().map_or(Ok(()), |error| Err(Status::aborted(error)))
     }
 
-    /// The health of devices, as old kubelets ask for it.
+    /// Watches the health of devices, by the service of old kubelets.
     pub(crate) async fn watch_alpha(&self) -> Streaming<NodeWatchResourcesResponse> {
         let mut client = Alpha::new(self.dial().await.unwrap());
         client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner()
     }
 
-    /// The same, as later ones do.
+    /// Watches the health of devices, by the service of later kubelets.
     pub(crate) async fn watch_beta(&self) -> Streaming<NodeWatchResourcesResponse> {
         let mut client = Beta::new(self.dial().await.unwrap());
         client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner()

@@ -1,4 +1,4 @@
-//! A node in one mode has nothing of the other: both would give the same GPU away.
+//! Tests that a node in one mode has no pods of the other mode: both would give the same GPU away.
 
 use crate::kubelet::{Kubelet, container};
 use crate::node::{NODE, Node};

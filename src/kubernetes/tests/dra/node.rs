@@ -1,4 +1,4 @@
-//! A node: the driver in a process of its own, a kubelet, an apiserver.
+//! A node: the driver in a process of its own, a kubelet, and an apiserver.
 
 use crate::kubelet::until;
 pub(crate) use crate::machine::NODE;
@@ -28,7 +28,7 @@ impl Deref for Node {
 }
 
 impl Node {
-    /// Without a driver yet.
+    /// Makes a node without a driver.
     pub(crate) async fn new(gpus: u32) -> Self {
         let machine = Machine::new().await;
         let manager = Manager::new(&machine.root().join("kubelet"));
@@ -37,7 +37,7 @@ impl Node {
         node
     }
 
-    /// With a driver that the kubelet knows.
+    /// Starts a node with a driver that the kubelet knows.
     pub(crate) async fn start(gpus: u32) -> Self {
         let node = Self::new(gpus).await;
         node.begin();
@@ -45,7 +45,7 @@ impl Node {
         node
     }
 
-    /// Has this many GPUs, of which the last ones are lost.
+    /// Gives the node `gpus` GPUs, of which the first `healthy` ones work.
     pub(crate) fn has_gpus(&self, gpus: u32, healthy: u32) {
         self.has("580.65.06", (0..gpus).map(uuid), healthy);
     }
@@ -55,19 +55,19 @@ impl Node {
         self.run("node::a_process_of_the_driver", &[]);
     }
 
-    /// Starts the driver anew, and waits until it answers.
+    /// Starts the driver again, and waits until it answers.
     pub(crate) async fn restart(&self) {
         self.kill();
         self.begin();
         self.manager.registers().await;
     }
 
-    /// A claim with a part of one GPU.
+    /// Makes a claim with a part of one GPU.
     pub(crate) fn claim(&self, name: &str, gpu: u32, memory: &str, cores: u32) -> Claim {
         self.allocated(name, &[result("main", gpu, Some((memory, cores)))])
     }
 
-    /// A claim with these devices.
+    /// Makes a claim with these devices.
     pub(crate) fn allocated(&self, name: &str, results: &[Value]) -> Claim {
         let uid = format!("{name}-4f51-4f3d-9c0e-0d9a7f1c2b3a");
         self.apiserver.put_claim(&json!({
@@ -78,7 +78,8 @@ impl Node {
         Claim { namespace: "ns".to_owned(), name: name.to_owned(), uid }
     }
 
-    /// The environment that the claim's device gives a container; none without its specification. All that it mounts is there.
+    /// Returns the environment that the claim's device gives a container; none without its specification. Checks that all mounted
+    /// files exist.
     pub(crate) fn environment(&self, claim: &Claim) -> Option<Vec<String>> {
         let slice = format!("claim-{}", claim.uid);
         let spec = fs::read(self.places().cdi.join(format!("gpuslice-{slice}.json"))).ok()?;
@@ -100,7 +101,7 @@ impl Node {
         Some(env)
     }
 
-    /// Names of the slices that have a specification, a folder or a region, one for each.
+    /// Returns the names of the slices that have a specification, a folder and a region, one set for each.
     pub(crate) fn slices(&self) -> [BTreeSet<String>; 3] {
         let places = self.places();
         let names = |folder: &Path, prefix: &str, suffix: &str| {
@@ -116,13 +117,13 @@ impl Node {
         ]
     }
 
-    /// True if these claims have files, and nobody else.
+    /// Returns true if exactly these claims have files.
     pub(crate) fn has_only(&self, claims: &[Claim]) -> bool {
         let names: BTreeSet<String> = claims.iter().map(|claim| format!("claim-{}", claim.uid)).collect();
         self.slices().iter().all(|found| *found == names)
     }
 
-    /// The list of devices, once there is one that is as it should be.
+    /// Waits for a list of devices that `is_it` accepts, and returns it.
     pub(crate) async fn devices(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let found = || self.apiserver.slices().into_iter().find(|slice| is_it(slice));
         until(what, || found().is_some()).await;
@@ -138,7 +139,7 @@ pub(crate) fn device(number: u32) -> String {
     uuid(number).to_lowercase()
 }
 
-/// A device that a claim has for a request; without a part: as a whole.
+/// Returns an allocation result for a request. Without a part, the claim has the whole device.
 pub(crate) fn result(request: &str, gpu: u32, part: Option<(&str, u32)>) -> Value {
     let mut result =
         json!({"request": request, "driver": "gpuslice.dev", "pool": NODE, "device": device(gpu)});
@@ -149,7 +150,7 @@ pub(crate) fn result(request: &str, gpu: u32, part: Option<(&str, u32)>) -> Valu
     result
 }
 
-/// Not a check, but the driver's process where a node has started it.
+/// Runs the driver's process if a node has started it; it is no check.
 #[test]
 fn a_process_of_the_driver() {
     let Some(Inside { root, client, gpus, library }) = inside() else { return };

@@ -1,4 +1,4 @@
-//! A cluster: an apiserver, and an extender that is asked as a scheduler asks.
+//! A cluster: an apiserver, and an extender that gets the requests of a scheduler.
 
 use crate::apiserver::Apiserver;
 use gpuslice_kubernetes::api::Client;
@@ -19,14 +19,14 @@ pub(crate) struct Cluster {
     pub(crate) extender: Extender,
 }
 
-/// An extender that runs.
+/// Running extender.
 pub(crate) struct Extender {
     pub(crate) address: SocketAddr,
     running: JoinHandle<()>,
     end: Option<oneshot::Sender<()>>,
 }
 
-/// A pod that is not bound.
+/// Makes a pod that is not bound.
 pub(crate) fn pod(name: &str, slices: u32, memory: u32, core: u32) -> Value {
     let limits = json!({"gpuslice.dev/slice": slices.to_string(), "gpuslice.dev/memory-mib": memory.to_string(),
         "gpuslice.dev/core-percent": core.to_string()});
@@ -39,7 +39,7 @@ pub(crate) fn pod(name: &str, slices: u32, memory: u32, core: u32) -> Value {
 }
 
 impl Cluster {
-    /// With these nodes, each with a number of GPUs of 16 GiB.
+    /// Starts a cluster with these nodes, each with a number of GPUs of 16 GiB.
     pub(crate) async fn start(nodes: &[(&str, u32)]) -> Self {
         let apiserver = Apiserver::default();
         for (name, gpus) in nodes {
@@ -63,7 +63,7 @@ impl Cluster {
         self.extender.until_ready().await;
     }
 
-    /// As `restart`, without the wait until the extender is ready.
+    /// Ends the extender, and starts another one, without a wait until that is ready.
     pub(crate) async fn restart_unready(&mut self) {
         self.extender = Extender::begin(self.server, None).await;
     }
@@ -73,7 +73,7 @@ impl Cluster {
         self.extender.until_ready().await;
     }
 
-    /// Another extender, which takes part in the election of one.
+    /// Starts another extender, which takes part in an election.
     pub(crate) async fn elected(&self, identity: &str) -> Extender {
         let extender = Extender::begin(self.server, Some(settings(identity))).await;
         extender.until_ready().await;
@@ -103,7 +103,7 @@ impl Cluster {
         self.extender.bind(name, node).await
     }
 
-    /// The parts that a pod was given.
+    /// Returns the parts that a pod was given.
     pub(crate) fn alloc(&self, name: &str) -> Option<Value> {
         let pod = self.apiserver.pod(&format!("ns/{name}"));
         let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str()?;
@@ -124,7 +124,7 @@ impl Cluster {
 }
 
 impl Extender {
-    /// One that follows this apiserver.
+    /// Starts an extender that follows this apiserver.
     async fn begin(server: SocketAddr, lease: Option<lease::Settings>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -153,7 +153,7 @@ impl Extender {
         post(self.address, "/bind", &said).await["Error"].as_str().unwrap().to_owned()
     }
 
-    /// Ends it as SIGTERM does.
+    /// Ends the extender as SIGTERM does.
     pub(crate) async fn end(mut self) {
         drop(self.end.take());
         (&mut self.running).await.unwrap();
@@ -166,7 +166,7 @@ impl Drop for Extender {
     }
 }
 
-/// The times of an election that a test waits for.
+/// Returns the times of an election that a test can wait for.
 pub(crate) fn settings(identity: &str) -> lease::Settings {
     let [duration, renew_deadline, retry] = [2000, 1200, 100].map(Duration::from_millis);
     let usual = lease::Settings::usual("gpuslice".to_owned(), "extender".to_owned(), identity.to_owned());

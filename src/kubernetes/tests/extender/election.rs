@@ -1,9 +1,9 @@
-//! Several extenders, of which the one binds that has the Lease.
+//! Tests of several extenders, of which only the holder of the Lease binds.
 
 use crate::cluster::{Cluster, Extender, pod};
 use std::time::{Duration, Instant};
 
-/// The holder of the Lease; empty where there is none.
+/// Returns the holder of the Lease; empty if it has none.
 fn holder(cluster: &Cluster) -> String {
     cluster.apiserver.lease("extender")["holderIdentity"].as_str().unwrap_or_default().to_owned()
 }
@@ -35,7 +35,7 @@ async fn the_one_with_the_lease_binds_and_another_one_takes_over_when_it_runs_ou
     assert_eq!(lease["leaseDurationSeconds"], 2);
     let why = second.bind("b", "n1").await;
     assert!(why.contains("first has the lease"), "{why}");
-    // It renews while it is asked: the lease would run out twice in this time.
+    // The extender renews the Lease while it is asked: otherwise the Lease would run out twice in this time.
     let until = Instant::now() + Duration::from_secs(4);
     let mut number = 0;
     while Instant::now() < until {
@@ -46,20 +46,20 @@ async fn the_one_with_the_lease_binds_and_another_one_takes_over_when_it_runs_ou
         assert!(second.bind("b", "n1").await.contains("first has the lease"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Killed: its Lease is there until it runs out.
+    // A killed extender: its Lease stays until it runs out.
     drop(first);
     let took = bind_at_last(&cluster, &second, "b").await;
     assert!(took > Duration::from_millis(500) && took < Duration::from_secs(5), "{took:?}");
     let lease = cluster.apiserver.lease("extender");
     assert_eq!((&lease["holderIdentity"], &lease["leaseTransitions"]), (&"second".into(), &1.into()));
-    // Ended in order: another one has it at once.
+    // An extender that ends in order: another one gets the Lease at once.
     second.end().await;
     assert_eq!(holder(&cluster), "");
     let third = cluster.elected("third").await;
     assert_eq!(third.bind("c", "n1").await, "");
 }
 
-/// A scheduler that leads asks its own extender: the Lease comes after it, though the other extender runs on.
+/// Checks that the Lease follows a scheduler that leads, because it asks only its own extender. The other extender runs on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extender_that_nobody_asks_gives_the_lease_back() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -72,7 +72,8 @@ async fn an_extender_that_nobody_asks_gives_the_lease_back() {
     assert_eq!(holder(&cluster), "second");
 }
 
-/// The first one stops for longer than its Lease lasts, after it has chosen. What it has chosen is given to another pod meanwhile.
+/// Stops the first extender after its choice, for longer than its Lease lasts. Meanwhile the second one gives the chosen memory
+/// to another pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_that_both_take_themselves_for_the_leader_do_not_give_away_the_same_memory() {
     let cluster = Cluster::start(&[("n1", 1)]).await;
@@ -92,11 +93,11 @@ async fn two_that_both_take_themselves_for_the_leader_do_not_give_away_the_same_
     assert_eq!(cluster.alloc("a"), None, "what was written is taken back");
     cluster.apiserver.hold_leases_of(None);
     assert!(first.bind("c", "n1").await.contains("second has the lease"));
-    // The new one knows what the old one has bound.
+    // The new holder knows the bindings of the old one.
     assert!(second.bind("a", "n1").await.contains("at most 0 MiB"));
 }
 
-/// The next extender has the pods of the one before in its ledger before it chooses, however late its watch is.
+/// Checks that the next extender has all bound pods in its ledger before it chooses, although its watch is late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_leader_lists_the_pods_before_it_binds_one() {
     let cluster = Cluster::start(&[("n1", 1)]).await;

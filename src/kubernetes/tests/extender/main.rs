@@ -1,4 +1,4 @@
-//! Checks the extender of the scheduler against an apiserver, over real HTTP, and its placement by random clusters.
+//! Tests of the extender of the scheduler against an apiserver, over real HTTP, and of its placement on random clusters.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ use apiserver::Mishap;
 use cluster::{Cluster, pod};
 use std::time::Duration;
 
-/// An event that the test waits for comes within this time, on a machine that has other things to do.
+/// Time within which an event comes that the test waits for, on a machine under other load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +48,7 @@ async fn nodes_without_room_have_a_reason_and_the_fullest_of_the_others_is_best(
     assert!(answer["FailedNodes"]["empty"].as_str().unwrap().contains("4001 is not divisible"), "{answer}");
 }
 
-/// Six of ten that ask at the same time have room.
+/// Binds ten pods at the same time, of which six have room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {
     let cluster = Cluster::start(&[("n1", 2)]).await;
@@ -63,7 +63,7 @@ async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {
         let has_none = pod["spec"]["nodeName"].is_null() && cluster.alloc(name).is_none();
         assert!(has_both || has_none, "{pod}");
     }
-    // One ends, and its room is there again.
+    // A pod ends, and its room is free again.
     let ended = names.iter().find(|name| cluster.alloc(name).is_some()).unwrap();
     let waiting = names.iter().find(|name| cluster.alloc(name).is_none()).unwrap();
     cluster.apiserver.change(&format!("ns/{ended}"), |pod| pod["status"]["phase"] = "Failed".into());
@@ -84,7 +84,7 @@ async fn a_binding_that_fails_anywhere_leaves_no_room_lost() {
         }
         cluster.apiserver.put(&pod("b", 1, 16_384, 100));
         if mishap == Mishap::Unheard {
-            // It is bound, and has what it was given.
+            // The pod is bound, and keeps the parts that it was given.
             assert!(cluster.alloc("a").is_some());
             cluster.apiserver.end_watches();
             assert!(cluster.bind("b", "n1").await.contains("0 MiB"), "{mishap:?}");
@@ -100,11 +100,11 @@ async fn an_extender_that_starts_again_and_a_second_one_know_what_is_given_away(
     let mut cluster = Cluster::start(&[("n1", 1)]).await;
     cluster.apiserver.put(&pod("a", 1, 16_000, 100));
     assert_eq!(cluster.bind("a", "n1").await, "");
-    // An annotation without a node is that of an extender that ended in between, or of a tenant.
+    // An annotation on a pod without a node comes from an extender that ended in between, or from a tenant.
     let mut claimed = pod("claimed", 1, 300, 0);
     claimed["metadata"]["annotations"] = cluster.apiserver.pod("ns/a")["metadata"]["annotations"].clone();
     cluster.apiserver.put(&claimed);
-    // This one was bound by hand, and to another node than the one that it was given a part of.
+    // This pod was bound by hand, to another node than that of its parts.
     let mut moved = pod("moved", 1, 300, 0);
     let given = serde_json::json!({"v": 1, "uid": "uid-moved", "node": "n2", "gen": 1, "at": "", "c": {"main": [{"uuid": "GPU-n1-0", "memMiB": 300, "core": 0}]}});
     moved["metadata"]["annotations"] = serde_json::json!({"gpuslice.dev/alloc": given.to_string()});
@@ -118,12 +118,12 @@ async fn an_extender_that_starts_again_and_a_second_one_know_what_is_given_away(
         let answer = cluster.filter(&pod("c", 1, 384, 0), &["n1"]).await;
         assert_eq!(answer["NodeNames"], serde_json::json!(["n1"]), "{answer}");
     }
-    // The pod that is bound is another one than the scheduler means.
+    // The bound pod has another UID than the pod of the request.
     cluster.apiserver.change("ns/c", |pod| pod["metadata"]["uid"] = "other".into());
     assert!(cluster.bind("c", "n1").await.contains("is gone"));
 }
 
-/// Before the extender has both lists, GPUs look emptier than they are, or nodes are missing.
+/// Checks that the extender waits for both lists. Before that, GPUs look emptier than they are, or nodes are missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extender_decides_nothing_before_it_has_listed_nodes_and_pods() {
     for kind in ["nodes", "pods"] {

@@ -1,4 +1,4 @@
-//! Properties of the choice of GPUs, on random nodes and pods.
+//! Property tests of the choice of GPUs, on random nodes and pods.
 
 use gpuslice_kubernetes::objects::{Gpu, Inventory, Part, Request};
 use gpuslice_kubernetes::placement::{Order, Used, place, score};
@@ -30,8 +30,8 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    /// However many pods come: what is given away is on GPUs that work, each slice of a container on another one, never more than
-    /// there is, and exactly as much as was asked for. A refusal means that too few GPUs have room.
+    /// Checks the parts that are given to any number of pods. They are on working GPUs, each slice of a container on another one,
+    /// never exceed a GPU, and are exactly the requested amounts. A refusal means that too few GPUs have room.
     #[test]
     fn no_gpu_is_given_away_twice_and_no_room_is_overlooked(
         gpus in gpus(),
@@ -67,7 +67,7 @@ proptest! {
         }
     }
 
-    /// A fuller node is better for one order, and worse for the other.
+    /// Checks that a fuller node is better for one order, and worse for the other.
     #[test]
     fn scores_follow_what_is_left(gpus in prop::collection::vec((1..100_u64, Just(true)), 1..6), mem_mib in 1..50_u64) {
         let inventory = inventory(&gpus);

@@ -1,4 +1,4 @@
-//! Pods that run get other amounts, where their users want them and the GPUs have room.
+//! Tests that running pods get other amounts, if their users want them and the GPUs have room.
 
 use crate::cluster::{Cluster, pod};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const RESIZE: &str = "gpuslice.dev/resize";
 
-/// A cluster of one GPU of 16 GiB, with pods that are bound.
+/// Starts a cluster of one GPU of 16 GiB, with bound pods.
 async fn cluster(pods: &[(&str, u32)]) -> Cluster {
     let cluster = Cluster::start(&[("n1", 1)]).await;
     for (name, memory) in pods {
@@ -32,7 +32,7 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The memory, the time and the generation of a pod's annotation.
+/// Returns the memory, the time and the generation of a pod's annotation.
 fn amounts(cluster: &Cluster, name: &str) -> (u64, u64, u64) {
     let alloc = cluster.alloc(name).unwrap();
     let part = &alloc["c"]["main"][0];
@@ -46,7 +46,7 @@ async fn a_pod_gets_what_its_user_wants_and_others_get_the_rest() {
     until("it is larger", || (amounts(&cluster, "a") == (12_000, 60, 2)).then_some(())).await;
     let answer = cluster.filter(&pod("b", 1, 4385, 0), &["n1"]).await;
     assert!(answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 4384 MiB and 40 %"), "{answer}");
-    // Smaller than it was: others have the room.
+    // The pod is smaller now: others get the room.
     cluster.apiserver.write_on("ns/a", RESIZE, &wish(1000, 10));
     until("it is smaller", || (amounts(&cluster, "a") == (1000, 10, 3)).then_some(())).await;
     cluster.apiserver.put(&pod("b", 1, 15_384, 90));
@@ -80,7 +80,7 @@ async fn a_wish_without_room_is_told_once_and_waits_for_it() {
     assert_eq!(amounts(&cluster, "a"), (8193, 30, 2));
 }
 
-/// Between the choice and the apiserver's answer the room counts for both: what the pod has, and what it gets.
+/// Checks the room between the choice and the apiserver's answer: of the old and the new parts, the larger ones count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
     let cluster = cluster(&[("a", 4096)]).await;
@@ -103,7 +103,7 @@ async fn room_is_not_given_away_twice_while_a_pod_is_resized() {
     assert!(cluster.bind("b", "n1").await.contains("at most 4383 MiB"));
 }
 
-/// An annotation of a pod that this extender has not placed is nobody's wish.
+/// Checks that only one extender resizes, and that the annotation of a pod that no extender has placed is no wish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_extenders_resizes() {
     let cluster = Cluster::start(&[("n1", 1)]).await;

@@ -1,4 +1,4 @@
-//! How the extender follows the apiserver.
+//! Tests of the extender's watches of the apiserver.
 
 use crate::cluster::{Cluster, pod};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ async fn a_bookmark_moves_the_version_from_which_a_watch_goes_on() {
     let queries = next(&cluster).await;
     assert!(queries.iter().all(is_watch), "{queries:?}");
     assert_eq!(queries[0]["resourceVersion"], cluster.apiserver.version());
-    // Without a bookmark the version is too old: it lists once, and follows that.
+    // Without a bookmark the version is too old: the extender lists once, and follows the changes from there on.
     cluster.apiserver.mute(true);
     cluster.apiserver.put(&pod("b", 1, 4096, 30));
     cluster.apiserver.forget();
@@ -79,7 +79,7 @@ async fn a_list_comes_page_by_page() {
     cluster.restart().await;
     let pages = cluster.apiserver.queries();
     assert_eq!(pages.iter().filter(|query| !is_watch(query)).count(), 3, "{pages:?}");
-    // Seven have 7 GiB and 70 %.
+    // Seven pods have 7 GiB and 70 %.
     let answer = cluster.filter(&pod("b", 1, 9217, 10), &["n1"]).await;
     assert!(answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 9216 MiB and 30 %"), "{answer}");
 }

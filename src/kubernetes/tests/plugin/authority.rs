@@ -1,4 +1,4 @@
-//! The kubelet's client before 1.26 sends the path of the socket as the authority.
+//! Tests the authority of kubelets before 1.26: their client sends the path of the socket.
 
 use crate::node::Node;
 use crate::raw::call;

@@ -1,4 +1,4 @@
-//! The plugin and the kubelet are ended at any time, and nothing of a pod that is gone stays.
+//! Tests that no files of a removed pod stay, if the plugin and the kubelet are ended at any time.
 
 use crate::kubelet::until;
 use crate::node::{NODE, Node, alloc};
@@ -19,7 +19,7 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
         node.kubelet.start(&pod).await;
         assert_eq!(node.limit(&pod), Some(1000));
     }
-    // Its stream breaks without a restart.
+    // The stream breaks without a restart.
     node.kubelet.with(|state| state.healthy = None);
     node.kubelet.end();
     assert!(node.kubelet.pre_start(&pod).await.is_err());
@@ -27,7 +27,7 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
     node.kubelet.start(&pod).await;
 }
 
-/// A pod that is admitted while the kubelet does not know the plugin fails for good.
+/// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pod_is_placed_on_a_node_whose_kubelet_does_not_know_the_plugin() {
     let mut node = Node::new(1).await;
@@ -100,7 +100,7 @@ async fn files_that_a_killed_plugin_left_are_removed_and_those_of_others_stay() 
     assert_eq!(node.files(), [places.slots().join("train")]);
 }
 
-/// `Allocate` and `PreStartContainer`, each cut off at many moments.
+/// Cuts `Allocate` and `PreStartContainer` off at many moments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
     let node = Arc::new(Node::start(1, false).await);
@@ -118,11 +118,11 @@ async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
         node.kill();
         node.begin();
         let was_done = started.await.unwrap().is_ok();
-        // Until the kubelet sees that the old one has ended, it has the old one's devices.
+        // Until the kubelet sees that the old plugin has ended, it keeps the old one's devices.
         until("the next one registers", || node.kubelet.with(|state| state.registrations) > before).await;
         cut_off += u32::from(!was_done);
         node.kubelet.sees(16).await;
-        // The pod of an Allocate that failed is gone for good. Another one starts, once it is.
+        // The pod of a failed `Allocate` is gone for good. Another pod starts after that.
         if node.kubelet.with(|state| state.allocated.contains_key(&pod)) {
             node.kubelet.start(&pod).await;
             assert_eq!(node.limit(&pod), Some(10_000));

@@ -1,4 +1,4 @@
-//! A kubelet, as far as a device plugin sees it: real gRPC on real sockets.
+//! The part of a kubelet that a device plugin sees: real gRPC on real sockets.
 
 use gpuslice_kubernetes::grpc::device_plugin as api;
 use gpuslice_kubernetes::grpc::pod_resources as resources;
@@ -14,31 +14,31 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-/// The kubelet retries a `PreStartContainer` that failed after this time, which is 12 s in a real one.
+/// Time after which the kubelet retries a failed `PreStartContainer`. It is 12 s in a real kubelet.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A container, by its namespace, pod and name.
+/// A container: its namespace, pod and name.
 pub(crate) type Container = (String, String, String);
 
 pub(crate) fn container(pod: &str) -> Container {
     ("ns".to_owned(), pod.to_owned(), "main".to_owned())
 }
 
-/// The kubelet's checkpoint, and the state that does not outlive the kubelet.
+/// Checkpoint of the kubelet, and the state that is lost when it ends.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) allocated: BTreeMap<Container, Vec<String>>,
-    /// The names that Allocate returned.
+    /// Names that `Allocate` returned.
     pub(crate) named: BTreeMap<Container, Vec<String>>,
-    /// Containers that the list hides: those of init.
+    /// Containers that the list hides: init containers.
     pub(crate) hidden: BTreeSet<Container>,
-    /// Healthy devices, as the plugin listed them last; none: it has no stream.
+    /// Healthy devices of the plugin's last list; none without a stream.
     pub(crate) healthy: Option<Vec<String>>,
     pub(crate) endpoint: Option<PathBuf>,
     pub(crate) registrations: u32,
     /// True if the list has one entry for all devices of a container, as in 1.20.
     pub(crate) is_grouped: bool,
-    /// The readers of the plugin's streams.
+    /// Readers of the plugin's streams.
     streams: Vec<JoinHandle<()>>,
     seed: u64,
 }
@@ -56,7 +56,7 @@ impl Kubelet {
         Self { folder: folder.to_owned(), state: Arc::default(), tasks: Vec::new() }
     }
 
-    /// Begins as a kubelet does: removes every socket of the folder of plugins.
+    /// Starts as a kubelet does: removes every socket of the folder of plugins.
     pub(crate) fn begin(&mut self) {
         let plugins = self.folder.join("device-plugins");
         fs::create_dir_all(&plugins).unwrap();
@@ -80,7 +80,7 @@ impl Kubelet {
         }));
     }
 
-    /// Ends it. Its checkpoint stays.
+    /// Ends the kubelet. Its checkpoint stays.
     pub(crate) fn end(&mut self) {
         self.tasks.drain(..).for_each(|task| task.abort());
         let mut state = self.state.lock().unwrap();
@@ -143,7 +143,7 @@ impl Kubelet {
         self.client().await?.pre_start_container(request).await.map(drop)
     }
 
-    /// Starts a container as soon as the plugin lets it.
+    /// Starts a container as soon as the plugin allows it.
     pub(crate) async fn start(&self, container: &Container) {
         let end = Instant::now() + super::PATIENCE;
         while let Err(status) = self.pre_start(container).await {
@@ -152,7 +152,7 @@ impl Kubelet {
         }
     }
 
-    /// A pod is gone.
+    /// Forgets a pod that is gone.
     pub(crate) fn forget(&self, container: &Container) {
         self.with(|state| {
             state.allocated.remove(container);

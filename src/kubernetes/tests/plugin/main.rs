@@ -1,4 +1,4 @@
-//! Checks the device plugin against a kubelet and an apiserver that answer as real ones do, over real sockets.
+//! Tests of the device plugin against a kubelet and an apiserver that answer as real ones do, over real sockets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// An event that the test waits for comes within this time, on a machine that has other things to do.
+/// Time within which an event comes that the test waits for, on a machine under other load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +51,7 @@ async fn a_pod_starts_in_its_slice_and_its_slot_is_free_once_it_is_gone() {
     until("nothing is left", || node.files().is_empty()).await;
 }
 
-/// Bound in one order, admitted in another, and started all at once.
+/// Starts pods at the same time that were bound in one order and admitted in another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_six_pods_that_start_together_have_their_own_slices() {
     let node = std::sync::Arc::new(Node::start(3, false).await);
@@ -88,7 +88,7 @@ async fn a_container_with_several_slices_is_one_slice_of_several_gpus_in_both_fo
     }
 }
 
-/// The list does not show it, and the kubelet gives it the slot of a container that comes later.
+/// Starts an init container, which the kubelet does not list, and whose slot it gives to a later container.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_init_container_runs_in_the_slice_of_the_container_that_has_its_slot_next() {
     let node = Node::start(1, false).await;
@@ -118,12 +118,12 @@ async fn the_node_has_the_sums_of_its_gpus_and_has_them_again_where_somebody_too
     until("the sums again", || sums() == ("32768".into(), "200".into())).await;
     node.has_gpus(2, 1);
     until("those of one GPU", || sums() == ("16384".into(), "100".into())).await;
-    // Slots are not taken from containers that have them.
+    // Containers keep the slots that they have.
     node.kubelet.sees(16).await;
     node.has_gpus(2, 2);
     node.kubelet.sees(32).await;
     until("both", || sums() == ("32768".into(), "200".into())).await;
-    // Nothing is written where nothing has changed.
+    // The plugin writes nothing while nothing changes.
     let writes = node.apiserver.node_writes();
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(node.apiserver.node_writes(), writes);
@@ -140,7 +140,7 @@ async fn one_gpu_needs_no_extender() {
     node.kubelet.admit(&second, 1).await.unwrap();
     let why = node.kubelet.pre_start(&second).await.unwrap_err();
     assert!(why.message().contains("12000 MiB") && why.message().contains("at most 4384 MiB"), "{why}");
-    // A container that starts again has what it had.
+    // A container that starts again gets its former parts.
     node.kubelet.pre_start(&first).await.unwrap();
     node.kubelet.forget(&first);
     node.apiserver.delete("ns/a");

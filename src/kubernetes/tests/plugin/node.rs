@@ -1,4 +1,4 @@
-//! A node: the plugin in a process of its own, a kubelet, an apiserver.
+//! A node: the plugin in a process of its own, a kubelet, and an apiserver.
 
 use crate::kubelet::{Container, Kubelet, container};
 pub(crate) use crate::machine::NODE;
@@ -29,7 +29,7 @@ impl Deref for Node {
 }
 
 impl Node {
-    /// Without a plugin yet.
+    /// Makes a node without a plugin.
     pub(crate) async fn new(gpus: u32) -> Self {
         let machine = Machine::new().await;
         let mut kubelet = Kubelet::new(&machine.root().join("kubelet"));
@@ -39,7 +39,7 @@ impl Node {
         node
     }
 
-    /// With a plugin that the kubelet knows.
+    /// Starts a node with a plugin that the kubelet knows.
     pub(crate) async fn start(gpus: u32, auto_alloc: bool) -> Self {
         let mut node = Self::new(gpus).await;
         node.auto_alloc = auto_alloc;
@@ -48,7 +48,7 @@ impl Node {
         node
     }
 
-    /// Has this many GPUs, of which the last ones are lost.
+    /// Gives the node `gpus` GPUs, of which the first `healthy` ones work.
     pub(crate) fn has_gpus(&self, gpus: u32, healthy: u32) {
         self.has("1", (0..gpus).map(uuid), healthy);
     }
@@ -58,29 +58,29 @@ impl Node {
         self.run("node::a_process_of_the_plugin", &[("AUTO_ALLOC", self.auto_alloc.to_string())]);
     }
 
-    /// Asks the plugin to end: it does so at the end of its input.
+    /// Asks the plugin to end, by closing its input.
     pub(crate) fn terminate(&self) {
         self.close_input();
     }
 
-    /// True once the plugin has ended well.
+    /// Returns true once the plugin has ended without an error.
     pub(crate) fn has_ended(&self) -> bool {
         let ended = self.ended();
         assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
         ended.is_some()
     }
 
-    /// True if the extender can place pods here.
+    /// Returns true if the extender can place pods here.
     pub(crate) fn has_inventory(&self) -> bool {
         self.apiserver.node(NODE)["metadata"]["annotations"]["gpuslice.dev/inventory"].is_string()
     }
 
-    /// The plugin's socket.
+    /// Returns the path of the plugin's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.root().join("kubelet/device-plugins/gpuslice.sock")
     }
 
-    /// A pod with one container that asks for slices.
+    /// Makes a pod with one container that asks for slices.
     pub(crate) fn pod(&self, name: &str, slices: u64, mem_mib: u64, core: u64) -> Container {
         let limits = json!({SLICE: slices.to_string(), MEMORY_MIB: mem_mib.to_string(), CORE_PERCENT: core.to_string()});
         self.apiserver.put(&json!({
@@ -92,7 +92,7 @@ impl Node {
         container(name)
     }
 
-    /// The same, placed on GPUs.
+    /// Makes a pod with one container that asks for slices, placed on GPUs.
     pub(crate) fn placed(&self, name: &str, gpus: &[u32], mem_mib: u64, core: u64) -> Container {
         let slices = u64::try_from(gpus.len()).unwrap();
         let made = self.pod(name, slices, mem_mib * slices, core * slices);
@@ -101,7 +101,7 @@ impl Node {
         made
     }
 
-    /// The environment that the names of a container lead to; none where a file is missing.
+    /// Returns the environment that the names of a container lead to; none if a file is missing.
     pub(crate) fn environment(&self, container: &Container) -> Option<Vec<String>> {
         let named = self.kubelet.with(|state| state.named[container].clone());
         assert_eq!(named.len(), 1, "an engine merges the files of all names");
@@ -116,14 +116,14 @@ impl Node {
         Some(items.map(|item| item.as_str().unwrap().to_owned()).collect())
     }
 
-    /// The memory limit that the container has on its first GPU, in MiB.
+    /// Returns the container's memory limit on its first GPU, in MiB.
     pub(crate) fn limit(&self, container: &Container) -> Option<u64> {
         let environment = self.environment(container)?;
         let limit = environment.iter().find_map(|item| item.strip_prefix("GPU_MEM_LIMIT="))?;
         Some(limit.split(',').next()?.split_once('=')?.1.parse::<u64>().unwrap() >> 20)
     }
 
-    /// Files and folders of slots that there are.
+    /// Lists all files and folders of slots.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let places = self.places();
         let folders = [places.slots(), places.regions.clone(), places.cdi.clone()];
@@ -136,14 +136,14 @@ pub(crate) fn uuid(number: u32) -> String {
     format!("GPU-{number:08}-0000-0000-0000-000000000000")
 }
 
-/// The annotation of a pod with the container `main`.
+/// Returns the annotation of a pod with the container `main`.
 pub(crate) fn alloc(uid: &str, node: &str, gpus: &[u32], mem_mib: u64, core: u64) -> Value {
     let part = |gpu: &u32| json!({"uuid": uuid(*gpu), "memMiB": mem_mib, "core": core});
     let parts: Vec<Value> = gpus.iter().map(part).collect();
     json!({"v": 1, "uid": uid, "node": node, "gen": 1, "at": "2026-01-01T00:00:00Z", "c": {"main": parts}})
 }
 
-/// Not a check, but the plugin's process where a node has started it.
+/// Runs the plugin's process if a node has started it; it is no check.
 #[test]
 fn a_process_of_the_plugin() {
     let Some(Inside { root, client, gpus, library }) = inside() else { return };

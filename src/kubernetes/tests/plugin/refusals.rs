@@ -1,10 +1,10 @@
-//! Refusals before a container starts, and those that mend themselves.
+//! Tests of refusals before a container starts, and of those that end by themselves.
 
 use crate::kubelet::until;
 use crate::node::{NODE, Node, alloc};
 use serde_json::json;
 
-/// Asks for the start of a container that must be refused, and returns why. It must not have any file afterwards.
+/// Asks for the start of a container that must be refused, and returns the reason. The container must have no file afterwards.
 async fn refused(node: &Node, pod: &(String, String, String)) -> String {
     let why = node.kubelet.pre_start(pod).await.unwrap_err().message().to_owned();
     assert_eq!(node.environment(pod), None, "{why}");
@@ -42,7 +42,7 @@ async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_
         (later, "has the version 2"),
         (alloc("uid-a", NODE, &[0, 0], 7000, 30), "has 2 parts on 1 GPUs"),
         (alloc("uid-a", NODE, &[7], 7000, 30), "is no GPU of this node"),
-        // Written by the pod's owner.
+        // An annotation that the pod's owner wrote.
         (alloc("uid-a", NODE, &[0], 100, 30), "which asks for 7000 MiB and 30 %"),
         (alloc("uid-a", NODE, &[0], 7000, 30), "6384 MiB and 40 % are left"),
     ] {
@@ -52,7 +52,7 @@ async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_
     }
     node.apiserver.change("ns/a", |pod| pod["spec"]["nodeName"] = json!("n2"));
     assert!(refused(&node, &pod).await.contains("is on the node \"n2\""));
-    // The other pod has ended, and the kubelet lists it still, as old ones do.
+    // The other pod has ended, and the kubelet still lists it, as old kubelets do.
     node.apiserver.change("ns/a", |pod| pod["spec"]["nodeName"] = json!(NODE));
     node.apiserver.change("ns/other", |pod| pod["status"]["phase"] = json!("Succeeded"));
     node.kubelet.start(&pod).await;
@@ -76,7 +76,7 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
     node.kubelet.admit(&new, 1).await.unwrap();
     let why = refused(&node, &new).await;
     assert!(why.contains("apiserver"), "{why}");
-    // The slot goes to another container before the first one has been released.
+    // Another container gets the slot before the first one has released it.
     let slot = node.kubelet.with(|state| state.allocated[&running].clone());
     node.kubelet.forget(&running);
     let next = node.placed("next", &[0], 500, 5);
@@ -87,12 +87,12 @@ async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts()
     assert_eq!(node.limit(&next), Some(500));
 }
 
-/// The kubelet ends the pod of an `Allocate` that fails, and never tries again.
+/// Checks that `Allocate` never fails: the kubelet would end the pod, and never try again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn allocate_succeeds_whatever_is_wrong_with_the_node() {
     let node = Node::start(1, false).await;
     let pod = node.placed("a", &[0], 1000, 10);
-    // Files stand where folders should.
+    // Files are in the place of folders.
     for folder in [node.places().cdi, node.places().slots(), node.places().regions] {
         std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
         let _there = std::fs::remove_dir_all(&folder);
@@ -114,7 +114,7 @@ async fn allocate_succeeds_whatever_is_wrong_with_the_node() {
     assert_eq!(node.limit(&pod), Some(1000));
 }
 
-/// A pod of a stateful set is made anew under its name.
+/// Makes a pod of a stateful set again under its name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pods_of_one_name_after_each_other_do_not_share_a_slice() {
     let node = Node::start(1, false).await;

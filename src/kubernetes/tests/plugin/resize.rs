@@ -1,10 +1,10 @@
-//! Containers that run get the parts that the extender has changed.
+//! Tests that running containers get the parts that the extender has changed.
 
 use crate::kubelet::{Container, until};
 use crate::node::{NODE, Node, alloc, uuid};
 use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
 
-/// A process of the container, which has joined its slice on the GPU with the number 1.
+/// Makes a process of the container that has joined its slice on the GPU with the number 1.
 fn process(node: &Node, container: &Container) -> Member {
     let slot = node.kubelet.with(|state| state.named[container][0].clone());
     let slot = slot.strip_prefix("gpuslice.dev/slice=").unwrap().parse().unwrap();
@@ -15,13 +15,13 @@ fn process(node: &Node, container: &Container) -> Member {
     Member::join(&node.places().region(&slot), Trust::AnyOwner, &wanted).unwrap().0
 }
 
-/// Mebibytes and thousandths of time that the process is held to.
+/// Returns the limits of the process: mebibytes, and thousandths of time.
 fn limits(process: &Member) -> (Option<u64>, u32) {
     let limits = process.limits(process.devices()[0].device);
     (limits.memory.map(|bytes| bytes >> 20), limits.cores_permille)
 }
 
-/// The extender changes what a pod has.
+/// Changes the parts of a pod, as the extender does.
 fn change(node: &Node, name: &str, mem_mib: u64, core: u64, generation: u64) {
     let mut changed = alloc(&format!("uid-{name}"), NODE, &[1], mem_mib, core);
     changed["gen"] = generation.into();
@@ -41,13 +41,13 @@ async fn a_process_that_runs_has_the_new_limits_and_so_has_the_next_one() {
     until("its user is told", || !node.apiserver.events("Resized").is_empty()).await;
     let told = node.apiserver.events("Resized");
     assert_eq!(told, [format!("container main has 8192 MiB and 60 % of the time of {}", uuid(1))]);
-    // The scheduler subtracts 4096 MiB and 30 %, which the pod has asked for.
+    // The scheduler subtracts 4096 MiB and 30 %, for which the pod has asked.
     let sums = || {
         let capacity = node.apiserver.node(NODE)["status"]["capacity"].clone();
         (capacity["gpuslice.dev/memory-mib"].clone(), capacity["gpuslice.dev/core-percent"].clone())
     };
     until("the sums are less", || sums() == ("28672".into(), "170".into())).await;
-    // A container that starts again, also under another agent.
+    // A container starts again, also under another agent.
     node.kill();
     node.begin();
     node.kubelet.sees(32).await;
@@ -78,7 +78,7 @@ async fn more_than_the_gpu_has_waits_until_another_pod_is_smaller() {
     assert_eq!(node.limit(&second), Some(4096));
 }
 
-/// Annotations that the extender has not changed: the first one, another pod's, one with another GPU.
+/// Writes annotations that do not belong to the slice: a first generation, another pod's, one with another GPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
     let node = Node::start(2, false).await;

@@ -1,4 +1,4 @@
-//! An apiserver with pods, nodes, claims and lists of devices, over real HTTP.
+//! Test apiserver with pods, nodes, claims and lists of devices, over real HTTP.
 
 #[path = "resources.rs"]
 mod resources;
@@ -24,41 +24,41 @@ type Answer = (StatusCode, Json<Value>);
 
 #[derive(Debug, Default)]
 struct Stored {
-    /// By `namespace/name`.
+    /// Pods by `namespace/name`.
     pods: Objects,
     nodes: Objects,
     is_down: bool,
-    /// Lists of this kind are answered with an error.
+    /// Kind whose lists are answered with an error.
     unlisted: Option<&'static str>,
     node_writes: u32,
-    /// The version of the last change.
+    /// Version of the last change.
     version: u64,
-    /// The mishap of the next binding.
+    /// Mishap of the next binding.
     mishap: Option<Mishap>,
     watchers: Vec<mpsc::UnboundedSender<Value>>,
     resources: resources::Resources,
-    /// The changes of pods, each with its version.
+    /// Changes of pods, each with its version.
     history: Vec<(u64, Value)>,
-    /// Changes up to this version are forgotten.
+    /// Version up to which changes are forgotten.
     forgotten: u64,
-    /// Objects of a page at the most.
+    /// Most objects of a page.
     page: Option<usize>,
-    /// The queries of lists and watches of pods.
+    /// Queries of lists and watches of pods.
     queries: Vec<HashMap<String, String>>,
-    /// Requests that patch this pod wait until it is another one.
+    /// Pod whose patches wait while it is set.
     held: Option<String>,
-    /// Changes are not told to those who watch.
+    /// True if changes are not sent to watchers.
     is_mute: bool,
     leases: Objects,
     events: Vec<Value>,
-    /// Leases that this process writes wait until it is another one.
+    /// Process whose writes of Leases wait while it is set.
     stopped: Option<String>,
 }
 
-/// A mishap of a binding.
+/// Mishap of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mishap {
-    /// It is refused.
+    /// The binding is refused.
     Refused,
     /// The pod is bound, and the answer is lost.
     Unheard,
@@ -66,7 +66,7 @@ pub(crate) enum Mishap {
     Deleted,
 }
 
-/// The apiserver; its clones are the same one.
+/// The apiserver; its clones share one state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Apiserver(Arc<Mutex<Stored>>);
 
@@ -144,7 +144,7 @@ impl Apiserver {
         self.with(|stored| stored.node_writes)
     }
 
-    /// Answers every request with an error from now on, or not any more.
+    /// Answers every request with an error from now on, or stops that.
     pub(crate) fn fail(&self, is_down: bool) {
         self.with(|stored| stored.is_down = is_down);
     }
@@ -167,17 +167,17 @@ impl Apiserver {
         self.with(|stored| stored.watchers.clear());
     }
 
-    /// Forgets all changes until now: who has an older version must list again.
+    /// Forgets all changes until now: a client with an older version must list again.
     pub(crate) fn forget(&self) {
         self.with(|stored| (stored.history.clear(), stored.forgotten = stored.version));
     }
 
-    /// The version of the last change.
+    /// Returns the version of the last change.
     pub(crate) fn version(&self) -> String {
         self.with(|stored| stored.version.to_string())
     }
 
-    /// Something else changes, and the version after it is told to all who watch.
+    /// Counts a change of another object, and sends the version after it to all watchers.
     pub(crate) fn bookmark(&self) {
         self.with(|stored| {
             stored.version += 1;
@@ -187,22 +187,22 @@ impl Apiserver {
         });
     }
 
-    /// Lists have no more objects a page from now on.
+    /// Limits lists to `most` objects a page from now on.
     pub(crate) fn page(&self, most: usize) {
         self.with(|stored| stored.page = Some(most));
     }
 
-    /// The queries of lists and watches of pods since the last call.
+    /// Returns the queries of lists and watches of pods since the last call.
     pub(crate) fn queries(&self) -> Vec<HashMap<String, String>> {
         self.with(|stored| std::mem::take(&mut stored.queries))
     }
 
-    /// Tells no change of a pod to those who watch, or does again.
+    /// Stops sending changes of pods to watchers, or resumes that.
     pub(crate) fn mute(&self, is_mute: bool) {
         self.with(|stored| stored.is_mute = is_mute);
     }
 
-    /// The events of a reason: their messages.
+    /// Returns the messages of the events with a reason.
     pub(crate) fn events(&self, reason: &str) -> Vec<String> {
         self.with(|stored| {
             let of_it = stored.events.iter().filter(|event| event["reason"] == reason);
@@ -216,12 +216,12 @@ impl Apiserver {
         self.change(key, |pod| pod["metadata"]["annotations"][name] = json!(text));
     }
 
-    /// How often the pods were asked for.
+    /// Returns how often the pods were asked for.
     pub(crate) fn looks(&self) -> usize {
         self.with(|stored| stored.queries.len())
     }
 
-    /// Lets patches of a pod wait, or goes on with those that wait.
+    /// Makes patches of a pod wait, or resumes those that wait.
     pub(crate) fn hold(&self, key: Option<&str>) {
         self.with(|stored| stored.held = key.map(str::to_owned));
     }
@@ -249,7 +249,7 @@ async fn get_pod(State(server): State<Apiserver>, Path((namespace, name)): Path<
 }
 
 impl Stored {
-    /// Gives a pod a new version, and tells it to all who watch.
+    /// Gives a pod a new version, and sends it to all watchers.
     fn changed(&mut self, key: &str, kind: &str) {
         self.version += 1;
         let version = self.version.to_string();
@@ -319,7 +319,7 @@ async fn bind_pod(
     bound.into_response()
 }
 
-/// The changes from a version on, one JSON object a line, until the watch is ended.
+/// Sends the changes from a version on, one JSON object a line, until the watch is ended.
 fn watch(server: &Apiserver, query: HashMap<String, String>) -> Response {
     let (sender, receiver) = mpsc::unbounded_channel();
     let from: u64 = query["resourceVersion"].parse().unwrap();
@@ -413,7 +413,7 @@ async fn patch_node(
     })
 }
 
-/// As RFC 7386 says.
+/// Merges a patch into an object, by RFC 7386.
 fn merge(object: &mut Value, patch: &Value) {
     match patch {
         Value::Object(fields) => {

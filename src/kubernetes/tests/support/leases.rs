@@ -1,4 +1,4 @@
-//! The Leases of an apiserver, which any client may write that has read the last version.
+//! Leases of the test apiserver. Any client may write a Lease whose last version it has read.
 
 use super::{Answer, Apiserver, conflict, merge};
 use axum::extract::{Path, State};
@@ -8,12 +8,12 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 impl Apiserver {
-    /// The specification of a Lease; null where there is none.
+    /// Returns the specification of a Lease; null if it does not exist.
     pub(crate) fn lease(&self, name: &str) -> Value {
         self.with(|stored| stored.leases.get(name).map_or(Value::Null, |lease| lease["spec"].clone()))
     }
 
-    /// Lets what a process writes to Leases wait, or goes on with it.
+    /// Makes writes of Leases by a process wait, or resumes them.
     pub(crate) fn hold_leases_of(&self, identity: Option<&str>) {
         self.with(|stored| stored.stopped = identity.map(str::to_owned));
     }

@@ -1,4 +1,4 @@
-//! The machine of a node: its files, its GPUs, its apiserver, and a part of the agent in a process of its own.
+//! Machine of a node: its files, its GPUs, its apiserver, and a part of the agent in a process of its own.
 
 use crate::apiserver::Apiserver;
 use gpuslice_kubernetes::api::Client;
@@ -12,9 +12,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// The node's name in the apiserver.
+/// Name of the node in the apiserver.
 pub(crate) const NODE: &str = "n1";
-/// Names the folder of the machine to the process that is a part of the agent.
+/// Variable that names the folder of the machine to the process that is a part of the agent.
 const ROOT: &str = "GPUSLICE_TEST_NODE";
 
 pub(crate) struct Machine {
@@ -25,7 +25,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Without a process yet.
+    /// Makes a machine without a process.
     pub(crate) async fn new() -> Self {
         let root = TempDir::new_in("/dev/shm").unwrap();
         fs::write(root.path().join("libgpuslice.so"), "library").unwrap();
@@ -35,7 +35,7 @@ impl Machine {
         Self { root, apiserver, address, process: Mutex::default() }
     }
 
-    /// The root of its files.
+    /// Returns the root of its files.
     pub(crate) fn root(&self) -> &Path {
         self.root.path()
     }
@@ -44,7 +44,7 @@ impl Machine {
         Places::usual(self.root())
     }
 
-    /// Has GPUs of 16 GiB with these UUIDs, of which the first ones work.
+    /// Gives the machine GPUs of 16 GiB with these UUIDs, of which the first `healthy` ones work.
     pub(crate) fn has(&self, driver: &str, uuids: impl Iterator<Item = String>, healthy: u32) {
         let gpu = |(number, uuid)| Gpu {
             uuid,
@@ -60,7 +60,7 @@ impl Machine {
         fs::rename(path.with_extension("new"), path).unwrap();
     }
 
-    /// Starts a test of this program as the process.
+    /// Starts a test of this program as the machine's process.
     pub(crate) fn run(&self, test: &str, variables: &[(&str, String)]) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.root().join("log")).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -82,7 +82,7 @@ impl Machine {
         self.process.lock().unwrap().as_mut().expect("it was started").stdin = None;
     }
 
-    /// The end of the process, if it has ended.
+    /// Returns the exit status of the process, if it has ended.
     pub(crate) fn ended(&self) -> Option<ExitStatus> {
         self.process.lock().unwrap().as_mut().expect("it was started").try_wait().unwrap()
     }
@@ -104,7 +104,7 @@ impl Drop for Machine {
     }
 }
 
-/// The machine, as its process sees it.
+/// Machine, seen by its process.
 pub(crate) struct Inside {
     pub(crate) root: PathBuf,
     pub(crate) client: Client,
@@ -112,7 +112,7 @@ pub(crate) struct Inside {
     pub(crate) library: PathBuf,
 }
 
-/// None where the program runs as usual. Otherwise this is the process of a machine, which logs from now on.
+/// Returns the machine if this is its process, which logs from now on. None if the program runs as usual.
 pub(crate) fn inside() -> Option<Inside> {
     let root = PathBuf::from(std::env::var_os(ROOT)?);
     let client = Client::new(&std::env::var("APISERVER").unwrap(), None, None).unwrap();

@@ -1,4 +1,4 @@
-//! A client that says what old kubelets say: the path of the socket as the authority, which no client of Rust can.
+//! Client that sends the authority of old kubelets: the path of the socket, which no client of Rust can send.
 
 use loona_hpack::{Decoder, Encoder};
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Bytes before a message: a mark, and its length.
+/// Bytes before a message: a flag, and its length.
 const PREFIX: usize = 5;
 
 fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
@@ -20,7 +20,7 @@ fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
 }
 
-/// Asks once, and returns the message of the answer. `patience`: the time in which bytes of it come.
+/// Sends one request, and returns the message of the answer. `patience`: the longest wait for bytes of it.
 pub(crate) fn call(socket: &Path, method: &str, message: &[u8], patience: Duration) -> Vec<u8> {
     let authority = socket.to_str().unwrap().replace('/', "%2F");
     let mut socket = UnixStream::connect(socket).unwrap();

@@ -1,4 +1,4 @@
-//! The claims of pods and the lists of devices, as the apiserver keeps them.
+//! Claims of pods and lists of devices in the test apiserver.
 
 use super::{Answer, Apiserver, Objects, conflict, merge};
 use axum::extract::{Path, Query, State};
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Resources {
-    /// By `namespace/name`.
+    /// Claims by `namespace/name`.
     claims: Objects,
     slices: Objects,
     writes: u64,
-    /// Fields of devices that the apiserver does not keep, as one whose gates are off.
+    /// Fields of devices that the apiserver drops, as one whose feature gates are off.
     dropped: Vec<&'static str>,
-    /// True if there is no such API.
+    /// True if the apiserver lacks the API.
     is_old: bool,
 }
 
@@ -61,7 +61,7 @@ impl Apiserver {
         self.resources(|resources| resources.store(slice.clone()));
     }
 
-    /// Does what a kubelet does that starts.
+    /// Removes all lists, as a kubelet does when it starts.
     pub(crate) fn wipe_slices(&self) {
         self.resources(|resources| resources.slices.clear());
     }
@@ -70,7 +70,7 @@ impl Apiserver {
         self.resources(|resources| resources.dropped = fields.to_vec());
     }
 
-    /// Has no such API from now on, or has one.
+    /// Removes the API from now on, or restores it.
     pub(crate) fn is_old(&self, is_old: bool) {
         self.resources(|resources| resources.is_old = is_old);
     }
@@ -97,7 +97,7 @@ fn invalid(why: &str) -> Response {
     (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response()
 }
 
-/// Some of the rules of the real one.
+/// Checks some of the rules of the real apiserver, and returns the violation.
 fn wrong(slice: &Value) -> Option<String> {
     let spec = &slice["spec"];
     if spec["driver"] != "gpuslice.dev" || spec["pool"]["resourceSliceCount"] != 1 {

@@ -40,7 +40,7 @@ pub struct Claim {
     pub has_enough: bool,
 }
 
-/// The part that is kept for each of `count` slices, in millionths of the GPU's time.
+/// Returns the part that is kept for each of `count` slices, in millionths of the GPU's time.
 #[must_use]
 pub fn least(count: usize) -> u64 {
     KEPT.checked_div(u64::try_from(count).unwrap_or(u64::MAX)).unwrap_or(KEPT)
@@ -66,7 +66,7 @@ struct Member {
 }
 
 impl Member {
-    /// The time kept for the slice.
+    /// Returns the time kept for the slice.
     fn kept(&self) -> u64 {
         self.need.min(self.least)
     }
@@ -113,7 +113,7 @@ pub fn divide(claims: &[Claim]) -> Vec<Part> {
     parts
 }
 
-/// The order in which a claim is served; see the module.
+/// Returns the order in which a claim is served; see the module.
 fn class(claim: &Claim) -> u8 {
     let order = match claim.priority {
         Priority::High => 0,

@@ -66,7 +66,7 @@ impl Findings {
 }
 
 impl Budget {
-    /// The factor after a look, in millionths.
+    /// Returns the factor after a look, in millionths.
     pub fn look(&mut self, found: &Findings) -> u64 {
         if found.busy < 2 {
             return self.0.max(WHOLE);

@@ -3,7 +3,7 @@
 //! - A slice that waits for its share would use all that it may.
 //! - So would a slice whose queue does not empty between two looks. The driver's time slicing limits it, not its
 //!   rate.
-//! - Any other slice uses what it wants. Its demand is its recent use.
+//! - Any other slice uses as much as it wants. Its demand is its recent use.
 //!
 //! The demand of an idle slice is not predicted. Its rate leaves room for a start (see [`super`]).
 
@@ -79,7 +79,7 @@ pub struct DemandEstimator {
 }
 
 impl DemandEstimator {
-    /// The first sight of a slice. Its earlier use is unknown.
+    /// Starts with the first sight of a slice. Its earlier use is unknown.
     #[must_use]
     pub const fn new(now: u64, seen: &SliceFigures) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl DemandEstimator {
         recent.max(part(first.min(second).min(queued), BACKLOG))
     }
 
-    /// Queued work that makes progress, in nanoseconds of GPU time.
+    /// Returns queued work that makes progress, in nanoseconds of GPU time.
     #[must_use]
     pub const fn queued(&self) -> u64 {
         if self.at.saturating_sub(self.moved) < STOPPED { self.last.queued } else { 0 }
@@ -154,13 +154,13 @@ impl DemandEstimator {
         since.is_some_and(|since| since == 0 || (since < PAUSE && self.patience > 0))
     }
 
-    /// Recent use, in millionths of the GPU.
+    /// Returns recent use, in millionths of the GPU.
     #[must_use]
     pub const fn mean(&self) -> u64 {
         self.mean
     }
 
-    /// Use over about the last second, in millionths of the GPU.
+    /// Returns use over about the last second, in millionths of the GPU.
     #[must_use]
     pub const fn lately(&self) -> u64 {
         self.lately
@@ -173,7 +173,7 @@ impl DemandEstimator {
         self.has_enough
     }
 
-    /// Recent use, in millionths: of this window or of the one before, whichever is more.
+    /// Returns recent use, in millionths: of this window or of the one before, whichever is more.
     fn use_until(&mut self, now: u64, used: u64) -> u64 {
         let (began, from) = self.window;
         let passed = now.saturating_sub(began);
@@ -191,13 +191,13 @@ impl DemandEstimator {
     }
 }
 
-/// `time` as a part of `of`, in millionths; at most the whole.
+/// Returns `time` as a part of `of`, in millionths; at most the whole.
 fn part(time: u64, of: u64) -> u64 {
     let millionths = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(of));
     u64::try_from(millionths.unwrap_or(0)).unwrap_or(WHOLE).min(WHOLE)
 }
 
-/// Nanoseconds in which a part in millionths adds up to `time` nanoseconds.
+/// Returns nanoseconds in which a part in millionths adds up to `time` nanoseconds.
 fn scale(time: u64, part: u64) -> u64 {
     let clock = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(part));
     u64::try_from(clock.unwrap_or(0)).unwrap_or(u64::MAX)
@@ -253,7 +253,8 @@ mod tests {
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
     }
 
-    /// The demand of a slice of high priority with queued work at the looks for which `is_queued` holds.
+    /// Looks every 0.25 ms at a slice of high priority that has queued work at the looks for which `is_queued` holds. Returns
+    /// whether its demand is full at each look.
     fn eager(looks: u64, is_queued: impl Fn(u64) -> bool) -> Vec<bool> {
         let mut demand = DemandEstimator::new(0, &SliceFigures::default());
         let seen = |look: u64| SliceFigures {

@@ -30,7 +30,7 @@ const OWN: u64 = (1 << SPAN) - 1;
 /// Bits of the holder's number. The instant is above them.
 const WHO: u32 = 24;
 
-/// The word of a grant at the instant `now`: rate, burst, queue bound and instant in one word, so that they change
+/// Returns the word of a grant at the instant `now`: rate, burst, queue bound and instant in one word, so that they change
 /// together.
 ///
 /// Spans are rounded up to multiples of 1.05 ms. A span of 255 multiples or more stands for the slice's own value. A
@@ -43,8 +43,8 @@ pub fn encode(given: &Grant, now: u64) -> u64 {
     at | span(given.queue_bound) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
 }
 
-/// The terms of a grant, whatever its age, and the queue bound of a process in nanoseconds. The terms are at most
-/// `own`. Without a grant they are `own`, and there is no bound.
+/// Returns the terms of a grant, whatever its age, and the queue bound of a process in nanoseconds. The terms are at most `own`.
+/// Without a grant they are `own`, and there is no bound.
 #[must_use]
 pub fn decode(word: u64, own: Terms) -> (Terms, Option<u64>) {
     let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
@@ -64,7 +64,7 @@ pub fn is_stale(word: u64, now: u64) -> bool {
     word != 0 && (now.saturating_sub(at) >= STALE || at > now.saturating_add(STALE))
 }
 
-/// The terms that apply now: the [decoded](decode) ones, or `own` if the arbiter has been silent.
+/// Returns the terms that apply now: the [decoded](decode) ones, or `own` if the arbiter has been silent.
 #[must_use]
 pub fn current(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
     decode(if is_stale(word, now) { 0 } else { word }, own)
@@ -78,12 +78,12 @@ pub fn must_write(word: u64, new: u64, now: u64) -> bool {
     about(word) != about(new) || is_stale(word, now.saturating_add(STALE / 2))
 }
 
-/// The instant of a grant, in nanoseconds.
+/// Returns the instant of a grant, in nanoseconds.
 const fn written_at(word: u64) -> u64 {
     (word >> (RATE.saturating_add(2 * SPAN))) << UNIT
 }
 
-/// The word of the arbiter lease after `me` has asked for it. `None`: another process holds it.
+/// Returns the word of the arbiter lease after `me` has asked for it. `None`: another process holds it.
 ///
 /// The caller writes it by compare-and-swap. If that succeeds, it is the arbiter until it has been silent for
 /// [`PATIENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
@@ -100,7 +100,7 @@ pub fn is_held_by(word: u64, me: u64) -> bool {
     word & ((1 << WHO) - 1) == number(me)
 }
 
-/// The low bits of `me`; never the 0 of a free lease.
+/// Returns the low bits of `me`; never the 0 of a free lease.
 fn number(me: u64) -> u64 {
     (me & ((1 << WHO) - 1)).max(1)
 }

@@ -118,7 +118,7 @@ impl Arbiter {
         slices.iter().zip(terms).map(given).collect()
     }
 
-    /// The demands of all slices. Slices that are gone are forgotten.
+    /// Returns the demands of all slices. Slices that are gone are forgotten.
     fn demands(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut needs = Vec::with_capacity(slices.len());
@@ -146,7 +146,7 @@ impl Arbiter {
         Claim { has_enough, ..claim(&slice.settings, need) }
     }
 
-    /// The findings of this look for the budget. `parts` follow from the demands with the last budget.
+    /// Returns the findings of this look for the budget. `parts` follow from the demands with the last budget.
     fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[Part]) -> Findings {
         let known = |slice: &Slice| self.slices.get(&slice.id);
         let starved = |(slice, part): (&Slice, &Part)| {
@@ -179,14 +179,14 @@ impl Arbiter {
         self.slices.values().map(figure).fold(0, u64::saturating_add)
     }
 
-    /// The rate of a part with the present budget.
+    /// Returns the rate of a part with the present budget.
     fn rate(&self, settings: &SliceSettings, part: &Part) -> Permille {
         let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
         let millionths = if settings.policy == CorePolicy::Fixed { part.could } else { scaled };
         rate(millionths).min(settings.limit).max(LEAST_RATE)
     }
 
-    /// The terms of a part. If they are nearly the last ones, the last ones stay.
+    /// Returns the terms of a part. If they are nearly the last ones, the last ones stay.
     fn give(&mut self, slice: &Slice, part: &Part, own: &Part, must_yield: bool) -> Terms {
         let SliceSettings { policy, limit, burst, .. } = slice.settings;
         let rate = self.rate(&slice.settings, part);
@@ -222,7 +222,7 @@ fn comes_first(slice: &Slice, other: &Slice) -> bool {
     is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
 }
 
-/// Wall nanoseconds until the first waiting slice that can have a gift may go.
+/// Returns wall nanoseconds until the first waiting slice that can have a gift may go.
 fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool) -> u64 {
     let waiting = slices
         .iter()
@@ -236,8 +236,8 @@ fn is_steered(slice: &Slice, terms: &Terms) -> bool {
     slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
 }
 
-/// Wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit
-/// holds whatever others leave; the whole GPU is no limit.
+/// Returns wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit holds
+/// whatever others leave; the whole GPU is no limit.
 fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
     let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {

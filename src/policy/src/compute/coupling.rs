@@ -81,7 +81,7 @@ pub(super) const MOST: u64 = 10_000_000_000;
 /// for an overdraft.
 const PATIENCE: u64 = 1_000_000_000;
 impl MeasuredBatch {
-    /// Nanoseconds of the overrun. `None`: the batch took about as long as estimated.
+    /// Returns nanoseconds of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<u64> {
         let beyond = self.length.saturating_sub(self.plain);
@@ -94,7 +94,7 @@ impl MeasuredBatch {
         self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
     }
 
-    /// Nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
+    /// Returns nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
     #[must_use]
     pub fn believed(&self) -> u64 {
         self.length.min(self.plain.saturating_mul(2))
@@ -154,15 +154,15 @@ pub const fn is_coupled(until: u64, now: u64) -> bool {
     until > now && until.saturating_sub(now) <= LASTS
 }
 
-/// The instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No
-/// device saves more than the others, except for the delay of a payment.
+/// Returns the instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No device
+/// saves more than the others, except for the delay of a payment.
 #[must_use]
 pub fn saved(other: &PeerDevice, now: u64) -> u64 {
     other.paid_until.min(now).saturating_sub(SLACK)
 }
 
-/// The instant at which a process must try again because of a coupled device. It has waited since `since` and could
-/// go otherwise. `None`: it may go.
+/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since` and could go
+/// otherwise. `None`: it may go.
 ///
 /// A process does not wait for a device that was paid since then, so each can be held by another once. Nor does it
 /// wait for a busy device: that work may be the work that waits.

@@ -39,8 +39,8 @@ pub fn may_overdraw(paid_until: u64, now: u64, terms: Terms) -> bool {
     paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))
 }
 
-/// The word of paid overdrafts, after one more of `amount` nanoseconds of GPU time. `until` is the word before.
-/// `None`: the launch may not go.
+/// Returns the word of paid overdrafts, after one more of `amount` nanoseconds of GPU time. `until` is the word before. `None`:
+/// the launch may not go.
 ///
 /// Half of the share pays for overdrafts, and the other half pays the debt. The bucket saves at most 20 ms of GPU
 /// time, or the burst if that is less; a launch that costs more goes once. A word too far ahead belongs to other

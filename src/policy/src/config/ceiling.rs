@@ -52,7 +52,7 @@ impl Ceilings {
         Some(Self { config, of_all })
     }
 
-    /// The most that a slice may have on a device.
+    /// Returns the most that a slice may have on a device.
     #[must_use]
     pub fn of(&self, device: DeviceIdentity) -> Ceiling {
         let limits = self.config.limits_for(device);

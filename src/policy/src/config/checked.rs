@@ -104,7 +104,7 @@ impl Config {
         self.memory.counts_on_bus() || self.cores.counts_on_bus()
     }
 
-    /// The devices that a list in an operator's file leaves without a limit.
+    /// Returns the devices that a list in an operator's file leaves without a limit.
     ///
     /// Returns the setting, and the numbers or UUIDs of these devices.
     #[must_use]
@@ -115,7 +115,7 @@ impl Config {
         lists.filter(|(said, unnamed)| said.is_of_operator() && !unnamed.is_empty()).collect()
     }
 
-    /// The limits of a device. A device that a list names twice, by number and by UUID, gets the smaller ones.
+    /// Returns the limits of a device. A device that a list names twice, by number and by UUID, gets the smaller ones.
     #[must_use]
     pub fn limits_for(&self, device: DeviceIdentity) -> DeviceLimits {
         let quotas = self.memory.of(&device);
@@ -137,7 +137,7 @@ impl Config {
         DeviceLimits { memory, cores: shares.into_iter().min().unwrap_or(Permille::FULL), warnings }
     }
 
-    /// The place that sets the quota of a device. `None`: the device has no quota.
+    /// Returns the place that sets the quota of a device. `None`: the device has no quota.
     #[must_use]
     pub fn quota_source(&self, device: DeviceIdentity) -> Option<QuotaSource> {
         let bytes = self.limits_for(device).memory?;
@@ -146,8 +146,7 @@ impl Config {
         Some(QuotaSource { said, bytes, meant })
     }
 
-    /// The configured share of a device, the smaller one if a list names it twice. `None`: no setting names the
-    /// device.
+    /// Returns the configured share of a device, the smaller one if a list names it twice. `None`: no setting names the device.
     #[must_use]
     pub fn share_of(&self, device: DeviceIdentity) -> Option<Permille> {
         self.cores.of(&device).into_iter().min()
@@ -164,7 +163,7 @@ impl Config {
         quotas.chain(absent(&self.cores, &self.cores_told, devices)).collect()
     }
 
-    /// List items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
+    /// Returns list items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
     #[must_use]
     pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
         let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
@@ -180,8 +179,8 @@ impl Config {
     }
 }
 
-/// The size that a bare number of bytes probably means: the largest unit of which the device has that many. `4` is
-/// 4GiB to some users, and `4096` is 4096MiB to Slurm and HAMi.
+/// Returns the size that a bare number of bytes probably means: the largest unit of which the device has that many. `4` is 4GiB
+/// to some users, and `4096` is 4096MiB to Slurm and HAMi.
 fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
     let number = quota.get().to_string();
     let is_bare = |item: &[u8]| item.trim_ascii() == number.as_bytes();
@@ -210,7 +209,7 @@ fn absent<T: Copy>(
     })
 }
 
-/// The devices that a list does not name, as the list would name them: by number if they have one, otherwise by UUID.
+/// Returns the devices that a list does not name, as the list would name them: by number if they have one, otherwise by UUID.
 fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<String> {
     let name = |device: &DeviceIdentity| {
         let number = if list.counts_on_bus() { device.bus } else { device.ordinal };
@@ -224,19 +223,19 @@ fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<Stri
 pub(super) struct Told(pub(super) Vec<(Option<DeviceName>, Said)>);
 
 impl Told {
-    /// The place that sets the limit of this device.
+    /// Returns the place that sets the limit of this device.
     pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
-    /// The place that sets the limit under this name.
+    /// Returns the place that sets the limit under this name.
     pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&Said> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
-    /// The first place that sets any limit.
+    /// Returns the first place that sets any limit.
     pub(super) fn first(&self) -> Option<&Said> {
         self.0.first().map(|(_, said)| said)
     }

@@ -147,7 +147,7 @@ impl Burst {
     /// Longest burst: the largest debt of a slice.
     pub const MOST: Nanos = MOST_GPU_TIME;
 
-    /// The GPU time that may be saved up.
+    /// Returns the GPU time that may be saved up.
     #[must_use]
     pub const fn span(self) -> Nanos {
         match self {
@@ -188,7 +188,7 @@ impl Setting for Burst {
 pub struct Weight(u16);
 
 impl Weight {
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0

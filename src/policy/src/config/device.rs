@@ -50,13 +50,13 @@ pub struct DeviceIdentity {
 }
 
 impl UuidPrefix {
-    /// Whether this prefix names a device with the UUID `uuid`.
+    /// Tells whether this prefix names a device with the UUID `uuid`.
     #[must_use]
     pub fn matches(&self, uuid: &[u8; 16]) -> bool {
         self.nibbles().eq(nibbles(uuid).take(self.digits))
     }
 
-    /// The UUID, if the prefix is complete.
+    /// Returns the UUID, if the prefix is complete.
     #[must_use]
     pub fn whole(&self) -> Option<[u8; 16]> {
         (self.digits == UUID_DIGITS).then_some(self.bytes)
@@ -84,7 +84,7 @@ impl DeviceName {
         }
     }
 
-    /// The name as an operator's file means it: a number is a bus number.
+    /// Returns the name as an operator's file means it: a number is a bus number.
     pub(super) fn of_operator(self) -> Self {
         match self {
             Self::Ordinal(number) => Self::Bus(number),
@@ -101,7 +101,7 @@ impl DeviceName {
         }
     }
 
-    /// The UUID prefix, if the name has one.
+    /// Returns the UUID prefix, if the name has one.
     pub(super) fn uuid(&self) -> Option<&UuidPrefix> {
         match self {
             Self::Ordinal(_) | Self::Bus(_) => None,
@@ -177,19 +177,19 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// The UUID of a GPU as NVML and `nvidia-smi` print it: `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+/// Returns the UUID of a GPU as NVML and `nvidia-smi` print it: `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 #[must_use]
 pub fn gpu_uuid_text(uuid: &[u8; 16]) -> String {
     format!("GPU-{}", UuidPrefix { bytes: *uuid, digits: UUID_DIGITS })
 }
 
-/// The UUID in a complete text of NVML (`GPU-…` or `MIG-…`).
+/// Returns the UUID in a complete text of NVML (`GPU-…` or `MIG-…`).
 #[must_use]
 pub fn parse_uuid_text(text: &str) -> Option<[u8; 16]> {
     text.parse::<DeviceName>().ok()?.uuid()?.whole()
 }
 
-/// The sixteen bytes as 32 hexadecimal digits.
+/// Returns the sixteen bytes as 32 hexadecimal digits.
 fn nibbles(bytes: &[u8; 16]) -> impl Iterator<Item = u8> {
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15])
 }

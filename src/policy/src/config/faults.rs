@@ -197,12 +197,12 @@ impl fmt::Display for ValueError {
 
 impl Error for ValueError {}
 
-/// A value in quotes, shortened. Bytes that are not printable ASCII are escaped.
+/// Returns a value in quotes, shortened. Bytes that are not printable ASCII are escaped.
 pub(super) fn quoted(value: &[u8]) -> String {
     format!("\"{}\"", shortened(value, SHOWN_BYTES))
 }
 
-/// The first `room` bytes of a value, escaped.
+/// Returns the first `room` bytes of a value, escaped.
 pub(super) fn shortened(value: &[u8], room: usize) -> String {
     match value.get(..room) {
         Some(start) if start.len() < value.len() => format!("{}...", escaped(start)),

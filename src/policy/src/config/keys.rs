@@ -45,7 +45,7 @@ const MOST_LETTERS: usize = 64;
 /// Letters that a word of a name keeps when its end is cut off, as in `MEM` for `MEMORY`.
 const KEPT_LETTERS: usize = 3;
 
-/// The settings that the library reads from the environment, except HAMi's keys per device.
+/// Returns the settings that the library reads from the environment, except HAMi's keys per device.
 pub fn settings() -> impl Iterator<Item = &'static str> {
     [MEM_LIMIT, CORE_PERCENT].into_iter().chain(SINGLE_KEYS).chain([CONFIG_FILE, HAMI_MEMORY, HAMI_SHARE])
 }
@@ -56,7 +56,7 @@ pub fn is_read(name: &str) -> bool {
     is_setting(name) || name == CONFIG_FILE || PLACES.contains(&name)
 }
 
-/// The name among `names` that a misspelt name probably means. `None`: none is near.
+/// Returns the name among `names` that a misspelt name probably means. `None`: none is near.
 pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > MOST_LETTERS {
         return None;
@@ -66,8 +66,8 @@ pub fn meant<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option
     nearest.filter(|(edits, _)| edits.saturating_mul(LETTERS_PER_EDIT) <= name.len()).map(|(_, known)| known)
 }
 
-/// The setting that a variable's name resembles without being it. `None` for a name that gpuslice reads, and for a
-/// name with another prefix: `CPU_MEM_LIMIT` is near `GPU_MEM_LIMIT` and means something else.
+/// Returns the setting that a variable's name resembles without being it. `None` for a name that gpuslice reads, and for a name
+/// with another prefix: `CPU_MEM_LIMIT` is near `GPU_MEM_LIMIT` and means something else.
 #[must_use]
 pub fn resembled(name: &str) -> Option<&'static str> {
     let begins = |start: &str| name.get(..start.len()).is_some_and(|own| own.eq_ignore_ascii_case(start));
@@ -75,7 +75,7 @@ pub fn resembled(name: &str) -> Option<&'static str> {
     may_be_ours.then(|| meant(name, settings())).flatten()
 }
 
-/// Number of edits that turn one name into another, in any case of letters.
+/// Returns number of edits that turn one name into another, in any case of letters.
 ///
 /// An edit adds a letter, removes one, replaces one, swaps two neighbours, or cuts or completes the end of a word
 /// between two `_`.
@@ -130,7 +130,7 @@ pub(super) fn is_setting(key: &str) -> bool {
         || [HAMI_MEMORY, HAMI_SHARE].into_iter().any(|base| hami_ordinal(key, base).is_some())
 }
 
-/// The device's number in one of HAMi's keys per device.
+/// Returns the device's number in one of HAMi's keys per device.
 pub(super) fn hami_ordinal(key: &str, base: &str) -> Option<u32> {
     let digits = key.strip_prefix(base)?.strip_prefix('_')?;
     let number: u32 = digits.parse().ok()?;

@@ -22,12 +22,12 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// The setting of a key.
+    /// Returns the setting of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Said> {
         self.entries.iter().find(|said| said.key == key)
     }
 
-    /// The settings of HAMi's keys per device, with the device's number.
+    /// Returns the settings of HAMi's keys per device, with the device's number.
     pub(super) fn per_device(&self, base: &str) -> Vec<(u32, &Said)> {
         self.entries.iter().filter_map(|said| Some((hami_ordinal(&said.key, base)?, said))).collect()
     }
@@ -104,7 +104,7 @@ fn split_setting(line: &[u8]) -> Option<(&str, &[u8])> {
     is_key.then_some((key, without_comment(value.get(1..)?).trim_ascii()))
 }
 
-/// The value before a comment: a `#` at the beginning or after a space.
+/// Returns the value before a comment: a `#` at the beginning or after a space.
 fn without_comment(value: &[u8]) -> &[u8] {
     let before = |at: usize| value.get(..at).unwrap_or_default();
     let is_comment =
@@ -112,7 +112,7 @@ fn without_comment(value: &[u8]) -> &[u8] {
     (0..value.len()).find(is_comment).map_or(value, before)
 }
 
-/// The text of a value.
+/// Returns the text of a value.
 ///
 /// # Errors
 /// The value is too long, or is not text.

@@ -58,7 +58,7 @@ impl Malformed {
         Self { said: Box::new(said), error: error.into() }
     }
 
-    /// A value that cannot be read. If quotes or a comment surround it, they are the fault.
+    /// Makes a fault of a value that cannot be read. If quotes or a comment surround it, they are the fault.
     pub(super) fn unread(said: Said, error: impl Into<ValueError>) -> Self {
         let error = said.surrounds().map_or_else(|| error.into(), ValueError::from);
         Self::new(said, error)
@@ -118,7 +118,7 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// The log level from which the warning is written.
+    /// Returns the log level from which the warning is written.
     #[must_use]
     pub fn level(&self) -> LogLevel {
         match self {
@@ -200,12 +200,12 @@ impl fmt::Display for Said {
 }
 
 impl Said {
-    /// A setting of the environment.
+    /// Makes a setting of the environment.
     pub(super) fn environment(key: &str, value: Vec<u8>) -> Self {
         Self { origin: Origin::Environment, key: key.to_owned(), value }
     }
 
-    /// The fault of quotes or a comment that surround the value.
+    /// Returns the fault of quotes or a comment that surround the value.
     pub(super) fn surrounds(&self) -> Option<Fault> {
         let value = self.value.trim_ascii();
         if value.starts_with(b"\"") || value.starts_with(b"'") {
@@ -221,13 +221,13 @@ impl Said {
         matches!(self.origin, Origin::Line { .. })
     }
 
-    /// A setting in a line of a file.
+    /// Makes a setting from a line of a file.
     pub(super) fn line(file: &str, line: usize, key: &str, value: &[u8]) -> Self {
         let origin = Origin::Line { file: file.to_owned(), line };
         Self { origin, key: key.to_owned(), value: value.to_vec() }
     }
 
-    /// The file itself. Lines are counted from 1, so line 0 stands for the file.
+    /// Stands for the file itself. Lines are counted from 1, so line 0 stands for the file.
     pub(super) fn file(file: &str) -> Self {
         Self::line(file, 0, "", &[])
     }

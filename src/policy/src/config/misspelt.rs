@@ -5,7 +5,7 @@ use super::messages::{Said, Warning};
 use super::reading::settings_that_are_set;
 use super::sources::OperatorFiles;
 
-/// A warning for each variable whose name is a misspelt setting. `environment` has all variables.
+/// Returns a warning for each variable whose name is a misspelt setting. `environment` has all variables.
 ///
 /// If a source sets the resembled setting, the variable probably belongs to another program, and there is no warning.
 #[must_use]

@@ -23,13 +23,13 @@ impl<T> Default for PerDevice<T> {
 }
 
 impl<T: Copy> PerDevice<T> {
-    /// One value for every device.
+    /// Makes a list with one value for every device.
     #[must_use]
     pub fn everywhere(value: T) -> Self {
         Self { named: Vec::new(), others: Some(value) }
     }
 
-    /// The list as an operator's file means it: numbers are bus numbers.
+    /// Returns the list as an operator's file means it: numbers are bus numbers.
     #[must_use]
     pub(super) fn of_operator(self) -> Self {
         let named = self.named.into_iter().map(|(name, value)| (name.of_operator(), value));
@@ -41,19 +41,19 @@ impl<T: Copy> PerDevice<T> {
         self.named.iter().any(|(name, _)| matches!(name, DeviceName::Bus(_)))
     }
 
-    /// All values of the list.
+    /// Returns all values of the list.
     pub fn values(&self) -> impl Iterator<Item = T> {
         self.named.iter().map(|(_, value)| *value).chain(self.others)
     }
 
-    /// The names that match none of `devices`.
+    /// Returns the names that match none of `devices`.
     #[must_use]
     pub fn absent(&self, devices: &[DeviceIdentity]) -> Vec<DeviceName> {
         let is_there = |name: &DeviceName| devices.iter().any(|device| name.matches(device));
         self.named.iter().map(|(name, _)| *name).filter(|name| !is_there(name)).collect()
     }
 
-    /// The values for a device: those of the items that name it, otherwise the value of the others.
+    /// Returns the values for a device: those of the items that name it, otherwise the value of the others.
     pub(super) fn of(&self, device: &DeviceIdentity) -> Vec<T> {
         let named: Vec<T> =
             self.named.iter().filter(|(name, _)| name.matches(device)).map(|(_, value)| *value).collect();
@@ -93,7 +93,7 @@ impl<T: Setting> Setting for PerDevice<T> {
     }
 }
 
-/// A number with a decimal comma, in the form with a point.
+/// Returns a number with a decimal comma in the form with a point.
 fn decimal_comma(text: &str) -> Option<String> {
     let text = text.trim_ascii();
     let (whole, rest) = text.split_once(',')?;

@@ -25,7 +25,7 @@ pub struct Rejected {
     pub log: Log,
 }
 
-/// The operator's file that the environment names, if it names one.
+/// Returns the operator's file that the environment names, if it names one.
 ///
 /// # Errors
 /// `GPUSLICE_CONFIG` is not an absolute path. [`Config::from_sources`] reports it, too.
@@ -122,7 +122,7 @@ impl Reading {
         }
     }
 
-    /// The faults and the warnings, after everything is read.
+    /// Returns the faults and the warnings, after everything is read.
     pub(super) fn findings(self) -> (Vec<Malformed>, Vec<Warning>) {
         (self.malformed, self.warnings)
     }
@@ -198,7 +198,7 @@ impl Reading {
         })
     }
 
-    /// The setting of the highest layer with this key.
+    /// Returns the setting of the highest layer with this key.
     fn said(&self, key: &str) -> Option<Said> {
         self.layers.iter().find_map(|layer| layer.get(key)).cloned()
     }

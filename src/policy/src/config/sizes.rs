@@ -24,8 +24,8 @@ pub(super) struct Applied {
 }
 
 impl Quota {
-    /// The quota on a device of `total` bytes. A percentage is rounded down to a MiB. The quota is at most the
-    /// device, and at least 1 byte, because zero could later be taken for no quota.
+    /// Returns the quota on a device of `total` bytes. A percentage is rounded down to a MiB. The quota is at most the device,
+    /// and at least 1 byte, because zero could later be taken for no quota.
     pub(super) fn on(self, total: Bytes) -> Applied {
         let asked = match self {
             Self::Size(size) => size,
@@ -122,7 +122,7 @@ fn parse_size(text: &str) -> Result<Bytes, Fault> {
     if size == Bytes::ZERO { Err(Fault::ZeroSize) } else { Ok(size) }
 }
 
-/// The bytes of the digits after a point, rounded down.
+/// Returns the bytes of the digits after a point, rounded down.
 fn part(digits: &str, scale: u64) -> Option<Bytes> {
     if digits.is_empty() || digits.len() > FRACTION_DIGITS {
         return None;

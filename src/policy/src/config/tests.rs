@@ -45,7 +45,7 @@ fn cores(config: &Config, ordinal: u32) -> u16 {
     config.limits_for(device(ordinal)).cores.get()
 }
 
-/// The text of the only warning.
+/// Returns the text of the only warning.
 fn warning(warnings: &[Warning]) -> String {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     warnings[0].to_string()

@@ -11,10 +11,10 @@ pub trait PoolDriver {
     /// Runs a step under the lock that guards the pool's ledger.
     fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R;
 
-    /// Bytes that the pool holds of its device, by the driver's counter. `None`: the driver cannot be asked.
+    /// Returns bytes that the pool holds of its device, by the driver's counter. `None`: the driver cannot be asked.
     fn held(&self) -> Option<u64>;
 
-    /// Bytes of the pool's allocations, by the driver's counter.
+    /// Returns bytes of the pool's allocations, by the driver's counter.
     fn used(&self) -> Option<u64>;
 
     /// Makes the driver release unused memory of the pool, down to `keep` bytes.
@@ -40,13 +40,13 @@ pub struct PendingAllocation {
 }
 
 impl PendingAllocation {
-    /// Bytes of the pool that the allocation takes.
+    /// Returns bytes of the pool that the allocation takes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.entry.bytes()
     }
 
-    /// The reserved bytes: the largest growth of the pool. `None`: the pool has a hole.
+    /// Returns the reserved bytes: the largest growth of the pool. `None`: the pool has a hole.
     #[must_use]
     pub fn reserved(&self) -> Option<u64> {
         self.reserved

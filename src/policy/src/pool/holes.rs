@@ -36,7 +36,7 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// Number of allocations of `size` bytes that surely fit for this stream.
+    /// Returns the number of allocations of `size` bytes that surely fit for this stream.
     #[must_use]
     pub fn room(&self, size: u64, stream: usize) -> u64 {
         let open = |free: &FreeFor| matches!(free, FreeFor::All) || *free == FreeFor::Stream(stream);

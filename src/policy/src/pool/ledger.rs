@@ -254,7 +254,7 @@ impl PoolLedger {
         given
     }
 
-    /// Bytes charged for the pool.
+    /// Returns bytes charged for the pool.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.charged

@@ -53,14 +53,14 @@ impl Shape {
         self.flags & (SPARSE | DEFERRED) == 0
     }
 
-    /// The array with deferred mapping. A driver tells the size of such an array.
+    /// Returns the array with deferred mapping. A driver tells the size of such an array.
     #[must_use]
     pub const fn deferred(self) -> Self {
         Self { flags: self.flags | DEFERRED, ..self }
     }
 
-    /// Upper bound of an array with `levels` mip levels, in bytes. A larger number of levels than possible counts as
-    /// all of them. The result saturates.
+    /// Returns upper bound of an array with `levels` mip levels, in bytes. A larger number of levels than possible counts as all
+    /// of them. The result saturates.
     #[must_use]
     pub fn at_most(&self, levels: u32) -> u64 {
         let levels = levels.clamp(1, self.most_levels());
@@ -72,7 +72,7 @@ impl Shape {
         self.flags & (LAYERED | CUBEMAP) != 0
     }
 
-    /// The largest number of levels, down to a single texel. Layers are not halved.
+    /// Returns the largest number of levels, down to a single texel. Layers are not halved.
     fn most_levels(&self) -> u32 {
         let depth = if self.is_layered() { 1 } else { self.depth };
         self.width.max(self.height).max(depth).max(1).ilog2().saturating_add(1)
@@ -88,7 +88,7 @@ impl Shape {
         row.saturating_mul(rows).saturating_mul(slices)
     }
 
-    /// Bytes of a texel or of a block of texels, and the edge of that block. Planes of video count as one image of at
+    /// Returns bytes of a texel or of a block of texels, and the edge of that block. Planes of video count as one image of at
     /// least their sum. An unknown format counts as the largest.
     fn texels(&self) -> (u64, u64) {
         let channels = u64::from(self.channels.max(1));
@@ -129,7 +129,7 @@ impl Shape {
     }
 }
 
-/// Blocks of a stack that covers `blocks` blocks, or of all its stacks together.
+/// Returns blocks of a stack that covers `blocks` blocks, or of all its stacks together.
 fn stacked(blocks: u64) -> u64 {
     round_up(blocks, blocks.max(1).checked_next_power_of_two().map_or(STACK, |stack| stack.min(STACK)))
 }

@@ -21,7 +21,7 @@ const LEAST: u64 = 512;
 /// Smallest slot of managed memory, in bytes; managed memory comes in pages.
 const LEAST_MANAGED: u64 = 64 << 10;
 
-/// Bytes that an allocation of `bytes` takes if it shares no block. Saturates.
+/// Returns bytes that an allocation of `bytes` takes if it shares no block. Saturates.
 #[must_use]
 pub fn taken(bytes: u64) -> u64 {
     match bytes {
@@ -55,7 +55,7 @@ pub enum Kind {
 }
 
 impl Family {
-    /// The family of an allocation. `None`: the allocation shares no block.
+    /// Returns the family of an allocation. `None`: the allocation shares no block.
     #[must_use]
     pub fn of(context: usize, kind: Kind, bytes: u64) -> Option<Self> {
         let least = if kind == Kind::Managed { LEAST_MANAGED } else { LEAST };
@@ -285,7 +285,7 @@ impl Blocks {
         pool.settle(Change::default())
     }
 
-    /// The index of a family's pool. An unused pool is reused for another family.
+    /// Returns the index of a family's pool. An unused pool is reused for another family.
     fn pool_of(&mut self, family: Family) -> usize {
         if let Some(at) = self.pools.iter().position(|pool| pool.family == family) {
             return at;
@@ -300,7 +300,7 @@ impl Blocks {
     }
 }
 
-/// Start of the block that contains an address.
+/// Returns start of the block that contains an address.
 const fn start_of(address: u64) -> u64 {
     address & !BLOCK.wrapping_sub(1)
 }

@@ -23,7 +23,7 @@ const SIZES: usize = 5;
 
 const _: () = assert!(PAGE << (SIZES - 1) == UNIT);
 
-/// Bytes of the pages that the ranges `(address, bytes)` touch. A page in several ranges counts once.
+/// Returns bytes of the pages that the ranges `(address, bytes)` touch. A page in several ranges counts once.
 ///
 /// The driver gives an allocation its address when its node is created. Allocations that can share memory have the
 /// same address. So this is the most that a graph can need.
@@ -77,19 +77,19 @@ pub struct Reading {
 }
 
 impl GraphPool {
-    /// Bytes that must be reserved.
+    /// Returns bytes that must be reserved.
     #[must_use]
     pub fn owed(&self) -> u64 {
         self.of(self.living).saturating_add(self.of(self.gone))
     }
 
-    /// Bytes of destroyed executables that the pool may still hold.
+    /// Returns bytes of destroyed executables that the pool may still hold.
     #[must_use]
     pub fn left_behind(&self) -> u64 {
         self.of(self.gone)
     }
 
-    /// The sum for the largest unit that the driver may use.
+    /// Returns the sum for the largest unit that the driver may use.
     fn of(&self, sums: Sums) -> u64 {
         let mut sizes = sums.0.iter().enumerate().rev().map(|(size, sum)| (PAGE << size, *sum));
         let largest = sizes.find(|(unit, _)| self.seen.is_multiple_of(*unit));

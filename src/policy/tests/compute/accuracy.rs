@@ -34,7 +34,7 @@ fn world(workload: &Workload, limit: u64, limited: bool) -> World {
     world
 }
 
-/// The use of the judged slice at each look, and its work from the first judged second on.
+/// Returns the use of the judged slice at each look, and its work from the first judged second on.
 fn course(world: &mut World, after: u64, length: u64) -> Result<(Vec<u64>, u64), String> {
     let start = world.now;
     let mut used = vec![0];
@@ -89,7 +89,7 @@ fn measure(workload: &Workload, limit: u64, seconds: u64, free: &Free) -> Result
     })
 }
 
-/// Jain's index of fairness, in thousandths.
+/// Returns jain's index of fairness, in thousandths.
 fn jain(served: &[u64]) -> u64 {
     let sum: u128 = served.iter().map(|served| u128::from(*served)).sum();
     let squares: u128 = served.iter().map(|served| u128::from(*served).pow(2)).sum();
@@ -104,7 +104,7 @@ struct Free {
     p99: u64,
 }
 
-/// The figures of the same program without a limit, in the same time.
+/// Returns the figures of the same program without a limit, in the same time.
 fn unlimited(workload: &Workload, limit: u64, seconds: u64) -> Free {
     let mut world = world(workload, limit, false);
     let (used, work) = course(&mut world, workload.target.after(), seconds * S).unwrap();
@@ -124,19 +124,19 @@ fn points(hundredths: i64) -> String {
     )
 }
 
-/// Throughput in thousandths of limit times unlimited throughput.
+/// Returns throughput in thousandths of limit times unlimited throughput.
 fn throughput(figures: &Figures, limit: u64, free: &Free) -> u128 {
     let reachable = (u128::from(free.work) * u128::from(limit) / 100).max(1);
     u128::from(figures.throughput) * 1000 / reachable
 }
 
-/// Part of a group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall into
-/// the ten judged seconds.
+/// Returns part of a group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall into the
+/// ten judged seconds.
 fn edge(workload: &Workload, limit: u64) -> u128 {
     u128::from(workload.group * 100_000 / (limit * 10 * S))
 }
 
-/// The targets that it misses.
+/// Returns the targets that it misses.
 fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> String {
     let physics = |longest: u64| hundredths(longest, 10 * S) * (100 - limit as i64) / 100;
     let (mean, p95) = match workload.target {
@@ -230,7 +230,8 @@ fn targets() {
 /// kernels.
 const EXCUSED: [(&str, u64); 2] = [("8 processes", 95), ("bursty beside steady", 95)];
 
-/// `GPUSLICE_WORKLOAD='part|part'` selects the workloads with such a part in their names.
+/// Prints the table of all workloads and limits. `GPUSLICE_WORKLOAD='part|part'` selects the workloads with such a part in their
+/// names.
 #[test]
 fn table_of_all_workloads_and_limits() {
     let only = std::env::var("GPUSLICE_WORKLOAD").unwrap_or_default();

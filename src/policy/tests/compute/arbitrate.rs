@@ -13,7 +13,7 @@ use crate::world::{Machine, Phase, World};
 
 const MS: u64 = 1_000_000;
 
-/// A slice with this policy that may use the whole GPU.
+/// Returns a slice with this policy that may use the whole GPU.
 pub fn settings(policy: CorePolicy, weight: u32) -> SliceSettings {
     let burst = Nanos::from_millis(20);
     SliceSettings { policy, limit: Permille::FULL, weight, priority: Priority::Normal, burst }
@@ -76,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// The figures in the region of a slice.
+    /// Returns the figures in the region of a slice.
     fn slice(&self, at: usize) -> Slice {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());

@@ -11,7 +11,7 @@ use crate::program::Kind;
 use crate::shim::{Bracketed, Paid, Shim};
 
 impl Shim {
-    /// A paid launch enters the driver. Batches are opened and closed.
+    /// Enters the driver with a paid launch. Batches are opened and closed.
     pub fn enter(&mut self, kind: &Kind, paid: &Paid, stream: usize, now: u64, gpu: &mut Gpu) {
         // This process's own wait was inside the driver's call.
         self.left = now;
@@ -53,7 +53,7 @@ impl Shim {
         }
     }
 
-    /// The launch leaves the driver, which has submitted it to the GPU.
+    /// Leaves the driver, which has submitted the launch to the GPU.
     pub fn leave(
         &mut self,
         kind: &Kind,
@@ -97,13 +97,13 @@ impl Shim {
         }
     }
 
-    /// The host enters the driver. It was outside until now.
+    /// Notes that the host enters the driver. It was outside until now.
     pub fn enters(&mut self, now: u64) {
         self.outside += now - self.left;
         self.left = now;
     }
 
-    /// The host returns from a wait for a stream.
+    /// Notes that the host returns from a wait for a stream.
     pub fn waited(&mut self, stream: usize, now: u64) {
         // The other streams may have been empty all the time.
         let inside = now - self.left;

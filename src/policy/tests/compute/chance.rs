@@ -17,7 +17,7 @@ impl Chance {
         word ^ (word >> 31)
     }
 
-    /// A number from `low` up to `high`, exclusive.
+    /// Returns a number from `low` up to `high`, exclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         if high <= low { low } else { low + self.next() % (high - low) }
     }
@@ -30,13 +30,13 @@ impl Chance {
         choices[self.between(0, choices.len() as u64) as usize]
     }
 
-    /// A number with an even distribution on a logarithmic scale.
+    /// Returns a number with an even distribution on a logarithmic scale.
     pub fn scale(&mut self, low: u64, high: u64) -> u64 {
         let part = self.unit();
         (low as f64 * (high as f64 / low as f64).powf(part)) as u64
     }
 
-    /// A number with an exponential distribution and this mean: the time between arrivals.
+    /// Returns a number with an exponential distribution and this mean: the time between arrivals.
     pub fn wait(&mut self, mean: u64) -> u64 {
         (-(1.0 - self.unit()).ln() * mean as f64) as u64
     }

@@ -14,7 +14,7 @@ fn world(thousandths: u64, programs: Vec<Program>) -> World {
     World::new(Machine::default(), &[terms(thousandths, 20)], programs, 7)
 }
 
-/// The share in the next `time` nanoseconds, in thousandths.
+/// Returns the share in the next `time` nanoseconds, in thousandths.
 fn share(world: &mut World, time: u64) -> u64 {
     let (before, until) = (world.used(0), world.now + time);
     world.run(until).unwrap();

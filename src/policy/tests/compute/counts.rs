@@ -21,7 +21,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All cases, each with a name. All must happen.
+    /// Returns all cases, each with a name. All must happen.
     fn named(&self) -> [(&'static str, u64); 8] {
         [
             ("kernels of 400 ms that ended", self.long_kernels),
@@ -35,7 +35,7 @@ impl Counts {
         ]
     }
 
-    /// The cases that never happened.
+    /// Returns the cases that never happened.
     pub fn missing(&self) -> Vec<&'static str> {
         self.named().iter().filter(|(_, count)| *count == 0).map(|(name, _)| *name).collect()
     }

@@ -12,7 +12,7 @@ pub struct Debt {
 }
 
 impl Debt {
-    /// A slice with all savings that it may have.
+    /// Makes a slice with all savings that it may have.
     pub fn new(terms: Terms) -> Self {
         Self { owed: -saved(terms), at: 0, payments: 0 }
     }
@@ -54,7 +54,7 @@ impl Debt {
         (word.max(least) - debt.owed.max(least)).abs() <= rounded
     }
 
-    /// The debt in nanoseconds of GPU time.
+    /// Returns the debt in nanoseconds of GPU time.
     pub fn owed(&self, now: u64, terms: Terms) -> i128 {
         let mut debt = *self;
         debt.pass(now, terms);

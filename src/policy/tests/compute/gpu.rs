@@ -91,7 +91,7 @@ impl Gpu {
         self.clients[client].streams.iter().all(|stream| stream.items.is_empty())
     }
 
-    /// The instant at which the event passed, by the GPU's clock. [`NEVER`]: it has not.
+    /// Returns the instant at which the event passed, by the GPU's clock. [`NEVER`]: it has not.
     pub fn event(&self, event: usize) -> u64 {
         self.events[event]
     }
@@ -123,7 +123,7 @@ impl Gpu {
         self.choose();
     }
 
-    /// The instant at which the next kernel or the next slice ends.
+    /// Returns the instant at which the next kernel or the next slice ends.
     pub fn next(&self) -> u64 {
         let Some(left) = self.shortest(self.owner) else {
             return NEVER;

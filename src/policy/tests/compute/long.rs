@@ -48,7 +48,7 @@ const LONG: Family = Family {
     stopped: 200 * MS,
 };
 
-/// The world of a long seed, and its duration.
+/// Returns the world of a long seed, and its duration.
 fn of(seed: u64) -> (World, u64) {
     let mut chance = Chance::new(seed ^ 1 << 32);
     let slices = chance.of(&[1, 1, 2, 2, 3, 8]);
@@ -82,8 +82,8 @@ fn long_seeds_that_failed_once_hold() {
     }
 }
 
-/// `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets the number of short seeds, and changes the number of long
-/// ones in proportion.
+/// Runs the long seeds. `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets the number of short seeds, and changes the
+/// number of long ones in proportion.
 #[test]
 fn long_seeds_hold_every_claim_at_every_step() {
     let seeds = match read("GPUSLICE_SEED") {

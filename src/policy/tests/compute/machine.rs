@@ -41,7 +41,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The same machine with events that take no time.
+    /// Returns the same machine with events that take no time.
     pub fn with_free_events(self) -> Self {
         Self { event: 0, ..self }
     }

@@ -15,7 +15,7 @@ use crate::slice::{PLACES, Slice};
 const LONG_KERNEL: u64 = 390_000_000;
 
 impl Shim {
-    /// One tick of the worker: charges the measured time. Returns whether any work ended.
+    /// Does one tick of the worker: charges the measured time. Returns whether any work ended.
     pub fn harvest(&mut self, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
         if !self.read(slice.places, now, slice) {
             return false;
@@ -45,7 +45,7 @@ impl Shim {
         }
     }
 
-    /// Events behind the first work tell the cost of an event.
+    /// Measures the cost of an event by events behind the first work.
     fn calibrate(&mut self, now: u64, gpu: &Gpu) {
         let passed = |event: &usize| Some(gpu.event(*event)).filter(|time| *time <= now);
         let Some(times) = self.at_first.iter().map(passed).collect::<Option<Vec<u64>>>() else {

@@ -14,7 +14,7 @@ const STAY: usize = 2;
 const COME: usize = 12;
 const LIFE: u64 = 850 * MS;
 
-/// The smallest GPU time of a staying process, and the time of all, within `seconds` at a share of `limit` percent.
+/// Returns the smallest GPU time of a staying process, and the time of all, within `seconds` at a share of `limit` percent.
 fn served(limit: u64, seconds: u64) -> (u64, u64) {
     let lives = (seconds * S / LIFE) as usize;
     let count = STAY + COME * lives;

@@ -109,12 +109,12 @@ impl Program {
         &self.state.latencies
     }
 
-    /// The longest kernel that it may launch.
+    /// Returns the longest kernel that it may launch.
     pub fn longest(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.duration + kind.duration * kind.jitter / 1000).max().unwrap_or(0)
     }
 
-    /// The mean duration of its launches.
+    /// Returns the mean duration of its launches.
     pub fn mean(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.duration).sum::<u64>() / self.kinds.len() as u64
     }

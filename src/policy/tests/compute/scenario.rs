@@ -98,14 +98,14 @@ impl Family {
     }
 }
 
-/// The terms of `slices` slices. Their sum is at most the whole GPU.
+/// Returns the terms of `slices` slices. Their sum is at most the whole GPU.
 pub fn shares(chance: &mut Chance, slices: usize) -> Vec<Terms> {
     (0..slices)
         .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
         .collect()
 }
 
-/// The world of a seed, and its duration.
+/// Returns the world of a seed, and its duration.
 pub fn of(seed: u64) -> (World, u64) {
     let mut chance = Chance::new(seed);
     let slices = chance.of(&[1, 1, 1, 2, 3, 8]);
@@ -138,12 +138,12 @@ fn seeds_that_failed_once_hold() {
     }
 }
 
-/// A number in an environment variable.
+/// Returns a number in an environment variable.
 pub fn read(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok())
 }
 
-/// `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets their number.
+/// Runs the seeds. `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets their number.
 #[test]
 fn ten_thousand_seeds_hold_every_claim_at_every_step() {
     let seeds = match read("GPUSLICE_SEED") {

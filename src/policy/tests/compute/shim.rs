@@ -259,7 +259,7 @@ impl Shim {
         Ok(self.pay(known, estimate))
     }
 
-    /// The debt of a launch that runs beside others without credit. `None`: it may not go.
+    /// Returns the debt of a launch that runs beside others without credit. `None`: it may not go.
     fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<u64> {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
@@ -271,7 +271,7 @@ impl Shim {
         self.beside.go(estimate, overdraft::done(ends(stream), now, estimate.plain), last)
     }
 
-    /// The smallest payment with which overlapping launches go together.
+    /// Returns the smallest payment with which overlapping launches go together.
     fn together(&self, estimate: &Estimate) -> u64 {
         if self.open.len() < 2 {
             return 0;
@@ -288,7 +288,7 @@ impl Shim {
         self.flights.iter().any(|flights| !flights.is_empty())
     }
 
-    /// Prepaid time without a measurement: credit, open batches, and batches in flight.
+    /// Returns prepaid time without a measurement: credit, open batches, and batches in flight.
     pub fn unmeasured(&self) -> u128 {
         let open = self.open.iter().flatten().map(|open| open.run.prepaid());
         let flights = self.flights.iter().flatten();
@@ -296,12 +296,12 @@ impl Shim {
         open.chain(flying).map(u128::from).sum::<u128>() + u128::from(self.lease.left() + self.entering)
     }
 
-    /// True duration of the work without a measurement.
+    /// Returns true duration of the work without a measurement.
     pub fn under_way(&self) -> u64 {
         self.open.iter().flatten().chain(self.flights.iter().flatten()).map(|bracketed| bracketed.truth).sum()
     }
 
-    /// True duration of the work in flight, minus its payment.
+    /// Returns true duration of the work in flight, minus its payment.
     pub fn underpaid(&self) -> u64 {
         let open = self.open.iter().flatten();
         let all = open.chain(self.flights.iter().flatten());

@@ -98,7 +98,7 @@ impl Slice {
         self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served == 0)
     }
 
-    /// The smallest payment of a process.
+    /// Returns the smallest payment of a process.
     pub fn lease(&self, me: usize, now: u64) -> u64 {
         let others = self.seen(now).enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
         let size = if others > 0 {
@@ -141,7 +141,7 @@ impl Slice {
         Ok(())
     }
 
-    /// The requests of all processes, as each of them sees them.
+    /// Returns the requests of all processes, as each of them sees them.
     pub fn seen(&self, now: u64) -> impl Iterator<Item = Ask> + Clone {
         self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(*looks, now))
     }

@@ -24,7 +24,7 @@ struct Outcome {
     wait: u64,
 }
 
-/// The first launches of each process return `late` nanoseconds after their kernels may begin.
+/// Starts processes whose first launches return `late` nanoseconds after their kernels may begin.
 fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, seed): (u64, u64)) -> Outcome {
     let machine = Machine { held: (launches, late), ..Machine::default() };
     let programs = (0..processes).map(|_| (0, Program::new(vec![Kind::kernel(1, LENGTH)]))).collect();
@@ -48,7 +48,7 @@ fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, s
     Outcome { served, first_second, wait }
 }
 
-/// Jain's index, in thousandths.
+/// Returns jain's index, in thousandths.
 fn jain(served: &[u64]) -> u64 {
     let sum: u64 = served.iter().map(|served| served / US).sum();
     let squares: u64 = served.iter().map(|served| (served / US).pow(2)).sum();
@@ -57,7 +57,7 @@ fn jain(served: &[u64]) -> u64 {
 
 const HELD: [(u64, u64); 5] = [(0, 0), (1, 3 * MS), (2, 3 * MS), (2, 300 * US), (8, 4 * MS)];
 
-/// The worst of some seeds beside the targets: those of `ci/accuracy.sh start`.
+/// Compares the worst of some seeds with the targets: those of `ci/accuracy.sh start`.
 #[test]
 fn processes_that_start_together_are_served_evenly_although_their_first_launches_return_late() {
     for (launches, late) in HELD {

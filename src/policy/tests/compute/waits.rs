@@ -34,7 +34,7 @@ impl Process {
     }
 }
 
-/// Time that other processes of the slice have taken.
+/// Returns time that other processes of the slice have taken.
 fn others(me: usize, world: &World) -> u64 {
     let taken = &world.slices[world.processes[me].slice].taken;
     taken.iter().sum::<u64>() - taken[me]
@@ -55,8 +55,8 @@ fn had(other: usize, slice: &Slice, now: u64) -> Had {
     Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
-/// The most by which one process may pass over another. An idle process may be behind by a bounded time. A process
-/// may also finish what it has begun, at its price. That price includes turns of neighbours.
+/// Returns the most by which one process may pass over another. An idle process may be behind by a bounded time. A process may
+/// also finish what it has begun, at its price. That price includes turns of neighbours.
 fn most(other: usize, world: &World) -> u64 {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];

@@ -72,7 +72,7 @@ impl Watch {
         waiter.stopped_until = waiter.stopped_until.max(until);
     }
 
-    /// A launch begins a wait for this reason, or continues it.
+    /// Notes that a launch begins a wait for this reason, or continues it.
     pub fn waits(&mut self, before: &Phase, wait: Wait) {
         let counts = &mut self.counts;
         let is_new = |same: fn(&Wait) -> bool| match before {
@@ -86,7 +86,7 @@ impl Watch {
         }
     }
 
-    /// The cases tried up to now.
+    /// Returns the cases tried up to now.
     pub fn counts(&self, world: &World) -> Counts {
         let starvable =
             self.waiters.iter().enumerate().filter(|(me, waiter)| waiter.is_starvable(*me, world));

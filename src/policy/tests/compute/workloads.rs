@@ -68,7 +68,7 @@ fn rest(limit: u64, others: u64) -> Vec<u64> {
 }
 
 impl Target {
-    /// The first seconds, which are not judged.
+    /// Returns the first seconds, which are not judged.
     pub fn after(self) -> u64 {
         if let Self::Within { after, .. } = self { after } else { 1 }
     }
@@ -283,8 +283,8 @@ fn seconds(machine: Machine) -> Machine {
     Machine { nvml: (1000 * MS, 300 * MS), ..machine }
 }
 
-/// Events take no time here. The turns of neighbours alone move windows by 21.3 to 21.8 points, depending on the
-/// seed, and the bound is 22. Events of 2.5 us add 0.3 to 0.9.
+/// Makes a machine on which events take no time. The turns of neighbours alone move windows by 21.3 to 21.8 points, depending on
+/// the seed, and the bound is 22. Events of 2.5 us add 0.3 to 0.9.
 fn blind(machine: Machine) -> Machine {
     Machine { rings: false, ..machine }.with_free_events()
 }

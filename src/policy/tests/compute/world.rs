@@ -74,7 +74,7 @@ impl Process {
         self.is_alive() && (self.shim.is_busy() || matches!(self.phase, Phase::Asks { .. }))
     }
 
-    /// The instant since which it waits for the word.
+    /// Returns the instant since which it waits for the word.
     pub fn waits_for_word(&self) -> Option<u64> {
         match self.phase {
             Phase::Asks { wait: Some(Wait::Word(_)), since, .. } => Some(since),
@@ -102,7 +102,7 @@ pub struct World {
 }
 
 impl World {
-    /// One program for each process, with the index of its slice.
+    /// Makes one program for each process, with the index of its slice.
     pub fn new(machine: Machine, terms: &[Terms], programs: Vec<(usize, Program)>, seed: u64) -> Self {
         let now = 1 << 44;
         let mut gpu = Gpu::new(machine.slice, machine.switch);
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Processes that wait inside the driver may continue.
+    /// Lets processes that wait inside the driver continue.
     fn gpu_moved(&mut self) {
         for process in &mut self.processes {
             match process.phase {

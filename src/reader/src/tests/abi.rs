@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("../..")
 }
 
-/// Name in C and value of each number in the header.
+/// Returns name in C and value of each number in the header.
 fn numbers() -> Vec<(String, u64)> {
     let mut numbers = vec![
         ("GPUSLICE_API_VERSION".to_owned(), API_VERSION.into()),
@@ -57,7 +57,7 @@ fn layout() -> Vec<(String, usize)> {
     layout
 }
 
-/// The functions that the header declares, one line each.
+/// Returns the functions that the header declares, one line each.
 fn functions() -> Vec<String> {
     let header = root().join("include/gpuslice_read.h");
     let output = Command::new("cc").args(["-E", "-P"]).arg(header).output().unwrap();
@@ -70,7 +70,7 @@ fn functions() -> Vec<String> {
         .collect()
 }
 
-/// The whole interface, in the form that is kept for each version.
+/// Returns the whole interface, in the form that is kept for each version.
 fn interface() -> String {
     let mut text = String::new();
     for (name, value) in numbers() {
@@ -97,7 +97,7 @@ fn the_interface_is_what_its_version_was_released_with() {
     );
 }
 
-/// Lines of an earlier version that a later one does not have, except its number and the sizes of structures.
+/// Returns lines of an earlier version that a later one does not have, except its number and the sizes of structures.
 fn lost<'text>(earlier: &'text str, later: &str) -> Vec<&'text str> {
     let grows = |line: &&str| line.starts_with("sizeof") || line.starts_with("GPUSLICE_API_VERSION");
     let kept = |line: &&str| later.lines().any(|other| other == *line);

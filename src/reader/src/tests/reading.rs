@@ -107,7 +107,7 @@ impl Handle {
         (status, count, figures)
     }
 
-    /// The status of each function that reads.
+    /// Returns the status of each function that reads.
     fn statuses(&self) -> [c_int; 6] {
         let (mut epoch, mut number) = (0, 0);
         [

@@ -69,7 +69,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// When a process last saw an overrun on another device. `None`: there is no current one.
+    /// Returns the instant at which a process last saw an overrun on another device. `None`: there is no current one.
     pub(crate) fn peer_overrun(&self, device: usize, now: u64) -> Option<u64> {
         let others = self.other_devices(device).filter_map(|other| self.time(other));
         others
@@ -114,7 +114,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         true
     }
 
-    /// State of the devices coupled with `device`, for a process that has waited since `since`.
+    /// Returns state of the devices coupled with `device`, for a process that has waited since `since`.
     pub(crate) fn coupling_state(&self, device: usize, since: u64, now: u64) -> CouplingState {
         if !self.is_coupled(device, now) {
             return CouplingState::default();
@@ -126,12 +126,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// Whether a device is coupled with others.
+    /// Tells whether a device is coupled with others.
     pub(crate) fn is_coupled(&self, device: usize, now: u64) -> bool {
         self.time(device).is_some_and(|time| coupling::is_coupled(time.coupling.0.coupled_until.get(), now))
     }
 
-    /// The state of a device as coupled devices see it.
+    /// Returns the state of a device as coupled devices see it.
     fn peer_view(&self, device: usize, now: u64) -> Option<PeerDevice> {
         let time = self.time(device)?;
         let processes = || time.processes.iter().take(self.slot_high_water());
@@ -144,7 +144,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// The last long throttle of a device. During a write the reader may get one that looks shorter than it was, never
+    /// Returns the last long throttle of a device. During a write the reader may get one that looks shorter than it was, never
     /// longer.
     pub(crate) fn last_throttle(&self, device: usize) -> ThrottledLaunch {
         let Some(time) = self.time(device) else { return ThrottledLaunch::default() };

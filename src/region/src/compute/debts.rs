@@ -71,8 +71,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Wall time until the slice has paid its debts and saved up its burst, in nanoseconds. After that a new region
-    /// would grant it no more than this one. 0: now.
+    /// Returns wall time until the slice has paid its debts and saved up its burst, in nanoseconds. After that a new region would
+    /// grant it no more than this one. 0: now.
     pub(crate) fn paid_in(&self, boot: Boot, now: u64) -> u64 {
         if self.is_of_another_boot(boot) {
             return 0;
@@ -89,7 +89,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         devices.chain(kept).map(left).max().unwrap_or(0)
     }
 
-    /// Whether the instants in the region belong to another boot than `boot`. `false` if either boot is not known; the
+    /// Tells whether the instants in the region belong to another boot than `boot`. `false` if either boot is not known; the
     /// largest debt bounds the instants then.
     fn is_of_another_boot(&self, boot: Boot) -> bool {
         let found = self.header.boot.each_ref().map(|word| word.get());
@@ -98,12 +98,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 }
 
 impl Debt {
-    /// Whether the entry is of this device and not empty.
+    /// Tells whether the entry is of this device and not empty.
     fn is_of(&self, uuid: [u64; 2]) -> bool {
         self.paid_until.get() > 0 && self.uuid.each_ref().map(|word| word.get()) == uuid
     }
 
-    /// `paid_until`, limited to the largest debt, and the terms by which it was paid.
+    /// Returns `paid_until`, limited to the largest debt, and the terms by which it was paid.
     fn read(&self, now: u64) -> (u64, Terms) {
         let terms = terms(self.cores_permille.get(), self.burst.get());
         (self.paid_until.get().min(latest_payable(terms, now)), terms)

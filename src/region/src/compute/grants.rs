@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// The terms of a device now: the grant of the arbiter while it is valid, else the slice's own terms. Nearly
-    /// nothing for a device that does not exist.
+    /// Returns the terms of a device now: the grant of the arbiter while it is valid, else the slice's own terms. Nearly nothing
+    /// for a device that does not exist.
     pub(crate) fn terms(&self, device: usize) -> Terms {
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
         self.devices

@@ -55,7 +55,7 @@ impl UsageSample {
         self.second.publish(word);
     }
 
-    /// The sample, if it is complete and not in the future.
+    /// Returns the sample, if it is complete and not in the future.
     pub(crate) fn read(&self, now: u64) -> Option<ReadSample> {
         let word = self.second.observe();
         let (used, throttled) = (self.charged_ns.get(), self.throttled_ns.get());
@@ -70,7 +70,7 @@ impl UsageSample {
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
-    /// The sample with which a span of `span` nanoseconds begins, and the length of the span from that sample.
+    /// Returns the sample with which a span of `span` nanoseconds begins, and the length of the span from that sample.
     fn base(&self, span: u64, now: u64) -> Option<(ReadSample, u64)> {
         let notes = || self.history.iter().filter_map(|moment| moment.read(now));
         let before = notes().filter(|note| (span..span.saturating_add(SECOND)).contains(&note.age));
@@ -92,7 +92,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         moment.note(second.saturating_add(1), || self.time_used(device));
     }
 
-    /// GPU time used on a device over `seconds` seconds, 1 to [`MOST`]. The span is up to one second longer if work was
+    /// Returns gPU time used on a device over `seconds` seconds, 1 to [`MOST`]. The span is up to one second longer if work was
     /// under way then.
     pub(crate) fn used_over(&self, device: usize, seconds: u64, now: u64) -> RecentUsage {
         let span = seconds.clamp(1, MOST).saturating_mul(SECOND);

@@ -36,7 +36,7 @@ impl IntervalSlot {
         self.ticket.publish(entry.ticket);
     }
 
-    /// The entry in the slot. An empty entry while the words do not match.
+    /// Returns the entry in the slot. An empty entry while the words do not match.
     pub(crate) fn read(&self) -> Entry {
         let ticket = self.ticket.observe();
         let entry = Entry { ticket, interval: interval_of(self.start.get(), self.packed.get()) };
@@ -47,21 +47,21 @@ impl IntervalSlot {
     }
 }
 
-/// Length, context and flag of an interval in one word.
+/// Returns length, context and flag of an interval in one word.
 fn packed_of(interval: &Interval) -> u64 {
     let length = interval.end.saturating_sub(interval.start).min(LENGTH);
     let flag = if interval.goes_on { GOES_ON } else { 0 };
     flag | (u64::from(interval.context) << CONTEXT) | length
 }
 
-/// The interval of two words.
+/// Returns the interval of two words.
 fn interval_of(start: u64, packed: u64) -> Interval {
     let context = u16::try_from((packed & !GOES_ON) >> CONTEXT).unwrap_or(0);
     Interval { start, end: start.saturating_add(packed & LENGTH), context, goes_on: packed & GOES_ON != 0 }
 }
 
-/// A word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and
-/// those of splitmix64.
+/// Returns a word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and those
+/// of splitmix64.
 fn checksum(entry: &Entry) -> u64 {
     let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     let mixed = (mixed ^ packed_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
@@ -78,7 +78,7 @@ impl IntervalRing {
         place
     }
 
-    /// The entry with this number, or the one that has taken its slot since.
+    /// Returns the entry with this number, or the one that has taken its slot since.
     pub(crate) fn at(&self, place: u64) -> Entry {
         self.slots.get(index(place)).map_or_else(Entry::default, IntervalSlot::read)
     }
@@ -97,7 +97,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 }
 
-/// Slot of the ring for an interval's number.
+/// Returns slot of the ring for an interval's number.
 fn index(place: u64) -> usize {
     usize::try_from(place).unwrap_or(0).checked_rem(INTERVALS).unwrap_or(0)
 }

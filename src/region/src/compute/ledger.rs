@@ -38,7 +38,7 @@ const DIVIDES: u64 = 0xffff;
 const ABOUT_TO_SLEEP: u64 = u64::MAX;
 
 impl ProcessTime {
-    /// Whether the process waits for GPU time.
+    /// Tells whether the process waits for GPU time.
     pub(crate) fn waits(&self, now: u64) -> bool {
         self.requested_ns.get() > 0 && self.sleep_deadline.observe().saturating_add(fair_queue::OVERDUE) > now
     }
@@ -57,12 +57,12 @@ impl PaidWords {
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// The words of a device. `None` for a device that does not exist: its words may have no space in the file.
+    /// Returns the words of a device. `None` for a device that does not exist: its words may have no space in the file.
     pub(crate) fn time(&self, device: usize) -> Option<&DeviceTime<SLOTS>> {
         self.time.get(device).filter(|_| device < self.device_count())
     }
 
-    /// The words of a device, and those of a process on it.
+    /// Returns the words of a device, and those of a process on it.
     pub(crate) fn process_time(
         &self,
         device: usize,
@@ -72,8 +72,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Some((time, time.processes.get(slot)?))
     }
 
-    /// Whether launches on a device need GPU time from the ledger. They do if the share is less than the whole, or if
-    /// other slices have a part in the rate.
+    /// Tells whether launches on a device need GPU time from the ledger. They do if the share is less than the whole, or if other
+    /// slices have a part in the rate.
     #[inline]
     pub(crate) fn is_paced(&self, device: usize) -> bool {
         self.devices.get(device).is_none_or(|entry| {
@@ -81,7 +81,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         })
     }
 
-    /// The smallest lease that a process should take, and whether it is alone. The lease is larger if each turn costs
+    /// Returns the smallest lease that a process should take, and whether it is alone. The lease is larger if each turn costs
     /// more: with other waiting processes, or with co-tenants.
     pub(crate) fn least_lease(&self, device: usize, slot: usize, now: u64) -> lease::Least {
         // A thread with credit left on one coupled device would launch there, and then wait for the device without
@@ -246,17 +246,17 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Whether a device has work that is not known to have ended.
+    /// Tells whether a device has work that is not known to have ended.
     pub(crate) fn is_busy(&self, time: &DeviceTime<SLOTS>) -> bool {
         time.processes.iter().take(self.slot_high_water()).any(|process| process.queued() > 0)
     }
 
-    /// All valid devices except `device`.
+    /// Returns all valid devices except `device`.
     pub(crate) fn other_devices(&self, device: usize) -> impl Iterator<Item = usize> {
         (0..self.device_count()).filter(move |other| *other != device)
     }
 
-    /// The requests of all processes, by slot.
+    /// Returns the requests of all processes, by slot.
     fn requests(&self, time: &DeviceTime<SLOTS>, now: u64) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.slot_high_water());
         processes.map(move |process| {

@@ -104,14 +104,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Sums over all processes of a device, including those that have ended.
+    /// Returns sums over all processes of a device, including those that have ended.
     pub(crate) fn time_used(&self, device: usize) -> TimeUsed {
         let processes =
             self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.slot_high_water()));
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 
-    /// GPU time that one process has used on a device.
+    /// Returns gPU time that one process has used on a device.
     pub(crate) fn time_used_by(&self, device: usize, slot: usize) -> TimeUsed {
         self.process_time(device, slot).map_or_else(TimeUsed::default, |(_, process)| TimeUsed::of(process))
     }
@@ -187,8 +187,8 @@ impl UsageCounts {
     }
 }
 
-/// The charge of a dead process beyond its prepaid time, in nanoseconds of GPU time; negative for a refund. Also
-/// returns the instant from which its work may have run. Empties the word of unsettled time.
+/// Returns the charge of a dead process beyond its prepaid time, in nanoseconds of GPU time; negative for a refund. Also returns
+/// the instant from which its work may have run. Empties the word of unsettled time.
 fn refund_on_death(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
     let outstanding = process.unsettled_ns.swap(0).min(MOST_DEBT);
     #[cfg(all(test, loom))]

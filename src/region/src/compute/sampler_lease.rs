@@ -33,7 +33,7 @@ pub(crate) fn end_lease(sampler: &SamplerWords, slot: usize) {
     }
 }
 
-/// The slot as the holder bits of the lease word: plus 1, so that 0 is free.
+/// Returns the slot as the holder bits of the lease word: plus 1, so that 0 is free.
 fn number(slot: usize) -> u64 {
     u64::try_from(slot.saturating_add(1)).unwrap_or(WHO)
 }
@@ -44,7 +44,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.time(device).is_some_and(|time| renew_lease(&time.sampler.0, slot, now, patience))
     }
 
-    /// The slice's own part of busy time, in millionths.
+    /// Returns the slice's own part of busy time, in millionths.
     pub(crate) fn correction(&self, device: usize) -> u32 {
         self.time(device)
             .map_or(correction::ONE, |time| correction::factor_of(time.control.0.correction_millionths.get()))
@@ -61,7 +61,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// The part of `length` nanoseconds of busy time that other intervals do not cover, on average.
+    /// Returns the part of `length` nanoseconds of busy time that other intervals do not cover, on average.
     pub(crate) fn overlap_part(&self, device: usize, length: u64) -> u64 {
         self.time(device).map_or(length, |time| Overlap::from_word(time.overlap.0.get()).part(length))
     }

@@ -8,7 +8,7 @@ use crate::layout::{DeviceEntry, compute_words::DeviceTime, constants::WHOLE_SHA
 
 /// The largest burst, in nanoseconds of GPU time.
 pub(crate) const MOST_BURST: u64 = Burst::MOST.get();
-/// The terms of a device entry, limited to their ranges: another process may have written anything.
+/// Returns the terms of a device entry, limited to their ranges: another process may have written anything.
 pub(crate) fn terms_of(entry: &DeviceEntry) -> Terms {
     terms(entry.cores_permille.get(), entry.burst.get())
 }
@@ -20,9 +20,9 @@ pub(crate) fn terms(permille: u32, burst: u64) -> Terms {
     Terms::new(rate, Nanos::new(burst.min(MOST_BURST)))
 }
 
-/// The instant up to which time is paid. If it is later than the largest debt allows, this function writes the largest
-/// possible instant in its place. A bound that only readers apply would move on with the clock, and no process would
-/// ever reach it.
+/// Returns the instant up to which time is paid. If it is later than the largest debt allows, this function writes the largest
+/// possible instant in its place. A bound that only readers apply would move on with the clock, and no process would ever reach
+/// it.
 pub(crate) fn load_repaired<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
     let (paid_until, most) = (time.paid.0.until.get(), latest_payable(terms, now));
     if paid_until > most {
@@ -31,12 +31,12 @@ pub(crate) fn load_repaired<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms:
     paid_until.min(most)
 }
 
-/// The instant up to which time is paid, limited like in [`load_repaired`], for a caller that may not write.
+/// Returns the instant up to which time is paid, limited like in [`load_repaired`], for a caller that may not write.
 pub(crate) fn load_clamped<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: Terms, now: u64) -> u64 {
     time.paid.0.until.get().min(latest_payable(terms, now))
 }
 
-/// The latest instant up to which time can be paid: the largest debt of a slice.
+/// Returns the latest instant up to which time can be paid: the largest debt of a slice.
 pub(crate) fn latest_payable(terms: Terms, now: u64) -> u64 {
     now.saturating_add(terms.wall(MOST_DEBT))
 }

@@ -53,8 +53,8 @@ impl fmt::Display for Detached {
     }
 }
 
-/// All regions without a file that have members visible to this process. Reads `/proc` of all processes, unless no
-/// locked file can be such a region.
+/// Returns all regions without a file that have members visible to this process. Reads `/proc` of all processes, unless no locked
+/// file can be such a region.
 #[must_use]
 pub fn detached() -> Vec<Detached> {
     let is_named = locked().is_some_and(|locked| unnamed(locked, folders::folders()).is_empty());
@@ -77,7 +77,7 @@ fn search() -> Vec<Detached> {
     found
 }
 
-/// Members of removed regions with the former path `path`, except this process.
+/// Returns members of removed regions with the former path `path`, except this process.
 pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     // Containers may have the same path for different files, so the file system must match too.
     let folder = path.parent();
@@ -97,13 +97,13 @@ pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     members
 }
 
-/// The files in which some process, of any user and namespace, has a lock like a life lock. `None`: the kernel does not
+/// Returns the files in which some process, of any user and namespace, has a lock like a life lock. `None`: the kernel does not
 /// list locks.
 fn locked() -> Option<HashSet<FileId>> {
     fs::read_to_string("/proc/locks").ok().map(|locks| locks.lines().filter_map(locked_by).collect())
 }
 
-/// The file of a line of `/proc/locks`, `1: OFDLCK ADVISORY  WRITE -1 00:1a:77 128 128`.
+/// Returns the file of a line of `/proc/locks`, `1: OFDLCK ADVISORY  WRITE -1 00:1a:77 128 128`.
 fn locked_by(line: &str) -> Option<FileId> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     if fields.next()? != "OFDLCK" {
@@ -113,7 +113,7 @@ fn locked_by(line: &str) -> Option<FileId> {
     Some((device.to_owned(), inode.parse().ok()?))
 }
 
-/// The files of `files` that have no name in any of the folders.
+/// Returns the files of `files` that have no name in any of the folders.
 fn unnamed(
     mut files: HashSet<FileId>,
     folders: impl IntoIterator<Item = impl AsRef<Path>>,
@@ -134,12 +134,12 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The device of a file system as `/proc` writes it.
+/// Returns the device of a file system as `/proc` writes it.
 fn device_name(device: u64) -> String {
     format!("{:02x}:{:02x}", libc::major(device), libc::minor(device))
 }
 
-/// The removed regions of which a process is a member, by its `maps`.
+/// Returns the removed regions of which a process is a member, by its `maps`.
 fn of(maps: &str) -> Vec<(FileId, PathBuf)> {
     let (mut regions, mut lives) = (Vec::new(), Vec::new());
     for (mapping, path) in maps.lines().filter_map(|line| Some((MapsLine::of(line)?, line))) {

@@ -33,46 +33,46 @@ const STICKY: u32 = 0o1002;
 /// Names that are tried for one region if other users have taken the first ones.
 const NUMBERS: u32 = 16;
 
-/// The folder of this user's regions that no setting names.
+/// Returns the folder of this user's regions that no setting names.
 #[must_use]
 pub fn folder() -> &'static Path {
     Path::new(choose(user(), Path::new(SYSTEMD).is_dir(), is_shared_tmpfs(Path::new(LASTING))))
 }
 
-/// All folders of regions that no setting names, of all users.
+/// Returns all folders of regions that no setting names, of all users.
 pub(crate) fn folders() -> impl Iterator<Item = &'static Path> {
     let lasting = is_shared_tmpfs(Path::new(LASTING)).then_some(LASTING);
     [FOLDER].into_iter().chain(lasting).map(Path::new)
 }
 
-/// Whether `folder` is one of [`folders`].
+/// Tells whether `folder` is one of [`folders`].
 pub(crate) fn is_folder(folder: &Path) -> bool {
     [FOLDER, LASTING].into_iter().any(|known| Path::new(known) == folder)
 }
 
-/// Whether systemd removes this user's files in `folder` at the last log-out, by its default settings.
+/// Tells whether systemd removes this user's files in `folder` at the last log-out, by its default settings.
 #[must_use]
 pub fn ends_with_session(folder: &Path) -> bool {
     folder.starts_with(FOLDER) && is_of_sessions(user()) && Path::new(SYSTEMD).is_dir()
 }
 
-/// The folder for a user, by the facts about the machine.
+/// Returns the folder for a user, by the facts about the machine.
 fn choose(user: u32, has_systemd: bool, can_last: bool) -> &'static str {
     if has_systemd && can_last && is_of_sessions(user) { LASTING } else { FOLDER }
 }
 
-/// Whether systemd removes this user's files when the last session ends.
+/// Tells whether systemd removes this user's files when the last session ends.
 fn is_of_sessions(user: u32) -> bool {
     user > LAST_SYSTEM_USER
 }
 
-/// The effective user of this process.
+/// Returns the effective user of this process.
 fn user() -> u32 {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// Whether `folder` is a tmpfs in which all users may create files.
+/// Tells whether `folder` is a tmpfs in which all users may create files.
 fn is_shared_tmpfs(folder: &Path) -> bool {
     let is_shared = folder
         .symlink_metadata()
@@ -80,7 +80,7 @@ fn is_shared_tmpfs(folder: &Path) -> bool {
     is_shared && File::open(folder).is_ok_and(|folder| is_of_tmpfs(&folder))
 }
 
-/// Whether a file lies on a tmpfs.
+/// Tells whether a file lies on a tmpfs.
 pub(crate) fn is_of_tmpfs(file: &File) -> bool {
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `fstatfs` needs an open descriptor, which `file` owns, and room for a `statfs`, which `found` is.
@@ -89,7 +89,7 @@ pub(crate) fn is_of_tmpfs(file: &File) -> bool {
     is_known && unsafe { found.assume_init() }.f_type == libc::TMPFS_MAGIC
 }
 
-/// The first of `path`, `path-2`, `path-3` and so on that a trusted user owns; else the first that does not exist. If
+/// Returns the first of `path`, `path-2`, `path-3` and so on that a trusted user owns; else the first that does not exist. If
 /// other users own all of them, `path`.
 ///
 /// A file that another user creates at the path therefore denies nothing. Trusted files come first, so that all

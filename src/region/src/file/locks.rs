@@ -37,7 +37,7 @@ impl LockFile {
         Self { file }
     }
 
-    /// The opening.
+    /// Returns the opening.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -114,7 +114,7 @@ impl LifeLock {
         Ok(None)
     }
 
-    /// The locked slot.
+    /// Returns the locked slot.
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
@@ -181,7 +181,7 @@ fn request(file: &File, lock: &libc::flock) -> io::Result<bool> {
     }
 }
 
-/// A lock request for one byte.
+/// Returns a lock request for one byte.
 fn byte(kind: c_int, offset: usize) -> libc::flock {
     libc::flock {
         l_type: c_short::try_from(kind).unwrap_or(c_short::MAX),
@@ -192,7 +192,7 @@ fn byte(kind: c_int, offset: usize) -> libc::flock {
     }
 }
 
-/// Offset of the life lock of `slot`.
+/// Returns offset of the life lock of `slot`.
 fn life_offset(slot: usize) -> usize {
     let slots = core::mem::offset_of!(Layout, slots);
     slots.saturating_add(slot.min(MAX_SLOTS).saturating_mul(size_of::<Slot>()))

@@ -125,7 +125,7 @@ impl Deref for Mapped {
 }
 
 impl Mapped {
-    /// The path of the region.
+    /// Returns the path of the region.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -173,12 +173,12 @@ impl Mapped {
         }
     }
 
-    /// Whether the kernel says that the file was removed.
+    /// Tells whether the kernel says that the file was removed.
     pub(crate) fn has_lost_its_name(&self) -> bool {
         self.name_now().is_some_and(|name| is_removed(&name))
     }
 
-    /// The present name of the file. `readlink` on this link needs no rights; opening the link would.
+    /// Returns the present name of the file. `readlink` on this link needs no rights; opening the link would.
     fn name_now(&self) -> Option<PathBuf> {
         let start = self.memory.0.as_ptr().expose_provenance();
         fs::read_link(format!("/proc/self/map_files/{start:x}-{:x}", start.saturating_add(SIZE))).ok()
@@ -199,18 +199,18 @@ impl Mapped {
         }
     }
 
-    /// The error of a system call.
+    /// Returns the error of a system call.
     pub(crate) fn failed(&self, doing: &'static str, source: io::Error) -> RegionError {
         system(&self.path, doing)(source)
     }
 
-    /// The error for a path that leads to another file.
+    /// Returns the error for a path that leads to another file.
     fn replaced(&self) -> RegionError {
         RegionError::Replaced { path: self.path.clone() }
     }
 }
 
-/// The path as an absolute path, which stays valid when the process changes its directory.
+/// Returns the path as an absolute path, which stays valid when the process changes its directory.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, RegionError> {
     path::absolute(path).map_err(|source| RegionError::System {
         path: path.into(),
@@ -291,7 +291,7 @@ pub(crate) fn open_file(path: &Path, rights: Rights) -> Result<Option<File>, Reg
     }
 }
 
-/// The kind of a file that is not regular.
+/// Returns the kind of a file that is not regular.
 fn name_of(kind: &fs::FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_file() => None,
@@ -362,12 +362,12 @@ pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel marks this name as removed.
+/// Tells whether the kernel marks this name as removed.
 fn is_removed(name: &Path) -> bool {
     name.as_os_str().as_bytes().ends_with(b" (deleted)")
 }
 
-/// The identity of a file.
+/// Returns the identity of a file.
 pub(crate) fn id_of(found: &fs::Metadata) -> FileId {
     FileId { device: found.dev(), inode: found.ino() }
 }

@@ -38,26 +38,26 @@ pub enum Found {
     Several(Vec<PathBuf>),
 }
 
-/// The user's number in a region's name, and the rest of the name after it.
+/// Returns the user's number in a region's name, and the rest of the name after it.
 fn parts(region: &Path) -> Option<(&str, &str)> {
     let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
     let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && region.parent().is_some_and(folders::is_folder)).then_some((user, rest))
 }
 
-/// Whether a path is one of a region that no setting names.
+/// Tells whether a path is one of a region that no setting names.
 #[must_use]
 pub fn is_usual(region: &Path) -> bool {
     parts(region).is_some()
 }
 
-/// Whether `gpuslice run` has named this region.
+/// Tells whether `gpuslice run` has named this region.
 #[must_use]
 pub fn is_of_run(region: &Path) -> bool {
     parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
 }
 
-/// The region of a container's processes that no setting names: by user and number of the mount namespace. If another
+/// Returns the region of a container's processes that no setting names: by user and number of the mount namespace. If another
 /// user has created a file there, the next numbered name.
 #[must_use]
 pub fn usual(user: u32, container: u64) -> PathBuf {
@@ -65,7 +65,7 @@ pub fn usual(user: u32, container: u64) -> PathBuf {
     folders::numbered(&path, |owner| owner == user || owner == 0)
 }
 
-/// The name of a slice: that of its folder in [`SLOTS`], the part of its region's file name after user and `run`, or the
+/// Returns the name of a slice: that of its folder in [`SLOTS`], the part of its region's file name after user and `run`, or the
 /// whole file name.
 #[must_use]
 pub fn name_of(region: &Path) -> String {
@@ -76,26 +76,26 @@ pub fn name_of(region: &Path) -> String {
     parts(region).map_or_else(file, |(_, rest)| rest.strip_prefix(RUN).unwrap_or(rest).to_owned())
 }
 
-/// The name of the slice that has this region in its folder in [`SLOTS`].
+/// Returns the name of the slice that has this region in its folder in [`SLOTS`].
 fn slot_of(region: &Path) -> Option<&str> {
     let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(REGION)))?;
     folder.file_name()?.to_str().filter(|_| folder.parent() == Some(Path::new(SLOTS)))
 }
 
-/// The regions in folders of slices below `slots`. A region is a file; a link there is none.
+/// Returns the regions in folders of slices below `slots`. A region is a file; a link there is none.
 fn regions_of_slots(slots: &Path) -> Vec<PathBuf> {
     let folders = fs::read_dir(slots).into_iter().flatten().flatten();
     let regions = folders.map(|folder| folder.path().join(REGION));
     regions.filter(|path| path.symlink_metadata().is_ok_and(|found| found.is_file())).collect()
 }
 
-/// The shortest text that identifies a slice on the command line: its name, else its file name, else its path.
+/// Returns the shortest text that identifies a slice on the command line: its name, else its file name, else its path.
 #[must_use]
 pub fn label(region: &Path) -> String {
     label_among(region, &all().unwrap_or_default(), nearness)
 }
 
-/// [`label`] among the regions of `all`.
+/// Returns the [`label`] of a region among the regions of `all`.
 fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> String {
     let path = || region.display().to_string();
     let file = region.file_name().map(|file| file.to_string_lossy().into_owned());
@@ -112,8 +112,8 @@ enum Near {
     Trusted,
 }
 
-/// The regions that a name matches. All users may create files there, so a region of another user is matched by its
-/// path only. Otherwise that user could direct a command to its own region.
+/// Returns the regions that a name matches. All users may create files there, so a region of another user is matched by its path
+/// only. Otherwise that user could direct a command to its own region.
 fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> Vec<PathBuf> {
     let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
     let found = |path: &PathBuf| near(path).map(|near| (near, path.clone()));
@@ -122,8 +122,8 @@ fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> V
     found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
 }
 
-/// Every path that may be a region: in the usual folders, in [`SLOTS`], and of the slice and the container that this process
-/// is in.
+/// Returns every path that may be a region: in the usual folders, in [`SLOTS`], and of the slice and the container that this
+/// process is in.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -144,14 +144,14 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
     Ok(regions)
 }
 
-/// The regions of the slice and the container that this process is in. The operator's file comes before the
-/// environment, as in the library. A region that a node agent has mounted follows.
+/// Returns the regions of the slice and the container that this process is in. The operator's file comes before the environment,
+/// as in the library. A region that a node agent has mounted follows.
 fn around() -> impl Iterator<Item = PathBuf> {
     let variable = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
     of_operator().or(variable).into_iter().chain([MOUNTED.into()])
 }
 
-/// The region that an operator's file names. Every program that is started here with the library belongs to its slice,
+/// Returns the region that an operator's file names. Every program that is started here with the library belongs to its slice,
 /// whatever the environment.
 #[must_use]
 pub fn of_operator() -> Option<PathBuf> {
@@ -160,7 +160,7 @@ pub fn of_operator() -> Option<PathBuf> {
     Config::from_sources(&files_alone, &Operator::look(&env).files()).ok()?.region
 }
 
-/// The regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this user
+/// Returns the regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this user
 /// first, then those of root.
 ///
 /// # Errors
@@ -178,7 +178,7 @@ pub fn find(slice: &OsStr) -> io::Result<Found> {
     })
 }
 
-/// Rank of a region for this user. `None`: only its path matches it.
+/// Returns rank of a region for this user. `None`: only its path matches it.
 fn nearness(path: &Path) -> Option<Near> {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };

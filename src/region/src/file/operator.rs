@@ -40,7 +40,7 @@ impl Contents {
         }
     }
 
-    /// The contents, for the parser.
+    /// Returns the contents, for the parser.
     #[must_use]
     pub fn as_read(&self) -> FileRead<'_> {
         match self {
@@ -71,7 +71,7 @@ impl Operator {
         }
     }
 
-    /// The files in the form that [`config::Config`] needs.
+    /// Returns the files in the form that [`config::Config`] needs.
     #[must_use]
     pub fn files(&self) -> OperatorFiles<'_> {
         OperatorFiles { named: self.named.as_read(), fixed: self.fixed.as_read() }

@@ -53,7 +53,7 @@ pub fn unblock() {
     }
 }
 
-/// Called in the signal handler: forwards a signal that was sent by a process and delivered to the library's thread.
+/// Forwards a signal that a process sent and that the kernel delivered to the library's thread. Called in the signal handler.
 /// Returns whether it did.
 ///
 /// # Safety
@@ -88,7 +88,7 @@ pub(crate) unsafe fn forward(info: *mut siginfo_t, context: *mut c_void) -> bool
     true
 }
 
-/// Number of the calling thread.
+/// Returns number of the calling thread.
 fn own() -> i64 {
     // SAFETY: `gettid` has no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) }

@@ -11,7 +11,7 @@
 //! Every other `SIGBUS` goes to the action that was set before, as the kernel would have delivered it: same stack, same
 //! blocked signals, same arguments.
 //!
-//! Two cases are not covered. A program that sets its own handler later replaces ours. The kernel ends a thread that
+//! Two cases are not covered. A program that sets its own handler later replaces the library's. The kernel ends a thread that
 //! blocks `SIGBUS` without calling any handler.
 
 #![allow(clippy::disallowed_types, reason = "words of this process alone")]
@@ -55,7 +55,7 @@ const UNSET: u8 = 0;
 const BEING_SET: u8 = 1;
 const SET: u8 = 2;
 
-/// The action of the signal before ours.
+/// The action of the signal before the library's.
 static BEFORE: AtomicPtr<sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// Whether the earlier handler had `SA_RESETHAND` and was called.
@@ -122,7 +122,7 @@ fn set_handler() {
     }
 }
 
-/// Our action. The kernel delivers it on the stack and with the blocked signals of the action behind it.
+/// Returns the library's action. The kernel delivers it on the stack and with the blocked signals of the action behind it.
 fn action_before(before: &sigaction) -> sigaction {
     let mut ours = *before;
     let kept = match before.sa_sigaction {
@@ -192,12 +192,12 @@ unsafe extern "C-unwind" fn on_bus_error(signal: c_int, info: *mut siginfo_t, co
     }
 }
 
-/// Whether an instruction of this thread raised the signal. It raises it again if the handler changes nothing.
+/// Tells whether an instruction of this thread raised the signal. It raises it again if the handler changes nothing.
 fn is_fault(said: &siginfo_t) -> bool {
     said.si_code > 0 && said.si_code != libc::BUS_MCEERR_AO
 }
 
-/// Start and length of the protected mapping that contains `address`.
+/// Returns start and length of the protected mapping that contains `address`.
 fn range_of(address: usize) -> Option<(usize, usize)> {
     // Acquire: pairs with the store in `protect`.
     let places = MAPPED.iter().map(|place| {
@@ -216,7 +216,7 @@ fn map_zeroes((start, length): (usize, usize)) -> bool {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: `errno` points to this thread's own variable, which lives as long as the thread.
     let saved = unsafe { *errno };
-    // SAFETY: `MAP_FIXED` replaces the mapping at `start`. `range_of` found it in the table, so it is ours and `length`
+    // SAFETY: `MAP_FIXED` replaces the mapping at `start`. `range_of` found it in the table, so it is the library's and `length`
     // bytes long. Its words are atomics, which may change to any value at any time.
     let result = unsafe { libc::syscall(libc::SYS_mmap, start, length, rights, kind, none, offset) };
     // SAFETY: `errno` points to this thread's own variable, which lives as long as the thread.

@@ -12,7 +12,7 @@ use crate::layout::{
     constants::{MAX_DEVICES, MAX_SLOTS},
 };
 
-/// The bytes of a device's compute ledger in the file.
+/// Returns the bytes of a device's compute ledger in the file.
 pub(crate) fn device_time(device: usize) -> Range<usize> {
     let size = size_of::<DeviceTime<MAX_SLOTS>>();
     let start = offset_of!(Layout, time).saturating_add(device.min(MAX_DEVICES).saturating_mul(size));

@@ -31,14 +31,14 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The sum of two counts.
+    /// Returns the sum of two counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let under_way = self.under_way.saturating_add(other.under_way);
         Self { under_way, began: self.began.wrapping_add(other.began) }
     }
 
-    /// Whether no call was under way since `before`, except `own` calls of the caller.
+    /// Tells whether no call was under way since `before`, except `own` calls of the caller.
     #[must_use]
     pub const fn is_still_since(self, before: Self, own: u64) -> bool {
         self.under_way <= own && before.under_way <= own && self.began == before.began
@@ -74,7 +74,7 @@ impl Member {
         self.count(|slot| slot.memory_calls.add(ONE.wrapping_neg()));
     }
 
-    /// Memory calls of this process. The fences order the reading between the caller's readings of ledger and device.
+    /// Returns memory calls of this process. The fences order the reading between the caller's readings of ledger and device.
     #[must_use]
     pub fn memory_calls(&self) -> Calls {
         full_fence();
@@ -97,13 +97,13 @@ impl Member {
 }
 
 impl Region {
-    /// Contexts that the slice's processes create, except those of the slot `but`.
+    /// Returns contexts that the slice's processes create, except those of the slot `but`.
     #[must_use]
     pub fn context_creations(&self, but: Option<usize>) -> Calls {
         self.calls(but, |slot| slot.context_creations.observe())
     }
 
-    /// Memory calls of the slice's processes. The fences are those of [`Member::memory_calls`].
+    /// Returns memory calls of the slice's processes. The fences are those of [`Member::memory_calls`].
     #[must_use]
     pub fn all_memory_calls(&self) -> Calls {
         full_fence();

@@ -29,19 +29,19 @@ pub struct Cotenant {
 }
 
 impl Cotenant {
-    /// The slice of a region. `id`: a number that no other slice of the arbiter has.
+    /// Makes the cotenant of a region. `id`: a number that no other slice of the arbiter has.
     #[must_use]
     pub fn new(id: u64, monitor: Monitor) -> Self {
         Self { id, monitor, reaped_at: 0, still: BTreeMap::new() }
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Its region.
+    /// Returns its region.
     #[must_use]
     pub fn region(&self) -> &Region {
         self.monitor.region()
@@ -55,7 +55,7 @@ impl Cotenant {
         }
     }
 
-    /// Its demand and settings on a GPU, and its number for the GPU. `None`: it has no part in it.
+    /// Returns its demand and settings on a GPU, and its number for the GPU. `None`: it has no part in it.
     fn demand(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
         let region = self.monitor.region();
         let device = region.device(gpu).filter(|device| region.is_paced(*device))?;

@@ -9,13 +9,13 @@ use crate::layout::DeviceEntry;
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// The UUID as the two words of a device entry.
+    /// Returns the UUID as the two words of a device entry.
     pub(crate) fn words(self) -> [u64; 2] {
         let number = u128::from_le_bytes(self.0);
         [0, 64].map(|shift| u64::try_from(number >> shift & u128::from(u64::MAX)).unwrap_or(0))
     }
 
-    /// The UUID in a device entry.
+    /// Returns the UUID in a device entry.
     pub(crate) fn of(entry: &DeviceEntry) -> Self {
         let [low, high] = entry.uuid.each_ref().map(|word| u128::from(word.get()));
         Self((low | high << 64).to_le_bytes())
@@ -44,7 +44,7 @@ impl fmt::Debug for Uuid {
 pub struct Device(pub(crate) usize);
 
 impl Device {
-    /// The index.
+    /// Returns the index.
     #[must_use]
     pub fn index(self) -> usize {
         self.0

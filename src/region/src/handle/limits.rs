@@ -41,14 +41,14 @@ impl Limits {
     /// The default of [`burst_ns`](Self::burst_ns): 20 ms.
     pub const DEFAULT_BURST: u64 = 20_000_000;
 
-    /// Whether launches need GPU time from the ledger: the share is less than the whole, or other slices have a part in
-    /// the rate.
+    /// Tells whether launches need GPU time from the ledger: the share is less than the whole, or other slices have a part in the
+    /// rate.
     #[must_use]
     pub fn is_paced(&self) -> bool {
         self.cores_permille < WHOLE_SHARE || self.sharing.divides()
     }
 
-    /// The limits, none of them above a ceiling. Limits that a tenant has lowered stay.
+    /// Returns the limits, none of them above a ceiling. Limits that a tenant has lowered stay.
     #[must_use]
     pub fn within(self, ceiling: &Ceiling) -> Self {
         let memory = [self.memory, ceiling.memory.map(Bytes::get)].into_iter().flatten().min();
@@ -57,7 +57,7 @@ impl Limits {
         Self { memory, cores_permille, sharing: self.sharing.within(ceiling), ..self }
     }
 
-    /// The limits, each brought into its range.
+    /// Returns the limits, each brought into its range.
     pub(crate) fn bounded(self) -> Self {
         Self {
             cores_permille: self.cores_permille.clamp(1, WHOLE_SHARE),
@@ -67,7 +67,7 @@ impl Limits {
         }
     }
 
-    /// The limits in a device entry, each brought into its range: another process may have written anything.
+    /// Returns the limits in a device entry, each brought into its range: another process may have written anything.
     pub(crate) fn of(entry: &DeviceEntry) -> Self {
         Self {
             memory: limit_of(entry.memory_limit.get()),
@@ -121,7 +121,7 @@ impl Sharing {
     /// The largest weight.
     const MOST_WEIGHT: u32 = 1000;
 
-    /// Whether other slices have a part in this slice's rate, by policy or by priority.
+    /// Tells whether other slices have a part in this slice's rate, by policy or by priority.
     #[must_use]
     pub fn divides(self) -> bool {
         self.policy != CorePolicy::Fixed || self.priority != Priority::Normal
@@ -135,12 +135,12 @@ impl Sharing {
         }
     }
 
-    /// Brought into its range.
+    /// Brings the settings into their ranges.
     pub(crate) fn bounded(self) -> Self {
         Self { weight: self.weight.clamp(1, Self::MOST_WEIGHT), ..self }
     }
 
-    /// The word of a device entry: policy in bits 0 to 7, priority in bits 8 to 15, weight from bit 16.
+    /// Returns the word of a device entry: policy in bits 0 to 7, priority in bits 8 to 15, weight from bit 16.
     pub(crate) fn word(self) -> u64 {
         let policy = match self.policy {
             CorePolicy::Fixed => 0,

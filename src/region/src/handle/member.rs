@@ -37,13 +37,13 @@ impl Deref for Member {
 }
 
 impl Member {
-    /// The region.
+    /// Returns the region.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// This process's slot.
+    /// Returns this process's slot.
     #[must_use]
     pub fn slot(&self) -> usize {
         self.life.slot()
@@ -87,7 +87,7 @@ impl Member {
         self.region.layout().refund(device.index(), self.slot(), bytes)
     }
 
-    /// Bytes that this process holds on a device, pending reservations included.
+    /// Returns bytes that this process holds on a device, pending reservations included.
     #[must_use]
     pub fn own(&self, device: Device) -> u64 {
         self.region.layout().held_by(device.index(), self.slot())

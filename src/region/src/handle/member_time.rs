@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Member {
-    /// The smallest lease that a process should take. It is larger if each turn costs more, and next to nothing on a
+    /// Returns the smallest lease that a process should take. It is larger if each turn costs more, and next to nothing on a
     /// [coupled](Self::couple) device.
     #[must_use]
     pub fn least_lease(&self, device: Device, now: u64) -> Least {
@@ -31,8 +31,8 @@ impl Member {
         self.acquire_since(device, amount, now, now)
     }
 
-    /// [`acquire`](Self::acquire) for a thread that has asked since `since`. On a [coupled](Self::couple) device each
-    /// of the other devices delays it once.
+    /// Does what [`acquire`](Self::acquire) does, for a thread that has asked since `since`. On a [coupled](Self::couple) device
+    /// each of the other devices delays it once.
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -40,7 +40,7 @@ impl Member {
         self.layout().take_time(device.index(), self.slot(), amount, (since, now))
     }
 
-    /// The device on which a launch was admitted that the batch `ran` had waited for, and how long that launch was
+    /// Returns the device on which a launch was admitted that the batch `ran` had waited for, and how long that launch was
     /// throttled.
     #[must_use]
     pub fn unblocked_by(&self, device: Device, ran: &MeasuredBatch) -> Option<(Device, ThrottledLaunch)> {
@@ -50,7 +50,7 @@ impl Member {
         others.find(|(_, kept)| ran.ended_by(*kept))
     }
 
-    /// Whether a device is coupled with others.
+    /// Tells whether a device is coupled with others.
     #[must_use]
     pub fn is_coupled(&self, device: Device, now: u64) -> bool {
         self.layout().is_coupled(device.index(), now)
@@ -74,7 +74,7 @@ impl Member {
         self.layout().clear_overrun(device.index());
     }
 
-    /// Whether a batch on another device [overruns](Self::note_overrun).
+    /// Tells whether a batch on another device [overruns](Self::note_overrun).
     #[must_use]
     pub fn has_peer_overrun(&self, device: Device, now: u64) -> bool {
         self.layout().peer_overrun(device.index(), now).is_some()
@@ -98,7 +98,7 @@ impl Member {
         self.layout().withdraw_request(device.index(), self.slot());
     }
 
-    /// Whether this process waits for GPU time.
+    /// Tells whether this process waits for GPU time.
     #[must_use]
     pub fn is_waiting(&self, device: Device) -> bool {
         self.layout()
@@ -106,7 +106,7 @@ impl Member {
             .is_some_and(|(_, process)| process.waits(clock::now()))
     }
 
-    /// The value to pass to [`sleep`](Self::sleep). Read it before [`acquire`](Self::acquire), so that no wake-up is
+    /// Returns the value to pass to [`sleep`](Self::sleep). Read it before [`acquire`](Self::acquire), so that no wake-up is
     /// lost.
     #[must_use]
     pub fn wake_sequence(&self, device: Device) -> u32 {
@@ -169,7 +169,7 @@ impl Member {
         self.layout().add_overlap(device.index(), length, covered);
     }
 
-    /// The part of `length` nanoseconds of busy time that other intervals do not cover, on average over the slice.
+    /// Returns the part of `length` nanoseconds of busy time that other intervals do not cover, on average over the slice.
     #[must_use]
     pub fn overlap_part(&self, device: Device, length: u64) -> u64 {
         self.layout().overlap_part(device.index(), length)

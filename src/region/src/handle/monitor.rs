@@ -39,7 +39,7 @@ impl Monitor {
         Ok(region.filter(Region::is_ready).map(|region| Self { region }))
     }
 
-    /// The region.
+    /// Returns the region.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region

@@ -97,13 +97,13 @@ impl Reader {
         Ok(is_ready.then(|| Self { region, locks: LockFile::new(file), epoch }))
     }
 
-    /// The path of the region.
+    /// Returns the path of the region.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.region.path()
     }
 
-    /// The epoch in which the region was opened.
+    /// Returns the epoch in which the region was opened.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -130,7 +130,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Number of devices of the slice.
+    /// Returns number of devices of the slice.
     ///
     /// # Errors
     /// Those of [`check`](Self::check).
@@ -138,7 +138,7 @@ impl Reader {
         self.checked(Ok(self.layout().device_count()))
     }
 
-    /// The figures of all devices.
+    /// Returns the figures of all devices.
     ///
     /// # Errors
     /// Those of [`device`](Self::device).
@@ -148,7 +148,7 @@ impl Reader {
         self.checked(figures.map_err(|source| self.unknown(source)))
     }
 
-    /// Recent use of a device: see [`Region::used_over`].
+    /// Returns recent use of a device: see [`Region::used_over`].
     ///
     /// # Errors
     /// Those of [`check`](Self::check).
@@ -156,7 +156,7 @@ impl Reader {
         self.checked(Ok(self.region.used_over(device, seconds, clock::now())))
     }
 
-    /// Whether a process is dead and not reaped yet. [`Region::reap`] needs the right to write.
+    /// Tells whether a process is dead and not reaped yet. [`Region::reap`] needs the right to write.
     ///
     /// # Errors
     /// Those of [`device`](Self::device).
@@ -165,7 +165,7 @@ impl Reader {
         self.checked(dead.map_err(|source| self.unknown(source)))
     }
 
-    /// The figures of the device at `index` of the region's table. `None`: the slice has no such device.
+    /// Returns the figures of the device at `index` of the region's table. `None`: the slice has no such device.
     ///
     /// # Errors
     /// Those of [`check`](Self::check), and [`RegionError::System`] if the kernel does not tell which processes are
@@ -176,7 +176,7 @@ impl Reader {
         self.checked(figures.map_err(|source| self.unknown(source)))
     }
 
-    /// The living processes.
+    /// Returns the living processes.
     ///
     /// # Errors
     /// Those of [`device`](Self::device).
@@ -193,7 +193,7 @@ impl Reader {
         self.checked(unknown.map(|()| processes))
     }
 
-    /// Number of living processes.
+    /// Returns number of living processes.
     ///
     /// # Errors
     /// Those of [`device`](Self::device).
@@ -213,13 +213,13 @@ impl Reader {
         self.region.layout()
     }
 
-    /// The result of a reading, unless the region has changed meanwhile: then that error, which explains all others.
+    /// Returns the result of a reading, unless the region has changed meanwhile: then that error, which explains all others.
     fn checked<T>(&self, read: Result<T, RegionError>) -> Result<T, RegionError> {
         self.check()?;
         read
     }
 
-    /// The error for a system call that does not tell which processes are alive.
+    /// Returns the error for a system call that does not tell which processes are alive.
     fn unknown(&self, source: io::Error) -> RegionError {
         self.region.mapped().failed("ask who lives", source)
     }
@@ -264,7 +264,7 @@ impl Reader {
         })
     }
 
-    /// Sums of the words of dead processes on a device.
+    /// Returns sums of the words of dead processes on a device.
     fn dead_on(&self, device: Device) -> io::Result<HeldByDead> {
         let layout = self.layout();
         let mut dead = HeldByDead::default();
@@ -278,7 +278,7 @@ impl Reader {
         Ok(dead)
     }
 
-    /// The words of the process in `slot` on a device.
+    /// Returns the words of the process in `slot` on a device.
     fn left_by(&self, slot: usize, device: usize) -> HeldByDead {
         let layout = self.layout();
         let held = layout.held_by(device, slot).saturating_add(layout.transferred_to(device, slot));

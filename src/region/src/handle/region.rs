@@ -73,47 +73,47 @@ impl Region {
         Self { mapped, reaped_at: Word64::default() }
     }
 
-    /// The shared words.
+    /// Returns the shared words.
     pub(crate) fn layout(&self) -> &Layout {
         &self.mapped
     }
 
-    /// The mapped file.
+    /// Returns the mapped file.
     pub(crate) fn mapped(&self) -> &Mapped {
         &self.mapped
     }
 
-    /// The path of the region.
+    /// Returns the path of the region.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.mapped.path()
     }
 
-    /// How often the region was initialised. Another number means other devices and limits.
+    /// Returns how often the region was initialised. Another number means other devices and limits.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.layout().header.epoch.get()
     }
 
-    /// Whether the region is in use. It is not while a process initialises it.
+    /// Tells whether the region is in use. It is not while a process initialises it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.layout().header.ready.observe() == READY
     }
 
-    /// The device with this UUID, if the slice has it.
+    /// Returns the device with this UUID, if the slice has it.
     #[must_use]
     pub fn device(&self, uuid: &Uuid) -> Option<Device> {
         self.entries().find(|(_, entry)| Uuid::of(entry) == *uuid).map(|(device, _)| device)
     }
 
-    /// Number of devices of the slice.
+    /// Returns number of devices of the slice.
     #[must_use]
     pub fn device_count(&self) -> usize {
         self.layout().device_count()
     }
 
-    /// All devices of the slice.
+    /// Returns all devices of the slice.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceView> {
         let view = |(device, entry): (Device, &DeviceEntry)| DeviceView {
@@ -125,15 +125,15 @@ impl Region {
         self.entries().map(view).collect()
     }
 
-    /// The limits on a device now; other processes may change them at any time. For a device that does not exist,
-    /// limits that allow nothing.
+    /// Returns the limits on a device now; other processes may change them at any time. For a device that does not exist, limits
+    /// that allow nothing.
     #[must_use]
     pub fn limits(&self, device: Device) -> Limits {
         let nothing = Limits { memory: Some(0), cores_permille: 1, burst_ns: 0, ..Limits::NONE };
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
-    /// The memory limit alone, which costs less to read than all [`limits`](Self::limits).
+    /// Returns the memory limit alone, which costs less to read than all [`limits`](Self::limits).
     #[must_use]
     pub fn memory_limit(&self, device: Device) -> Option<u64> {
         self.layout().devices.get(device.0).map_or(Some(0), |entry| limit_of(entry.memory_limit.get()))
@@ -154,7 +154,7 @@ impl Region {
         }
     }
 
-    /// The most bytes that the slice was granted on a device at a time, in this epoch.
+    /// Returns the most bytes that the slice was granted on a device at a time, in this epoch.
     #[must_use]
     pub fn peak(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.peak.get())
@@ -172,20 +172,20 @@ impl Region {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.device_denials.get())
     }
 
-    /// Bytes beyond the quota that the slice holds in host memory, for a device.
+    /// Returns bytes beyond the quota that the slice holds in host memory, for a device.
     #[must_use]
     pub fn spilled(&self, device: Device) -> u64 {
         self.sum(device, |process| process.spilled_bytes.get())
     }
 
-    /// Bytes that the slice holds on a device for contexts, including green contexts, and for limits of contexts: a
-    /// part of [`held`](Self::held). Includes the contexts of dead processes until [`reap`](Self::reap).
+    /// Returns bytes that the slice holds on a device for contexts, including green contexts, and for limits of contexts: a part
+    /// of [`held`](Self::held). Includes the contexts of dead processes until [`reap`](Self::reap).
     #[must_use]
     pub fn contexts(&self, device: Device) -> u64 {
         self.sum(device, |process| process.context_bytes.get())
     }
 
-    /// The sum of a word over all processes.
+    /// Returns the sum of a word over all processes.
     fn sum(&self, device: Device, word: impl Fn(&ProcessTime) -> u64) -> u64 {
         let layout = self.layout();
         let processes = layout
@@ -195,7 +195,7 @@ impl Region {
         processes.fold(0, |sum, process| sum.saturating_add(word(process)))
     }
 
-    /// Expected size of a context on a device, in bytes: the largest one that a member of the slice has measured.
+    /// Returns expected size of a context on a device, in bytes: the largest one that a member of the slice has measured.
     #[must_use]
     pub fn context_bytes(&self, device: Device) -> Option<u64> {
         self.layout().devices.get(device.0)?.context_bytes.get().checked_sub(1)
@@ -211,7 +211,7 @@ impl Region {
         }
     }
 
-    /// Bytes that the slice holds on a device. Includes pending reservations and the bytes of dead processes that were
+    /// Returns bytes that the slice holds on a device. Includes pending reservations and the bytes of dead processes that were
     /// not [reaped](Self::reap_if_due). Excludes memory that [leaves](Self::leaving).
     #[must_use]
     pub fn held(&self, device: Device) -> u64 {
@@ -219,33 +219,33 @@ impl Region {
         self.layout().held(device.0).saturating_sub(left)
     }
 
-    /// Bytes of dead processes that the device may not have back. Reservations count them as held.
+    /// Returns bytes of dead processes that the device may not have back. Reservations count them as held.
     #[must_use]
     pub fn leaving(&self, device: Device) -> u64 {
         self.layout().leaving(device.0, clock::now())
     }
 
-    /// Whether a process that held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
+    /// Tells whether a process that held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
     #[must_use]
     pub fn has_recent_death(&self, device: Device) -> bool {
         let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.holder_died_at.get());
         left_at > 0 && is_recent(left_at, clock::now())
     }
 
-    /// Whether the device's memory is the host's. Its free memory then changes with every program of the machine.
+    /// Tells whether the device's memory is the host's. Its free memory then changes with every program of the machine.
     #[must_use]
     pub fn has_host_memory(&self, device: Device) -> bool {
         self.layout().devices.get(device.0).is_some_and(|entry| entry.host_memory.get() == HOST_MEMORY)
     }
 
-    /// Whether any process has a slot. It may be dead: see [`reap`](Self::reap).
+    /// Tells whether any process has a slot. It may be dead: see [`reap`](Self::reap).
     #[must_use]
     pub fn is_inhabited(&self) -> bool {
         let layout = self.layout();
         (0..layout.slot_high_water()).any(|slot| layout.is_taken(slot))
     }
 
-    /// The processes that have a slot. Dead ones are included until [`reap`](Self::reap).
+    /// Returns the processes that have a slot. Dead ones are included until [`reap`](Self::reap).
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
         let layout = self.layout();
@@ -291,7 +291,7 @@ impl Region {
         Ok(if dead == 0 { Reaped::Nobody } else { Reaped::Dead(dead) })
     }
 
-    /// [`reap`](Self::reap), at most once in 50 ms for each process. `now` is the monotonic clock, in nanoseconds.
+    /// Does what [`reap`](Self::reap) does, at most once in 50 ms for each process. `now` is the monotonic clock, in nanoseconds.
     /// `None`: it is not due.
     ///
     /// # Errors
@@ -326,7 +326,7 @@ impl Region {
         Some(Device(index))
     }
 
-    /// The valid entries of the device table.
+    /// Returns the valid entries of the device table.
     fn entries(&self) -> impl Iterator<Item = (Device, &DeviceEntry)> {
         let layout = self.layout();
         layout
@@ -337,7 +337,7 @@ impl Region {
             .map(|(index, entry)| (Device(index), entry))
     }
 
-    /// The description of the process in `slot`.
+    /// Returns the description of the process in `slot`.
     fn view(&self, slot: usize) -> Option<ProcessView> {
         let layout = self.layout();
         let entry = layout.slots.get(slot)?;

@@ -42,35 +42,35 @@ pub enum Origin {
 }
 
 impl Region {
-    /// The slice's terms on a device now. Nearly nothing for a device that does not exist.
+    /// Returns the slice's terms on a device now. Nearly nothing for a device that does not exist.
     #[must_use]
     pub fn terms(&self, device: Device) -> Terms {
         self.layout().terms(device.index())
     }
 
-    /// The slice's terms on a device without a grant of the arbiter.
+    /// Returns the slice's terms on a device without a grant of the arbiter.
     #[must_use]
     pub fn own_terms(&self, device: Device) -> Terms {
         self.layout().devices.get(device.index()).map_or_else(|| terms(1, 0), terms_of)
     }
 
-    /// Whether launches on a device need GPU time from the ledger: the share is less than the whole, or other slices
-    /// have a part in the rate.
+    /// Tells whether launches on a device need GPU time from the ledger: the share is less than the whole, or other slices have a
+    /// part in the rate.
     #[inline]
     #[must_use]
     pub fn is_paced(&self, device: Device) -> bool {
         self.layout().is_paced(device.index())
     }
 
-    /// Whether no device of the slice had limits on GPU time in this epoch. Costs one load. `false` says nothing about
-    /// a single device: see [`is_paced`](Self::is_paced).
+    /// Tells whether no device of the slice had limits on GPU time in this epoch. Costs one load. `false` says nothing about a
+    /// single device: see [`is_paced`](Self::is_paced).
     #[inline]
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.layout().header.unlimited_hint.get() == UNLIMITED
     }
 
-    /// The last grant of the arbiter: a [`word`](gpuslice_policy::arbiter::grant_word).
+    /// Returns the last grant of the arbiter: a [`word`](gpuslice_policy::arbiter::grant_word).
     #[must_use]
     pub fn grant(&self, device: Device) -> u64 {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.grant.get())
@@ -89,7 +89,7 @@ impl Region {
         }
     }
 
-    /// Whether the node agent divides the GPU: it has [looked](Self::note_division) within
+    /// Tells whether the node agent divides the GPU: it has [looked](Self::note_division) within
     /// [`PATIENCE`](grant_word::PATIENCE).
     #[must_use]
     pub fn is_divided_by_agent(&self, device: Device, now: u64) -> bool {
@@ -110,7 +110,7 @@ impl Region {
         self.layout().credit_wall_time(device.index(), wall, now);
     }
 
-    /// The activity of every process that has or had a slot, by slot.
+    /// Returns the activity of every process that has or had a slot, by slot.
     pub fn process_activity(&self, device: Device, now: u64) -> impl Iterator<Item = ProcessActivity> {
         let layout = self.layout();
         let processes = layout.time(device.index()).into_iter().flat_map(|time| time.processes.iter());
@@ -122,27 +122,28 @@ impl Region {
         })
     }
 
-    /// The slice's own part of the time between events, in parts of [`ONE`](gpuslice_policy::compute::attribution::correction::ONE).
+    /// Returns the slice's own part of the time between events, in parts of
+    /// [`ONE`](gpuslice_policy::compute::attribution::correction::ONE).
     #[must_use]
     pub fn correction(&self, device: Device) -> u32 {
         self.layout().correction(device.index())
     }
 
-    /// GPU time that all processes have used on a device in this epoch, including those that have ended.
+    /// Returns gPU time that all processes have used on a device in this epoch, including those that have ended.
     #[must_use]
     pub fn time_used(&self, device: Device) -> TimeUsed {
         self.layout().time_used(device.index())
     }
 
-    /// GPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to one
-    /// second longer if work was under way then. Nothing if no process [samples](crate::Member::note_second) the use.
-    /// `now` is the monotonic clock.
+    /// Returns gPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to one
+    /// second longer if work was under way then. Nothing if no process [samples](crate::Member::note_second) the use. `now` is
+    /// the monotonic clock.
     #[must_use]
     pub fn used_over(&self, device: Device, seconds: u64, now: u64) -> RecentUsage {
         self.layout().used_over(device.index(), seconds, now)
     }
 
-    /// The instant up to which the slice's GPU time is paid. An instant in the past means that time is saved up.
+    /// Returns the instant up to which the slice's GPU time is paid. An instant in the past means that time is saved up.
     #[must_use]
     pub fn paid_until(&self, device: Device) -> u64 {
         let layout = self.layout();
@@ -150,28 +151,28 @@ impl Region {
         time.map_or(0, |time| load_repaired(time, layout.terms(device.index()), clock::now()))
     }
 
-    /// How GPU time is measured now: 0 not known, 1 events, 2 events beside programs that publish nothing, 3 NVML only,
-    /// 4 events that fail, 5 events corrected by the figures of other slices. Other values mean nothing.
+    /// Returns how GPU time is measured now: 0 not known, 1 events, 2 events beside programs that publish nothing, 3 NVML only, 4
+    /// events that fail, 5 events corrected by the figures of other slices. Other values mean nothing.
     #[must_use]
     pub fn measure_source(&self, device: Device) -> u32 {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())
     }
 
-    /// Number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`].
+    /// Returns number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`].
     #[must_use]
     pub fn interval_head(&self, device: Device, origin: Origin) -> u64 {
         self.ring(device, origin).map_or(0, |ring| ring.head.0.get())
     }
 
-    /// The entry with this number, or the one that has taken its slot since. While a process writes it, an entry with
+    /// Returns the entry with this number, or the one that has taken its slot since. While a process writes it, an entry with
     /// ticket 0.
     #[must_use]
     pub fn interval_at(&self, device: Device, origin: Origin, place: u64) -> Entry {
         self.ring(device, origin).map_or_else(Entry::default, |ring| ring.at(place))
     }
 
-    /// The busy intervals that were published since the place `read`, which moves on to the end. At most those that the ring
-    /// still has. `now` is the monotonic clock.
+    /// Returns the busy intervals that were published since the place `read`, which moves on to the end. At most those that the
+    /// ring still has. `now` is the monotonic clock.
     pub fn new_intervals(
         &self,
         device: Device,

@@ -7,7 +7,7 @@
 //! A region also stays while its slice owes GPU time (`compute::debts`). A later attempt finds the debt paid.
 //!
 //! A region of another version of the layout cannot be read, so its debts are lost. Processes of every version prove life by locks
-//! of the file: it goes only while nobody has any.
+//! of the file: it is removed only while no process holds one.
 
 use core::time::Duration;
 use std::{fs, path::Path};
@@ -94,7 +94,7 @@ fn remove_unlocked(path: &Path) -> Result<bool, RegionError> {
     if !locks::try_whole(&file).map_err(&failed)? {
         return Ok(false);
     }
-    // From here on no process can join it. Those who wait for that then find that the path leads elsewhere.
+    // From here on no process can join it. Processes that wait for the join lock then find that the path leads elsewhere.
     let opened = map::id_of(&file.metadata().map_err(&failed)?);
     let is_it = path.symlink_metadata().is_ok_and(|found| map::id_of(&found) == opened);
     if is_it {
@@ -103,7 +103,7 @@ fn remove_unlocked(path: &Path) -> Result<bool, RegionError> {
     Ok(is_it)
 }
 
-/// `None`: another process holds the join lock.
+/// Tries once to remove the region. `None`: another process holds the join lock.
 fn try_once(region: &Region, debts: DebtPolicy) -> Result<Option<Removal>, RegionError> {
     let (layout, mapped) = (region.layout(), region.mapped());
     let failed = |source| mapped.failed("remove it", source);

@@ -31,7 +31,7 @@ pub const LEAVING: u64 = 2_000_000_000;
 /// back. Derived: the size of a context is known within 15 %, and all other memory exactly.
 const MISSING_PART: u64 = 8;
 
-/// Whether `then` is less than [`LEAVING`] ago. An instant of another boot may lie in the future; it is not recent.
+/// Tells whether `then` is less than [`LEAVING`] ago. An instant of another boot may lie in the future; it is not recent.
 pub(crate) fn is_recent(then: u64, now: u64) -> bool {
     now.checked_sub(then).is_some_and(|since| since < LEAVING)
 }
@@ -52,13 +52,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Bytes that leave `device`.
+    /// Returns bytes that leave `device`.
     pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
         let recent = self.left(device).filter(|entry| is_recent(entry.died_at, now));
         recent.fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
 
-    /// Bytes of all entries of `device`, including those that have left for longer than [`LEAVING`].
+    /// Returns bytes of all entries of `device`, including those that have left for longer than [`LEAVING`].
     pub(crate) fn all_left(&self, device: usize) -> u64 {
         self.left(device).fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
@@ -79,7 +79,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(found) = measure() else { return false };
         let Some(available) = entry.available.get().checked_sub(1) else { return false };
         let context = entry.context_bytes.get().saturating_sub(1);
-        // By so much the ledger may have counted the contexts of the dead as more than the driver took.
+        // The contexts of dead processes may count this much more in the ledger than the driver took.
         let dead = u64::try_from(noted.len()).unwrap_or(u64::MAX);
         let uncertain = dead.saturating_mul(context / MISSING_PART);
         available.saturating_sub(found) <= uncertain && noted.iter().filter(|entry| entry.end()).count() > 0

@@ -109,7 +109,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// One try: adds the bytes, sums the row, and grants or withdraws the reservation.
+    /// Makes one try: adds the bytes, sums the row, and grants or withdraws the reservation.
     fn attempt(&self, device: usize, slot: usize, asked: u64, limit: u64) -> bool {
         let Some(word) = self.word(device, slot) else { return false };
         let Some(own) = word.enter(asked) else { return false };
@@ -135,7 +135,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// A double collect: a lower bound of the bytes held at one instant, and the sum of one reading.
+    /// Reads the words of a device twice (a double collect). Returns a lower bound of the bytes held at one instant, and the sum
+    /// of one reading.
     fn snapshot(&self, device: usize) -> (u64, u64) {
         let moved = self.header.transfer_seq.observe();
         let transferred = self.transferred(device);
@@ -173,7 +174,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Leaving bytes of a device, which the peak does not count.
+    /// Returns leaving bytes of a device, which the peak does not count.
     fn leaving_bytes(&self, device: usize) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(Break::PeakOfLeaving) {
@@ -188,7 +189,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.word(device, slot).map_or(bytes, |word| word.refund(bytes))
     }
 
-    /// Bytes that the slice holds on `device`, pending reservations included.
+    /// Returns bytes that the slice holds on `device`, pending reservations included.
     ///
     /// The words are read before the shares: a process that transfers a charge lets the share count before its word is
     /// reduced. A charge that moves between two shares changes `transfer_seq`; then all is read again.
@@ -196,9 +197,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.sum(device, || self.words(device).fold(0_u64, |sum, held| sum.wrapping_add(held.bytes())))
     }
 
-    /// [`held`](Self::held), with `own` as the value of `slot`. The word of `slot` is not read again, because another
-    /// thread of the process may be about to change it. Waiting for its cache line costs more than the rest of the
-    /// reservation.
+    /// Returns [`held`](Self::held), with `own` as the value of `slot`. The word of `slot` is not read again, because another
+    /// thread of the process may be about to change it. Waiting for its cache line costs more than the rest of the reservation.
     fn held_beside(&self, device: usize, slot: usize, own: Held) -> u64 {
         let add = |sum: u64, word: &HeldWord| sum.wrapping_add(word.get().bytes());
         self.sum(device, || {
@@ -234,22 +234,22 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         most
     }
 
-    /// Bytes that `slot` holds on `device`, pending reservations included.
+    /// Returns bytes that `slot` holds on `device`, pending reservations included.
     pub(crate) fn held_by(&self, device: usize, slot: usize) -> u64 {
         self.word(device, slot).map_or(0, |word| word.get().bytes())
     }
 
-    /// The memory limit of `device` now; other processes may change it at any time. 0 for a device that does not exist.
+    /// Returns the memory limit of `device` now; other processes may change it at any time. 0 for a device that does not exist.
     pub(crate) fn memory_limit(&self, device: usize) -> u64 {
         self.devices.get(device).map_or(0, |entry| entry.memory_limit.get())
     }
 
-    /// The word of one process.
+    /// Returns the word of one process.
     fn word(&self, device: usize, slot: usize) -> Option<&HeldWord> {
         self.held.get(device)?.get(held_at(slot, SLOTS))
     }
 
-    /// The words of all slots below the high-water mark. The mark is read in this function, and so after the fence of a
+    /// Returns the words of all slots below the high-water mark. The mark is read in this function, and so after the fence of a
     /// reservation: a process that joined before the fence is always seen.
     fn words(&self, device: usize) -> impl Iterator<Item = Held> {
         let claimed = self.slot_high_water();
@@ -257,7 +257,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 }
 
-/// The words of `slots`.
+/// Returns the words of `slots`.
 fn in_row<const SLOTS: usize>(
     row: &[HeldWord; SLOTS],
     slots: Range<usize>,
@@ -265,7 +265,7 @@ fn in_row<const SLOTS: usize>(
     slots.filter_map(move |slot| row.get(held_at(slot, SLOTS)))
 }
 
-/// The limit as an option: `None` without a limit.
+/// Returns the limit as an option: `None` without a limit.
 pub(crate) fn limit_of(word: u64) -> Option<u64> {
     (word != NO_LIMIT).then_some(word)
 }

@@ -64,7 +64,7 @@ pub(crate) struct LeftEntry<'layout> {
 }
 
 impl LeftEntry<'_> {
-    /// Bytes of the entry.
+    /// Returns bytes of the entry.
     pub(crate) fn bytes(&self) -> u64 {
         self.share.bytes.get()
     }
@@ -87,7 +87,7 @@ impl ShareState {
         Self { role: word & Self::MASK, device, slot: part(word >> (2 * Self::BITS)) }
     }
 
-    /// The state word.
+    /// Returns the state word.
     fn word(self) -> u64 {
         let bits = |number: usize| u64::try_from(number).unwrap_or(0);
         self.role | (bits(self.device) & Self::MASK) << Self::BITS | bits(self.slot) << (2 * Self::BITS)
@@ -99,7 +99,7 @@ impl ShareState {
 }
 
 impl Share {
-    /// The state now.
+    /// Returns the state now.
     fn now(&self) -> ShareState {
         ShareState::of(self.state.observe())
     }
@@ -144,7 +144,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Some(index)
     }
 
-    /// All uses of the memory `key`, with their indices.
+    /// Returns all uses of the memory `key`, with their indices.
     fn uses_of(&self, key: u64) -> impl Iterator<Item = (usize, &Share)> {
         let used = |share: &Share| !matches!(share.now().role, role::NONE | role::NEW | role::LEFT);
         let all = self.shares.iter().take(self.share_high_water()).enumerate();
@@ -265,7 +265,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// The entries for memory that leaves `device`.
+    /// Returns the entries for memory that leaves `device`.
     pub(crate) fn left(&self, device: usize) -> impl Iterator<Item = LeftEntry<'_>> {
         let as_left = move |share| {
             // One observation of the state: the entry may become another use at any time.
@@ -281,17 +281,17 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.left(device).filter(|entry| selects(entry.died_at) && entry.end()).count()
     }
 
-    /// Bytes on `device` that count in entries instead of words: those of payers, and those that leave.
+    /// Returns bytes on `device` that count in entries instead of words: those of payers, and those that leave.
     pub(crate) fn transferred(&self, device: usize) -> u64 {
         self.sum_shares(|state| state.device == device)
     }
 
-    /// The bytes of payers on `device` that `slot` pays for.
+    /// Returns the bytes of payers on `device` that `slot` pays for.
     pub(crate) fn transferred_to(&self, device: usize, slot: usize) -> u64 {
         self.sum_shares(|state| state.device == device && state.slot == slot && state.role != role::LEFT)
     }
 
-    /// Sum of the entries that count and that `selects` accepts.
+    /// Returns sum of the entries that count and that `selects` accepts.
     fn sum_shares(&self, selects: impl Fn(ShareState) -> bool) -> u64 {
         let counted = |share: &Share| {
             let state = share.now();

@@ -29,7 +29,7 @@ fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
 }
 
 impl World {
-    /// Time that the slice owes.
+    /// Returns time that the slice owes.
     fn owed(&self) -> u64 {
         self.layout.time[DEVICE].paid.0.until.get() - NOW
     }
@@ -194,7 +194,7 @@ fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
     the_dead_leave_time(true);
 }
 
-/// A grant of `thousandths` of the GPU.
+/// Returns a grant of `thousandths` of the GPU.
 fn word_of(thousandths: u16, now: u64) -> u64 {
     let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(0));
     encode(&Grant { terms, gift: 0, queue_bound: u64::MAX }, now)

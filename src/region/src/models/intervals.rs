@@ -39,7 +39,7 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
     two_write_at_a_place_and_one_reads();
 }
 
-/// The charge of a process for its own interval. `hasty`: it does not wait until lower slots are written.
+/// Returns the charge of a process for its own interval. `hasty`: it does not wait until lower slots are written.
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let (mut reader, mut union) = (Reader::new(0), Union::new());
     let time = &world.layout.time[DEVICE];

@@ -49,7 +49,7 @@ struct World {
     join_lock: JoinLock,
 }
 
-/// A region with `DEVICES` devices in which every word is zero.
+/// Returns a region with `DEVICES` devices in which every word is zero.
 fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
     Layout {
         header: Default::default(),
@@ -105,7 +105,7 @@ impl World {
         self.layout.claim_slot(slot, Identity::default());
     }
 
-    /// Bytes that the slice holds.
+    /// Returns bytes that the slice holds.
     fn sum(&self) -> u64 {
         self.layout.held(DEVICE)
     }

@@ -8,7 +8,7 @@ use crate::sync::atomics::broken::{self, Break};
 const KEY: u64 = 7;
 const BYTES: u64 = 6;
 
-/// Slot 0 holds memory that others can use.
+/// Makes memory of slot 0 that other processes can use.
 fn lent() -> (Arc<World>, usize) {
     let world = World::new([true; SLOTS], [BYTES, 0, 0]);
     let owner = world.layout.share_owned(0, DEVICE, KEY, BYTES).unwrap();

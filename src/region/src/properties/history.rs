@@ -8,7 +8,7 @@ use crate::{compute::history::RecentUsage, layout::constants::SECONDS};
 const DEVICE: usize = 1;
 const SECOND: u64 = 1_000_000_000;
 
-/// A pause, and the counts after it.
+/// Returns a pause, and the counts after it.
 fn step() -> impl Strategy<Value = (u64, u64)> {
     let pause = prop_oneof![
         8 => 0..SECOND / 3,

@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A size that identifies the memory in a sum.
+/// Returns a size that identifies the memory in a sum.
 fn bytes(key: usize) -> u64 {
     1 << (8 * key)
 }
@@ -71,7 +71,7 @@ impl Model {
         }
     }
 
-    /// Bytes on a device that `slot` pays for in its entries.
+    /// Returns bytes on a device that `slot` pays for in its entries.
     fn transferred_to(&self, on: usize, slot: usize) -> u64 {
         let paid = |key: usize| {
             let payer = self.payers[key].and_then(|index| self.uses[index]);

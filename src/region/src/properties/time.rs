@@ -81,7 +81,7 @@ impl Model {
         Ok(())
     }
 
-    /// What all ask for as each of them sees it.
+    /// Returns the requests of all processes, as each of them sees them.
     fn seen(&self) -> impl Iterator<Item = Ask> + Clone {
         let now = self.now;
         self.asks.into_iter().zip(self.looks).map(move |(ask, looks)| ask.of_one_that(looks, now))

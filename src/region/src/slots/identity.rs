@@ -21,12 +21,12 @@ pub(crate) struct Identity {
 /// The boot of the machine, as two words of the header. Zeroes: not known.
 pub(crate) type Boot = [u64; 2];
 
-/// The number of this process.
+/// Returns the number of this process.
 pub(crate) fn own_pid() -> u32 {
     process::id()
 }
 
-/// The identity of this process. A number that `/proc` does not have is zero.
+/// Returns the identity of this process. A number that `/proc` does not have is zero.
 pub(crate) fn own_identity() -> Identity {
     Identity {
         pid: own_pid(),
@@ -35,13 +35,13 @@ pub(crate) fn own_identity() -> Identity {
     }
 }
 
-/// Whether `/proc` lists processes by the numbers of this process's own namespace.
+/// Tells whether `/proc` lists processes by the numbers of this process's own namespace.
 pub(crate) fn is_proc_ours() -> bool {
     fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&own_pid().to_string()))
 }
 
-/// Whether process `pid` is alive and `is_start` accepts its start time, in clock ticks since boot. `true` if `/proc`
-/// does not answer.
+/// Tells whether process `pid` is alive and `is_start` accepts its start time, in clock ticks since boot. `true` if `/proc` does
+/// not answer.
 pub(crate) fn is_alive(pid: u32, is_start: impl FnOnce(u64) -> bool) -> bool {
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => !has_ended(&stat) && start_time(&stat).is_none_or(is_start),
@@ -49,20 +49,20 @@ pub(crate) fn is_alive(pid: u32, is_start: impl FnOnce(u64) -> bool) -> bool {
     }
 }
 
-/// Whether a process has ended and waits for its parent. A process of several threads whose first thread has ended is
-/// still alive.
+/// Tells whether a process has ended and waits for its parent. A process of several threads whose first thread has ended is still
+/// alive.
 fn has_ended(stat: &[u8]) -> bool {
     let state = fields(stat).and_then(|mut fields| fields.next());
     let threads = fields(stat).and_then(|mut fields| fields.nth(THREADS_FIELD));
     matches!(state, Some("Z" | "X")) && matches!(threads, Some("0" | "1"))
 }
 
-/// The current boot of the machine, as the kernel numbers it. Zeroes if `/proc` does not have it.
+/// Returns the current boot of the machine, as the kernel numbers it. Zeroes if `/proc` does not have it.
 pub(crate) fn boot() -> Boot {
     fs::read("/proc/sys/kernel/random/boot_id").ok().and_then(|text| boot_of(&text)).unwrap_or_default()
 }
 
-/// The 128 bits of a boot number, which the kernel writes as hexadecimal digits with dashes.
+/// Returns the 128 bits of a boot number, which the kernel writes as hexadecimal digits with dashes.
 fn boot_of(text: &[u8]) -> Option<Boot> {
     let digits: String =
         text.iter().filter(|byte| byte.is_ascii_hexdigit()).map(|byte| char::from(*byte)).collect();
@@ -70,13 +70,13 @@ fn boot_of(text: &[u8]) -> Option<Boot> {
     Some([u64::from_str_radix(high, 16).ok()?, u64::from_str_radix(low, 16).ok()?])
 }
 
-/// The start time in clock ticks since boot. The command name may hold any character, so the fields count from the last
+/// Returns the start time in clock ticks since boot. The command name may hold any character, so the fields count from the last
 /// parenthesis.
 fn start_time(stat: &[u8]) -> Option<u64> {
     fields(stat)?.nth(START_FIELD)?.parse().ok()
 }
 
-/// The fields after the command name.
+/// Returns the fields after the command name.
 fn fields(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
     let after = stat.iter().rposition(|byte| *byte == b')')?.checked_add(1)?;
     Some(core::str::from_utf8(stat.get(after..)?).ok()?.split_ascii_whitespace())

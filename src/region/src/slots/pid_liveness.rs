@@ -24,14 +24,14 @@ pub(crate) struct PidLiveness<'region> {
 }
 
 impl<'region> PidLiveness<'region> {
-    /// For the region at `layout`, as this process sees it.
+    /// Makes the liveness proof for the region at `layout`, as this process sees it.
     pub(crate) fn here(layout: &'region Layout) -> Self {
         let who = identity::own_identity();
         let namespace = if identity::is_proc_ours() { who.pid_namespace } else { 0 };
         Self { layout, namespace, me: reaper(who.pid, who.start) }
     }
 
-    /// Whether `reaper` names a process that is alive.
+    /// Tells whether `keeper`, a value of `Header::reaper`, names a process that is alive.
     fn is_reaped_by_another(&self, keeper: u64) -> bool {
         let [pid, start] = [keeper & u64::from(u32::MAX), keeper >> 32];
         let pid = u32::try_from(pid).unwrap_or(0);
@@ -39,7 +39,7 @@ impl<'region> PidLiveness<'region> {
     }
 }
 
-/// A process as one word.
+/// Packs a process into one word.
 fn reaper(pid: u32, start: u64) -> u64 {
     start << 32 | u64::from(pid)
 }

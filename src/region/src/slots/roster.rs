@@ -8,7 +8,7 @@
 //! file, locks the byte, maps a page through that descriptor, marks the mapping `MADV_DONTFORK`, and closes the
 //! descriptor (`file::locks::LifeLock`). This has four effects:
 //!
-//! - The host program has no descriptor of ours. A program that closes all descriptors does not look dead.
+//! - The host program has no descriptor of the library. A program that closes all descriptors does not look dead.
 //! - A forked child does not have the mapping, so it does not keep its dead parent alive.
 //! - `exec` and death drop the lock.
 //! - No second proof, such as the process number with the start time, is needed.
@@ -54,12 +54,12 @@ pub(crate) trait Liveness {
     /// The error of the system call behind the answer.
     type Error;
 
-    /// Whether the owner of `slot` is alive. `false` for a free slot.
+    /// Tells whether the owner of `slot` is alive. `false` for a free slot.
     fn is_alive(&self, slot: usize) -> Result<bool, Self::Error>;
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Whether a slot belongs to a dead process. Needs no lock.
+    /// Tells whether a slot belongs to a dead process. Needs no lock.
     pub(crate) fn any_dead<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
         for slot in 0..self.slot_high_water() {
             if self.is_taken(slot) && !lives.is_alive(slot)? {
@@ -69,7 +69,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Ok(false)
     }
 
-    /// Whether any process of the slice is alive. The first slot usually answers it. Needs no lock.
+    /// Tells whether any process of the slice is alive. The first slot usually answers it. Needs no lock.
     pub(crate) fn any_alive<L: Liveness>(&self, lives: &L) -> Result<bool, L::Error> {
         for slot in 0..self.slot_high_water() {
             if self.is_taken(slot) && lives.is_alive(slot)? {
@@ -139,7 +139,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.header.ready.publish(READY);
     }
 
-    /// Whether `slot` belongs to a process, alive or dead. Every state but "free" counts as taken.
+    /// Tells whether `slot` belongs to a process, alive or dead. Every state but "free" counts as taken.
     pub(crate) fn is_taken(&self, slot: usize) -> bool {
         self.slots.get(slot).is_some_and(|entry| entry.state.observe() != SLOT_FREE)
     }
@@ -154,8 +154,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.empty_slot(slot);
     }
 
-    /// [`release_slot`](Self::release_slot) for a dead process. The driver may return the memory of a dead process
-    /// later, so its bytes count as leaving first.
+    /// Does what [`release_slot`](Self::release_slot) does, for a dead process. The driver may return the memory of a dead
+    /// process later, so its bytes count as leaving first.
     fn release_dead_slot(&self, slot: usize, now: u64) {
         #[cfg(all(test, loom))]
         if broken::is(Break::LeavesLate) {

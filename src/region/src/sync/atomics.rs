@@ -171,7 +171,7 @@ impl WakeSeq {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The address of the word, for the kernel.
+    /// Returns the address of the word, for the kernel.
     #[cfg(not(loom))]
     pub(crate) fn address(&self) -> *mut u32 {
         self.0.as_ptr()
@@ -199,12 +199,12 @@ impl Held {
     /// The largest number of pending reservations that fits.
     const MOST_PENDING: u64 = u64::MAX >> Self::BYTE_BITS;
 
-    /// Bytes held, pending reservations included.
+    /// Returns bytes held, pending reservations included.
     pub(crate) fn bytes(self) -> u64 {
         self.0 & Self::MOST_BYTES
     }
 
-    /// Number of pending reservations.
+    /// Returns number of pending reservations.
     pub(crate) fn pending(self) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::PendingIgnored) {
@@ -213,7 +213,7 @@ impl Held {
         self.0 >> Self::BYTE_BITS
     }
 
-    /// Whether a second reading found the same word as the first.
+    /// Tells whether a second reading found the same word as the first.
     pub(crate) fn is_still(self, first: Self) -> bool {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::ReadOnce) {
@@ -222,12 +222,12 @@ impl Held {
         self == first
     }
 
-    /// A word of two numbers that are known to fit.
+    /// Returns a word of two numbers that are known to fit.
     fn of(bytes: u64, pending: u64) -> Self {
         Self(bytes | pending << Self::BYTE_BITS)
     }
 
-    /// The word with one more pending reservation. `None`: a number does not fit.
+    /// Returns the word with one more pending reservation. `None`: a number does not fit.
     fn entered(self, bytes: u64) -> Option<Self> {
         let sum = self.bytes().checked_add(bytes).filter(|sum| *sum <= Self::MOST_BYTES)?;
         let pending = self.pending().checked_add(1).filter(|count| *count <= Self::MOST_PENDING)?;
@@ -304,7 +304,7 @@ impl HeldWord {
         Held(self.0.fetch_add(by, Ordering::Relaxed))
     }
 
-    /// The same as a loop: models with additions take a hundred times as long.
+    /// Adds in a loop of compare-and-swaps, because models with atomic additions take a hundred times as long.
     #[cfg(loom)]
     fn step(&self, by: u64) -> Held {
         self.change(|held| Some(Held(held.0.wrapping_add(by)))).unwrap_or_default()
@@ -335,7 +335,7 @@ pub(crate) fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// [`full_fence`] for a thread that has just changed a [`HeldWord`].
+/// Executes a [`full_fence`] for a thread that has just changed a [`HeldWord`].
 ///
 /// On x86-64 that change is a locked instruction, which is a full fence already. A second fence would add a third to
 /// the cost of a reservation.

@@ -86,7 +86,7 @@ impl Backoff {
         Self { bounds, longest_now: bounds.first, waited: Duration::ZERO, random }
     }
 
-    /// The time waited so far.
+    /// Returns the time waited so far.
     pub(crate) fn waited(&self) -> Duration {
         self.waited
     }
@@ -99,7 +99,7 @@ impl Backoff {
         true
     }
 
-    /// The next wait. It is at least half of its bound, so that a series ends.
+    /// Returns the next wait. It is at least half of its bound, so that a series ends.
     fn next(&mut self) -> Option<Duration> {
         if self.waited >= self.bounds.total {
             return None;
@@ -112,7 +112,7 @@ impl Backoff {
         Some(next)
     }
 
-    /// The next random number, by xorshift.
+    /// Returns the next random number, by xorshift.
     fn draw(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,6 +1,6 @@
 //! Reads the monotonic clock.
 
-/// The monotonic clock, in nanoseconds: the clock of all instants of a region.
+/// Returns the monotonic clock, in nanoseconds: the clock of all instants of a region.
 #[must_use]
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -12,7 +12,7 @@ const LIMIT: u64 = 1000;
 const NOW: u64 = 1 << 50;
 const OTHER: Uuid = Uuid([8; 16]);
 
-/// Two members of a slice with two devices. One of them has paid 50 ms more than was saved up on the first device, and
+/// Makes two members of a slice with two devices. One of them has paid 50 ms more than was saved up on the first device, and
 /// requests more. It may go on in 100 ms.
 fn held_back(folder: &tempfile::TempDir) -> ([Member; 2], [Device; 2]) {
     let path = folder.path().join("region");

@@ -23,26 +23,26 @@ fn now() -> u64 {
     u64::try_from(time.tv_sec).unwrap() * 1000 * MS + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// A device with a number, a share in thousandths, and a burst in milliseconds.
+/// Makes a device with a number, a share in thousandths, and a burst in milliseconds.
 fn device(number: u8, permille: u32, burst: u64) -> DeviceRequest {
     let limits = Limits { memory: None, cores_permille: permille, burst_ns: burst * MS, ..Limits::NONE };
     DeviceRequest { uuid: Uuid([number; 16]), limits, ..request(1) }
 }
 
-/// A member of a slice with these devices.
+/// Makes a member of a slice with these devices.
 fn member(path: &Path, devices: &[DeviceRequest]) -> (Member, Vec<Device>) {
     let (member, _) = Member::join(path, Trust::OwnerOnly, devices).unwrap();
     let places = devices.iter().map(|device| member.device(&device.uuid).unwrap()).collect();
     (member, places)
 }
 
-/// GPU time that the slice owes on a device, in milliseconds.
+/// Returns gPU time that the slice owes on a device, in milliseconds.
 #[track_caller]
 fn owed(member: &Member, device: Device) -> u64 {
     member.terms(device).gpu(member.paid_until(device).saturating_sub(now())) / MS
 }
 
-/// A slice that has run the kernel on its devices, and has no living process.
+/// Makes a slice that has run the kernel on its devices, and has no living process.
 fn left_behind(path: &Path, devices: &[DeviceRequest]) {
     let (member, places) = member(path, devices);
     places.iter().for_each(|device| member.acquire(*device, KERNEL, now()).unwrap());
@@ -183,14 +183,14 @@ fn no_more_is_owed_than_can_be_whatever_the_words_say() {
     assert!((59_000..=60_000).contains(&owed(&member, places[0])));
 }
 
-/// A member of a slice without burst, which has been busy for `milliseconds`.
+/// Makes a member of a slice without burst, which has been busy for `milliseconds`.
 fn busy_for(path: &Path, milliseconds: u64) -> (Member, Device) {
     let (member, places) = member(path, &[device(1, 100, 0)]);
     member.idle_until_now(places[0], now() - milliseconds * MS);
     (member, places[0])
 }
 
-/// GPU time in milliseconds for which a slice has paid since an instant.
+/// Returns gPU time in milliseconds for which a slice has paid since an instant.
 fn paid_since(path: &Path, began: u64) -> u64 {
     let (member, places) = member(path, &[device(1, 100, 0)]);
     let paid = member.terms(places[0]).gpu(member.paid_until(places[0]).saturating_sub(began)) / MS;

@@ -17,13 +17,13 @@ const LIMIT: u64 = 1000;
 /// Any instant; the slice's own share is a half.
 const NOW: u64 = 1 << 50;
 
-/// A grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
+/// Makes a grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
 fn word(thousandths: u16, ahead: u64, now: u64) -> u64 {
     let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(20 * MS));
     encode(&Grant { terms, gift: 0, queue_bound: ahead }, now)
 }
 
-/// A member of a slice that owes 50 ms of GPU time: 100 ms of wall time.
+/// Makes a member of a slice that owes 50 ms of GPU time: 100 ms of wall time.
 fn in_debt(path: &std::path::Path, now: u64) -> (Member, Device) {
     let (member, device) = join(path, LIMIT);
     assert_eq!(member.acquire(device, 70 * MS, now), Ok(()));

@@ -19,7 +19,7 @@ fn figure(name: &str) -> u64 {
     u64::try_from(found.1).unwrap()
 }
 
-/// A region without a living process.
+/// Makes a region without a living process.
 fn left_behind(directory: &tempfile::TempDir) -> PathBuf {
     let path = directory.path().join("region");
     join(&path, 100).0.leave();
@@ -30,7 +30,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// The error of both ways to open a region, which must be the same.
+/// Returns the error of both ways to open a region, which must be the same.
 fn refusal(path: &Path) -> RegionError {
     let member = Member::join(path, Trust::OwnerOnly, &[request(1)]).unwrap_err();
     let monitor = Monitor::open(path, Trust::OwnerOnly).unwrap_err();

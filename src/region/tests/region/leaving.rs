@@ -10,7 +10,7 @@ const LIMIT: u64 = 1000;
 /// Free bytes of the device while the puppet holds [`HELD`].
 const FREE: u64 = 5000;
 const HELD: u64 = 700;
-/// What a context takes.
+/// Bytes of a context.
 const CONTEXT: u64 = 80;
 
 #[test]

@@ -8,13 +8,13 @@ use crate::puppet::{Puppet, directory, join, kill};
 
 const LIMIT: u64 = 1000;
 
-/// Number of processes and bytes held, as a monitor sees them after reaping.
+/// Returns number of processes and bytes held, as a monitor sees them after reaping.
 fn seen(monitor: &Monitor) -> (usize, u64) {
     monitor.reap().unwrap();
     (monitor.processes().len(), monitor.held(monitor.devices()[0].device))
 }
 
-/// A puppet that holds 600, and a monitor.
+/// Makes a puppet that holds 600, and a monitor.
 fn one_that_holds(directory: &tempfile::TempDir) -> (Puppet, Monitor) {
     let path = directory.path().join("region");
     let mut puppet = Puppet::joined(&path, LIMIT);

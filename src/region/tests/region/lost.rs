@@ -159,7 +159,7 @@ fn a_removed_or_replaced_region_is_told() {
     assert!(matches!(newcomer.check().unwrap_err(), RegionError::Replaced { .. }));
 }
 
-/// Members of a region that has just lost its name, by removal or replacement.
+/// Makes members of a region that has just lost its name, by removal or replacement.
 fn two_without_their_file(path: &Path, lose: impl FnOnce()) -> [Puppet; 2] {
     let puppets = [Puppet::joined(path, LIMIT), Puppet::joined(path, LIMIT)];
     lose();

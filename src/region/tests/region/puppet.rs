@@ -20,12 +20,12 @@ pub(crate) const UUID: Uuid = Uuid([7; 16]);
 /// Its size.
 pub(crate) const TOTAL: u64 = 1 << 40;
 
-/// A directory for a region, on a file system that keeps locks.
+/// Makes a directory for a region, on a file system that keeps locks.
 pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
 
-/// A request for the device of most tests.
+/// Makes a request for the device of most tests.
 pub(crate) fn request(memory: u64) -> DeviceRequest {
     let limits = Limits { memory: Some(memory), cores_permille: 500, ..Limits::NONE };
     DeviceRequest { uuid: UUID, total: TOTAL, limits }
@@ -58,7 +58,7 @@ impl Puppet {
         Self { child, commands, answers }
     }
 
-    /// A puppet that has joined.
+    /// Makes a puppet that has joined.
     pub(crate) fn joined(path: &Path, memory: u64) -> Self {
         let mut puppet = Self::start();
         assert!(puppet.ask(&format!("join {} {memory}", path.display())).starts_with("slot "));
@@ -214,7 +214,7 @@ fn obey() {
     }
 }
 
-/// The device of most tests, and one more for each word after the quota.
+/// Returns the device of most tests, and one more for each word after the quota.
 fn requests(words: &[&str]) -> Vec<DeviceRequest> {
     let request = request(words[2].parse().unwrap());
     let others =

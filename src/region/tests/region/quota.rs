@@ -32,7 +32,7 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    /// The mapping of a file; never unmapped.
+    /// Maps a file; the mapping is never unmapped.
     fn at(path: &Path) -> &'static Self {
         let file: File =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();

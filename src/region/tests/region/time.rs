@@ -25,7 +25,7 @@ const INTERVAL: Interval = Interval { start: 1, end: 2, context: 0, goes_on: fal
 /// A sleep shorter than this was ended by a wake-up: a sleep ends by itself after a second.
 const AWOKEN: u64 = 900 * MS;
 
-/// The monotonic clock.
+/// Returns the monotonic clock.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`, which `time` is.
@@ -43,19 +43,19 @@ pub(crate) fn write(path: &Path, offset: u64, value: u64) {
     file.write_all_at(&value.to_ne_bytes(), figure("time.offset") + offset).unwrap();
 }
 
-/// Offset of a process's word.
+/// Returns offset of a process's word.
 pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
     figure("time.processes") + slot * figure("process.size") + figure(name)
 }
 
-/// A puppet's command: acquires and settles `amount`, without a look at the word.
+/// Runs a puppet's command: acquires and settles `amount`, without a look at the word.
 pub(crate) fn use_all(member: &Member, device: Device, amount: u64) -> String {
     let taken = member.acquire(device, amount, now());
     member.settled(device, amount, now());
     format!("{:?}", taken.map_err(|_| "later"))
 }
 
-/// A puppet's command: acquires `milliseconds` and keeps them.
+/// Runs a puppet's command: acquires `milliseconds` and keeps them.
 pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) -> String {
     let now = now();
     member.idle_until_now(device, now);
@@ -66,7 +66,7 @@ pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) 
     )
 }
 
-/// A puppet's command: waits for `milliseconds` of GPU time, and answers before its first sleep.
+/// Runs a puppet's command: waits for `milliseconds` of GPU time, and answers before its first sleep.
 pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: impl Fn(&str)) {
     let mut slept = 0;
     loop {
@@ -84,8 +84,8 @@ pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: 
     }
 }
 
-/// A puppet's command: acquires and refunds time until a file exists, and sleeps in between. Answers with the time that
-/// it has kept.
+/// Runs a puppet's command: acquires and refunds time until a file exists, and sleeps in between. Answers with the time that it
+/// has kept.
 pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> String {
     let (mut random, mut kept) = (seed | 1, 0);
     while !stop.exists() {
@@ -108,7 +108,7 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
     kept.to_string()
 }
 
-/// Two members in one process, of which the first owes 100 ms of wall time.
+/// Makes two members in one process, of which the first owes 100 ms of wall time.
 fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     let (first, device) = join(path, LIMIT);
     let (second, _) = join(path, LIMIT);
@@ -116,7 +116,7 @@ fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     (first, second, device)
 }
 
-/// At an instant when one of the two can go on, it is the first.
+/// Asserts that, at an instant when one of the two members can go on, it is the first.
 fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: u64) {
     assert_eq!(first.acquire(device, MS, NOW), Err(due));
     assert_eq!(second.acquire(device, MS, due), Err(due + PATIENCE), "the first has had less");

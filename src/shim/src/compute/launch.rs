@@ -6,11 +6,11 @@ use gpuslice_policy::compute::cost::estimate::Key;
 /// Work that a call submits to a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch {
-    /// Names the work, so that its cost is learned.
+    /// Key of the work, by which its cost is learned.
     pub(crate) key: Key,
     /// The kind of work.
     pub(crate) kind: Kind,
-    /// The stream that it goes to.
+    /// Stream of the work.
     pub(crate) stream: Stream,
 }
 
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     /// A kernel.
     Kernel,
     /// A kernel that may begin before the kernel ahead of it in the stream has ended, or that lets the next one do so. An event
-    /// between the two would keep the second waiting.
+    /// between the two would delay the second.
     Chained,
     /// An executable graph.
     Graph,

@@ -1,4 +1,4 @@
-//! GPU time: when a launch may go, and how its cost is measured.
+//! GPU time: the admission of launches, and the measurement of their cost.
 //!
 //! A launch comes in through [`gate`](admission::gate::gate). It is paid from its thread's credit (`threads`). When the credit runs
 //! out, the thread takes more from the slice's words in the region (`admission::slow_path`). The launch belongs to a batch between
@@ -8,11 +8,11 @@
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
 //! `tests/dependencies.rs` checks that.
 //!
-//! 1. `launch`: what a call submits.
+//! 1. `launch`: the work that a call submits.
 //! 2. `limiter`: the limiter of each device, the credit of the process, and estimates of what launches cost.
-//! 3. `attribution`: how GPU time is measured, and what NVML says where nothing else measures it.
-//! 4. `measuring`: batches under way, their timing events, and what they are charged.
-//! 5. `threads`: what each thread keeps: its credit, its streams and its open batches.
+//! 3. `attribution`: sources of the measured GPU time, and NVML as the only source.
+//! 4. `measuring`: batches under way, their timing events, and their charges.
+//! 5. `threads`: the state of each thread: its credit, its streams and its open batches.
 //! 6. `cotenants`: other slices and other programs on the same GPUs.
 //! 7. `state`: all of these in one place.
 //! 8. `worker`: the library's own thread, and how launches wait for it.

@@ -10,7 +10,7 @@ use crate::slice::settings;
 use core::ops::Deref;
 use gpuslice_policy::config::CoreMeter;
 
-/// Everything that a process knows of the GPU time that it uses. Made once, and never ended.
+/// State of the GPU time that a process uses. Made once; never dropped.
 #[derive(Debug)]
 pub(crate) struct Compute {
     measuring: MeasuringState,
@@ -30,7 +30,7 @@ impl Deref for Compute {
 }
 
 impl Compute {
-    /// The state before any launch. `of_this_process` finds the state of the process that asks, also in a forked child.
+    /// Makes the state before any launch. `of_this_process` finds the state of the calling process, also in a forked child.
     pub(crate) fn new(slice: &'static Slice, of_this_process: fn() -> Option<&'static UsageState>) -> Self {
         let config = settings::settings().map(|settings| &settings.config);
         let has_events = config.is_none_or(|config| config.core_meter != CoreMeter::Nvml);
@@ -43,12 +43,12 @@ impl Compute {
         }
     }
 
-    /// The part that needs no meter.
+    /// Returns the part that needs no meter.
     pub(crate) fn usage(&self) -> &UsageState {
         &self.measuring
     }
 
-    /// Acquires the calling thread's state. None within a launch that is under way already.
+    /// Acquires the calling thread's state. None inside a launch that is under way already.
     #[inline]
     pub(super) fn acquire_own(&'static self) -> Option<OwnerGuard> {
         self.threads.acquire_own(&self.measuring)

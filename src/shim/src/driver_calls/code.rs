@@ -8,22 +8,22 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUfunction, CUkernel, CUlibrary, CUmodule, status};
 
-/// The address that `cuGetProcAddress` finds, by its oldest form, which every driver has; none where it finds none.
+/// Returns the address that `cuGetProcAddress` finds; none if it finds none. Uses the oldest form, which every driver has.
 pub(crate) fn proc_address(name: &CStr, version: c_int, flags: u64) -> Option<*const c_void> {
     let function = slot::real::<real::cuGetProcAddress>(Symbol::cuGetProcAddress)?;
     let mut found = ptr::null_mut();
-    // SAFETY: a text that ends in zero and room for the answer.
+    // SAFETY: the function needs a zero-terminated text, `name`, and an output that is valid for writes, `found`.
     let code = unsafe { function(name.as_ptr(), &raw mut found, version, flags) };
     (code == status::SUCCESS && !found.is_null()).then_some(found.cast_const())
 }
 
-/// The library of a kernel.
+/// Returns the library of a kernel.
 pub(crate) fn library_of_kernel(kernel: CUkernel) -> Option<usize> {
     let library = beside_captures(|| ask!(cuKernelGetLibrary, CUlibrary, kernel))?;
     Some(library.addr())
 }
 
-/// The module of a function.
+/// Returns the module of a function.
 pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
     let module = beside_captures(|| ask!(cuFuncGetModule, CUmodule, function))?;
     Some(module.addr())

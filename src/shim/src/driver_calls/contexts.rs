@@ -1,4 +1,4 @@
-//! Contexts: the current one, and calls within another.
+//! Contexts: the current context, and calls within another one.
 
 use super::capture_mode::{apart, beside_captures};
 use core::ffi::{c_int, c_uint};
@@ -8,23 +8,23 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUcontext, CUdevice, CUgreenCtx, status};
 
-/// The context that is current on this thread, as a number; none where there is none.
+/// Returns the context that is current on this thread, as a number; none if no context is current.
 pub(crate) fn current_context() -> Option<usize> {
     let context: CUcontext = ask!(cuCtxGetCurrent, CUcontext)?;
     (!context.is_null()).then(|| context.expose_provenance())
 }
 
-/// The device of the context that is current on this thread.
+/// Returns the device of the context that is current on this thread.
 pub(crate) fn current_device() -> Option<CUdevice> {
     ask!(cuCtxGetDevice, CUdevice)
 }
 
-/// A limit of the current context.
+/// Returns a limit of the current context.
 pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
     beside_captures(|| ask!(cuCtxGetLimit, usize, limit))
 }
 
-/// Whether a device's primary context is alive.
+/// Returns whether a device's primary context is alive.
 pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
@@ -41,7 +41,7 @@ pub(crate) fn context_is_alive(context: CUcontext) -> bool {
     function.is_some_and(|function| unsafe { function(context, &raw mut version) } == status::SUCCESS)
 }
 
-/// The handle by which a green context is used as a context.
+/// Returns the handle by which a green context is used as a context.
 pub(crate) fn view_of(green: CUgreenCtx) -> Option<usize> {
     let function = slot::real::<real::cuCtxFromGreenCtx>(Symbol::cuCtxFromGreenCtx)?;
     let mut view: CUcontext = ptr::null_mut();
@@ -50,26 +50,26 @@ pub(crate) fn view_of(green: CUgreenCtx) -> Option<usize> {
     (code == status::SUCCESS && !view.is_null()).then(|| view.expose_provenance())
 }
 
-/// The device of a context that need not be current.
+/// Returns the device of a context that need not be current.
 pub(crate) fn context_device(context: usize) -> Option<CUdevice> {
     within(context, current_device)?
 }
 
-/// Runs calls with a context current that need not be. None if it cannot be made current.
+/// Makes `context` current, runs `calls`, and restores the former context. None if the context cannot be made current.
 pub(crate) fn within<T>(context: usize, calls: impl FnOnce() -> T) -> Option<T> {
     if current_context() == Some(context) {
         return Some(calls());
     }
     let push = slot::real::<real::cuCtxPushCurrent_v2>(Symbol::cuCtxPushCurrent_v2)?;
     let pop = slot::real::<real::cuCtxPopCurrent_v2>(Symbol::cuCtxPopCurrent_v2)?;
-    // SAFETY: a context that the driver gave out; it is taken off the stack again below.
+    // SAFETY: the driver checks the handle, which it gave out; `pop` takes it off the stack below.
     let code = unsafe { push(ptr::with_exposed_provenance_mut(context)) };
     if code != status::SUCCESS {
         return None;
     }
     let done = calls();
     let mut popped: CUcontext = ptr::null_mut();
-    // SAFETY: the output is valid for writes; takes off what was pushed above.
+    // SAFETY: the output is valid for writes; `pop` takes off the context that `push` put there above.
     unsafe { pop(&raw mut popped) };
     Some(done)
 }

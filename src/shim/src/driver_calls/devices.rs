@@ -8,37 +8,37 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::device_attribute::OF_HOST_MEMORY;
 use gpuslice_driver::types::{CUdevice, status};
 
-/// The version of the driver API.
+/// Returns the version of the driver API.
 pub(crate) fn version() -> Option<c_int> {
     ask!(cuDriverGetVersion, c_int)
 }
 
-/// How many devices CUDA shows; none before a successful `cuInit`.
+/// Returns the number of devices that CUDA shows; none before a successful `cuInit`.
 pub(crate) fn device_count() -> Option<c_int> {
     ask!(cuDeviceGetCount, c_int)
 }
 
-/// The handle of a device.
+/// Returns the handle of a device.
 pub(crate) fn device(ordinal: c_int) -> Option<CUdevice> {
     ask!(cuDeviceGet, CUdevice, ordinal)
 }
 
-/// The UUID of a device, or of the instance that a device is.
+/// Returns the UUID of a device, or of the instance that the device is.
 pub(crate) fn device_uuid(device: CUdevice) -> Option<[u8; 16]> {
     newest_uuid(device).or_else(|| ask!(cuDeviceGetUuid, [u8; 16], device))
 }
 
-/// The form that knows instances, from CUDA 11.4 on.
+/// Asks the form that knows instances, from CUDA 11.4 on.
 fn newest_uuid(device: CUdevice) -> Option<[u8; 16]> {
     ask!(cuDeviceGetUuid_v2, [u8; 16], device)
 }
 
-/// Bytes of memory that a device has.
+/// Returns the bytes of memory of a device.
 pub(crate) fn device_total(device: CUdevice) -> Option<u64> {
     ask!(cuDeviceTotalMem_v2, usize, device).map(|bytes| bytes as u64)
 }
 
-/// Bytes that nobody holds of the device of the current context.
+/// Returns the free bytes of the device of the current context.
 pub(crate) fn device_free() -> Option<u64> {
     let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
     let (mut free, mut total) = (0_usize, 0_usize);
@@ -47,20 +47,20 @@ pub(crate) fn device_free() -> Option<u64> {
     (code == status::SUCCESS).then_some(free as u64)
 }
 
-/// A property of a device, by its number.
+/// Returns an attribute of a device, by the attribute's number.
 pub(crate) fn device_attribute(device: CUdevice, attribute: c_uint) -> Option<u64> {
     ask!(cuDeviceGetAttribute, c_int, attribute, device).and_then(|value| u64::try_from(value).ok())
 }
 
-/// Multiprocessors of a device.
+/// Returns the number of a device's multiprocessors.
 pub(crate) fn multiprocessors(device: CUdevice) -> Option<u64> {
     /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
     const MULTIPROCESSOR_COUNT: c_uint = 16;
     device_attribute(device, MULTIPROCESSOR_COUNT)
 }
 
-/// Returns true if a device's memory is the host's, so that its free memory moves with every program of the machine: an
-/// integrated GPU, or one whose memory is a NUMA node of the system or in the host's page tables.
+/// Returns true if a device's memory is the host's, so that every program of the machine changes its free memory: an integrated
+/// GPU, or one whose memory is a NUMA node of the system or in the host's page tables.
 pub(crate) fn shares_host_memory(device: CUdevice) -> bool {
     OF_HOST_MEMORY
         .into_iter()

@@ -1,4 +1,4 @@
-//! Functions of the driver by their addresses.
+//! Look-up of the driver's functions by their addresses.
 
 use core::ffi::{CStr, c_void};
 use gpuslice_driver::elf::Image;
@@ -6,7 +6,7 @@ use gpuslice_driver::table::ALL;
 use gpuslice_driver::{Api, Symbol};
 use once_cell::race::OnceBox;
 
-/// The symbol at an address of the driver. `Some(None)` where the table has none, and none for an address elsewhere.
+/// Returns the symbol at an address of the driver. `Some(None)` if the table has none there, and `None` for an address elsewhere.
 pub(crate) fn symbol_at(address: *const c_void) -> Option<Option<Symbol>> {
     Some(Directory::of(address)?.symbol(address))
 }
@@ -19,8 +19,8 @@ struct Directory {
 }
 
 impl Directory {
-    /// The directory of the driver that an address lies in; made when the first one is asked for. A second driver
-    /// in a namespace of its own gives none: its functions pass untouched.
+    /// Returns the directory of the driver in which an address lies; made at the first call. A second driver in a namespace of
+    /// its own gives none: its functions pass untouched.
     fn of(address: *const c_void) -> Option<&'static Self> {
         static DIRECTORY: OnceBox<Directory> = OnceBox::new();
         let directory = match DIRECTORY.get() {

@@ -13,8 +13,8 @@ use gpuslice_driver::types::{CUevent, Status, status};
 use gpuslice_policy::compute::measuring::event_clock::nanoseconds;
 use parking_lot::Mutex;
 
-/// Events of a context that lie ready while work is under way: those of 32 runs. A program opens fewer runs in a round of the
-/// worker, so its threads create none.
+/// Events of a context that are kept ready while work is under way: those of 32 runs. Because a program opens fewer runs between
+/// two polls of the worker, its threads create no events.
 const READY: usize = 64;
 
 /// A timing event of the library.
@@ -35,7 +35,7 @@ pub(crate) struct Events {
 
 #[derive(Debug, Default)]
 struct Pools {
-    /// The latest number. Each number is used once: a context at the address of an ended one has another number.
+    /// Latest number. Each number is used once: a context at the address of an ended one has another number.
     last: u64,
     all: Vec<Pool>,
 }
@@ -45,12 +45,12 @@ struct Pool {
     number: u64,
     context: usize,
     free: Vec<Event>,
-    /// True if a thread has been told to measure the duration of an event in it.
+    /// True if a thread was chosen to measure the duration of an event in the context.
     is_calibrated: bool,
 }
 
 impl Events {
-    /// The number of a context. A context without one gets one.
+    /// Returns the number of a context. A context without one gets one.
     pub(crate) fn number_of(&self, context: usize) -> u64 {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.all.iter().find(|pool| pool.context == context) {
@@ -62,12 +62,12 @@ impl Events {
         number
     }
 
-    /// The context of a number, while the context lives.
+    /// Returns the context of a number, while the context lives.
     pub(crate) fn context_of(&self, number: u64) -> Option<usize> {
         self.pools.lock().all.iter().find(|pool| pool.number == number).map(|pool| pool.context)
     }
 
-    /// An event for use in a context.
+    /// Returns an event for use in a context.
     pub(crate) fn get(&self, number: u64) -> Result<Event, Status> {
         let (context, kept) = {
             let mut pools = self.pools.lock();
@@ -78,7 +78,8 @@ impl Events {
         kept.map_or_else(|| within(context, create).unwrap_or(Err(status::INVALID_CONTEXT)), Ok)
     }
 
-    /// Creates events until [`READY`] lie ready for a context, which is current. Errors are left to the launch that finds none.
+    /// Creates events until [`READY`] are kept ready for a context, which is current. Errors are ignored: a launch that finds no
+    /// event meets them.
     pub(crate) fn refill(&self, number: u64) {
         let lacks = |pools: &Pools| {
             let pool = pools.all.iter().find(|pool| pool.number == number);
@@ -88,15 +89,14 @@ impl Events {
         (0..lacking).map_while(|_| create().ok()).for_each(|event| self.put(number, event));
     }
 
-    /// Returns true if the caller is the first to ask for a context, and so has to measure the duration of an event in
-    /// it.
+    /// Returns true at the first call for a context. That caller measures the duration of an event in it.
     pub(crate) fn is_first(&self, number: u64) -> bool {
         let mut pools = self.pools.lock();
         let pool = pools.all.iter_mut().find(|pool| pool.number == number);
         pool.is_some_and(|pool| !core::mem::replace(&mut pool.is_calibrated, true))
     }
 
-    /// Puts an event back that is not in use any more.
+    /// Puts back an event that is not in use any more.
     pub(crate) fn put(&self, number: u64, event: Event) {
         if let Some(pool) = self.pools.lock().all.iter_mut().find(|pool| pool.number == number) {
             pool.free.push(event);
@@ -108,14 +108,14 @@ impl Events {
         self.pools.lock().all.retain(|pool| pool.number != number);
     }
 
-    /// The number of a context, if it has one.
+    /// Returns the number of a context, if it has one.
     pub(crate) fn known(&self, context: usize) -> Option<u64> {
         self.pools.lock().all.iter().find(|pool| pool.context == context).map(|pool| pool.number)
     }
 }
 
 fn create() -> Result<Event, Status> {
-    /// `CU_EVENT_DEFAULT`: with times.
+    /// `CU_EVENT_DEFAULT`: the event measures time.
     const FLAGS: c_uint = 0;
     let function = slot::real::<real::cuEventCreate>(Symbol::cuEventCreate).ok_or(status::NOT_SUPPORTED)?;
     let mut event: CUevent = ptr::null_mut();
@@ -132,26 +132,27 @@ pub(crate) fn record(event: Event, stream: Stream) -> Result<(), Status> {
         slot::real::<real::cuEventRecord>(Symbol::cuEventRecord)
     };
     let function = function.ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: an event of the library; the stream is the program's, and lives during its call.
+    // SAFETY: the function needs an event and a stream that live: the event is the library's, and the stream is the program's
+    // during its own call.
     ok(unsafe { function(event.handle(), stream.handle) })
 }
 
-/// Whether the GPU has passed an event.
+/// Returns true if the GPU has passed an event.
 pub(crate) fn has_passed(event: Event) -> Result<bool, Status> {
     let function = slot::real::<real::cuEventQuery>(Symbol::cuEventQuery).ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: an event of ours.
+    // SAFETY: the function needs an event that lives: it is the library's.
     match unsafe { function(event.handle()) } {
         status::NOT_READY => Ok(false),
         code => ok(code).map(|()| true),
     }
 }
 
-/// Nanoseconds from one event to another; both were passed.
+/// Returns the nanoseconds from one event to another; the GPU has passed both.
 pub(crate) fn elapsed(from: Event, to: Event) -> Result<i64, Status> {
     let function =
         slot::real::<real::cuEventElapsedTime>(Symbol::cuEventElapsedTime).ok_or(status::NOT_SUPPORTED)?;
     let mut milliseconds = 0.0_f32;
-    // SAFETY: events of ours; the output is valid for writes.
+    // SAFETY: the function needs events that live, which are the library's, and an output that is valid for writes.
     let code = unsafe { function(&raw mut milliseconds, from.handle(), to.handle()) };
     ok(code).and_then(|()| nanoseconds(milliseconds).ok_or(status::UNKNOWN))
 }

@@ -20,7 +20,7 @@ const RESERVED_CURRENT: c_uint = 2;
 /// An allocation node of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allocation {
-    /// CUDA's handle of the device that the memory is taken from.
+    /// CUDA's handle of the device whose memory is taken.
     pub(crate) device: c_int,
     /// The address, which the node has from the start.
     pub(crate) address: u64,
@@ -28,13 +28,13 @@ pub(crate) struct Allocation {
     pub(crate) bytes: u64,
 }
 
-/// The allocations on devices of a graph and its child graphs. Empty for a handle that is no graph. None where the driver does not
-/// tell.
+/// Returns the allocations on devices of a graph and its child graphs. Empty for a handle that is no graph. None if the driver
+/// does not tell them.
 ///
 /// The bodies of conditional nodes are left out: the driver allows no allocations in them.
 pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<Allocation>> {
     let mut found = Vec::new();
-    // Without this the driver has no graphs with memory.
+    // A driver without this function has no graphs with memory.
     if slot::address(Symbol::cuGraphMemAllocNodeGetParams).is_none() {
         return Some(found);
     }
@@ -52,7 +52,7 @@ pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<Allocation>> {
 fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
     let list = slot::real::<real::cuGraphGetNodes>(Symbol::cuGraphGetNodes)?;
     let mut count = 0_usize;
-    // SAFETY: without a place for the nodes only their number is written; the driver checks the handle.
+    // SAFETY: if the place for the nodes is null, the function writes only their number; the driver checks the handle.
     if unsafe { list(graph, ptr::null_mut(), &raw mut count) } != status::SUCCESS {
         return None;
     }
@@ -60,7 +60,7 @@ fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
     if count == 0 {
         return Some(nodes);
     }
-    // SAFETY: room for as many nodes as `count` says.
+    // SAFETY: the function needs room for `count` nodes: `nodes` has as many.
     if unsafe { list(graph, nodes.as_mut_ptr(), &raw mut count) } != status::SUCCESS {
         return None;
     }
@@ -71,7 +71,7 @@ fn nodes(graph: CUgraph) -> Option<Vec<CUgraphNode>> {
 fn kind(node: CUgraphNode) -> Option<c_uint> {
     let ask = slot::real::<real::cuGraphNodeGetType>(Symbol::cuGraphNodeGetType)?;
     let mut kind: c_uint = 0;
-    // SAFETY: the output is an enumeration of the size of an integer; the node is the driver's own.
+    // SAFETY: the output is an enumeration of the size of an integer; the driver gave the node out.
     let code = unsafe { ask(node, (&raw mut kind).cast()) };
     (code == status::SUCCESS).then_some(kind)
 }
@@ -79,18 +79,18 @@ fn kind(node: CUgraphNode) -> Option<c_uint> {
 fn child(node: CUgraphNode) -> Option<CUgraph> {
     let ask = slot::real::<real::cuGraphChildGraphNodeGetGraph>(Symbol::cuGraphChildGraphNodeGetGraph)?;
     let mut graph: CUgraph = ptr::null_mut();
-    // SAFETY: the output is valid for writes; the node is the driver's own.
+    // SAFETY: the output is valid for writes; the driver gave the node out.
     let code = unsafe { ask(node, &raw mut graph) };
     (code == status::SUCCESS && !graph.is_null()).then_some(graph)
 }
 
-/// The allocation of a node. `Some(None)` where its memory is the host's, and none where the driver does not tell.
+/// Returns the allocation of a node. `Some(None)` if its memory is the host's, and `None` if the driver does not tell.
 fn allocation(node: CUgraphNode) -> Option<Option<Allocation>> {
     let ask = slot::real::<real::cuGraphMemAllocNodeGetParams>(Symbol::cuGraphMemAllocNodeGetParams)?;
     let mut told = MaybeUninit::<AllocationNode>::zeroed();
-    // SAFETY: the output is valid for writes; the node is the driver's own.
+    // SAFETY: the output is valid for writes; the driver gave the node out.
     let code = unsafe { ask(node, told.as_mut_ptr().cast()) };
-    // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
+    // SAFETY: `told` is zeroed plain data, so it is initialised whether or not the driver wrote it.
     let told = unsafe { told.assume_init() };
     if code != status::SUCCESS {
         return None;
@@ -99,16 +99,16 @@ fn allocation(node: CUgraphNode) -> Option<Option<Allocation>> {
     Some(device_of(told.properties.location).map(|device| Allocation { device, address, bytes }))
 }
 
-/// Bytes of a device's memory that the driver holds for the graphs of this process.
+/// Returns the bytes of a device's memory that the driver holds for the graphs of this process.
 pub(crate) fn reserved(device: CUdevice) -> Option<u64> {
     let ask = slot::real::<real::cuDeviceGetGraphMemAttribute>(Symbol::cuDeviceGetGraphMemAttribute)?;
     let mut value = 0_u64;
-    // SAFETY: the attribute is 64-bit; the driver checks the device.
+    // SAFETY: the attribute is 64 bits wide, as the output is; the driver checks the device.
     let code = beside_captures(|| unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }
 
-/// Makes the driver release the memory that it holds for graphs and that none of them uses.
+/// Makes the driver release the memory that it holds for graphs and that no graph uses.
 pub(crate) fn trim(device: CUdevice) {
     let Some(function) = slot::real::<real::cuDeviceGraphMemTrim>(Symbol::cuDeviceGraphMemTrim) else {
         return;

@@ -8,7 +8,7 @@ const ON_DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: a part of a device, whose number is the low byte.
 const ON_PART_OF_DEVICE: u32 = 6;
 
-/// The device that a location is on, by CUDA's handle; none for the host.
+/// Returns CUDA's handle of the device at a location; none for the host.
 pub(crate) fn device_of(location: CUmemLocation) -> Option<c_int> {
     match location.kind {
         ON_DEVICE => Some(location.id),

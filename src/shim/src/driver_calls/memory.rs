@@ -14,13 +14,13 @@ pub(crate) const PREFER: c_uint = 3;
 /// `CU_MEM_ADVISE_SET_ACCESSED_BY`.
 const LET_ACCESS: c_uint = 5;
 
-/// `CU_DEVICE_CPU`: the host, where a device is named.
+/// `CU_DEVICE_CPU`: names the host in place of a device.
 pub(crate) const HOST: CUdevice = -1;
 
-/// The host as a place. Its number means nothing.
+/// The host as a location. Its number means nothing.
 pub(crate) const HOST_PLACE: CUmemLocation = CUmemLocation { kind: 2, id: 0 };
 
-/// Managed memory of the current context, by its address.
+/// Allocates managed memory in the current context, and returns its address.
 pub(crate) fn allocate_managed(bytes: u64, flags: c_uint) -> Result<u64, Status> {
     let function = slot::real::<real::cuMemAllocManaged>(Symbol::cuMemAllocManaged);
     let function = function.ok_or(status::NOT_SUPPORTED)?;
@@ -31,33 +31,33 @@ pub(crate) fn allocate_managed(bytes: u64, flags: c_uint) -> Result<u64, Status>
     Ok(address)
 }
 
-/// Makes managed memory stay with the host, whoever uses it.
+/// Makes managed memory stay in host memory, on whichever device a kernel uses it.
 pub(crate) fn prefer_host(address: u64, bytes: u64) -> Result<(), Status> {
     advise(address, bytes, PREFER, HOST)
 }
 
-/// Makes managed memory be mapped for a device wherever it is, so that no use of it is a reason to move it.
+/// Makes the driver map managed memory for a device wherever the memory is, so that no use by the device moves it.
 pub(crate) fn let_access(address: u64, bytes: u64, device: CUdevice) -> Result<(), Status> {
     advise(address, bytes, LET_ACCESS, device)
 }
 
-/// Advises by the first form, or by the second where a driver lacks the first.
+/// Advises by the first form, or by the second if the driver lacks the first.
 fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<(), Status> {
     let bytes = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
     if let Some(function) = slot::real::<real::cuMemAdvise>(Symbol::cuMemAdvise) {
-        // SAFETY: values only; the driver checks them.
+        // SAFETY: the function takes values only, and the driver checks them.
         return done(unsafe { function(address, bytes, advice, device) });
     }
     let place = if device == HOST { HOST_PLACE } else { CUmemLocation { kind: 1, id: device } };
     let function = slot::real::<real::cuMemAdvise_v2>(Symbol::cuMemAdvise_v2).ok_or(status::NOT_SUPPORTED)?;
-    // SAFETY: values only; the driver checks them.
+    // SAFETY: the function takes values only, and the driver checks them.
     done(unsafe { function(address, bytes, advice, place) })
 }
 
-/// Frees memory that the program never saw, or whose free the program left to the library. The driver waits for all its uses.
+/// Frees memory that the program never saw, or whose release the program left to the library. The driver waits for all its uses.
 pub(crate) fn free(address: u64) -> Status {
     slot::real::<real::cuMemFree_v2>(Symbol::cuMemFree_v2).map_or(status::NOT_SUPPORTED, |free| {
-        // SAFETY: an address that the driver gave out, and the program names no more.
+        // SAFETY: the driver checks the address, which it gave out and which the program does not use any more.
         beside_captures(|| unsafe { free(address) })
     })
 }
@@ -66,7 +66,7 @@ fn done(code: Status) -> Result<(), Status> {
     if code == status::SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// Returns true if the driver says that an address is of a device's memory.
+/// Returns true if the driver tells that an address is in a device's memory.
 pub(crate) fn is_on_device(address: u64) -> bool {
     /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
     const MEMORY_TYPE: c_uint = 2;
@@ -79,7 +79,7 @@ pub(crate) fn is_on_device(address: u64) -> bool {
     code == status::SUCCESS && kind == memory_type::DEVICE
 }
 
-/// Where the allocation begins that an address lies in.
+/// Returns the start of the allocation in which an address lies.
 pub(crate) fn start_of(address: CUdeviceptr) -> Option<u64> {
     apart(|| ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address))
 }

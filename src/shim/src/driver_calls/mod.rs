@@ -8,7 +8,7 @@ macro_rules! ask {
         let function = slot::real::<real::$name>(Symbol::$name)?;
         // SAFETY: the output is valid for writes, the other arguments are values.
         let code = unsafe { function(output.as_mut_ptr().cast() $(, $argument)*) };
-        // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
+        // SAFETY: `output` is zeroed plain data, so it is initialised whether or not the driver wrote it.
         (code == status::SUCCESS).then(|| unsafe { output.assume_init() })
     }};
 }

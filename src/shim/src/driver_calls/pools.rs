@@ -14,24 +14,24 @@ const RESERVED_CURRENT: c_uint = 5;
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 const USED_CURRENT: c_uint = 7;
 
-/// The pool that stream-ordered allocations of a device come from.
+/// Returns the pool from which stream-ordered allocations of a device come.
 pub(crate) fn current_pool(device: CUdevice) -> Option<usize> {
     let pool = apart(|| ask!(cuDeviceGetMemPool, CUmemoryPool, device))?;
     Some(pool.expose_provenance())
 }
 
-/// The pool that a device has from the start.
+/// Returns the pool that a device has from the start.
 pub(crate) fn default_pool(device: CUdevice) -> Option<usize> {
     let pool = apart(|| ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device))?;
     Some(pool.expose_provenance())
 }
 
-/// Bytes that a pool holds of its device's memory.
+/// Returns the bytes that a pool holds of its device's memory.
 pub(crate) fn pool_reserved(pool: usize) -> Option<u64> {
     pool_attribute(pool, RESERVED_CURRENT)
 }
 
-/// Bytes of a pool that allocations hold.
+/// Returns the bytes of a pool that allocations hold.
 pub(crate) fn pool_used(pool: usize) -> Option<u64> {
     pool_attribute(pool, USED_CURRENT)
 }
@@ -40,7 +40,7 @@ fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {
     let function = slot::real::<real::cuMemPoolGetAttribute>(Symbol::cuMemPoolGetAttribute)?;
     let mut value = 0_u64;
     let pool = ptr::with_exposed_provenance_mut(pool);
-    // SAFETY: both attributes that are asked for are 64-bit; the driver checks the handle.
+    // SAFETY: both attributes are 64 bits wide, as the output is; the driver checks the handle.
     let code = apart(|| unsafe { function(pool, attribute, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }

@@ -12,21 +12,21 @@ use gpuslice_driver::types::{CUcontext, CUstream, Status, status};
 /// `CU_STREAM_CAPTURE_STATUS_NONE`.
 const NOT_CAPTURING: c_uint = 0;
 
-/// A stream as a call names it.
+/// A stream, as the arguments of a call name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stream {
-    /// The handle; null is a default stream.
+    /// Handle; null is a default stream.
     pub(crate) handle: CUstream,
-    /// True if it is the thread's own default stream; false of every other.
+    /// True if it is the thread's own default stream; false for every other stream.
     pub(crate) per_thread: bool,
 }
 
-// SAFETY: the handle is never read or written through; the driver takes it from any thread.
+// SAFETY: this library never reads or writes through the handle, and the driver accepts it from any thread.
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// The stream of a handle. With `per_thread` null is the thread's own default stream. A stream has one value, whatever call
-    /// names it.
+    /// Returns the stream of a handle. With `per_thread`, null is the thread's own default stream. All names of one stream give
+    /// equal values.
     #[inline]
     pub(crate) fn named(handle: CUstream, per_thread: bool) -> Self {
         match handle.addr() {
@@ -43,7 +43,7 @@ impl Stream {
         self.handle.is_null()
     }
 
-    /// Returns true if a call that names this handle may mean it.
+    /// Returns true if a call that names this handle may mean this stream.
     pub(crate) fn is_named(self, handle: CUstream) -> bool {
         self == Self::named(handle, false) || self == Self::named(handle, true)
     }
@@ -71,7 +71,7 @@ pub(crate) fn wait_for(stream: CUstream) -> Status {
     )
 }
 
-/// The context that a stream belongs to; the current one for the default streams.
+/// Returns the context of a stream; the current context for the default streams.
 pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     // 0 is the default stream, 1 the legacy one, 2 the thread's own.
     if stream.addr() <= 2 {
@@ -84,7 +84,7 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
 }
 
-/// Returns true if a stream and the legacy default stream wait for each other. True where the driver does not tell.
+/// Returns true if a stream and the legacy default stream wait for each other, or if the driver does not tell.
 pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     const NON_BLOCKING: u32 = 1;
     let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
@@ -100,8 +100,8 @@ pub(crate) fn is_capturing(stream: CUstream) -> bool {
         .is_some_and(|function| capture_state(function, stream).is_some_and(|state| state != NOT_CAPTURING))
 }
 
-/// Returns true if a stream may record its calls instead of running them. True where the driver does not tell: then a
-/// capture elsewhere forbids the question.
+/// Returns true if a stream may record its calls instead of running them. Also true if the driver does not tell: then a capture
+/// elsewhere forbids the question.
 pub(crate) fn may_capture(stream: CUstream, per_thread: bool) -> bool {
     let function = if per_thread {
         slot::real::<real::cuStreamIsCapturing_ptsz>(Symbol::cuStreamIsCapturing_ptsz)

@@ -1,8 +1,8 @@
-//! `dlopen`: the order in which a library that the program opens looks its symbols up.
+//! Hook of `dlopen`: removes `RTLD_DEEPBIND`, which changes the order of symbol look-ups.
 //!
 //! `RTLD_DEEPBIND` puts a library's own scope before the global one. The C library's `dlsym` and the driver's functions would
-//! then come before the library's entries. Where something is limited, the flag is removed. Every call is a tail jump to the next
-//! `dlopen`, so that one sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on it.
+//! then come before the library's entries. If something is limited, the flag is removed. Every call is a tail jump to the next
+//! `dlopen`, so that this one sees the true caller: the caller's `RUNPATH`, `$ORIGIN` and namespace depend on it.
 
 use super::dlsym::known_driver;
 use crate::os::messages;
@@ -33,7 +33,7 @@ unsafe extern "C" fn dlopen() {
     )
 }
 
-/// Where `dlopen` jumps with the caller's file, and with which flags.
+/// Address to which `dlopen` jumps with the caller's file, and the flags.
 #[repr(C)]
 struct Onward {
     jump: *const c_void,
@@ -46,14 +46,14 @@ extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -
     Onward { jump: next(), flags: (flags & !taken).cast_unsigned() as usize }
 }
 
-/// Returns true if the flag is taken off. The driver's own libraries keep it: what they call is not the program's.
+/// Returns true if the flag is removed. The driver's own libraries keep it, because their calls are not the program's.
 #[cold]
 fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
     if known_driver(caller) || quietly(settings::leaves_deepbind, true) {
         return false;
     }
     if !file.is_null() {
-        // SAFETY: the caller passes a zero-terminated name.
+        // SAFETY: `CStr::from_ptr` needs a zero-terminated text: `dlopen` takes one as `file`, and it is not null here.
         let file = unsafe { CStr::from_ptr(file) };
         let say = || {
             let line = format_args!(
@@ -68,7 +68,7 @@ fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
     true
 }
 
-/// The `dlopen` behind ours. Finding it ends a pending `dlerror`, as `dlopen` itself does.
+/// Finds the `dlopen` behind the library's. The look-up ends a pending `dlerror`, as `dlopen` itself does.
 fn next() -> *const c_void {
     static NEXT: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let find = || {
@@ -79,7 +79,7 @@ fn next() -> *const c_void {
     found.map_or(nothing as *const c_void, |found| ptr::with_exposed_provenance(found.get()))
 }
 
-/// Where a call goes on a system without the function.
+/// Replaces the function on a system without it: returns null.
 extern "C" fn nothing() -> *const c_void {
     ptr::null()
 }

@@ -1,7 +1,7 @@
-//! `dlsym` and `dlvsym`: look-ups by a program.
+//! Hooks of `dlsym` and `dlvsym`, by which a program looks symbols up.
 //!
-//! A result that lies in the real driver is replaced by the library's entry of that name. Everything else is a tail jump to the
-//! next `dlsym`, so that one sees the true caller: `RTLD_NEXT` and sanitizers depend on it.
+//! A result that lies in the real driver is replaced by the library's entry of that name. Every other look-up is a tail jump to
+//! the next `dlsym`, so that this one sees the true caller: `RTLD_NEXT` and sanitizers depend on it.
 
 use super::exports;
 use crate::bypass;
@@ -65,12 +65,12 @@ unsafe extern "C" fn dlvsym() {
     )
 }
 
-/// What an exported look-up does next.
+/// Next step of an exported look-up.
 #[repr(C)]
 struct Decision {
-    /// Where to jump with the caller's arguments; null: return `answer`.
+    /// Address to jump to with the caller's arguments; null: return `answer`.
     jump: *const c_void,
-    /// What to return.
+    /// Value to return.
     answer: *const c_void,
 }
 
@@ -80,13 +80,13 @@ impl Decision {
     }
 }
 
-/// A look-up as the program made it.
+/// A look-up of the program.
 struct Request {
     handle: *mut c_void,
     name: *const c_char,
-    /// The version asked for; null for `dlsym`.
+    /// Requested version; null for `dlsym`.
     version: *const c_char,
-    /// Where the call comes from.
+    /// Return address of the call.
     caller: *const c_void,
 }
 
@@ -108,53 +108,54 @@ extern "C" fn decide(
     }
 }
 
-/// With what the names of the two libraries begin.
+/// First letter of the names of the CUDA driver.
 const FIRST_OF_CUDA: u8 = b'c';
 const FIRST_OF_NVML: u8 = b'n';
 
 impl Request {
-    /// The symbol that is asked for, if it is one of ours. Most look-ups end at the first letter.
+    /// Returns the requested symbol, if it is in the table. Most look-ups end at the first letter.
     #[inline]
     fn symbol(&self) -> Option<Symbol> {
         if self.name.is_null() {
             return None;
         }
-        // SAFETY: the caller passes a zero-terminated name, which has a first byte.
+        // SAFETY: a read needs a valid address: the caller passes a zero-terminated name, which has a first byte.
         let first = unsafe { *self.name.cast::<u8>() };
         if first != FIRST_OF_CUDA && first != FIRST_OF_NVML {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: `CStr::from_ptr` needs a zero-terminated text: the caller passes one, and it is not null here.
         let name = unsafe { CStr::from_ptr(self.name) }.to_bytes();
         if name.starts_with(b"cu") || name.starts_with(b"nvml") { Symbol::find(name) } else { None }
     }
 
-    /// Says where the name is none of ours and one of the driver's that takes memory or submits work.
+    /// Logs a name that is not in the table although it belongs to a family of the driver that takes memory or submits work.
     #[inline]
     fn remark(&self) {
-        // SAFETY: the caller passes null or a zero-terminated name, which has a first byte.
+        // SAFETY: a read needs a valid address: the caller passes null or a zero-terminated name, which has a first byte.
         if self.name.is_null() || unsafe { *self.name.cast::<u8>() } != FIRST_OF_CUDA {
             return;
         }
-        // SAFETY: as above.
+        // SAFETY: `CStr::from_ptr` needs a zero-terminated text: the caller passes one, and it is not null here.
         let name = unsafe { CStr::from_ptr(self.name) };
         if families::is_of_family(name.to_bytes()) && !known_driver(self.caller) {
             reentrancy::quietly(|| bypass::looked_up(name), ());
         }
     }
 
-    /// Our answer; `None` leaves the request to the next `dlsym`.
+    /// Returns the library's answer; `None` leaves the request to the next `dlsym`.
     fn answer(&self, symbol: Symbol) -> Option<*const c_void> {
         if known_driver(self.caller) {
             return None;
         }
         if self.handle == libc::RTLD_NEXT {
-            // Only the caller's own request tells what comes next for it, unless it could find nothing but us.
+            // Only the caller's own request finds the next definition behind the caller, unless it could find nothing but the
+            // library's entry.
             return stands_alone(symbol).then(|| self.near_caller(symbol));
         }
         let found = self.ask();
         if found == exports::entry(symbol) {
-            // Ours stands in the global scope whether or not there is a driver; the truth is what stands behind.
+            // The library's entry is in the global scope with or without a driver, so the definition behind it decides.
             let is_default = self.handle == libc::RTLD_DEFAULT;
             let behind = behind_us(symbol, found);
             return Some(if behind.is_null() && is_default { self.near_caller(symbol) } else { behind });
@@ -162,8 +163,8 @@ impl Request {
         (known_driver(found) || is_driver(found, symbol)).then(|| exports::entry(symbol))
     }
 
-    /// Our entry where a driver library was opened together with the caller, for it and its companions alone. Where it was
-    /// not, a look-up without success is the last: `dlerror` tells of it.
+    /// Returns the library's entry if a driver library was opened together with the caller, only for the caller and its
+    /// companions. If it was not, the last look-up fails, so that `dlerror` reports it.
     #[cold]
     fn near_caller(&self, symbol: Symbol) -> *const c_void {
         if is_driver(self.found_near_caller(symbol), symbol) {
@@ -172,41 +173,42 @@ impl Request {
         in_scope(symbol, libc::RTLD_NEXT).cast_const()
     }
 
-    /// The address of this name in the caller's own library or in one that it needs.
+    /// Returns the address of this name in the caller's own library or in one that it needs.
     fn found_near_caller(&self, symbol: Symbol) -> *const c_void {
-        // SAFETY: an empty record is all zeroes.
+        // SAFETY: `Dl_info` is plain data, for which all zeroes is a valid value.
         let mut place: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: any address may be asked for, and the record is ours.
+        // SAFETY: `dladdr` accepts any address, and needs a record that is valid for writes: `place`.
         if unsafe { libc::dladdr(self.caller, &raw mut place) } == 0 {
             return ptr::null();
         }
-        // SAFETY: the name of an object that is loaded, since code in it has called us. No other is loaded by this.
+        // SAFETY: `dlopen` needs a zero-terminated name: `dladdr` gave one, of an object that is loaded because code in it has
+        // called this library. `RTLD_NOLOAD` loads no other.
         let library = unsafe { libc::dlopen(place.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if library.is_null() {
             return ptr::null();
         }
         let found = in_scope(symbol, library);
-        // SAFETY: what was opened above.
+        // SAFETY: `library` was opened above and is not null.
         unsafe { libc::dlclose(library) };
         found
     }
 
-    /// What the next `dlsym` says.
+    /// Returns the answer of the next `dlsym`.
     fn ask(&self) -> *const c_void {
         let next = self.next();
         if self.version.is_null() {
-            // SAFETY: `next` is a `dlsym`, by the way it was found.
+            // SAFETY: `next` is a `dlsym`, because `resolve::next` found it by that name.
             let dlsym = unsafe { core::mem::transmute::<*const c_void, Dlsym>(next) };
-            // SAFETY: the caller's own arguments.
+            // SAFETY: the handle and the name are the program's arguments for `dlsym`.
             return unsafe { dlsym(self.handle, self.name) };
         }
-        // SAFETY: `next` is a `dlvsym`, by the way it was found.
+        // SAFETY: `next` is a `dlvsym`, because `resolve::next` found it by that name.
         let dlvsym = unsafe { core::mem::transmute::<*const c_void, Dlvsym>(next) };
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the handle, the name and the version are the program's arguments for `dlvsym`.
         unsafe { dlvsym(self.handle, self.name, self.version) }
     }
 
-    /// The `dlsym` or `dlvsym` behind ours.
+    /// Returns the `dlsym` or `dlvsym` behind the library's.
     fn next(&self) -> *const c_void {
         static NEXT: [OnceNonZeroUsize; 2] = [const { OnceNonZeroUsize::new() }; 2];
         let (slot, name) =
@@ -225,30 +227,30 @@ impl Request {
     }
 }
 
-/// Where a look-up goes on a system without the function.
+/// Replaces the function on a system without it: returns null.
 extern "C" fn nothing() -> *const c_void {
     ptr::null()
 }
 
-/// Our entry where the global scope has the symbol from a driver too, else nothing.
+/// Returns the library's entry if a driver in the global scope has the symbol too, else null.
 fn behind_us(symbol: Symbol, entry: *const c_void) -> *const c_void {
     if in_scope(symbol, libc::RTLD_NEXT).is_null() { ptr::null() } else { entry }
 }
 
-/// Returns true if ours is the only definition in the global scope: without us there would be none.
+/// Returns true if the library's entry is the only definition in the global scope.
 fn stands_alone(symbol: Symbol) -> bool {
     in_scope(symbol, libc::RTLD_NEXT).is_null()
         && in_scope(symbol, libc::RTLD_DEFAULT).cast_const() == exports::entry(symbol)
 }
 
-/// What the C library's `dlsym` finds from where we stand.
+/// Returns the address that the C library's `dlsym` finds, called from this library.
 fn in_scope(symbol: Symbol, handle: *mut c_void) -> *mut c_void {
     let Some(dlsym) = resolve::own_dlsym() else { return ptr::null_mut() };
     let mut name = [0; 128];
     if let Some(place) = name.get_mut(..symbol.name().len()) {
         place.copy_from_slice(symbol.name().as_bytes());
     }
-    // SAFETY: the C library's `dlsym`; the name is zero-terminated, being shorter than its place.
+    // SAFETY: `dlsym` needs a zero-terminated name: `name` starts as zeroes and is longer than every symbol's name.
     unsafe { dlsym(handle, name.as_ptr().cast()) }
 }
 
@@ -260,8 +262,8 @@ pub(crate) fn known_driver(address: *const c_void) -> bool {
     SEEN.iter().filter_map(OnceBox::get).any(|image| image.contains(address))
 }
 
-/// Returns true if an address lies in a driver library, of which note is taken at its first sight: its functions are
-/// what entries lead to from now on, so it must not be unloaded.
+/// Returns true if an address lies in a driver library. At its first sight the library is recorded and pinned: entries lead to
+/// its functions from now on, so it must not be unloaded.
 #[cold]
 fn is_driver(address: *const c_void, symbol: Symbol) -> bool {
     if address.is_null() {

@@ -1,7 +1,7 @@
 //! Exported entries: the table of symbols, expanded.
 //!
 //! A row without a hook becomes a jump through its door. A row with a hook becomes a function that finds the real function and
-//! hands it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are made here.
+//! passes it to the hook together with the arguments. All exported names but `dlsym`, `dlvsym` and `dlopen` are made here.
 #![allow(
     non_snake_case,
     clippy::wildcard_imports,
@@ -68,21 +68,21 @@ macro_rules! entry {
             if const { is_nvml(Symbol::$name) } && initialization::is_hidden_from(Symbol::$name) {
                 return status::NVML_UNINITIALIZED;
             }
-            // SAFETY: the arguments are the caller's own, who keeps the driver's contract for them.
+            // SAFETY: the hook and the driver's function have one contract for these arguments, and the calling program keeps it.
             unsafe { $module::$hook(real, $($arg),*) }
         }
     };
 }
 
-/// The address of a function, known when the library is linked.
+/// Address of a function, known when the library is linked.
 struct Entry(*const c_void);
 
-// SAFETY: nothing is ever read or written through the address.
+// SAFETY: no code reads or writes through the address.
 unsafe impl Sync for Entry {}
 
 gpuslice_driver::for_each_symbol! { [entries] }
 
-/// Look-ups of functions, which answer with the entries of this file.
+/// Hooks of look-up functions, which answer with the entries of this file.
 mod lookup {
     use super::entry;
     use crate::entry::lookup;
@@ -99,7 +99,8 @@ mod lookup {
         version: c_int,
         flags: u64,
     ) -> Status {
-        // SAFETY: the caller's own arguments, by the driver's contract for them.
+        // SAFETY: `lookup::proc_address` needs arguments that keep the driver's contract: they are the calling program's for this
+        // function.
         unsafe { lookup::proc_address((real, entry), symbol, output, version, flags) }
     }
 
@@ -111,18 +112,19 @@ mod lookup {
         flags: u64,
         found: *mut CUdriverProcAddressQueryResult,
     ) -> Status {
-        // SAFETY: the caller's own arguments, by the driver's contract for them.
+        // SAFETY: `lookup::proc_address_v2` needs arguments that keep the driver's contract: they are the calling program's for
+        // this function.
         unsafe { lookup::proc_address_v2((real, entry), symbol, output, version, flags, found) }
     }
 }
 
-/// The entry of a symbol: what programs get instead of the real function.
+/// Returns the entry of a symbol, which programs get instead of the real function.
 pub(crate) fn entry(symbol: Symbol) -> *const c_void {
     ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
 }
 
-/// Where an entry goes whose door is empty: finds the real function, then jumps to it with the caller's
-/// arguments as they were. The symbol's index comes in `r11`, which a call may destroy.
+/// Target of an entry whose door is empty: finds the real function, then jumps to it with the caller's unchanged arguments. The
+/// symbol's index comes in `r11`, which a call may destroy.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {
     naked_asm!(
@@ -166,7 +168,7 @@ unsafe extern "C" fn first_call() {
     )
 }
 
-/// What an entry jumps to: the real function, or what answers in its place.
+/// Returns the address to which an entry jumps: the real function, or a function that answers in its place.
 extern "C" fn find(index: usize) -> *const c_void {
     let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
     let Some(real) = reentrancy::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
@@ -181,8 +183,8 @@ const fn is_nvml(symbol: Symbol) -> bool {
     matches!(symbol.api(), Api::Nvml)
 }
 
-/// What answers for a function that is not there: as on a machine without a driver where none is loaded, as for
-/// an unknown function where the driver is older than the caller.
+/// Returns a function that answers for a missing one. Without a driver it answers as on a machine without one. If the driver is
+/// older than the caller, it answers as for an unknown function.
 fn absent(symbol: Symbol) -> *const c_void {
     if symbol == Symbol::nvmlErrorString {
         return no_text as *const c_void;

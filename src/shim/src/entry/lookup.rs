@@ -1,7 +1,7 @@
-//! `cuGetProcAddress`: the driver chooses the symbol, and the library puts its entry in its place.
+//! Hook of `cuGetProcAddress`: the driver chooses the symbol, and the library replaces its address by the entry.
 //!
-//! The driver is asked with the caller's own arguments, so names, versions, flags and statuses are its own. Its result is looked
-//! up by address, never by the name that was asked.
+//! The driver is asked with the caller's own arguments, so names, versions, flags and statuses are its own. The library looks the
+//! result up by address, never by the requested name.
 
 use crate::bypass;
 use crate::driver_calls::directory::symbol_at;
@@ -12,10 +12,10 @@ use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdriverProcAddressQueryResult, CUuuid, Status, status};
 
-/// The entry of a symbol.
+/// Returns the entry of a symbol.
 type EntryOf = fn(Symbol) -> *const c_void;
 
-/// The form with four arguments.
+/// Hooks the form with four arguments.
 pub(crate) unsafe fn proc_address(
     (real, entry): (real::cuGetProcAddress, EntryOf),
     symbol: *const c_char,
@@ -23,14 +23,14 @@ pub(crate) unsafe fn proc_address(
     version: c_int,
     flags: u64,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` needs arguments that keep the driver's contract: they are the calling program's for this function.
     let code = unsafe { real(symbol, output, version, flags) };
-    // SAFETY: the caller's name and output, which the driver accepted.
+    // SAFETY: after a success the driver has accepted the caller's name and output.
     unsafe { translate(code, symbol, output, entry) };
     code
 }
 
-/// The form with five arguments.
+/// Hooks the form with five arguments.
 pub(crate) unsafe fn proc_address_v2(
     (real, entry): (real::cuGetProcAddress_v2, EntryOf),
     symbol: *const c_char,
@@ -39,32 +39,32 @@ pub(crate) unsafe fn proc_address_v2(
     flags: u64,
     found: *mut CUdriverProcAddressQueryResult,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` needs arguments that keep the driver's contract: they are the calling program's for this function.
     let code = unsafe { real(symbol, output, version, flags, found) };
-    // SAFETY: the caller's name and output, which the driver accepted.
+    // SAFETY: after a success the driver has accepted the caller's name and output.
     unsafe { translate(code, symbol, output, entry) };
     code
 }
 
-/// `cuGetExportTable`.
+/// Hooks `cuGetExportTable`.
 pub(crate) unsafe fn export_table(
     real: real::cuGetExportTable,
     table: *mut *const c_void,
     id: *const CUuuid,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` needs arguments that keep the driver's contract: they are the calling program's for this function.
     let code = unsafe { real(table, id) };
     if code != status::SUCCESS {
         return code;
     }
-    // SAFETY: the caller's own identifier, which the driver accepted.
+    // SAFETY: `read_in` needs an address that is null or valid: the driver has accepted the caller's identifier.
     if let Some(id) = unsafe { read_in(id.cast::<[u8; 16]>()) } {
         reentrancy::quietly(|| bypass::table_handed_out(id), ());
     }
     code
 }
 
-/// Puts our entry in the place of the driver's.
+/// Replaces the driver's address in `output` by the library's entry.
 ///
 /// # Safety
 /// If the status is a success, `name` is a string that ends in zero, and `output` is null or valid for reads and writes.
@@ -72,13 +72,13 @@ unsafe fn translate(code: Status, name: *const c_char, output: *mut *mut c_void,
     if code != status::SUCCESS {
         return;
     }
-    // SAFETY: by the contract above.
+    // SAFETY: `read_in` needs an address that is null or valid: `output`, by this function's contract.
     let Some(address) = unsafe { read_in(output) }.filter(|address| !address.is_null()) else { return };
     match reentrancy::quietly(|| symbol_at(address), None) {
-        // SAFETY: by the contract above.
+        // SAFETY: `write_out` needs an address that is null or valid: `output`, by this function's contract.
         Some(Some(symbol)) => unsafe { write_out(output, entry(symbol).cast_mut()) },
         Some(None) => {
-            // SAFETY: by the contract above.
+            // SAFETY: `CStr::from_ptr` needs a zero-terminated text: `name`, by this function's contract.
             let name = unsafe { CStr::from_ptr(name) };
             reentrancy::quietly(|| bypass::handed_out(name, address), ());
         }

@@ -1,4 +1,4 @@
-//! Entries: how a program reaches the hooks.
+//! Exported entries, through which a program reaches the hooks.
 
 pub(crate) mod dlopen;
 pub(crate) mod dlsym;

@@ -1,13 +1,12 @@
-//! The library's allocator: a reserve for a program that has no memory left.
+//! Allocator of the library, with a reserve for a program that has no memory left.
 //!
-//! A container's limit on address space (`ulimit -v`) makes `malloc` fail. A program may be ready for that, but Rust's
-//! collections end the process. So a block for which `malloc` has no room comes from a reserve. The reserve is address space
-//! that is mapped when the limits are read, and that costs no memory until it is used. When a quarter of it is in use, GPU work
-//! is refused, because the library could not keep count of it for much longer. From then on the library allocates almost
-//! nothing.
+//! A container's limit on address space (`ulimit -v`) makes `malloc` fail. A program may handle that, but Rust's collections end
+//! the process. So if `malloc` has no room for a block, the block comes from a reserve. The reserve is address space that is
+//! mapped when the limits are read, and that costs no memory until it is used. When a quarter of it is in use, the library
+//! refuses GPU work, because it could not keep count of it for much longer. From then on the library allocates almost nothing.
 //!
 //! Blocks of the reserve have sizes of powers of two, and a freed block is used again. The reserve grows with the largest block
-//! of the library, because a full table asks for twice its size.
+//! of the library, because a table that is full allocates twice its size.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -23,25 +22,26 @@ use std::alloc::System;
 #[derive(Debug)]
 pub(crate) struct Guest;
 
-/// The reserve before the limits are read, in bytes. It lies in the library's own zeroed memory.
+/// Bytes of the reserve before the limits are read. It lies in the library's own zeroed memory.
 const FIRST: usize = 64 << 10;
-/// The reserve that is mapped when they are read, in bytes.
+/// Bytes of the reserve that is mapped when the limits are read.
 const USUAL: usize = 4 << 20;
-/// Blocks from this size on make the reserve grow.
+/// Least size of blocks that make the reserve grow.
 const LARGE: usize = 512 << 10;
-/// The reserve has room for this many of the largest block. The next table is twice as large, and both exist while it is
+/// Number of the largest blocks for which the reserve has room. The next table is twice as large, and both exist while it is
 /// filled.
 const GROWTH: usize = 4;
-/// Parts of the reserve.
+/// Most parts of the reserve.
 const PARTS: usize = 16;
-/// The least block, which has room for the address of the next free one.
+/// Least block, which has room for the address of the next free one.
 const LEAST: usize = 32;
-/// Sizes of blocks.
+/// Number of block sizes.
 const SIZES: usize = usize::BITS as usize;
-/// How often the lock of free blocks is tried. It is held for some instructions. A forked child may find it held for good.
+/// How often a thread tries the lock of the free blocks, which is held for some instructions. A forked child may find it held for
+/// good.
 const TRIES: usize = 10_000;
 
-/// A part of the reserve. Blocks are cut off its used end.
+/// A part of the reserve. New blocks are cut off behind the used bytes.
 struct Part {
     start: AtomicUsize,
     bytes: AtomicUsize,
@@ -52,20 +52,21 @@ struct Part {
 #[repr(align(4096))]
 struct Memory(core::cell::UnsafeCell<[u8; FIRST]>);
 
-// SAFETY: used by address alone, in blocks that `Part::cut` gives to one caller each.
+// SAFETY: the memory is used by address only, in blocks that `Part::cut` gives to one caller each.
 unsafe impl Sync for Memory {}
 
 static MEMORY: Memory = Memory(core::cell::UnsafeCell::new([0; FIRST]));
 static ALL: [Part; PARTS] = [const { Part::new() }; PARTS];
-/// Parts that there are, the first one included.
+/// Number of parts, the first one included.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Whether any block was ever given out: each free asks.
+/// True if any block was ever given out. Each free reads it.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-/// Called when the reserve is low. Empty until the limits are read: before that there is nothing to keep count of.
+/// Function that is called when the reserve is low. Empty until the limits are read: before that the library keeps count of
+/// nothing.
 static WHEN_LOW: OnceRef<'static, fn()> = OnceRef::new();
-/// Whether a thread changes the free blocks, or adds a part.
+/// True while a thread changes the free blocks, or adds a part.
 static IS_LOCKED: AtomicBool = AtomicBool::new(false);
-/// The first free block of each size; 0 for none.
+/// Address of the first free block of each size; 0 for none.
 static FREE: [AtomicUsize; SIZES] = [const { AtomicUsize::new(0) }; SIZES];
 
 impl Part {
@@ -73,7 +74,7 @@ impl Part {
         Self { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), used: AtomicUsize::new(0) }
     }
 
-    /// Cuts off a block; none where there is no room.
+    /// Cuts off a block; none if there is no room.
     fn cut(&self, bytes: usize, align: usize) -> Option<usize> {
         let (start, all) = (self.start.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
         let mut used = self.used.load(Ordering::Relaxed);
@@ -95,7 +96,7 @@ impl Part {
 
 fn parts() -> &'static [Part] {
     if COUNT.load(Ordering::Acquire) == 0 {
-        // Threads that race here write the same.
+        // All threads that run this at once write equal values.
         if let Some(first) = ALL.first() {
             first.start.store(MEMORY.0.get().expose_provenance(), Ordering::Release);
             first.bytes.store(FIRST, Ordering::Release);
@@ -105,7 +106,7 @@ fn parts() -> &'static [Part] {
     ALL.get(..COUNT.load(Ordering::Acquire)).unwrap_or_default()
 }
 
-/// Runs a step under the lock of the reserve. None where another thread does not release it.
+/// Runs a step under the lock of the reserve. None if another thread does not release it.
 fn alone<T>(step: impl FnOnce() -> T) -> Option<T> {
     for _ in 0..TRIES {
         if !IS_LOCKED.swap(true, Ordering::Acquire) {
@@ -118,20 +119,20 @@ fn alone<T>(step: impl FnOnce() -> T) -> Option<T> {
     None
 }
 
-/// The size of the block for a request, and its place among the sizes.
+/// Returns the size of the block for a request, and its place among the sizes.
 fn size_of_block(layout: Layout) -> Option<(usize, usize)> {
     let bytes = layout.size().max(LEAST).checked_next_power_of_two()?;
     Some((bytes, usize::try_from(bytes.trailing_zeros()).ok()?))
 }
 
-/// Maps the reserve, once, when the limits are read. `when_low` is called when a quarter of it is in use, and when it cannot
-/// grow: by any thread, within an allocation, perhaps several times. False: there is no address space for the reserve.
+/// Maps the reserve, once, when the limits are read. `when_low` is called when a quarter of the reserve is in use, and when it
+/// cannot grow: by any thread, within an allocation, perhaps several times. False: there is no address space for the reserve.
 pub(crate) fn take(when_low: &'static fn()) -> bool {
     let _already = WHEN_LOW.set(when_low);
     grow_to(USUAL)
 }
 
-/// Maps a part of `bytes` bytes unless there is one as large.
+/// Maps a part of `bytes` bytes unless a part is that large.
 fn grow_to(bytes: usize) -> bool {
     let has = |part: &Part| part.bytes.load(Ordering::Acquire) >= bytes;
     if parts().iter().any(has) {
@@ -139,7 +140,7 @@ fn grow_to(bytes: usize) -> bool {
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new private mapping at an address of the kernel's choice.
+    // SAFETY: a new private mapping at an address that the kernel chooses.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return false;
@@ -153,14 +154,14 @@ fn grow_to(bytes: usize) -> bool {
         Some(())
     };
     if alone(add).flatten().is_none() {
-        // SAFETY: mapped above, and nobody has seen it.
+        // SAFETY: `start` and `bytes` are the mapping made above, and no other thread knows it.
         unsafe { libc::munmap(start, bytes) };
         return false;
     }
     true
 }
 
-/// A block of the reserve; null where it has none. Its content is anything.
+/// Returns a block of the reserve; null if it has none. Its content is undefined.
 #[cold]
 fn block(layout: Layout) -> *mut u8 {
     IS_USED.store(true, Ordering::Relaxed);
@@ -171,7 +172,7 @@ fn block(layout: Layout) -> *mut u8 {
             if first == 0 || !first.is_multiple_of(layout.align()) {
                 return None;
             }
-            // SAFETY: a free block holds the address of the next one, by `give_back`.
+            // SAFETY: a free block holds the address of the next one, which `give_back` wrote.
             let next = unsafe { ptr::with_exposed_provenance::<usize>(first).read() };
             head.store(next, Ordering::Relaxed);
             Some(first)
@@ -187,7 +188,7 @@ fn block(layout: Layout) -> *mut u8 {
     ptr::with_exposed_provenance_mut(found.unwrap_or(0))
 }
 
-/// Returns true if a quarter of the reserve was used, or all of what there is for the time before the limits are read.
+/// Returns true if a quarter of the mapped reserve is in use, or if none is mapped.
 fn is_low() -> bool {
     let sum = |of: fn(&Part) -> &AtomicUsize| -> usize {
         parts().iter().skip(1).map(|part| of(part).load(Ordering::Relaxed)).fold(0, usize::saturating_add)
@@ -195,7 +196,7 @@ fn is_low() -> bool {
     sum(|part| &part.used) >= sum(|part| &part.bytes) / 4
 }
 
-/// Gives a block back, if it is one of the reserve.
+/// Gives back a block. False if it is not of the reserve.
 #[cold]
 fn give_back(address: usize, layout: Layout) -> bool {
     if !parts().iter().any(|part| part.contains(address)) {
@@ -203,16 +204,16 @@ fn give_back(address: usize, layout: Layout) -> bool {
     }
     let Some((_, place)) = size_of_block(layout) else { return true };
     let Some(head) = FREE.get(place) else { return true };
-    // Where another thread does not come to an end the block is lost.
+    // If another thread never releases the lock, the block is lost.
     let _given = alone(|| {
-        // SAFETY: the block is nobody's any more, and has room for an address by `LEAST`.
+        // SAFETY: no code uses the block any more, and it has room for an address, because no block is smaller than `LEAST`.
         unsafe { ptr::with_exposed_provenance_mut::<usize>(address).write(head.load(Ordering::Relaxed)) };
         head.store(address, Ordering::Relaxed);
     });
     true
 }
 
-/// Makes the reserve grow after a large block: the next block of its kind is larger.
+/// Makes the reserve grow after a large block, because the next block of its table is larger.
 #[cold]
 fn expect_more(bytes: usize) {
     if let Some(when_low) = WHEN_LOW.get()
@@ -222,11 +223,12 @@ fn expect_more(bytes: usize) {
     }
 }
 
-// SAFETY: blocks come from the system's allocator or from the reserve. Those of the reserve are cut off once, aligned and as
-// long as asked for, and are in use by one caller until they are given back. Nothing here unwinds.
+// SAFETY: `GlobalAlloc` needs blocks that are aligned, long enough, and in use by one caller each. The system's allocator gives
+// such blocks. Blocks of the reserve are cut off once, aligned and long enough, and are reused only after they are given back.
+// Nothing here unwinds.
 unsafe impl GlobalAlloc for Guest {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's own layout.
+        // SAFETY: the caller keeps the contract of `alloc` for `layout`.
         let address = unsafe { System.alloc(layout) };
         if address.is_null() {
             return block(layout);
@@ -238,12 +240,12 @@ unsafe impl GlobalAlloc for Guest {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's own layout.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed` for `layout`.
         let address = unsafe { System.alloc_zeroed(layout) };
         if address.is_null() {
             let address = block(layout);
             if !address.is_null() {
-                // SAFETY: the block is as long as the layout.
+                // SAFETY: the block has room for `layout.size()` bytes.
                 unsafe { address.write_bytes(0, layout.size()) };
             }
             return address;
@@ -256,7 +258,7 @@ unsafe impl GlobalAlloc for Guest {
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if !IS_USED.load(Ordering::Relaxed) || !give_back(address.addr(), layout) {
-            // SAFETY: not of the reserve, so of the system's.
+            // SAFETY: the block is not of the reserve, so it is of the system's allocator.
             unsafe { System.dealloc(address, layout) };
         }
     }
@@ -265,7 +267,7 @@ unsafe impl GlobalAlloc for Guest {
         let is_ours =
             IS_USED.load(Ordering::Relaxed) && parts().iter().any(|part| part.contains(address.addr()));
         if !is_ours {
-            // SAFETY: of the system's, with the caller's own layout.
+            // SAFETY: the block is of the system's allocator, and the caller keeps the contract of `realloc`.
             let moved = unsafe { System.realloc(address, layout, bytes) };
             if !moved.is_null() {
                 if bytes >= LARGE {
@@ -275,12 +277,12 @@ unsafe impl GlobalAlloc for Guest {
             }
         }
         let Ok(larger) = Layout::from_size_align(bytes, layout.align()) else { return ptr::null_mut() };
-        // SAFETY: a layout of more than nothing, as the caller's.
+        // SAFETY: `larger` is not empty, because `bytes` is not, by the contract of `realloc`.
         let moved = if is_ours { unsafe { self.alloc(larger) } } else { block(larger) };
         if !moved.is_null() {
-            // SAFETY: both blocks are at least so long, and are two.
+            // SAFETY: both blocks have room for the smaller of the two sizes, and do not overlap.
             unsafe { ptr::copy_nonoverlapping(address, moved, layout.size().min(bytes)) };
-            // SAFETY: the caller's own block, which it gives up.
+            // SAFETY: the block was allocated with `layout`, and the caller gives it up.
             unsafe { self.dealloc(address, layout) };
         }
         moved

@@ -13,13 +13,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence, fence};
 
-/// Which side has a fence. The value only grows.
+/// Side or sides that execute a fence. The value only grows.
 static SIDES: AtomicU8 = AtomicU8::new(BOTH);
-/// The frequent side has its own fence: so far, or for good.
+/// Both sides: the frequent side executes its own fence, for now or for good.
 const BOTH: u8 = 0;
-/// The frequent side relies on [`heavy`].
+/// One side: the frequent side relies on [`heavy`].
 const ONE: u8 = 1;
-/// The frequent side has its own fence again, for good.
+/// Both sides for good: the frequent side executes its own fence again.
 const BOTH_AGAIN: u8 = 2;
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the registration that it needs, from `linux/membarrier.h`.
@@ -31,17 +31,17 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Frees the frequent side of its fence, where the kernel allows it. This takes tens of milliseconds in a process of several
+/// Frees the frequent side of its fence, if the kernel allows it. This takes tens of milliseconds in a process of several
 /// threads, so only a thread calls it for which no other thread waits.
 pub(crate) fn prepare() {
     if membarrier(REGISTER) && membarrier(ALL_THREADS) {
-        // Release: a thread that sees it runs after the registration. No change where `heavy` has failed since.
+        // Release: a thread that sees the new value runs after the registration. If `heavy` has failed since, nothing changes.
         let _before = SIDES.compare_exchange(BOTH, ONE, Ordering::Release, Ordering::Relaxed);
     }
 }
 
-/// The fence of the frequent side, between its write and its read. A thread that has its own fence for good sets `has_heard`
-/// before the read.
+/// Executes the fence of the frequent side, between its write and its read. A thread that executes its own fence for good sets
+/// `has_heard` before the read.
 #[inline]
 pub(crate) fn light(has_heard: &AtomicBool) {
     // Acquire: pairs with `prepare`.
@@ -55,16 +55,16 @@ pub(crate) fn light(has_heard: &AtomicBool) {
 #[cold]
 fn own(has_heard: &AtomicBool) {
     if SIDES.load(Ordering::Relaxed) == BOTH_AGAIN {
-        // Release: a thread that sees it sees what this thread wrote before.
+        // Release: a thread that sees it also sees the earlier writes of this thread.
         has_heard.store(true, Ordering::Release);
     }
     fence(Ordering::SeqCst);
 }
 
-/// The fence of the rare side, for all threads. False where the kernel refuses it from now on: then the caller may not see the
-/// frequent side, unless that has set `has_heard`.
+/// Executes the fence of the rare side, for all threads. False if the kernel refuses it from now on: then the caller may not see
+/// the writes of the frequent side, unless that has set `has_heard`.
 ///
-/// The caller's write before it must be an exchange: another thread may have just lost its fence when this one finds that it
+/// The caller's write before it must be an exchange: another thread may have just lost its fence when this thread finds that it
 /// had one.
 pub(crate) fn heavy() -> bool {
     fence(Ordering::SeqCst);

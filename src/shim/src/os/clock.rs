@@ -11,10 +11,10 @@
 use core::arch::x86_64::{__cpuid, _rdtsc};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// The monotonic clock in nanoseconds.
+/// Returns the monotonic clock in nanoseconds.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: `clock_gettime` needs a pointer that is valid for writes; `time` is on this stack.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
@@ -22,13 +22,13 @@ pub(crate) fn now() -> u64 {
 
 /// Nanoseconds of a cycle, in units of 2^-32; 0 before the first comparison of the clocks.
 static SCALE: AtomicU64 = AtomicU64::new(0);
-/// Whether the counter runs evenly.
+/// Whether the counter runs evenly: one of the three values below.
 static EVEN: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const IS_EVEN: u8 = 1;
 const IS_NOT: u8 = 2;
 
-/// A number that grows with time, for [`between`].
+/// Returns a number that grows with time, for [`between`].
 #[inline]
 pub(crate) fn cycles() -> u64 {
     match EVEN.load(Ordering::Relaxed) {
@@ -47,13 +47,14 @@ fn first_cycles() -> u64 {
     now()
 }
 
-/// Bit 8 of EDX in the answer to `0x8000_0007`: "invariant TSC" (Intel SDM volume 3, 18.17.1; AMD APM volume 3, appendix E).
+/// Returns bit 8 of EDX in the answer to `0x8000_0007`: "invariant TSC" (Intel SDM volume 3, 18.17.1; AMD APM volume 3, appendix
+/// E).
 fn is_even() -> bool {
     let is_known = __cpuid(0x8000_0000).eax >= 0x8000_0007;
     is_known && __cpuid(0x8000_0007).edx & 1 << 8 != 0
 }
 
-/// Nanoseconds between two readings of [`cycles`], the later one first. 0 before the first [`compare`].
+/// Returns the nanoseconds between two readings of [`cycles`], the later one first. 0 before the first [`compare`].
 #[inline]
 pub(crate) fn between(later: u64, earlier: u64) -> u64 {
     let product = u128::from(later.saturating_sub(earlier)) * u128::from(SCALE.load(Ordering::Relaxed));
@@ -75,7 +76,7 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    /// This instant.
+    /// Reads both clocks now.
     pub(crate) fn read() -> Self {
         Self { nanoseconds: now(), cycles: cycles() }
     }
@@ -95,7 +96,8 @@ pub(crate) fn compare(past: Both) {
 
 /// Learns the duration of a cycle roughly, within 20 microseconds, unless it is known.
 pub(crate) fn compare_first() {
-    /// Long enough for an error below 1 %: reading either clock takes some tens of nanoseconds.
+    /// Nanoseconds of the comparison: long enough for an error below 1 %, because reading either clock takes some tens of
+    /// nanoseconds.
     const TAKES: u64 = 20_000;
     if SCALE.load(Ordering::Relaxed) != 0 {
         return;

@@ -1,6 +1,6 @@
 //! Futex wait and wake on a word of this process.
 //!
-//! A waiting thread is known to the kernel alone, and is in no list of the library. A signal handler may leave the wait by
+//! Only the kernel knows a waiting thread, and no list of the library contains it. So a signal handler may leave the wait by
 //! `longjmp`; a thread that is queued in a lock's own list must not.
 #![allow(
     clippy::disallowed_types,

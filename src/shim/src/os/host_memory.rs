@@ -9,8 +9,8 @@ use std::fs;
 /// The folder in which a container sees its control group (cgroup v2).
 const GROUP: &str = "/sys/fs/cgroup";
 
-/// Returns true if the host and the container's limit of host memory have room for `bytes` bytes more. A figure that
-/// the kernel does not give is no limit.
+/// Returns true if the host and the container's limit of host memory have room for `bytes` more bytes. A figure that the kernel
+/// does not give is no limit.
 pub(crate) fn has_room_for(bytes: u64) -> bool {
     let read = |path: &str| fs::read_to_string(path).ok();
     let of_group = |name: &str| read(&format!("{GROUP}/{name}"));

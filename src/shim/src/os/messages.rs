@@ -1,4 +1,4 @@
-//! Messages to the person who runs the program.
+//! Log messages for the user of the program.
 //!
 //! A message is one line, written with one call. A process writes a few of them in its life. A reader that has gone away must
 //! not end the program, so `SIGPIPE` is blocked meanwhile.
@@ -10,7 +10,7 @@ use once_cell::race::OnceBox;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// The level and the destination of messages. None before the settings are read: nothing is written then.
+/// Level and destination of messages. Empty before the settings are read: nothing is written then.
 static LOG: OnceBox<Log> = OnceBox::new();
 
 /// Sets the level and the destination, once.
@@ -46,12 +46,12 @@ pub(crate) fn say_plainly(level: LogLevel, line: &str) {
 /// pipe has no room is lost too: the program must not wait for its reader.
 fn write(descriptor: i32, line: &[u8]) {
     let mut room = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one valid entry; returns at once.
+    // SAFETY: `poll` needs one valid entry, `room`; with timeout 0 it returns at once.
     if unsafe { libc::poll(&raw mut room, 1, 0) } == 0 {
         return;
     }
     without_sigpipe(|| {
-        // SAFETY: reads `line.len()` bytes from a slice of that length.
+        // SAFETY: `write` reads `line.len()` bytes from `line`, which has as many.
         unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
     });
 }

@@ -8,18 +8,18 @@ use core::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 
 std::thread_local! {
-    /// Whether a phase runs on this thread. Without destructor, so usable at any time of a thread's life.
+    /// True while a phase runs on this thread. Has no destructor, so it is usable at any time of the thread's life.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How a phase ended.
+/// Outcome of a phase.
 #[derive(Debug)]
 pub(crate) enum Phase<T> {
-    /// It ran.
+    /// The phase ran.
     Done(T),
-    /// It was entered from within another; nothing was done.
+    /// The phase was entered from within another; nothing was done.
     Nested,
-    /// It panicked: a defect of the library.
+    /// The phase panicked: a defect of the library.
     Broken,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn is_inside() -> bool {
 }
 
 /// Runs a wait within a phase as if it were outside. A thread may leave the wait by `longjmp` out of a signal handler. Its later
-/// calls must not pass for the library's own.
+/// calls must not count as the library's own.
 pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(false);
     let done = wait();
@@ -48,7 +48,7 @@ pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs a step, keeps `errno`, and catches its panic. For steps that run once in a process's life.
+/// Runs a step, keeps `errno`, and catches a panic. For steps that run once in a process's life.
 #[inline]
 pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {
     // SAFETY: the C library's location of this thread's `errno` is always valid.
@@ -58,7 +58,7 @@ pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {
     // The step writes its outcome here, because a value that `catch_unwind` returns is copied twice.
     let mut outcome = None;
     if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| outcome = Some(step()))) {
-        // Dropping it could panic again.
+        // To drop the payload could panic again.
         core::mem::forget(payload);
     }
     // SAFETY: a valid location, by the first call.

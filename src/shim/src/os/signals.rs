@@ -1,4 +1,4 @@
-//! Signal masks of threads. The program's signals stay the program's: none is handled within the library's own work.
+//! Signal masks of threads. No handler of the program runs within the library's own work.
 
 use core::mem::{self, MaybeUninit};
 use core::ptr;
@@ -8,20 +8,20 @@ pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     without_signals_but(&[], work)
 }
 
-/// Runs `work` with all signals blocked on this thread but `others`, and restores the thread's mask.
+/// Runs `work` with all signals but `others` blocked on this thread, and restores the thread's mask.
 pub(crate) fn without_signals_but<T>(others: &[libc::c_int], work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is valid for writes.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     for other in others {
-        // SAFETY: filled above.
+        // SAFETY: `all` was filled above.
         unsafe { libc::sigdelset(all.as_mut_ptr(), *other) };
     }
     // SAFETY: `all` was filled, and `before` is valid for writes.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
     let done = work();
-    // SAFETY: the mask that the call above wrote.
+    // SAFETY: `before` is the mask that the call above wrote.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     done
 }
@@ -48,6 +48,6 @@ pub(crate) fn without_sigpipe(work: impl FnOnce()) {
         // SAFETY: valid set and time; returns at once.
         unsafe { libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const now) };
     }
-    // SAFETY: the mask that was in force before.
+    // SAFETY: `before` is the mask that `pthread_sigmask` wrote above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }

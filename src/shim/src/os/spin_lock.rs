@@ -1,8 +1,8 @@
 //! Spin lock of one byte, for tables that are locked for one look-up.
 //!
-//! A locked instruction takes it and a plain store releases it. That costs half of a lock that counts its waiters. A thread that
-//! finds it taken spins for a moment and then sleeps in short pieces, because the holder may have lost its processor. A waiter of
-//! a higher real-time priority that only spins would keep the holder from running.
+//! A thread takes it by a locked instruction and releases it by a plain store. That costs half of a lock that counts its waiters.
+//! A thread that finds it taken spins for a moment and then sleeps in short pieces, because the holder may have lost its
+//! processor. If a waiter of higher real-time priority only spun, it would keep the holder from running.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -15,9 +15,9 @@ use parking_lot::lock_api::{GuardNoSend, Mutex, RawMutex};
 /// A value behind a spin lock. No thread holds the lock across a call of the driver.
 pub(crate) type SpinLocked<T> = Mutex<SpinLock, T>;
 
-/// How often a waiter looks before it sleeps: about as long as a sleep and a wake-up take.
+/// Number of tries before a waiter sleeps. They take about as long as a sleep and a wake-up.
 const LOOKS: u32 = 200;
-/// The shortest sleep. The kernel adds its own, about 50 microseconds.
+/// Shortest sleep. The kernel adds its own, about 50 microseconds.
 const SLEEP: Duration = Duration::from_micros(1);
 
 /// The byte of the lock.

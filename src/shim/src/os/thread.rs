@@ -1,7 +1,7 @@
 //! Start of the library's own threads.
 //!
-//! The standard library cannot start them: it takes memory for each thread from the system's allocator, whatever allocator
-//! a library has. The process would end where that has no memory (`os::allocator`).
+//! The standard library cannot start them, because it takes memory for each thread from the system's allocator, not from a
+//! library's own. If that allocator has no memory, the process would end (`os::allocator`).
 
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
@@ -11,39 +11,39 @@ use std::io;
 /// The body of a thread. No panic may leave it.
 pub(crate) type Body = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Starts a detached thread with a stack of `stack` bytes. The stack is larger where the process's thread-local data does not
-/// fit into `stack` bytes. The body gets the address of `argument`.
+/// Starts a detached thread with a stack of `stack` bytes. The stack is larger if the process's thread-local data does not fit
+/// into `stack` bytes. The body gets the address of `argument`.
 ///
 /// # Errors
 /// The kernel or the C library cannot start a thread.
 pub(crate) fn spawn<T: Sync>(argument: &'static T, stack: usize, body: Body) -> io::Result<()> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: valid for writes.
+    // SAFETY: `attributes` is valid for writes.
     check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
-    // SAFETY: initialised above.
+    // SAFETY: `attributes` was initialised above.
     unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED) };
     let argument = ptr::from_ref(argument).cast_mut().cast::<c_void>();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: initialised attributes; the argument lives until the process ends.
+    // SAFETY: the attributes are initialised, and the argument lives until the process ends.
     let create = |attributes: *const _, thread: *mut _| unsafe {
         libc::pthread_create(thread, attributes, body, argument)
     };
-    // SAFETY: initialised above.
+    // SAFETY: `attributes` was initialised above.
     unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack) };
     let mut code = create(attributes.as_ptr(), thread.as_mut_ptr());
     if code == libc::EINVAL {
-        /// The stack of a thread of the standard library.
+        /// Stack of a thread of the standard library, in bytes.
         const USUAL: usize = 2 << 20;
-        // SAFETY: initialised above.
+        // SAFETY: `attributes` was initialised above.
         unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), USUAL) };
         code = create(attributes.as_ptr(), thread.as_mut_ptr());
     }
-    // SAFETY: initialised above, and not used any more.
+    // SAFETY: `attributes` was initialised above, and is not used any more.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     check(code)
 }
 
-/// The value that [`spawn`] got for a thread.
+/// Returns the argument that [`spawn`] got for a thread.
 ///
 /// # Safety
 /// `argument` is the one that the thread's body got, and [`spawn`] got a `T`.
@@ -54,7 +54,7 @@ pub(crate) unsafe fn argument_of<T>(argument: *mut c_void) -> Option<&'static T>
 
 /// Names the calling thread, for `top` and debuggers.
 pub(crate) fn set_name(name: &CStr) {
-    // SAFETY: reads a text that ends in zero.
+    // SAFETY: `prctl` reads a zero-terminated text: `name` is one.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 

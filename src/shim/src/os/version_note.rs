@@ -1,25 +1,25 @@
 //! ELF note with the version of this library. `readelf -n` shows it, and `gpuslice doctor` reads it without loading the library.
 
-/// Bytes of the name, with its final zero.
+/// Bytes of the note's name, with its final zero.
 const NAME_SIZE: u32 = 9;
 /// Bytes of the note's text.
 const TEXT_SIZE: u32 = 32;
 
-/// A note as the ELF specification has it.
+/// A note in the form of the ELF specification.
 #[repr(C)]
 struct Note {
     name_size: u32,
     text_size: u32,
     kind: u32,
-    /// With zeroes behind, up to a multiple of four.
+    /// Name, with zeroes behind it up to a multiple of four.
     name: [u8; 12],
-    /// The version of the region's layout.
+    /// Version of the region's layout.
     region: u32,
-    /// The version of the package, with zeroes behind.
+    /// Version of the package, with zeroes behind it.
     version: [u8; 28],
 }
 
-// SAFETY: a section of our own; the loader passes over notes that it does not know.
+// SAFETY: the section is the library's own, and the loader skips notes that it does not know.
 #[used]
 #[unsafe(link_section = ".note.gpuslice")]
 static LABEL: Note = Note {

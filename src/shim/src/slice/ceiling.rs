@@ -1,10 +1,10 @@
-//! The operator's fixed file as a ceiling of the slice's limits.
+//! Ceiling of the slice's limits: the operator's fixed file.
 //!
 //! The limits that hold are words of the region, which every process of the slice can write: `gpuslice set` does, and so may a
-//! tenant. So each process keeps the most that the file allows, and compares the words with it before it uses them. Limits above
-//! the ceiling are set back, and the tenant may lower them.
+//! tenant. So each process keeps the most that the file allows, and compares the words with it before it uses them. If a limit is
+//! above the ceiling, the process sets it back. The tenant may lower limits.
 //!
-//! The file is read again when limits are above the ceiling: an operator who raises the limits changes the file first.
+//! If limits are above the ceiling, the process reads the file again: an operator who raises the limits changes the file first.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -21,18 +21,18 @@ use gpuslice_region::{Device, Region, Uuid};
 use parking_lot::Mutex;
 use std::path::Path;
 
-/// The ceiling of one device.
+/// Ceiling of one device.
 #[derive(Debug)]
 pub(crate) struct DeviceCeiling {
     device: Device,
     identity: DeviceIdentity,
-    /// Bytes of memory, all ones without a bound: each reservation compares the quota with it.
+    /// Bytes of memory, all ones without a bound. Each reservation compares the quota with it.
     memory: AtomicU64,
     all: Mutex<Ceiling>,
     has_warned: AtomicBool,
 }
 
-/// The ceilings of all devices of this process; none without a file.
+/// Returns the ceilings of all devices of this process; empty without a file.
 pub(crate) fn of_all(region: &Region, found: &[Found]) -> Vec<DeviceCeiling> {
     let Some(ceilings) = settings::known().and_then(|settings| settings.ceilings.as_ref()) else {
         return Vec::new();
@@ -50,7 +50,7 @@ impl DeviceCeiling {
         Self { device, identity, memory, all, has_warned: AtomicBool::new(false) }
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> Device {
         self.device
     }
@@ -67,10 +67,10 @@ impl DeviceCeiling {
         limits.within(&self.all.lock()) == limits
     }
 
-    /// Reads the file again, and sets limits of the region that are above it back.
+    /// Reads the file again, and sets back the limits of the region that are above it.
     ///
-    /// The limits are read before the file, which an operator changes first: limits that it has raised are never above the file.
-    /// There is no lock, which a tenant could hold for ever.
+    /// It reads the limits before the file, and an operator changes the file first: limits that the operator has raised are never
+    /// above the file. It takes no lock, because a tenant could hold one for ever.
     #[cold]
     pub(crate) fn hold(&self, region: &Region) {
         let limits = region.limits(self.device);

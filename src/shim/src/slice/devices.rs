@@ -11,20 +11,20 @@ use gpuslice_region::{DeviceRequest, Difference, Limits, Sharing, Uuid};
 /// A device as CUDA describes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
-    /// CUDA's number, after `CUDA_VISIBLE_DEVICES`.
+    /// Number that CUDA gives the device, after `CUDA_VISIBLE_DEVICES`.
     pub(crate) ordinal: u32,
-    /// NVML's number, in the order of the bus; none unless [`number_by_bus`] has asked.
+    /// Number that NVML gives the device, in the order of the bus; none before [`number_by_bus`].
     pub(crate) bus: Option<u32>,
-    /// CUDA's handle.
+    /// CUDA's handle of the device.
     pub(crate) handle: CUdevice,
-    /// Its UUID.
+    /// UUID of the device.
     pub(crate) uuid: [u8; 16],
-    /// Bytes of memory that it has.
+    /// Bytes of memory of the device.
     pub(crate) total: u64,
 }
 
-/// All devices, in CUDA's order; none before a successful `cuInit`. A device that cannot be told from others cannot be
-/// limited.
+/// Returns all devices, in CUDA's order; none before a successful `cuInit`. A device without a UUID or a size cannot be limited,
+/// and is an error.
 pub(crate) fn find() -> Option<Result<Vec<Found>, Unknown>> {
     let count = devices::device_count()?;
     Some((0..count).map(|number| describe(number).ok_or(Unknown(number))).collect())
@@ -37,10 +37,10 @@ fn describe(number: i32) -> Option<Found> {
     Some(Found { ordinal: number.try_into().ok()?, bus: None, handle, uuid, total })
 }
 
-/// Gives each device its number in the order of the bus, by which lists in an operator's file name devices.
+/// Gives each device its number in the order of the bus. Lists in an operator's file name devices by that number.
 ///
 /// # Errors
-/// NVML does not tell the order. The tenant decides in which order CUDA shows devices, so that is no way to find it out.
+/// NVML does not tell the order. CUDA's order cannot replace it, because the tenant decides in which order CUDA shows devices.
 pub(crate) fn number_by_bus(found: &mut [Found]) -> Result<(), UnknownBus> {
     let order = nvml::devices::bus_order().ok_or(UnknownBus(None))?;
     for device in found {
@@ -50,7 +50,7 @@ pub(crate) fn number_by_bus(found: &mut [Found]) -> Result<(), UnknownBus> {
     Ok(())
 }
 
-/// Says that the numbers in an operator's file cannot be told apart.
+/// Message that the numbers in an operator's file cannot be resolved to devices.
 #[derive(Debug)]
 pub(crate) struct UnknownBus(Option<[u8; 16]>);
 
@@ -68,7 +68,7 @@ impl fmt::Display for UnknownBus {
     }
 }
 
-/// Says that CUDA shows a device and does not tell which one it is.
+/// Message that CUDA shows a device and does not tell which one it is.
 #[derive(Debug)]
 pub(crate) struct Unknown(i32);
 
@@ -83,7 +83,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// What the settings say about each device.
+/// Returns the limits that the settings give each device, and logs the warnings about them.
 pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
     let requests: Vec<DeviceRequest> = found
         .iter()
@@ -120,7 +120,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
 }
 
 impl Found {
-    /// How settings name it.
+    /// Returns the names by which settings can name the device.
     pub(crate) fn identity(&self) -> DeviceIdentity {
         DeviceIdentity {
             ordinal: Some(self.ordinal),
@@ -131,8 +131,8 @@ impl Found {
     }
 }
 
-/// How the settings name a device of this slice. Its number on the bus is not known here: an item of an operator's list that
-/// names the device by that number does not match.
+/// Returns the names by which settings can name a device of this slice. Its number on the bus is not known here: an item of an
+/// operator's list that names the device by that number does not match.
 pub(crate) fn identity_of(place: &SliceDevice, ordinal: Option<usize>) -> DeviceIdentity {
     let ordinal = ordinal.and_then(|ordinal| u32::try_from(ordinal).ok());
     DeviceIdentity { ordinal, bus: None, uuid: place.uuid, total: Bytes::new(place.total) }
@@ -142,7 +142,7 @@ fn is_free(request: &DeviceRequest) -> bool {
     request.limits.memory.is_none() && !request.limits.is_paced()
 }
 
-/// Says that limits were asked for and that they are for other devices than this process has.
+/// Message that the settings set limits, but only for devices that this process does not have.
 struct NothingLimited(usize);
 
 impl fmt::Display for NothingLimited {
@@ -157,7 +157,7 @@ impl fmt::Display for NothingLimited {
     }
 }
 
-/// Says that the slice has other limits than this process was started with.
+/// Message that the slice has other limits than this process was started with.
 pub(crate) struct Disagreement(pub(crate) Difference);
 
 impl fmt::Display for Disagreement {
@@ -172,7 +172,7 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// Says of limits what is different in others.
+/// Writes those of `limits` that differ from `others`.
 fn describe_limits(f: &mut fmt::Formatter<'_>, limits: Limits, others: Limits) -> fmt::Result {
     let mut said = Vec::new();
     if limits.memory != others.memory {

@@ -1,7 +1,7 @@
-//! Enforcement: a limit that cannot be enforced refuses work.
+//! Enforcement: gpuslice refuses GPU work if it cannot enforce a limit.
 //!
-//! `cuInit` then returns `CUDA_ERROR_NOT_PERMITTED`, and so do from then on all calls that would take memory or submit work. A
-//! process that loses its region while it runs is refused more memory.
+//! `cuInit` then returns `CUDA_ERROR_NOT_PERMITTED`, and so does every later call that would take memory or submit work. A
+//! process that loses its region while it runs is refused more memory, and work if the slice has a share.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,7 +17,7 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::RegionError;
 
-/// What the settings came to. A word, so that a call compares it as it was read.
+/// Result of reading the settings. A plain word, so that a call can compare it directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stage(u8);
 
@@ -32,15 +32,15 @@ impl Stage {
     pub(crate) const REFUSED: Self = Self(3);
 }
 
-/// The stage of this process.
+/// Stage of this process.
 static STAGE: AtomicU8 = AtomicU8::new(Stage::UNREAD.0);
-/// Whether the settings give the slice a share of GPU time.
+/// True if the settings give the slice a share of GPU time.
 static HAS_SHARE: AtomicBool = AtomicBool::new(false);
 
-/// The stage of this process. Cheap.
+/// Returns the stage of this process. Cheap: one relaxed load.
 #[inline]
 pub(crate) fn stage() -> Stage {
-    // Relaxed: the settings themselves are published by the cell that holds them.
+    // Relaxed: `SETTINGS`, the cell that holds the settings, publishes them.
     Stage(STAGE.load(Ordering::Relaxed))
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn set_free() {
 
 /// Notes that a limit was set.
 pub(crate) fn limit() {
-    // Another thread may have found out meanwhile that the limits cannot be enforced: that stays.
+    // If another thread has refused GPU work meanwhile, that stays.
     let (unread, limited) = (Stage::UNREAD.0, Stage::LIMITED.0);
     let _kept = STAGE.compare_exchange(unread, limited, Ordering::Relaxed, Ordering::Relaxed);
 }
@@ -66,16 +66,16 @@ pub(crate) fn refuse_silently() {
     STAGE.store(Stage::REFUSED.0, Ordering::Relaxed);
 }
 
-/// Refuses GPU work from now on, before any was done.
+/// Refuses GPU work from now on, and logs the reason. Called before any work was done.
 pub(crate) fn refuse(why: &dyn Display) {
     messages::say(LogLevel::Error, why);
     refuse_silently();
     close(|treatment| matches!(treatment, Treatment::Charge | Treatment::Gate));
 }
 
-/// Refuses memory from now on, because the slice has lost its region, and work where the slice has a share of time:
-/// nobody could say any more how much the others use. What the process has it can use and give back. Said once, whoever
-/// notices it.
+/// Refuses memory from now on, because the slice has lost its region. Refuses launches too if the slice has a share, because no
+/// process can tell any more how much time the others use. The process can use and free the memory that it has. Only the first
+/// thread that calls this logs the message.
 pub(crate) fn lose(why: &RegionError) {
     if STAGE.swap(Stage::REFUSED.0, Ordering::Relaxed) == Stage::REFUSED.0 {
         return;
@@ -91,8 +91,8 @@ pub(crate) fn lose(why: &RegionError) {
     });
 }
 
-/// The program has no memory left for what we have to keep count of. Needs none itself: any thread calls it in the middle
-/// of an allocation.
+/// Refuses GPU work, because the process has no memory left for the library's own tables. Needs no memory itself: any thread may
+/// call it in the middle of an allocation.
 #[cold]
 pub(crate) fn run_out() {
     let (limited, refused) = (Stage::LIMITED.0, Stage::REFUSED.0);
@@ -106,7 +106,7 @@ pub(crate) fn run_out() {
     }
 }
 
-/// Says once that the slice's file is gone, whichever thread notices it.
+/// Logs that the slice's file is gone. Only the first thread that calls this logs the message.
 pub(crate) fn goes_on_without_file(removed: &RegionError) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
@@ -114,7 +114,7 @@ pub(crate) fn goes_on_without_file(removed: &RegionError) {
     }
 }
 
-/// From now on the slots of all calls of such a treatment lead to [`refused`].
+/// Points the slots of all calls whose treatment `is_meant` accepts at [`refused`].
 fn close(is_meant: impl Fn(Treatment) -> bool) {
     let Some(target) = NonNull::new((refused as *mut core::ffi::c_void).cast()) else { return };
     for symbol in ALL.iter().filter(|symbol| is_meant(symbol.treatment())) {
@@ -122,7 +122,7 @@ fn close(is_meant: impl Fn(Treatment) -> bool) {
     }
 }
 
-/// What stands behind the entries of refused calls.
+/// Replaces the driver's function behind the entries of refused calls.
 extern "C" fn refused() -> Status {
     status::NOT_PERMITTED
 }

@@ -1,4 +1,5 @@
-//! Green contexts: parts of a device that are used like contexts. All of a device live in its primary context.
+//! Green contexts: parts of a device that a program uses like contexts. All green contexts of a device live in its primary
+//! context.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -11,11 +12,11 @@ use parking_lot::Mutex;
 /// A green context.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Green {
-    /// Its handle.
+    /// Handle of the green context.
     pub(crate) handle: usize,
-    /// The handle by which it is used as a context; 0 while nobody has asked for it.
+    /// Handle by which the program uses the green context as a context; 0 until the program asks for that handle.
     pub(crate) view: usize,
-    /// Its device.
+    /// Device of the green context.
     pub(crate) device: CUdevice,
 }
 
@@ -23,33 +24,33 @@ pub(crate) struct Green {
 #[derive(Debug, Default)]
 pub(crate) struct GreenContexts {
     all: Mutex<Vec<Green>>,
-    /// True if there ever was a green context: every allocation asks.
+    /// True if the process ever made a green context. Every allocation reads it.
     any: AtomicBool,
 }
 
 impl GreenContexts {
-    /// A green context was made.
+    /// Adds a green context that was made.
     pub(crate) fn add(&self, green: Green) {
         self.all.lock().push(green);
-        // Relaxed: who uses a handle got it from the thread that was here.
+        // Relaxed: a thread that uses a handle got it from the thread that added it.
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// A green context has a handle as a context.
+    /// Notes the handle by which a green context is used as a context.
     pub(crate) fn note_view(&self, handle: usize, view: usize) {
         if let Some(green) = self.all.lock().iter_mut().find(|green| green.handle == handle) {
             green.view = view;
         }
     }
 
-    /// Takes a green context out that is about to end.
+    /// Removes a green context that is about to end, and returns it.
     pub(crate) fn take(&self, handle: usize) -> Option<Green> {
         let mut greens = self.all.lock();
         let place = greens.iter().position(|green| green.handle == handle)?;
         Some(greens.swap_remove(place))
     }
 
-    /// The device whose primary context is meant by the handle of a green one.
+    /// Returns the device of the green context with the handle `view`; none for other contexts.
     pub(crate) fn device_of_view(&self, view: usize) -> Option<CUdevice> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -57,7 +58,7 @@ impl GreenContexts {
         self.all.lock().iter().find(|green| green.view == view).map(|green| green.device)
     }
 
-    /// The green contexts of a primary context that was reset are gone.
+    /// Forgets the green contexts of a device, because its primary context was reset.
     pub(crate) fn forget_of(&self, device: CUdevice) {
         self.all.lock().retain(|green| green.device != device);
     }

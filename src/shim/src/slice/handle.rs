@@ -1,4 +1,4 @@
-//! The handle of a slice: what every part of the library needs in order to charge and to give back.
+//! Handle of a slice: charges and releases memory, and gives access to the member and its devices.
 
 use super::ceiling::{self, DeviceCeiling};
 use super::device::SliceDevice;
@@ -13,30 +13,30 @@ use core::ffi::c_int;
 use gpuslice_policy::sizes::blocks::BLOCK;
 use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 
-/// The place of this process in its slice, and its devices. Made once per process and never ended.
+/// The place of this process in its slice, and its devices. Made once per process; never dropped.
 #[derive(Debug)]
 pub(crate) struct Slice {
     member: Member,
     devices: Vec<SliceDevice>,
-    /// The most that the operator's fixed file allows; none without one.
+    /// Ceilings of the operator's fixed file; empty without one.
     ceilings: Vec<DeviceCeiling>,
-    /// Green contexts, each of which stands for a primary one.
+    /// Green contexts. Each lives in a primary context.
     pub(crate) greens: GreenContexts,
-    /// The primary context of each device, where it is known.
+    /// Primary context of each device, if the program has retained it.
     pub(crate) primaries: Primaries,
 }
 
-/// What a slice has and holds of a device that has a quota, in bytes.
+/// Quota of a slice on one device, and the rest of it, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quota {
-    /// The quota, never more than the device has.
+    /// The quota, at most the device's memory.
     pub(crate) total: u64,
-    /// What is left of it.
+    /// Bytes that are left of the quota.
     pub(crate) left: u64,
 }
 
 impl Slice {
-    /// The handle of a member. `found`: the devices that CUDA shows this process.
+    /// Makes the handle of a member. `found`: the devices that CUDA shows this process.
     pub(crate) fn new(member: Member, found: &[Found]) -> Self {
         let place = |found: &Found| {
             let device = member.device(&Uuid(found.uuid))?;
@@ -52,20 +52,20 @@ impl Slice {
         Self { member, devices, ceilings, greens: GreenContexts::default(), primaries: Primaries::default() }
     }
 
-    /// This process's place in the slice.
+    /// Returns this process's place in the slice.
     #[inline]
     pub(crate) fn member(&self) -> &Member {
         &self.member
     }
 
-    /// What anybody can read of the slice.
+    /// Returns the region of the slice.
     pub(crate) fn region(&self) -> &Region {
         self.member.region()
     }
 
-    /// The device with this handle of CUDA's.
+    /// Returns the device with this CUDA handle.
     pub(crate) fn place(&self, handle: c_int) -> Option<SliceDevice> {
-        // Handles are numbers from 0 as far as anybody has seen, but nothing says so.
+        // Every known driver numbers its handles from 0, but CUDA does not promise that.
         let likely = usize::try_from(handle).ok().and_then(|number| self.devices.get(number));
         likely
             .filter(|place| place.handle == handle)
@@ -73,12 +73,12 @@ impl Slice {
             .copied()
     }
 
-    /// All devices of this process.
+    /// Returns all devices of this process.
     pub(crate) fn places(&self) -> &[SliceDevice] {
         &self.devices
     }
 
-    /// Takes bytes of the quota, or says that they do not fit.
+    /// Reserves bytes of the quota. None if they do not fit.
     pub(crate) fn reserve(&'static self, device: Device, bytes: u64) -> Option<Reservation> {
         if is_time_to_look(bytes) && !self.is_whole() {
             return None;
@@ -91,7 +91,7 @@ impl Slice {
         Some(Reservation::new(self, device, bytes))
     }
 
-    /// Sets a quota above the operator's ceiling back.
+    /// Sets the quota back if it is above the operator's ceiling.
     #[inline]
     fn hold_quota(&self, device: Device) {
         let above =
@@ -101,26 +101,26 @@ impl Slice {
         }
     }
 
-    /// Sets all limits above the operator's ceiling back.
+    /// Sets all limits back that are above the operator's ceiling.
     pub(crate) fn hold_limits(&self) {
         let above = self.ceilings.iter().filter(|ceiling| !ceiling.allows_all(self.region()));
         above.for_each(|ceiling| ceiling.hold(self.region()));
     }
 
-    /// Returns true if something may be granted that takes nothing more of the quota. A region that is lost reads as
-    /// zeroes, and a limit of 0 was never set by anybody.
+    /// Returns true if a call may be granted that takes nothing more of the quota. A lost region reads as zeroes, and no slice is
+    /// ever given a limit of 0. So a limit of 0 makes this function check the region.
     pub(crate) fn may_grant(&self, device: Device) -> bool {
         let may_be_lost = self.member.memory_limit(device) == Some(0);
         !(is_time_to_look(0) || may_be_lost) || self.is_whole()
     }
 
-    /// Looks whether the slice can still keep to its limits, for those who use nothing but its time.
+    /// Checks whether the slice can still keep to its limits. Called by threads that use only its time.
     pub(crate) fn look(&self) {
         let _said = self.is_whole();
     }
 
-    /// Returns true if the slice can still keep to its limits. When it cannot, memory is refused from now on. Without
-    /// its file it can: the members share what they have mapped.
+    /// Returns true if the slice can still keep to its limits. If it cannot, memory is refused from now on. If only the file was
+    /// removed or replaced, it can: the members share the pages that they have mapped.
     #[cold]
     fn is_whole(&self) -> bool {
         match self.member.check() {
@@ -136,49 +136,49 @@ impl Slice {
         }
     }
 
-    /// Takes bytes whatever the quota says: the driver has taken them already.
+    /// Charges bytes without regard to the quota, because the driver has taken them already.
     pub(crate) fn charge(&self, device: Device, bytes: u64) {
         self.member.charge(device, bytes);
     }
 
-    /// Gives bytes back.
+    /// Releases bytes.
     pub(crate) fn refund(&self, device: Device, bytes: u64) {
         let _not_held = self.member.refund(device, bytes);
     }
 
-    /// Returns true if the slice holds more of a device than it may.
+    /// Returns true if the slice holds more of a device than its quota.
     pub(crate) fn is_beyond(&self, device: Device) -> bool {
         self.member.memory_limit(device).is_some_and(|limit| self.member.held(device) > limit)
     }
 
-    /// The context that what is made now lives in: the current one, or the primary one where a green context is
-    /// current.
+    /// Returns the context in which an object that the thread makes now lives: the current context, or the primary one if a green
+    /// context is current.
     pub(crate) fn owner_of_current(&self) -> Option<usize> {
         contexts::current_context().map(|context| self.owner_of(context))
     }
 
-    /// The context that what is made in one lives in: the primary one for a green one.
+    /// Returns the context in which objects of `context` live: the primary one for a green context, or `context` itself.
     pub(crate) fn owner_of(&self, context: usize) -> usize {
         let Some(device) = self.greens.device_of_view(context) else { return context };
         self.primaries.of(device).unwrap_or(context)
     }
 
-    /// Lets others of the slice inherit the charge of memory that they use as well.
+    /// Lets other members inherit the charge of memory that they use as well.
     pub(crate) fn lend(&self, device: Device, key: u64, bytes: u64) -> Option<SharedUse> {
         self.member.share_owned(device, key, bytes)
     }
 
-    /// Notes that this process is about to use memory of another one of the slice.
+    /// Notes that this process is about to use memory of another member.
     pub(crate) fn borrow(&self, key: u64) -> Option<SharedUse> {
         self.member.share_borrowed(key)
     }
 
-    /// It uses it now.
+    /// Notes that this process now uses memory that [`borrow`](Self::borrow) or [`lend`](Self::lend) announced.
     pub(crate) fn settle_use(&self, used: &SharedUse) {
         self.member.begin_use(used);
     }
 
-    /// It does not use it any more.
+    /// Notes that this process uses shared memory no more. `lives_on`: the memory lives on for its other users.
     pub(crate) fn end_use(&self, used: SharedUse, lives_on: bool) {
         self.member.end_use(used, lives_on);
     }
@@ -188,28 +188,29 @@ impl Slice {
         self.member.memory_limit(device).is_some()
     }
 
-    /// Returns true if it has one on any device of this process.
+    /// Returns true if the slice has a quota on any device of this process.
     pub(crate) fn has_any_quota(&self) -> bool {
         self.devices.iter().any(|place| self.has_quota(place.device))
     }
 
-    /// What a context on a device is likely to take; none while none was seen.
+    /// Returns the bytes that a context on a device is likely to take; none before the slice has measured one.
     pub(crate) fn context_bytes(&self, device: Device) -> Option<u64> {
         self.member.context_bytes(device)
     }
 
-    /// Remembers for the whole slice what a context took.
+    /// Stores the bytes that a context took, for the whole slice.
     pub(crate) fn learn_context_bytes(&self, device: Device, bytes: u64) {
         self.member.learn_context_bytes(device, bytes);
     }
 
-    /// What the slice has and holds of a device; none where the device has no quota.
+    /// Returns the quota of a device and the rest of it; none if the device has no quota.
     pub(crate) fn quota(&self, place: SliceDevice) -> Option<Quota> {
         self.hold_quota(place.device);
         let limit = self.member.memory_limit(place.device)?;
-        // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
+        // Memory of dead members is free. An error means that the process cannot tell the dead members now: the rest stays too
+        // low.
         let was_due = !matches!(self.member.reap_if_due(now()), Ok(None));
-        // A limit of 0 was never set by anybody.
+        // No slice is ever given a limit of 0: a lost region reads as zeroes.
         if (was_due || limit == 0) && !self.is_whole() {
             return None;
         }
@@ -218,27 +219,27 @@ impl Slice {
         Some(Quota { total: limit.min(place.total), left: limit.saturating_sub(held) })
     }
 
-    /// A device of the region, if this process has it.
+    /// Returns a device of the region, if this process has it.
     pub(crate) fn place_of_device(&self, device: Device) -> Option<SliceDevice> {
         self.devices.iter().find(|place| place.device == device).copied()
     }
 
-    /// The device with this UUID, if this process has it.
+    /// Returns the device with this UUID, if this process has it.
     pub(crate) fn place_of(&self, uuid: &[u8; 16]) -> Option<SliceDevice> {
         let device = self.member.device(&Uuid(*uuid))?;
         self.place_of_device(device)
     }
 }
 
-/// Every so many reservations of a thread it is looked whether the region is still there: a look takes
-/// half a microsecond, and this is its share of what a reservation may cost.
+/// Number of a thread's reservations between two checks that the region is still there. A check takes half a microsecond; divided
+/// by this number it adds little to a reservation.
 const LOOK_EVERY: u32 = 128;
-/// From so many bytes on it is looked each time: the driver needs far longer than a look for so much. A block is less: small
-/// memory that comes and goes may begin one each time.
+/// Reservations of at least this many bytes check the region each time, because the driver needs far longer than a check for
+/// them. The threshold is above the size of a block: small memory that comes and goes may begin a block each time.
 const LOOK_FROM: u64 = 2 * BLOCK;
 
 std::thread_local! {
-    /// Reservations of this thread. Without destructor, so usable at any time of a thread's life.
+    /// Reservations of this thread. Has no destructor, so it is usable at any time of the thread's life.
     static RESERVATIONS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -248,7 +249,7 @@ fn is_time_to_look(bytes: u64) -> bool {
     bytes >= LOOK_FROM || count.is_multiple_of(LOOK_EVERY)
 }
 
-/// Bytes of the quota that nothing is recorded for yet. Given back when dropped.
+/// Bytes that are charged to the quota and that no allocation is recorded for yet. Its drop releases them.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     slice: &'static Slice,
@@ -261,17 +262,17 @@ impl Reservation {
         Self { slice, device, bytes }
     }
 
-    /// The device it is of.
+    /// Returns the device of the reservation.
     pub(crate) fn device(&self) -> Device {
         self.device
     }
 
-    /// How many bytes.
+    /// Returns the number of reserved bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Brings it to what the driver really took; false if that does not fit.
+    /// Adjusts the reservation to the bytes that the driver really took; false if they do not fit.
     #[must_use]
     pub(crate) fn settle(&mut self, bytes: u64) -> bool {
         if let Some(more) = bytes.checked_sub(self.bytes) {
@@ -284,7 +285,7 @@ impl Reservation {
         true
     }
 
-    /// Keeps the bytes: something else gives them back.
+    /// Keeps the bytes charged: another record releases them later.
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }

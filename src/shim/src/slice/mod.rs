@@ -1,4 +1,4 @@
-//! Membership in a slice: what every part of the library needs in order to charge memory and GPU time.
+//! Membership in a slice: settings, limits and the handle by which the library charges memory and GPU time.
 
 pub(crate) mod ceiling;
 pub(crate) mod device;

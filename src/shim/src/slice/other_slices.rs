@@ -7,13 +7,13 @@ use gpuslice_region::{Monitor, RegionError, Trust};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Regions that are looked at.
+/// Most regions that are opened.
 pub(crate) const MOST: usize = arbiter::MOST_SLICES;
-/// Names that are read at the most.
+/// Most file names that are read.
 pub(crate) const NAMES: usize = 20_000;
 
-/// The regions of other slices in the folder of this one's. None: there are more than are looked at, or the folder cannot be
-/// read.
+/// Opens the regions of other slices in the folder of this slice's region. None if there are more than [`MOST`], or if the folder
+/// cannot be read.
 pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
     let names = fs::read_dir(own.parent()?).ok()?.take(NAMES).flatten().map(|entry| entry.path());
     let mut regions = Vec::new();
@@ -28,19 +28,20 @@ pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
     Some(regions)
 }
 
-/// What a file of the directory is.
+/// Kind of a file in the folder.
 pub(crate) enum Opened {
     Region(Monitor),
-    /// A region that nobody has finished making, or that could not be opened this time.
+    /// A region that is not initialised yet, or that could not be opened this time.
     NotYet,
     Other,
 }
 
-/// Others' regions must be this user's or root's; whose this slice's own may be, its path says.
+/// Opens a file if it is a region. Regions of other slices must belong to this user or root; the settings name the owners that the own
+/// region may be.
 pub(crate) fn open(path: &PathBuf, own: &Path) -> Opened {
     let trust = settings::settings().map_or(Trust::OwnerOnly, |settings| settings.trust);
     let trust = if path == own { trust } else { Trust::OwnerOnly };
-    // What is no region is not even opened: that may do something, to a pipe for example.
+    // A file that cannot be a region is not opened, because opening some files has effects (a pipe, for example).
     let size = u64::try_from(SIZE).unwrap_or(0);
     if !path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == size) {
         return Opened::Other;

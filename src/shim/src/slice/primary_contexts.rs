@@ -1,50 +1,50 @@
-//! Primary contexts of devices, and how often the program retains them.
+//! Primary contexts of devices, and how often the program retains each.
 //!
-//! Only the last release ends one. Before a call that may end a context, all its contents leave their tables
-//! (`memory::context_teardown`). That takes long for many contents, so it is done for the last release alone.
+//! Only the last release ends a primary context. Before a call that may end a context, its contents are taken out of their tables
+//! (`memory::context_teardown`). Because that takes long if there are many, it is done for the last release only.
 //!
 //! A primary context has the same handle and the same addresses each time that it is made. So a thread that retains or releases
-//! it takes a turn, until the call's changes are recorded. Otherwise one thread could make it anew before another has seen that
-//! it ended, and their contents could not be told apart.
+//! it takes a turn until the call's changes are recorded. Otherwise one thread could make the context again before another has
+//! recorded its end, and their contents could not be told apart.
 
 use core::time::Duration;
 use gpuslice_driver::types::CUdevice;
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 
-/// Devices with this many numbers between them share a turn.
+/// Number of turns. Devices whose numbers have the same remainder by it share a turn.
 const TURNS: usize = 16;
-/// How long somebody waits for his turn. A driver that makes a context needs seconds at the most; one that calls the
-/// program back meanwhile, which waits for a thread that waits here, must not hang for ever.
+/// Longest wait for a turn. A driver that makes a context needs seconds at most. If the driver calls the program back meanwhile,
+/// and the program waits for a thread that waits here, the wait must end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The primary contexts that the program has asked for.
+/// Primary contexts that the program has retained.
 #[derive(Debug, Default)]
 pub(crate) struct Primaries {
     all: Mutex<Vec<Primary>>,
     turns: [ReentrantMutex<()>; TURNS],
 }
 
-/// Nobody else makes or ends the primary context of the device meanwhile.
-/// None where that could not be waited for.
+/// Turn of a thread: while the thread holds it, no other thread makes or ends the device's primary context. None if the wait for it
+/// timed out.
 pub(crate) type Turn<'a> = Option<ReentrantMutexGuard<'a, ()>>;
 
 #[derive(Debug, Clone, Copy)]
 struct Primary {
     context: usize,
     device: CUdevice,
-    /// Retains that were not released.
+    /// Retains that the program has not released.
     retains: u64,
 }
 
 impl Primaries {
-    /// Waits until nobody else makes or ends the primary context of a device. The driver may call back in the middle of it,
-    /// so one thread may have its turn twice.
+    /// Waits until no other thread makes or ends the primary context of a device. The driver may call the program back in the
+    /// middle of a call, so one thread may take its turn twice.
     pub(crate) fn turn(&self, device: CUdevice) -> Turn<'_> {
         let turn = usize::try_from(device).ok().and_then(|device| self.turns.get(device.checked_rem(TURNS)?));
         turn.and_then(|turn| turn.try_lock_for(PATIENCE))
     }
 
-    /// The program has retained it once more.
+    /// Counts a retain by the program.
     pub(crate) fn retained(&self, context: usize, device: CUdevice) {
         let mut all = self.all.lock();
         match all.iter_mut().find(|primary| primary.device == device) {
@@ -56,17 +56,17 @@ impl Primaries {
         }
     }
 
-    /// The context of a device, where it is known.
+    /// Returns the primary context of a device, if the program has retained it.
     pub(crate) fn of(&self, device: CUdevice) -> Option<usize> {
         self.all.lock().iter().find(|primary| primary.device == device).map(|primary| primary.context)
     }
 
-    /// Returns true if the program has it.
+    /// Returns true if the program holds the primary context of a device.
     pub(crate) fn is_held(&self, device: CUdevice) -> bool {
         self.all.lock().iter().any(|primary| primary.device == device && primary.retains > 0)
     }
 
-    /// The program releases it. Whether that may be the last release.
+    /// Counts a release by the program, before the driver is called. Returns true if it may be the last.
     pub(crate) fn releases(&self, device: CUdevice) -> bool {
         let mut all = self.all.lock();
         let Some(known) = all.iter_mut().find(|primary| primary.device == device) else { return true };
@@ -74,7 +74,7 @@ impl Primaries {
         known.retains == 0
     }
 
-    /// The driver did not release it.
+    /// Takes a counted release back, because the driver did not release the context.
     pub(crate) fn keeps(&self, device: CUdevice) {
         if let Some(known) = self.all.lock().iter_mut().find(|primary| primary.device == device) {
             known.retains = known.retains.saturating_add(1);

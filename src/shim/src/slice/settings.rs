@@ -1,4 +1,4 @@
-//! Settings of this process: read at the first call that needs them. Without a limit the library steps aside for good.
+//! Settings of this process, read at the first call that needs them. Without a limit the library does nothing but forward calls.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -15,23 +15,23 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The settings, where there is a limit.
+/// The settings, if a limit is set.
 static SETTINGS: OnceBox<Settings> = OnceBox::new();
 
 /// The settings of this process and of its forked children.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// What was set.
+    /// Configuration from the environment and the operator's files.
     pub(crate) config: Config,
-    /// Where the region is.
+    /// Path of the region.
     pub(crate) region: PathBuf,
-    /// Whose file the region may be.
+    /// Owners that the region may have.
     pub(crate) trust: Trust,
-    /// The most that the operator's fixed file allowed when the settings were read; none without one.
+    /// Most that the operator's fixed file allowed when the settings were read; none without that file.
     pub(crate) ceilings: Option<Ceilings>,
 }
 
-/// The settings, where there is a limit.
+/// Returns the settings, if a limit is set. Reads them at the first call.
 pub(crate) fn settings() -> Option<&'static Settings> {
     if stage() == Stage::UNREAD {
         read_settings();
@@ -39,12 +39,12 @@ pub(crate) fn settings() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
-/// The settings, where there is a limit and they were read.
+/// Returns the settings, if a limit is set and they were read already.
 pub(crate) fn known() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
-/// Reads the settings if that has not been done, and says whether they refuse GPU work.
+/// Reads the settings if no thread has, and returns true if GPU work is refused.
 pub(crate) fn is_refused() -> bool {
     if stage() == Stage::UNREAD {
         read_settings();
@@ -52,13 +52,13 @@ pub(crate) fn is_refused() -> bool {
     stage() == Stage::REFUSED
 }
 
-/// Returns true if libraries may look in their own scope first: nothing is limited, or the settings allow it.
+/// Returns true if `RTLD_DEEPBIND` stays: nothing is limited, or the settings allow it.
 pub(crate) fn leaves_deepbind() -> bool {
     let leaves = settings().is_some_and(|settings| settings.config.deepbind);
     leaves || stage() == Stage::FREE
 }
 
-/// Returns true if a device's size is reported as the driver says it, whatever the quota is.
+/// Returns true if the settings report a device's full size, whatever the quota is.
 pub(crate) fn reports_device_total() -> bool {
     settings().is_some_and(|settings| settings.config.report_total == ReportTotal::Device)
 }
@@ -91,7 +91,7 @@ fn read_settings_now() {
     }
 }
 
-/// All variables of the environment whose names are text, as those of all settings are.
+/// Returns the environment's variables whose names are valid UTF-8. The names of all settings are.
 fn environment() -> Vec<(String, Vec<u8>)> {
     let variables = std::env::vars_os();
     variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_vec()))).collect()
@@ -118,7 +118,8 @@ fn apply(config: Config, ceilings: Option<Ceilings>) {
     enforcement::limit();
 }
 
-/// The region in the folder that a node agent mounts into a container: who can write there may share the slice.
+/// Returns the region in the folder that a node agent mounts into a container. A process that can write there may share the
+/// slice.
 fn mounted_region() -> Option<PathBuf> {
     const FOLDER: &str = "/run/gpuslice/region";
     let folder = Path::new(FOLDER);
@@ -126,7 +127,7 @@ fn mounted_region() -> Option<PathBuf> {
 }
 
 fn default_region() -> PathBuf {
-    // SAFETY: always succeeds.
+    // SAFETY: `geteuid` takes no arguments and always succeeds.
     let user = unsafe { libc::geteuid() };
     let container = std::fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
     names::usual(user, container)

@@ -12,7 +12,7 @@ use simgpu::rows::*;
 
 gpuslice_driver::for_each_cuda! { [simgpu::export_cuda] }
 
-/// A function that no header declares. A newer driver has such functions.
+/// Stands for a function that no header declares. A newer driver has such functions.
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchUnheardOf() -> Status {
     simgpu::undocumented::unheard_of()

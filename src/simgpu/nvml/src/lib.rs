@@ -11,15 +11,15 @@ use simgpu::nvml::*;
 
 gpuslice_driver::for_each_nvml! { [simgpu::export_nvml] }
 
-/// The text of a status. The function returns no status itself, and works before any initialisation.
+/// Returns the text of a status. The function returns no status itself, and works before any initialisation.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlErrorString(result: Status) -> *const c_char {
     error_text(result).as_ptr()
 }
 
-/// A private table for `nvidia-smi`. No header declares it; its callers pass these two.
+/// Returns a private table for `nvidia-smi`. No header declares it; its callers pass these two.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlInternalGetExportTable(table: *mut *const c_void, id: *const c_void) -> Status {
-    // SAFETY: the caller's pointers are passed on with the caller's own promise about them.
+    // SAFETY: the callee needs valid pointers: they are the caller's, who promises that by this function's contract.
     unsafe { enter(Symbol::nvmlInternalGetExportTable, |nvml| private_table(nvml, table, id)) }
 }

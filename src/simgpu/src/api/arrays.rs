@@ -96,7 +96,7 @@ impl DriverCall {
         objects.arrays.mipmap(handle(mipmap)).map(|mipmap| (mipmap.shape, mipmap.levels))
     }
 
-    /// Memory requirements. As with the real driver, only arrays with deferred mapping have them.
+    /// Writes the memory requirements of an array. As with the real driver, only arrays with deferred mapping have them.
     fn requirements(&self, to: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, shape: Shape, levels: u32) -> Outcome {
         if shape.is_backed() {
             return Err(status::INVALID_VALUE);

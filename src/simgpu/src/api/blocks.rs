@@ -9,7 +9,7 @@ use crate::os::clock;
 use crate::process::memory::{PITCH, map_host};
 use crate::status::{Outcome, statuses};
 
-/// The device number of a location, or the host's.
+/// Returns the device number of a location, or the host's.
 pub(super) fn ordinal_of(place: CUmemLocation) -> Result<i32, Status> {
     match place.kind {
         1 => Ok(place.id),

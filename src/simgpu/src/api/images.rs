@@ -12,7 +12,7 @@ use crate::status::{Outcome, statuses};
 const ELF_HEADER: usize = 64;
 
 impl DriverCall {
-    /// The image behind a pointer.
+    /// Returns the image behind a pointer.
     pub(super) fn image(&self, code: *const c_void) -> Result<Image, Status> {
         let start: [u8; 4] = self.read_start(code)?;
         if start == ELF {
@@ -30,14 +30,14 @@ impl DriverCall {
         Image::of_text(&text).ok_or(statuses::INVALID_IMAGE)
     }
 
-    /// The image in a fat binary.
+    /// Returns the image in a fat binary.
     fn fat_image(&self, code: *const c_void) -> Result<Image, Status> {
         let length =
             fat_binary::length(self.bytes(code, fat_binary::HEADER)?).ok_or(statuses::INVALID_IMAGE)?;
         Ok(fat_binary::image(self.bytes(code, length)?))
     }
 
-    /// The first bytes. It does not read beyond the end of a short text.
+    /// Returns the first bytes. It does not read beyond the end of a short text.
     fn read_start(&self, code: *const c_void) -> Result<[u8; 4], Status> {
         let mut start = [0; 4];
         for (index, byte) in start.iter_mut().enumerate() {
@@ -49,7 +49,7 @@ impl DriverCall {
         Ok(start)
     }
 
-    /// The image in a file.
+    /// Returns the image in a file.
     pub(super) fn image_file(&self, name: *const c_char) -> Result<Image, Status> {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(self.text(name)?.to_bytes());

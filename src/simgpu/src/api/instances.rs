@@ -221,7 +221,7 @@ impl DriverCall {
         objects.give_graph_blocks(exec)
     }
 
-    /// The event for the end of an executable's launches on a device.
+    /// Returns the event for the end of an executable's launches on a device.
     fn done(&self, exec: u64, context: u64, device: usize) -> Result<EventId, Status> {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();

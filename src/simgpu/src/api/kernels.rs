@@ -27,7 +27,7 @@ struct Attribute {
     value: [u32; 16],
 }
 
-/// The largest part of the device that a launch fills, in thousandths.
+/// Returns the largest part of the device that a launch fills, in thousandths.
 fn occupancy((grid, block, _): &Extent) -> u16 {
     let product =
         |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(u64::from(*size)));
@@ -65,7 +65,7 @@ impl DriverCall {
         Ok(Launch { function, grid, block, shared, params, extra, ns, is_collective, occupancy })
     }
 
-    /// The function of a handle, with its code loaded. No lock may be held.
+    /// Returns the function of a handle, with its code loaded. No lock may be held.
     pub(super) fn ready(&self, function: u64) -> Result<u64, Status> {
         let simulation = self.simulation()?;
         simulation.make_way_for_code(|objects| objects.context_awaiting_code_of(function));
@@ -111,14 +111,14 @@ impl DriverCall {
         self.launch_on(on, function, (grid, block, config.sharedMemBytes), params, extra)
     }
 
-    /// A function's cluster attributes.
+    /// Returns a function's cluster attributes.
     fn clusters(&self, function: CUfunction) -> Result<Clusters, Status> {
         let function = self.ready(handle(function))?;
         let objects = self.simulation()?.objects();
         objects.code.functions.get(function).map(|function| function.settings.clusters)
     }
 
-    /// The cluster in the attributes of a launch.
+    /// Returns the cluster in the attributes of a launch.
     fn chosen_cluster(&self, config: &CUlaunchConfig) -> Result<Option<[u32; 3]>, Status> {
         for index in 0..config.numAttrs as usize {
             let attribute: Attribute = self.read_at(config.attrs.cast(), index)?;
@@ -130,7 +130,7 @@ impl DriverCall {
         Ok(None)
     }
 
-    /// Number of blocks of a launch that one multiprocessor holds.
+    /// Returns number of blocks of a launch that one multiprocessor holds.
     fn resident_blocks(&self, function: CUfunction, config: &CUlaunchConfig) -> Result<u32, Status> {
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
         let threads = block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
@@ -138,7 +138,7 @@ impl DriverCall {
         self.resident(function, threads, config.sharedMemBytes as usize)
     }
 
-    /// Largest cluster, in blocks, that a launch can choose; 0 if not even one of its blocks fits.
+    /// Returns largest cluster, in blocks, that a launch can choose; 0 if not even one of its blocks fits.
     pub(super) fn potential_cluster(
         &self,
         function: CUfunction,
@@ -149,7 +149,7 @@ impl DriverCall {
         Ok(if clusters::active(size, resident) > 0 { size } else { 0 })
     }
 
-    /// Number of clusters of a launch that run at once.
+    /// Returns number of clusters of a launch that run at once.
     pub(super) fn active_clusters(
         &self,
         function: CUfunction,
@@ -179,7 +179,7 @@ impl DriverCall {
         self.launch_on(StreamArgument::legacy(stream), function, (grid, block, shared), none, none)
     }
 
-    /// A launch on several devices: one launch on each, without synchronisation.
+    /// Launches on several devices: one launch on each, without synchronisation.
     pub(super) fn launch_multi(&self, list: *mut CUDA_LAUNCH_PARAMS, count: c_uint) -> Outcome {
         for index in 0..count as usize {
             let one = self.read_at(list, index)?;
@@ -229,7 +229,7 @@ impl DriverCall {
         )
     }
 
-    /// Number of blocks of a size that one multiprocessor holds.
+    /// Returns number of blocks of a size that one multiprocessor holds.
     pub(super) fn resident(&self, function: CUfunction, block: c_int, shared: usize) -> Result<u32, Status> {
         self.ready(handle(function))?;
         let block =

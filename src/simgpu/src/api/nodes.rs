@@ -125,14 +125,14 @@ impl DriverCall {
         Ok(Op::Alloc { address, size, device })
     }
 
-    /// A node that frees what a graph has allocated.
+    /// Returns a node that frees what a graph has allocated.
     pub(super) fn free_op(&self, address: u64, graph: u64) -> Result<Op, Status> {
         let objects = self.simulation()?.objects();
         objects.check_free(graph, address)?;
         if objects.graphs.get(graph)?.owned { Err(status::INVALID_VALUE) } else { Ok(Op::Free(address)) }
     }
 
-    /// The operation of parameters of any type, for a new node of a graph.
+    /// Returns the operation of parameters of any type, for a new node of a graph.
     pub(super) fn new_op(
         &self,
         params: *mut CUgraphNodeParams,
@@ -148,7 +148,7 @@ impl DriverCall {
         }
     }
 
-    /// The operation of parameters of any type.
+    /// Returns the operation of parameters of any type.
     pub(super) fn any_op(&self, params: *mut CUgraphNodeParams) -> Result<Op, Status> {
         let head: AnyParams = self.read(params.cast())?;
         let body = params.cast::<AnyParams>().wrapping_add(1);
@@ -171,8 +171,8 @@ impl DriverCall {
         }
     }
 
-    /// A child node. It has a copy of the graph, or from CUDA 12.9 on the graph itself. Only the latter may have
-    /// memory nodes.
+    /// Returns a child node. It has a copy of the graph, or from CUDA 12.9 on the graph itself. Only the latter may have memory
+    /// nodes.
     pub(super) fn child_op(&self, graph: u64, ownership: u32) -> Result<Op, Status> {
         const MOVED: u32 = 1;
         let mut objects = self.simulation()?.objects();

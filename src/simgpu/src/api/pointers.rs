@@ -75,7 +75,7 @@ impl DriverCall {
         })
     }
 
-    /// The value of an attribute as a word. [`DriverCall::write_attribute`] writes the bytes that the attribute has.
+    /// Returns the value of an attribute as a word. [`DriverCall::write_attribute`] writes the bytes that the attribute has.
     pub(super) fn pointer_attribute(&self, number: u32, address: u64) -> Result<u64, Status> {
         let facts = self.facts(address)?;
         Ok(match number {
@@ -98,7 +98,7 @@ impl DriverCall {
         })
     }
 
-    /// The attribute of a pointer without memory.
+    /// Returns the attribute of a pointer without memory.
     pub(super) fn nothing(number: u32) -> u64 {
         if number == attribute::DEVICE_ORDINAL { u64::from(u32::MAX - 1) } else { 0 }
     }

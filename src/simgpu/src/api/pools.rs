@@ -109,7 +109,7 @@ impl DriverCall {
         self.write(to, pointer(simulation.objects().pools.pools.add(pool)))
     }
 
-    /// The pool of a location. Only devices have one.
+    /// Returns the pool of a location. Only devices have one.
     fn location_pool(&self, location: *mut CUmemLocation, is_default: bool) -> Result<u64, Status> {
         let simulation = self.simulation()?;
         let location = self.read(location)?;

@@ -9,17 +9,17 @@ use crate::model::movement::{End, Movement, Side};
 use crate::model::objects::handle;
 use crate::status::Outcome;
 
-/// An end in device memory.
+/// Returns an end in device memory.
 pub(super) fn device(address: u64) -> End {
     End::flat(Side::Device(address))
 }
 
-/// An end in host memory.
+/// Returns an end in host memory.
 pub(super) fn host<T>(address: *const T) -> End {
     End::flat(Side::Host(address.expose_provenance() as u64))
 }
 
-/// An end in an array.
+/// Returns an end in an array.
 pub(super) fn array(of: CUarray, offset: u64) -> End {
     End::at(Side::Array(handle(of)), offset)
 }
@@ -50,7 +50,7 @@ impl DriverCall {
         Ok(End { side: found, x, y, z, pitch: side.pitch as u64, height: side.height as u64 })
     }
 
-    /// The movement of a two-dimensional copy.
+    /// Returns the movement of a two-dimensional copy.
     pub(super) fn movement_2d(&self, copy: *const CUDA_MEMCPY2D) -> Result<Movement, Status> {
         let copy: PlaneCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_2d(&copy.from)?, self.end_2d(&copy.to)?);
@@ -62,7 +62,7 @@ impl DriverCall {
         Ok(Movement::Copy { to, from, width, height: copy.height as u64, depth: 1 })
     }
 
-    /// The movement of a three-dimensional copy.
+    /// Returns the movement of a three-dimensional copy.
     pub(super) fn movement_3d(&self, copy: *const CUDA_MEMCPY3D) -> Result<Movement, Status> {
         let copy: VolumeCopy = self.read(copy.cast())?;
         let (mut from, mut to) = (self.end_3d(&copy.from)?, self.end_3d(&copy.to)?);
@@ -88,12 +88,12 @@ impl DriverCall {
         self.submit(on, &Op::Move(movement), wait)
     }
 
-    /// A copy of a run of bytes.
+    /// Makes a copy of a run of bytes.
     pub(super) fn copy(&self, on: StreamArgument, to: End, from: End, width: u64, wait: Wait) -> Outcome {
         self.move_bytes(on, Movement::Copy { to, from, width, height: 1, depth: 1 }, wait)
     }
 
-    /// A copy between pointers of the host or of the device.
+    /// Makes a copy between pointers of the host or of the device.
     pub(super) fn copy_any(&self, on: StreamArgument, to: u64, from: u64, width: u64, wait: Wait) -> Outcome {
         let (to, from) = {
             let objects = self.simulation()?.objects();
@@ -159,7 +159,7 @@ impl DriverCall {
         self.move_bytes(on, self.movement_3d(copy.cast())?, wait)
     }
 
-    /// A fill of `extent` elements with a value.
+    /// Fills `extent` elements with a value.
     pub(super) fn fill(
         &self,
         on: StreamArgument,

@@ -25,19 +25,19 @@ pub(crate) enum Wait {
 pub(crate) struct StreamArgument(pub(crate) u64, pub(crate) bool);
 
 impl StreamArgument {
-    /// The stream of a call whose null stream is the legacy default stream.
+    /// Returns the stream of a call whose null stream is the legacy default stream.
     pub(crate) fn legacy(stream: CUstream) -> Self {
         Self(handle(stream), false)
     }
 
-    /// The stream of a call whose null stream is the thread's own default stream.
+    /// Returns the stream of a call whose null stream is the thread's own default stream.
     pub(crate) fn per_thread(stream: CUstream) -> Self {
         Self(handle(stream), true)
     }
 }
 
 impl DriverCall {
-    /// The handle and the place of a stream.
+    /// Returns the handle and the place of a stream.
     pub(crate) fn stream(&self, on: StreamArgument) -> Result<(u64, StreamPlace), Status> {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();

@@ -27,7 +27,7 @@ pub(crate) enum Found {
     BadFlags,
 }
 
-/// The name without the suffixes of its forms, and whether it is a per-thread form.
+/// Returns the name without the suffixes of its forms, and whether it is a per-thread form.
 fn base_name(name: &str) -> (&str, bool) {
     let plain = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds"));
     let rest = plain.unwrap_or(name);
@@ -38,7 +38,7 @@ fn base_name(name: &str) -> (&str, bool) {
     (base, plain.is_some())
 }
 
-/// All forms by base name.
+/// Returns all forms by base name.
 fn forms() -> &'static HashMap<&'static str, Vec<Form>> {
     static FORMS: OnceLock<HashMap<&'static str, Vec<Form>>> = OnceLock::new();
     FORMS.get_or_init(|| {

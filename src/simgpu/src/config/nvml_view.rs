@@ -106,8 +106,8 @@ impl NvmlView {
         }
     }
 
-    /// Nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`:
-    /// NVML is initialised, so `nvmlInit` only counts.
+    /// Returns nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`: NVML
+    /// is initialised, so `nvmlInit` only counts.
     pub(crate) fn turn_ns(&self, symbol: Symbol, is_in_use: bool) -> Option<u64> {
         match symbol {
             Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {
@@ -135,7 +135,7 @@ impl NvmlView {
         self.pids != Pids::None
     }
 
-    /// The PID of a process in lists. `None`: it is in no list.
+    /// Returns the PID of a process in lists. `None`: it is in no list.
     pub(crate) fn listed(&self, state: &State, process: &Process) -> Option<u32> {
         match self.pids {
             Pids::None => None,
@@ -145,7 +145,7 @@ impl NvmlView {
         }
     }
 
-    /// The PID of a process in utilisation samples.
+    /// Returns the PID of a process in utilisation samples.
     pub(crate) fn sampled(&self, state: &State, process: &Process) -> u32 {
         let is_own = match self.pids {
             Pids::Own | Pids::None => true,
@@ -167,7 +167,7 @@ impl NvmlView {
         }
     }
 
-    /// The engine of a device, with the windows of the environment. A new state file starts with default windows.
+    /// Returns the engine of a device, with the windows of the environment. A new state file starts with default windows.
     pub(crate) fn device<'a>(&self, state: &'a mut Locked<'_>, device: usize) -> &'a mut EngineState {
         let engine = state.engine(device);
         let mut config = *engine.config();

@@ -53,7 +53,7 @@ impl Managing {
         }
     }
 
-    /// The attribute of a device, if this setting changes it.
+    /// Returns the attribute of a device, if this setting changes it.
     pub(crate) fn attribute(self, number: u32) -> Option<i32> {
         match (self, number) {
             (Self::Never, MANAGED) | (Self::Never | Self::Exclusive, CONCURRENT_MANAGED) => Some(0),
@@ -76,7 +76,7 @@ const KERNEL_NS: u64 = 10_000;
 /// Default unit of a graph pool, in bytes.
 const GRAPH_BLOCK: u64 = 2 << 20;
 
-/// The version of the driver API that this driver offers.
+/// Returns the version of the driver API that this driver offers.
 pub(crate) fn version() -> i32 {
     static WANTED: OnceLock<i32> = OnceLock::new();
     *WANTED.get_or_init(|| {
@@ -111,7 +111,7 @@ impl Config {
         }
     }
 
-    /// The devices that this process sees, in its order.
+    /// Returns the devices that this process sees, in its order.
     ///
     /// The rules are those of the real driver. The list ends at the first entry that matches no device, or several. A
     /// list with the same device twice shows none. Of MIG instances only the first is visible, and no whole GPU
@@ -137,7 +137,7 @@ impl Config {
     }
 }
 
-/// The device of an entry. An entry begins with the device's number, or is a unique beginning of its UUID.
+/// Returns the device of an entry. An entry begins with the device's number, or is a unique beginning of its UUID.
 fn device(entry: &str, machine: &Settings, gpus: &[usize]) -> Option<usize> {
     let first = |gpu: usize| machine.devices_of(gpu).next();
     if let Some(rest) = entry.strip_prefix("MIG-GPU-") {
@@ -162,18 +162,18 @@ fn device(entry: &str, machine: &Settings, gpus: &[usize]) -> Option<usize> {
     gpus.get(digits.parse::<usize>().ok()?).copied().and_then(first)
 }
 
-/// NVML's number of a MIG instance. Its compute instance is always 0.
+/// Returns nVML's number of a MIG instance. Its compute instance is always 0.
 pub(crate) const fn gpu_instance_id(instance: usize) -> usize {
     instance + 1
 }
 
-/// A UUID with its digits in lower case.
+/// Returns a UUID with its digits in lower case.
 fn lower(entry: &str) -> String {
     let (kind, digits) = entry.split_at(4);
     kind.to_owned() + &digits.to_ascii_lowercase()
 }
 
-/// The only match, if there is exactly one.
+/// Returns the only match, if there is exactly one.
 fn only(mut matching: impl Iterator<Item = usize>) -> Option<usize> {
     matching.next().filter(|_| matching.next().is_none())
 }

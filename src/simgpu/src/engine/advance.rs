@@ -33,7 +33,7 @@ impl EngineState {
         self.pass(now_ns);
     }
 
-    /// The instant that the state describes: the latest one that it was advanced to.
+    /// Returns the instant that the state describes: the latest one that it was advanced to.
     #[must_use]
     pub(crate) fn clock_ns(&self) -> u64 {
         self.clock
@@ -46,7 +46,7 @@ impl EngineState {
         self.schedule();
     }
 
-    /// The instant of the next change without a call. The largest number: there is none.
+    /// Returns the instant of the next change without a call. The largest number: there is none.
     pub(super) fn next_change(&self) -> u64 {
         self.next_compute().min(self.next_copy()).max(self.clock)
     }

@@ -7,7 +7,7 @@ use super::rows::{Client, Event, life, ordering, phase, status};
 use super::table::{Link, List};
 
 impl EngineState {
-    /// The device's properties.
+    /// Returns the device's properties.
     #[must_use]
     pub(crate) fn config(&self) -> &Config {
         const DEFAULT: &Config = &Config::DEFAULT;
@@ -88,7 +88,7 @@ impl EngineState {
         Ok(self.stream_id(link))
     }
 
-    /// The legacy default stream of a client.
+    /// Returns the legacy default stream of a client.
     ///
     /// # Errors
     /// The client is gone.
@@ -139,7 +139,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// The number by which other clients can share an event.
+    /// Returns the number by which other clients can share an event.
     ///
     /// # Errors
     /// The event does not exist, or no longer exists.
@@ -152,8 +152,8 @@ impl EngineState {
         Ok(self.events.at(link).shared)
     }
 
-    /// A client's own name of an event that another client shares. A record of either is seen by both. The name
-    /// outlives the other one.
+    /// Returns a client's own name of an event that another client shares. A record of either is seen by both. The name outlives
+    /// the other one.
     ///
     /// # Errors
     /// The client or the event is gone, the event does not have that number, or the table of events is full.
@@ -187,7 +187,7 @@ impl EngineState {
         found.then_some(id.link)
     }
 
-    /// A stream that its owner has not destroyed.
+    /// Returns a stream that its owner has not destroyed.
     pub(super) fn open_stream(&self, id: StreamId) -> Option<Link> {
         let stream = self.streams.at(id.link);
         let found = id.link != 0 && stream.life == life::OPEN && stream.generation == id.generation;

@@ -11,12 +11,12 @@ use super::table::Link;
 pub(super) const LONGEST: u64 = 60_000_000_000;
 
 impl EngineState {
-    /// Number of queued or running kernels that have others to wait for.
+    /// Returns number of queued or running kernels that have others to wait for.
     pub(crate) fn unmet(&self) -> u32 {
         self.unmet
     }
 
-    /// The collectives of kernels that run or have run in part, and wait. A collective appears once for each of its
+    /// Returns the collectives of kernels that run or have run in part, and wait. A collective appears once for each of its
     /// kernels here.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Collective> {
         let clients = self.clients.links().map(|link| self.clients.at(link));

@@ -168,7 +168,7 @@ impl EngineState {
         self.reached(ticket.stream.link, ticket.stream.generation, ticket.order)
     }
 
-    /// The instant at which the next kernel or the slice ends.
+    /// Returns the instant at which the next kernel or the slice ends.
     pub(super) fn next_compute(&self) -> u64 {
         let client = self.clients.at(self.owner);
         let left =
@@ -179,7 +179,7 @@ impl EngineState {
     }
 }
 
-/// Duration times occupancy: the part of a client's capacity that a kernel takes.
+/// Returns duration times occupancy: the part of a client's capacity that a kernel takes.
 pub(super) fn area(duration: u64, occupancy: u16) -> u64 {
     duration.saturating_mul(u64::from(occupancy))
 }

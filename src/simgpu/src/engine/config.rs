@@ -73,7 +73,7 @@ impl Config {
         event_ns: 2_500,
     };
 
-    /// These properties, each clamped to its range.
+    /// Returns these properties, each clamped to its range.
     #[must_use]
     pub(super) fn checked(mut self) -> Self {
         self.slice_ns = self.slice_ns.max(1_000);
@@ -90,7 +90,7 @@ impl Config {
         self
     }
 
-    /// Duration of a copy of `bytes` on its engine.
+    /// Returns duration of a copy of `bytes` on its engine.
     #[must_use]
     pub(crate) fn copy_ns(&self, direction: Direction, bytes: u64) -> u64 {
         let rate = match direction {
@@ -101,20 +101,20 @@ impl Config {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, rate))
     }
 
-    /// Duration of a fill of `bytes`, or of a copy of `bytes` inside the device.
+    /// Returns duration of a fill of `bytes`, or of a copy of `bytes` inside the device.
     #[must_use]
     pub(crate) fn fill_ns(&self, bytes: u64) -> u64 {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, self.device_to_device))
     }
 
-    /// Duration of a graph whose kernels take `kernels_ns` together.
+    /// Returns duration of a graph whose kernels take `kernels_ns` together.
     #[must_use]
     pub(crate) fn graph_ns(&self, kernels_ns: u64, nodes: u32) -> u64 {
         let gaps = u64::from(nodes.saturating_sub(1)).saturating_mul(self.graph_node_gap_ns);
         kernels_ns.saturating_add(gaps)
     }
 
-    /// The engine of a direction. Each direction has its own while there are enough.
+    /// Returns the engine of a direction. Each direction has its own while there are enough.
     pub(super) fn engine(&self, direction: Direction) -> u8 {
         let wanted = match direction {
             Direction::HostToDevice => 0,
@@ -124,7 +124,7 @@ impl Config {
         if u32::from(wanted) < self.copy_engines { wanted } else { 0 }
     }
 
-    /// The time that an event on the device records for an instant of the host's clock.
+    /// Returns the time that an event on the device records for an instant of the host's clock.
     pub(super) fn event_time(&self, ns: u64) -> u64 {
         let skewed = i128::from(ns) + i128::from(ns) * i128::from(self.event_skew_ppm) / 1_000_000;
         let skewed = u64::try_from(skewed.max(0)).unwrap_or(u64::MAX);

@@ -54,7 +54,7 @@ impl EngineState {
         }
     }
 
-    /// The instant at which the next copy ends.
+    /// Returns the instant at which the next copy ends.
     pub(super) fn next_copy(&self) -> u64 {
         let running = self.engines.iter().filter(|engine| engine.current != 0);
         running.map(|engine| self.streams.at(engine.current).ends).min().unwrap_or(u64::MAX)

@@ -37,7 +37,7 @@ impl EngineState {
         Ok(ticket)
     }
 
-    /// The due host function of a client, the oldest first. The caller runs it and then calls
+    /// Returns the due host function of a client, the oldest first. The caller runs it and then calls
     /// [`EngineState::finish_host_call`]. Until then the stream stands still.
     pub(crate) fn next_host_call(&mut self, id: ClientId, now_ns: u64) -> Option<HostCall> {
         self.advance(now_ns);
@@ -88,7 +88,7 @@ impl EngineState {
         self.clients.at_mut(client_link).host.tail = link;
     }
 
-    /// The earliest instant at which a full queue may have room.
+    /// Returns the earliest instant at which a full queue may have room.
     fn room_at(&self, link: Link) -> u64 {
         let stream = self.streams.at(link);
         let head = *self.items.at(stream.items.head);
@@ -105,7 +105,7 @@ impl EngineState {
         }
     }
 
-    /// The queue item of a piece of work, without place and order.
+    /// Returns the queue item of a piece of work, without place and order.
     fn item_of(&self, work: Work) -> Result<Item, EnqueueError> {
         let config = self.config();
         let mut item = Item { kind: kind::MARKER, ..Item::default() };

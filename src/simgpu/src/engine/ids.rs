@@ -11,7 +11,7 @@ pub(crate) struct ClientId {
 }
 
 impl ClientId {
-    /// Its number, never reused on a device.
+    /// Returns its number, never reused on a device.
     pub(crate) fn serial(self) -> u32 {
         self.serial
     }
@@ -34,13 +34,13 @@ pub(crate) struct EventId {
 macro_rules! packed {
     ($name:ident, $stamp:ident) => {
         impl $name {
-            /// The name as one word. It is never 0 for an existing name.
+            /// Returns the name as one word. It is never 0 for an existing name.
             #[must_use]
             pub(crate) fn to_bits(self) -> u64 {
                 u64::from(self.$stamp) << 32 | u64::from(self.link)
             }
 
-            /// The name of a word. A word that was never handed out names nothing.
+            /// Returns the name of a word. A word that was never handed out names nothing.
             #[must_use]
             pub(crate) fn from_bits(bits: u64) -> Self {
                 let low = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
@@ -96,11 +96,11 @@ pub(crate) enum Work {
     Collective {
         /// The collective.
         collective: Collective,
-        /// Duration from then on, as for a kernel or a graph.
+        /// Duration from then on, in nanoseconds.
         ns: u64,
         /// Number of its kernels.
         nodes: u32,
-        /// As for a kernel.
+        /// 1 to 1000: the part of the device that it fills, in thousandths.
         occupancy: u16,
     },
     /// One launch of a graph.
@@ -109,7 +109,7 @@ pub(crate) enum Work {
         kernels_ns: u64,
         /// Number of its kernels. There is a gap between two.
         nodes: u32,
-        /// As for a kernel.
+        /// 1 to 1000: the part of the device that it fills, in thousandths.
         occupancy: u16,
     },
     /// A fill, or a copy inside the device. It occupies all multiprocessors.

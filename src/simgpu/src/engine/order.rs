@@ -79,8 +79,8 @@ impl EngineState {
         stream.life == 0 || stream.generation != generation || stream.done_order >= order
     }
 
-    /// The stream that holds an item of `stream` back under the rules of the legacy default stream; 0 for none. Work
-    /// of blocking streams waits for earlier work of the legacy stream, and the other way round.
+    /// Returns the stream that holds an item of `stream` back under the rules of the legacy default stream; 0 for none. Work of
+    /// blocking streams waits for earlier work of the legacy stream, and the other way round.
     pub(super) fn holder(&self, stream: &Stream, order: u64) -> Link {
         let client = self.clients.at(stream.client);
         match stream.ordering {
@@ -105,7 +105,7 @@ impl EngineState {
         head != 0 && self.items.at(head).order < order
     }
 
-    /// The oldest item of a stream is done at the clock's instant.
+    /// Completes the oldest item of a stream at the clock's instant.
     pub(super) fn complete(&mut self, link: Link) {
         let head = self.streams.at(link).items.head;
         let item = *self.items.at(head);

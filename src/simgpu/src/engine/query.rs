@@ -10,7 +10,7 @@ use super::table::Link;
 const FOLLOWED: usize = 16;
 
 impl EngineState {
-    /// Whether the target is complete at `now_ns`, and if not, how long to sleep before asking again.
+    /// Tells whether the target is complete at `now_ns`, and if not, how long the caller sleeps before it asks again.
     ///
     /// The instant is never later than the completion would be if nothing were added or removed. For a single stream
     /// without a neighbour it is exact. Kernels of collectives are an exception: they end when the others have come.
@@ -25,7 +25,7 @@ impl EngineState {
         self.foresee(target)
     }
 
-    /// State of an event at `now_ns`.
+    /// Returns state of an event at `now_ns`.
     ///
     /// # Errors
     /// The event does not exist, or no longer exists.
@@ -40,7 +40,7 @@ impl EngineState {
         })
     }
 
-    /// Time from one event to another in nanoseconds, negative if they completed in the other order.
+    /// Returns time from one event to another in nanoseconds, negative if they completed in the other order.
     ///
     /// # Errors
     /// An event is gone, was never recorded, or is not complete.
@@ -65,7 +65,7 @@ impl EngineState {
         if ready { Ok(to.saturating_sub(from)) } else { Err(ElapsedError::NotReady) }
     }
 
-    /// [`EngineState::completion`] at the clock's instant.
+    /// Returns [`EngineState::completion`] at the clock's instant.
     pub(super) fn foresee(&self, target: Target) -> Result<Completion, Gone> {
         let bound = match target {
             Target::Ticket(ticket) => self.bound_of_ticket(ticket),
@@ -131,8 +131,7 @@ impl EngineState {
         bound
     }
 
-    /// The earliest instant by area: a client's kernels must have filled the device for the time that they need at
-    /// least.
+    /// Returns the earliest instant by area: a client's kernels must have filled the device for the time that they need at least.
     fn bound_of_area(&self, link: Link) -> Bound {
         let client = self.clients.at(link);
         let whole = u64::from(super::config::WHOLE_DEVICE);
@@ -148,7 +147,7 @@ impl EngineState {
         Bound::At(self.client_runs_at(link).saturating_add(area / whole))
     }
 
-    /// The earliest instant at which the work up to `order` of a stream can be complete.
+    /// Returns the earliest instant at which the work up to `order` of a stream can be complete.
     fn bound(&self, link: Link, order: u64, total: u64) -> Bound {
         let (mut link, mut order, mut total, mut after) = (link, order, total, 0u64);
         for _ in 0..FOLLOWED {
@@ -172,7 +171,7 @@ impl EngineState {
         Bound::At(self.clock.saturating_add(after))
     }
 
-    /// The instant at which the oldest item of a stream could have started if it ran from then to its end.
+    /// Returns the instant at which the oldest item of a stream could have started if it ran from then to its end.
     fn oldest_runs_at(&self, stream: &Stream) -> u64 {
         let item = self.items.at(stream.items.head);
         let client = self.clients.at(stream.client);
@@ -188,7 +187,7 @@ impl EngineState {
         start.saturating_sub(item.foreseen().saturating_sub(left))
     }
 
-    /// The earliest instant at which a client's kernels can run.
+    /// Returns the earliest instant at which a client's kernels can run.
     fn client_runs_at(&self, link: Link) -> u64 {
         let now = self.clock.max(self.resume_at);
         if self.owner == link || self.owner == 0 {
@@ -217,7 +216,7 @@ impl EngineState {
         stream.detours == 0 && unheld
     }
 
-    /// Order and total of the newest item of a stream before `order`.
+    /// Returns order and total of the newest item of a stream before `order`.
     fn last_before(&self, link: Link, order: u64) -> (u64, u64) {
         let mut place = self.streams.at(link).items.head;
         let mut last = (0, 0);
@@ -239,7 +238,7 @@ enum Bound {
 }
 
 impl Bound {
-    /// The later of two that must both be complete. Sleeping comes before asking the host.
+    /// Returns the later of two that must both be complete. Sleeping comes before asking the host.
     fn later(self, other: Self) -> Self {
         match (self, other) {
             (Self::At(a), Self::At(b)) => Self::At(a.max(b)),

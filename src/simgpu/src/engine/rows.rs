@@ -199,7 +199,7 @@ impl Item {
         self.is_collective() && self.unmet == 0
     }
 
-    /// The shortest duration. The wait for a collective is no part of any total.
+    /// Returns the shortest duration. The wait for a collective is no part of any total.
     pub(super) fn foreseen(&self) -> u64 {
         if self.is_collective() { self.wanted_total } else { self.duration }
     }
@@ -282,7 +282,7 @@ impl Client {
         running: [0; MAX_CONCURRENT],
     };
 
-    /// Streams with something on the multiprocessors.
+    /// Returns streams with something on the multiprocessors.
     pub(super) fn running(&self) -> &[Link] {
         self.running.get(..self.running_count as usize).unwrap_or(&[])
     }

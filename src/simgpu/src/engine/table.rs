@@ -5,11 +5,11 @@ pub(super) type Link = u32;
 
 /// The properties of rows that a table needs.
 pub(super) trait Row: Copy {
-    /// A free row. All bytes are zero, except for words that must outlive the use of the row.
+    /// Returns a free row. All bytes are zero, except for words that must outlive the use of the row.
     fn cleared(&self) -> Self;
     /// Returns true if the row is in use.
     fn live(&self) -> bool;
-    /// The field of a free row with the link to the next free row.
+    /// Returns the field of a free row with the link to the next free row.
     fn next_free(&mut self) -> &mut Link;
 }
 
@@ -26,12 +26,12 @@ pub(super) struct Table<T, const N: usize> {
 }
 
 impl<T: Row, const N: usize> Table<T, N> {
-    /// The row behind a link.
+    /// Returns the row behind a link.
     pub(super) fn at(&self, link: Link) -> &T {
         (link as usize).checked_sub(1).and_then(|i| self.rows.get(i)).unwrap_or(&self.null)
     }
 
-    /// The row behind a link, to write.
+    /// Returns the row behind a link, to write.
     pub(super) fn at_mut(&mut self, link: Link) -> &mut T {
         match (link as usize).checked_sub(1).and_then(|i| self.rows.get_mut(i)) {
             Some(row) => row,
@@ -63,7 +63,7 @@ impl<T: Row, const N: usize> Table<T, N> {
         self.free = link;
     }
 
-    /// Links of all rows that were ever taken, lowest first.
+    /// Returns links of all rows that were ever taken, lowest first.
     pub(super) fn links(&self) -> core::ops::RangeInclusive<Link> {
         1..=self.used.min(u32::try_from(N).unwrap_or(u32::MAX))
     }

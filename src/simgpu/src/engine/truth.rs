@@ -20,7 +20,7 @@ pub(crate) struct DeviceTruth {
 }
 
 impl EngineState {
-    /// The figures of a client up to `now_ns`.
+    /// Returns the figures of a client up to `now_ns`.
     ///
     /// # Errors
     /// The client does not exist, or no longer exists.
@@ -54,7 +54,7 @@ impl EngineState {
         self.retired_count = self.retired_count.wrapping_add(1);
     }
 
-    /// The figures of the device up to `now_ns`.
+    /// Returns the figures of the device up to `now_ns`.
     pub(crate) fn device_truth(&mut self, now_ns: u64) -> DeviceTruth {
         self.advance(now_ns);
         DeviceTruth {
@@ -65,8 +65,8 @@ impl EngineState {
         }
     }
 
-    /// Busy time of one client, or of all, from `from_ns` to `to_ns`, both rounded down to milliseconds. Removed
-    /// clients count.
+    /// Returns busy time of one client, or of all, from `from_ns` to `to_ns`, both rounded down to milliseconds. Removed clients
+    /// count.
     ///
     /// `None`: the start is too long ago (a minute and more), or the end is in the future.
     #[must_use]
@@ -104,7 +104,7 @@ impl EngineState {
         end
     }
 
-    /// The first millisecond that is kept in full.
+    /// Returns the first millisecond that is kept in full.
     fn spans_from(&self) -> u64 {
         let overwritten = self.span_count.checked_sub(SPANS as u64);
         let oldest = overwritten.and_then(|n| self.spans.get(place(n, SPANS)));

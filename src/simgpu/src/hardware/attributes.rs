@@ -75,7 +75,7 @@ const VALUES: &[(u32, i32)] = &[
     (72, 2_097_120),
     (73, 32_768),
     (74, 32_768),
-    // Compute capability and what comes with it.
+    // Compute capability, and the limits that follow from it.
     (75, 9),
     (76, 0),
     (77, 32_768),
@@ -123,7 +123,7 @@ const VALUES: &[(u32, i32)] = &[
     (145, 1),
 ];
 
-/// An attribute of a device. `None`: the number has no meaning.
+/// Returns an attribute of a device. `None`: the number has no meaning.
 pub(crate) fn device(attribute: u32, device: usize) -> Option<i32> {
     if attribute == 0 || attribute >= LAST {
         return None;

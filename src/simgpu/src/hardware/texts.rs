@@ -2,12 +2,12 @@
 
 use core::ffi::CStr;
 
-/// Name and description of a status.
+/// Returns name and description of a status.
 pub(crate) fn status(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     STATUSES.iter().find(|(number, ..)| *number == code).map(|(_, name, text)| (*name, *text))
 }
 
-/// The UUID of a device. It is stable, and differs from all others.
+/// Returns the UUID of a device. It is stable, and differs from all others.
 pub(crate) fn uuid(device: usize) -> [u8; 16] {
     let mut bytes = [0; 16];
     let mut word = 0x5e1f_ca57_0000_0000_u64 ^ device as u64;
@@ -20,21 +20,21 @@ pub(crate) fn uuid(device: usize) -> [u8; 16] {
     bytes
 }
 
-/// The finaliser of the generator `SplitMix64`.
+/// Returns the finaliser of the generator `SplitMix64`.
 fn mixed(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// A UUID in the form of NVML and `CUDA_VISIBLE_DEVICES`. `kind` is `GPU` or `MIG`.
+/// Returns a UUID in the form of NVML and `CUDA_VISIBLE_DEVICES`. `kind` is `GPU` or `MIG`.
 pub(crate) fn uuid_text(kind: &str, uuid: &[u8; 16]) -> String {
     let hex: Vec<String> = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().concat();
     format!("{kind}-{}-{}-{}-{}-{}", part(0, 4), part(4, 6), part(6, 8), part(8, 10), part(10, 16))
 }
 
-/// The bus number of a device.
+/// Returns the bus number of a device.
 pub(crate) fn bus(device: usize) -> u32 {
     0x10 + u32::try_from(device).unwrap_or(0) * 8
 }

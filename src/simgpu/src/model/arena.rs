@@ -100,7 +100,7 @@ pub(crate) struct Arena {
 fn reserve(size: u64, extra: i32) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | extra;
     let length = usize::try_from(size).ok()?;
-    // SAFETY: a new mapping at a place that the kernel chooses.
+    // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
     let base = unsafe { libc::mmap(core::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
     (base != libc::MAP_FAILED).then(|| base.addr() as u64)
 }
@@ -117,20 +117,20 @@ impl Arena {
 
     fn of_size(size: u64) -> Option<Self> {
         let length = usize::try_from(size).ok()?;
-        // SAFETY: makes a file; the name ends in zero.
+        // SAFETY: `memfd_create` needs a zero-terminated name, which the literal is.
         let file = unsafe { libc::memfd_create(c"simgpu".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
             return None;
         }
-        // SAFETY: the descriptor was made above and is nobody else's.
+        // SAFETY: `from_raw_fd` needs an open descriptor without another owner: it was made above.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // SAFETY: changes the length of a file of ours.
+        // SAFETY: `ftruncate` needs an open descriptor, which `file` owns.
         if unsafe { libc::ftruncate(file.as_raw_fd(), i64::try_from(size).ok()?) } != 0 {
             return None;
         }
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at a place that the kernel chooses.
+        // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
         let window = unsafe { libc::mmap(core::ptr::null_mut(), length, rights, flags, file.as_raw_fd(), 0) };
         if window == libc::MAP_FAILED {
             return None;
@@ -141,7 +141,7 @@ impl Arena {
             unsafe { libc::madvise(window, length, advice) };
         }
         let Some(base) = reserve(size, 0) else {
-            // SAFETY: the mapping made above; nobody knows of it.
+            // SAFETY: `munmap` needs a mapping without users: it was made above, and no other code knows its address.
             unsafe { libc::munmap(window, length) };
             return None;
         };
@@ -170,7 +170,7 @@ impl Arena {
         if start < end
             && let Ok(length) = usize::try_from(end - start)
         {
-            // SAFETY: whole pages inside the window, which belong to nobody any more.
+            // SAFETY: `madvise` needs mapped whole pages: these lie inside the window, and no allocation has them any more.
             unsafe { libc::madvise(self.host(start).cast(), length, libc::MADV_REMOVE) };
         }
         self.space.lock().give(address, size);
@@ -194,7 +194,7 @@ impl Arena {
         }
     }
 
-    /// The host address of the bytes of a device address.
+    /// Returns the host address of the bytes of a device address.
     pub(crate) fn host(&self, address: u64) -> *mut u8 {
         at(self.window + address.saturating_sub(self.base).min(self.size - 1))
     }
@@ -205,7 +205,7 @@ impl Arena {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let place = self.host(address).cast();
-        // SAFETY: whole pages of the window, whose addresses the caller took.
+        // SAFETY: `MAP_FIXED` replaces the mapping: these are whole pages of the window, and the caller took their addresses.
         let mapped = unsafe { libc::mmap(place, length, rights, flags, file.as_raw_fd(), offset) };
         mapped != libc::MAP_FAILED
     }
@@ -215,7 +215,7 @@ impl Arena {
         self.put_file(address, size, &self.file, address - self.base)
     }
 
-    /// The arena's file, and the offset of an address in it.
+    /// Returns the arena's file, and the offset of an address in it.
     pub(crate) fn file(&self, address: u64) -> (i32, u64) {
         (self.file.as_raw_fd(), address.saturating_sub(self.base))
     }
@@ -277,12 +277,12 @@ mod tests {
     fn bytes_written_behind_an_address_are_read_back_and_gone_after_it_is_given_back() {
         let arena = Arena::new().unwrap();
         let address = arena.take(1 << 20, ALIGNMENT).unwrap();
-        // SAFETY: inside the window.
+        // SAFETY: the address lies inside the window.
         unsafe { arena.host(address + PAGE).write(7) };
-        // SAFETY: inside the window.
+        // SAFETY: the address lies inside the window.
         assert_eq!(unsafe { arena.host(address + PAGE).read() }, 7);
         arena.give(address, 1 << 20);
-        // SAFETY: inside the window.
+        // SAFETY: the address lies inside the window.
         assert_eq!(unsafe { arena.host(address + PAGE).read() }, 0);
     }
 

@@ -97,7 +97,7 @@ impl Settings {
         clusters: Clusters { required: [0; 3], beyond_portable: false, scheduling: 0 },
     };
 
-    /// A `CUfunction_attribute`. Attributes that were not set are equal for all kernels.
+    /// Returns a `CUfunction_attribute`. Attributes that were not set are equal for all kernels.
     pub(crate) fn get(&self, attribute: u32) -> Result<i32, Status> {
         let [width, height, depth] = self.clusters.required;
         Ok(match attribute {

@@ -34,7 +34,7 @@ impl Exec {
         self.graphs().any(Graph::has_memory)
     }
 
-    /// Its allocations.
+    /// Returns its allocations.
     pub(crate) fn allocations(&self) -> Vec<Allocation> {
         self.graphs().flat_map(Graph::allocations).collect()
     }
@@ -58,7 +58,7 @@ impl Exec {
         left.into_values().flatten().collect()
     }
 
-    /// Bytes of its addresses on each device, in whole pages. It never uses more at once.
+    /// Returns bytes of its addresses on each device, in whole pages. It never uses more at once.
     pub(crate) fn needs(&self) -> BTreeMap<usize, u64> {
         let mut rooms: BTreeMap<(usize, u64), u64> = BTreeMap::new();
         for one in self.allocations() {

@@ -20,7 +20,7 @@ const CAPABILITY: u64 = 90;
 /// Largest unpacked image, in bytes.
 const LARGEST: usize = 256 << 20;
 
-/// Length in bytes of a fat binary with this header.
+/// Returns length in bytes of a fat binary with this header.
 pub(crate) fn length(header: &[u8]) -> Option<usize> {
     usize::try_from(word(header, 8, 8)?).ok()?.checked_add(usize::try_from(word(header, 6, 2)?).ok()?)
 }
@@ -36,7 +36,7 @@ struct Entry<'a> {
     content: &'a [u8],
 }
 
-/// The entry at the start of these bytes, and the bytes behind it.
+/// Returns the entry at the start of these bytes, and the bytes behind it.
 fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let size = |at, length| usize::try_from(word(bytes, at, length)?).ok();
     let (head, padded, packed) = (size(4, 4)?, size(8, 8)?, size(16, 4)?);
@@ -51,7 +51,7 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
 }
 
 impl Entry<'_> {
-    /// Rank of the image: machine code of the same generation comes before text to compile, and newer before older.
+    /// Returns rank of the image: machine code of the same generation comes before text to compile, and newer before older.
     /// `None`: the device cannot run it.
     fn rank(&self) -> Option<(bool, u64)> {
         let older = self.capability <= CAPABILITY;
@@ -77,7 +77,7 @@ impl Entry<'_> {
     }
 }
 
-/// The image that the device takes of a fat binary. It is empty if the binary cannot be read.
+/// Returns the image that the device takes of a fat binary. It is empty if the binary cannot be read.
 pub(crate) fn image(bytes: &[u8]) -> Image {
     let mut rest = word(bytes, 6, 2).and_then(|head| bytes.get(usize::try_from(head).ok()?..)).unwrap_or(&[]);
     let mut best: Option<Entry<'_>> = None;

@@ -74,12 +74,12 @@ pub(crate) struct Allocation {
 /// Unit of addresses, in bytes. No two allocations share a page.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// Bytes rounded up to whole pages.
+/// Returns bytes rounded up to whole pages.
 pub(crate) fn pages(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
 }
 
-/// `CUgraphNodeType`.
+/// Returns the `CUgraphNodeType` of an operation.
 pub(crate) fn node_type(op: &Op) -> u32 {
     match op {
         Op::Kernel(_) => 0,
@@ -104,7 +104,7 @@ impl Graph {
         handle
     }
 
-    /// The nodes `of`, and all nodes before them.
+    /// Returns the nodes `of`, and all nodes before them.
     pub(crate) fn ancestors(&self, of: &[u64]) -> HashSet<u64> {
         let mut found = HashSet::new();
         let mut open = of.to_vec();
@@ -118,7 +118,7 @@ impl Graph {
         found
     }
 
-    /// All nodes in an order of execution. `None`: they depend on each other in a circle.
+    /// Returns all nodes in an order of execution. `None`: they depend on each other in a circle.
     pub(crate) fn ordered(&self) -> Option<Vec<u64>> {
         let mut missing: BTreeMap<u64, usize> =
             self.nodes.iter().map(|(n, node)| (*n, node.after.len())).collect();
@@ -148,12 +148,12 @@ impl Graph {
         self.nodes.values().any(|node| matches!(node.op, Op::Alloc { .. } | Op::Free(_)))
     }
 
-    /// The graphs of its child nodes.
+    /// Returns the graphs of its child nodes.
     pub(crate) fn children(&self) -> impl Iterator<Item = u64> {
         self.nodes.values().filter_map(|node| if let Op::Child(child) = node.op { Some(child) } else { None })
     }
 
-    /// Its allocations, in an order of execution.
+    /// Returns its allocations, in an order of execution.
     pub(crate) fn allocations(&self) -> Vec<Allocation> {
         let allocation = |handle: &u64| match self.nodes.get(handle)?.op {
             Op::Alloc { address, size, device } => Some(Allocation { address, size, device }),
@@ -168,7 +168,7 @@ impl Graph {
         self.nodes.values().filter_map(freed).collect()
     }
 
-    /// An address with room for an allocation that the nodes `after` have freed.
+    /// Returns an address with room for an allocation that the nodes `after` have freed.
     pub(crate) fn free_address(&self, after: &[u64], size: u64, device: usize) -> Option<u64> {
         let before = self.ancestors(after);
         let mut taken: BTreeMap<u64, (u64, usize)> = BTreeMap::new();

@@ -6,7 +6,7 @@ use super::objects::{Objects, Tag};
 
 /// Smallest number of multiprocessors of a partition, and its unit.
 pub(crate) const PARTITION: u32 = 8;
-/// The same without co-scheduling of multiprocessors.
+/// Smallest number of multiprocessors of a partition without co-scheduling, and its unit.
 const LOOSE_PARTITION: u32 = 2;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
 const IGNORE_COSCHEDULING: u32 = 1;

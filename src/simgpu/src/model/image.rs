@@ -63,8 +63,8 @@ impl Image {
         self.kernels.as_ref().is_none_or(|kernels| kernels.iter().any(|kernel| kernel == name))
     }
 
-    /// The variable of a name that is not in [`Self::variables`]. In an unknown image every name is a variable, of a
-    /// size with room for anything.
+    /// Returns the variable of a name that is not in [`Self::variables`]. In an unknown image every name is a variable, of a size
+    /// with room for anything.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         const ANY: u64 = 64 << 10;
         if self.kernels.is_none() && !name.is_empty() {
@@ -73,13 +73,13 @@ impl Image {
         self.symbols.iter().find(|symbol| symbol.name == name).cloned()
     }
 
-    /// Duration of its kernels, if a variable tells it.
+    /// Returns duration of its kernels, if a variable tells it.
     pub(crate) fn duration(&self) -> Option<u64> {
         self.variables.iter().find_map(|(name, _)| duration(name))
     }
 }
 
-/// The text without comments.
+/// Returns the text without comments.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -93,7 +93,7 @@ fn without_comments(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Name and size of a variable such as `.visible .global .align 4 .b8 table[1024] = ...`.
+/// Returns name and size of a variable such as `.visible .global .align 4 .b8 table[1024] = ...`.
 fn variable(statement: &str) -> Option<(String, u64)> {
     let (_, declaration) = statement.split_once(".global")?;
     if statement.contains(".extern") || statement.contains('%') {
@@ -132,7 +132,7 @@ fn element_size(kind: &str) -> Option<u64> {
     Some(bits / 8)
 }
 
-/// Duration in a kernel's name, in nanoseconds: `spin_250us`, also inside a mangled name.
+/// Returns duration in a kernel's name, in nanoseconds: `spin_250us`, also inside a mangled name.
 pub(crate) fn duration(name: &str) -> Option<u64> {
     let (_, rest) = name.split_once("spin_")?;
     let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -142,7 +142,7 @@ pub(crate) fn duration(name: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// A little-endian number of `length` bytes.
+/// Returns a little-endian number of `length` bytes.
 pub(crate) fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
@@ -152,7 +152,7 @@ fn offset(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(word(bytes, at, 8)?).ok()
 }
 
-/// Length of an ELF image, from its first 64 bytes: the end of its tables, which come last.
+/// Returns length of an ELF image, from its first 64 bytes: the end of its tables, which come last.
 pub(crate) fn elf_length(header: &[u8]) -> Option<usize> {
     let table = |offset_at, size_at, count_at| {
         let entries = word(header, size_at, 2)? * word(header, count_at, 2)?;
@@ -172,7 +172,7 @@ struct Section {
     link: u64,
 }
 
-/// The name at an offset of a section.
+/// Returns the name at an offset of a section.
 fn name_at(bytes: &[u8], section: u64, offset: u64) -> Option<String> {
     let start = usize::try_from(section.checked_add(offset)?).ok()?;
     let name = bytes.get(start..)?.split(|byte| *byte == 0).next()?;
@@ -196,7 +196,7 @@ fn sections(bytes: &[u8]) -> Option<Vec<Section>> {
         .collect()
 }
 
-/// The variables of a symbol table. `inside` gives the image's variable for each section number.
+/// Returns the variables of a symbol table. `inside` gives the image's variable for each section number.
 fn symbols(bytes: &[u8], sections: &[Section], inside: &[Option<usize>]) -> Vec<Symbol> {
     /// Kind of a symbol table section, and the bytes of one symbol.
     const TABLE: u64 = 2;
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(Image::of_text("hello"), None);
     }
 
-    /// An ELF image with these sections: name, kind, content, size in memory, link.
+    /// Returns an ELF image with these sections: name, kind, content, size in memory, link.
     fn elf_of(sections: &[(&str, u32, &[u8], u64, u32)]) -> Vec<u8> {
         const HEADER: usize = 64;
         let mut names = vec![0];

@@ -27,7 +27,7 @@ pub(crate) struct Managed {
 }
 
 impl Managed {
-    /// An allocation of `size` bytes that takes `bytes` on a device. `on_device`: they are taken already.
+    /// Makes an allocation of `size` bytes that takes `bytes` on a device. `on_device`: they are taken already.
     pub(crate) fn new(size: u64, bytes: u64, on_device: bool) -> Self {
         let place = if on_device { Residence::Device } else { Residence::Nowhere };
         Self { place, bytes, size, prefers: None, read_mostly: false, last: None }

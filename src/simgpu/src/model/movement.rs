@@ -28,12 +28,12 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// The start of memory without rows.
+    /// Returns the start of memory without rows.
     pub(crate) const fn flat(side: Side) -> Self {
         Self { side, x: 0, y: 0, z: 0, pitch: 0, height: 0 }
     }
 
-    /// The byte at offset `x` of memory without rows.
+    /// Returns the byte at offset `x` of memory without rows.
     pub(crate) const fn at(side: Side, x: u64) -> Self {
         Self { x, ..Self::flat(side) }
     }
@@ -49,7 +49,7 @@ pub(crate) enum Movement {
 }
 
 impl Movement {
-    /// A copy of a run of bytes.
+    /// Returns a copy of a run of bytes.
     pub(crate) const fn run(to: Side, from: Side, width: u64) -> Self {
         Self::Copy { to: End::flat(to), from: End::flat(from), width, height: 1, depth: 1 }
     }

@@ -51,7 +51,7 @@ impl<T> Objects<T> {
         Self { tag, last: 0, objects: HashMap::new() }
     }
 
-    /// A handle for an object that is added later.
+    /// Returns a handle for an object that is added later.
     pub(crate) fn reserve(&mut self) -> u64 {
         self.last += 1;
         (HANDLES * self.tag as u64) | (self.last << 4)
@@ -69,12 +69,12 @@ impl<T> Objects<T> {
         self.objects.insert(handle, object);
     }
 
-    /// The object of a handle.
+    /// Returns the object of a handle.
     pub(crate) fn get(&self, handle: u64) -> Result<&T, Status> {
         self.objects.get(&handle).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// The object of a handle, to change.
+    /// Returns the object of a handle, to change.
     pub(crate) fn get_mut(&mut self, handle: u64) -> Result<&mut T, Status> {
         self.objects.get_mut(&handle).ok_or(statuses::INVALID_HANDLE)
     }
@@ -84,12 +84,12 @@ impl<T> Objects<T> {
         self.objects.remove(&handle).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// All objects with their handles, in no order.
+    /// Returns all objects with their handles, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.objects.iter().map(|(handle, object)| (*handle, object))
     }
 
-    /// All objects, to change.
+    /// Returns all objects, to change.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         self.objects.iter_mut().map(|(handle, object)| (*handle, object))
     }
@@ -103,12 +103,12 @@ impl<T> Objects<T> {
     }
 }
 
-/// A handle as a pointer of the API.
+/// Returns a handle as a pointer of the API.
 pub(crate) fn pointer<T>(handle: u64) -> *mut T {
     core::ptr::without_provenance_mut(usize::try_from(handle).unwrap_or(0))
 }
 
-/// The handle of a pointer of the API.
+/// Returns the handle of a pointer of the API.
 pub(crate) fn handle<T>(pointer: *mut T) -> u64 {
     pointer.addr() as u64
 }

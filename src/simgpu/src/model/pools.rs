@@ -179,7 +179,7 @@ impl Pool {
         self.ended && self.chunks.is_empty()
     }
 
-    /// The block at an address.
+    /// Returns the block at an address.
     fn block(&mut self, address: u64) -> Option<&mut Block> {
         let (_, chunk) = self.chunks.range_mut(..=address).next_back()?;
         chunk.blocks.get_mut(&address)
@@ -239,7 +239,7 @@ impl Pools {
         Self { pools: Objects::new(Tag::Pool), defaults: BTreeMap::new(), current: BTreeMap::new() }
     }
 
-    /// The default pool of a device.
+    /// Returns the default pool of a device.
     pub(crate) fn default_of(&mut self, device: usize, ordinal: i32) -> u64 {
         let pools = &mut self.pools;
         *self.defaults.entry(device).or_insert_with(|| {
@@ -249,7 +249,7 @@ impl Pools {
         })
     }
 
-    /// The current pool of a device: allocations without a named pool come from it.
+    /// Returns the current pool of a device: allocations without a named pool come from it.
     pub(crate) fn current_of(&mut self, device: usize, ordinal: i32) -> u64 {
         match self.current.get(&device) {
             Some(pool) => *pool,
@@ -261,7 +261,7 @@ impl Pools {
         self.current.insert(device, pool);
     }
 
-    /// A pool that the program has not destroyed.
+    /// Returns a pool that the program has not destroyed.
     pub(crate) fn get(&self, pool: u64) -> Result<&Pool, Status> {
         self.pools.get(pool).ok().filter(|pool| !pool.ended).ok_or(status::INVALID_VALUE)
     }

@@ -49,7 +49,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// The kind of memory of its charge. `None`: it has no charge of its own.
+    /// Returns the kind of memory of its charge. `None`: it has no charge of its own.
     pub(crate) fn kind(&self) -> Option<MemoryKind> {
         match self.origin {
             Origin::Linear | Origin::Low => Some(MemoryKind::Linear),
@@ -106,18 +106,18 @@ impl Regions {
         }
     }
 
-    /// The region that begins at an address.
+    /// Returns the region that begins at an address.
     pub(crate) fn at(&self, address: u64) -> Option<&Region> {
         self.device.get(&address)
     }
 
-    /// The region around an address, and its start.
+    /// Returns the region around an address, and its start.
     pub(crate) fn around(&self, address: u64) -> Option<(u64, Region)> {
         let (&base, region) = self.device.range(..=address).next_back()?;
         (address - base < region.size).then_some((base, *region))
     }
 
-    /// Regions that begin inside a range.
+    /// Returns regions that begin inside a range.
     pub(crate) fn within(&self, address: u64, size: u64) -> Vec<(u64, Region)> {
         let end = address.saturating_add(size);
         self.device.range(address..end).map(|(base, region)| (*base, *region)).collect()
@@ -138,7 +138,7 @@ impl Regions {
         self.host.remove(&address)
     }
 
-    /// The host memory around an address, and its start.
+    /// Returns the host memory around an address, and its start.
     pub(crate) fn host_around(&self, address: u64) -> Option<(u64, HostBlock)> {
         let (&base, block) = self.host.range(..=address).next_back()?;
         (address - base < block.size).then_some((base, *block))

@@ -93,12 +93,12 @@ impl Ticket {
 
 /// Makes a file for shared memory.
 pub(crate) fn make_file(size: u64) -> Option<OwnedFd> {
-    // SAFETY: makes a file; the name ends in zero.
+    // SAFETY: `memfd_create` needs a zero-terminated name, which the literal is.
     let made = unsafe { libc::memfd_create(c"simgpu-shared".as_ptr(), libc::MFD_CLOEXEC) };
     if made < 0 {
         return None;
     }
-    // SAFETY: the descriptor was made above and is nobody else's.
+    // SAFETY: `from_raw_fd` needs an open descriptor without another owner: it was made above.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(made) });
     file.set_len(size + PAGE).ok()?;
     Some(file.into())
@@ -111,7 +111,7 @@ pub(crate) fn write_label(file: &OwnedFd, label: Label) -> Outcome {
     file.write_all_at(&bytes, label.size).map_err(|_| statuses::UNKNOWN)
 }
 
-/// A second descriptor of the program's file.
+/// Makes a second descriptor of the program's file.
 pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Status> {
     if descriptor < 0 {
         return Err(status::INVALID_VALUE);
@@ -132,8 +132,8 @@ pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     if word(&bytes, 0) == MARK && label.size == place { Ok(label) } else { Err(status::INVALID_VALUE) }
 }
 
-/// A new descriptor of a file, for the program. The file is opened anew, so its state is independent of other
-/// descriptors. Real drivers do the same.
+/// Opens a new descriptor of a file, for the program. The file is opened anew, so its state is independent of other descriptors.
+/// Real drivers do the same.
 pub(crate) fn hand_over(file: &OwnedFd) -> Result<i32, Status> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened = OpenOptions::new().read(true).write(true).open(path).map_err(|_| statuses::UNKNOWN)?;

@@ -17,7 +17,7 @@ pub(super) struct Share {
     pub(super) memory: u32,
 }
 
-/// One entry for each process. `windows` are the ends of all windows, `samples` those of active processes.
+/// Returns one entry for each process. `windows` are the ends of all windows, `samples` those of active processes.
 pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
     let mut sums: BTreeMap<u32, Share> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| windows.contains(&sample.timestamp_us)) {
@@ -32,7 +32,7 @@ pub(super) fn shares(windows: &[u64], samples: &[ProcessSample]) -> Vec<Share> {
     sums.into_values().map(mean).collect()
 }
 
-/// The process with this number in the engine, even after its death.
+/// Returns the process with this number in the engine, even after its death.
 pub(super) fn process_of(state: &State, number: u32) -> Option<&Process> {
     let known = |process: &&Process| process.life != life::FREE && process_number(process.serial) == number;
     state.processes.iter().find(known)

@@ -20,7 +20,7 @@ const CLOCKS: [u32; 4] = [1980, 1980, 2619, 1545];
 /// Thresholds in degrees Celsius: shutdown, slowdown, and the highest for memory and for the device.
 const THRESHOLDS: [u32; 4] = [92, 89, 95, 87];
 
-/// An entry of a list. A number beyond it is an error of the caller.
+/// Returns an entry of a list. A number beyond it is an error of the caller.
 fn entry(list: [u32; 4], number: u32) -> Result<u32, Status> {
     let number = usize::try_from(number).unwrap_or(usize::MAX);
     list.get(number).copied().ok_or(statuses::INVALID_ARGUMENT)

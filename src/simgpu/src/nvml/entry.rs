@@ -86,7 +86,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// The GPU that it is, or belongs to.
+    /// Returns the GPU that it is, or belongs to.
     pub(super) fn gpu(self, machine: &Settings) -> usize {
         match self {
             Self::Gpu(gpu) => gpu,
@@ -94,7 +94,7 @@ impl Subject {
         }
     }
 
-    /// Its devices: one, or all instances of a divided GPU.
+    /// Returns its devices: one, or all instances of a divided GPU.
     pub(super) fn devices(self, machine: &Settings) -> Range<usize> {
         match self {
             Self::Gpu(gpu) => machine.devices_of(gpu),
@@ -102,7 +102,7 @@ impl Subject {
         }
     }
 
-    /// Its UUID as text.
+    /// Returns its UUID as text.
     pub(super) fn uuid_text(self, machine: &Settings) -> String {
         match self {
             Self::Gpu(gpu) => gpu_text(gpu),
@@ -110,7 +110,7 @@ impl Subject {
         }
     }
 
-    /// Its UUID.
+    /// Returns its UUID.
     pub(super) fn uuid(self, machine: &Settings) -> [u8; 16] {
         match self {
             Self::Gpu(gpu) => texts::uuid(gpu),
@@ -120,7 +120,7 @@ impl Subject {
 }
 
 impl NvmlCall {
-    /// A call of another library than this process's own, for tests.
+    /// Makes a call of another library than this process's own, for tests.
     #[cfg(test)]
     pub(super) fn of(library: &'static Library) -> Self {
         Self { library: Some(library) }
@@ -130,14 +130,14 @@ impl NvmlCall {
         self.library.ok_or(statuses::UNINITIALIZED)
     }
 
-    /// The shared state, after all dead processes are reaped.
+    /// Returns the shared state, after all dead processes are reaped.
     pub(super) fn truth(&self) -> Result<Locked<'static>, Status> {
         let mut state = self.library()?.shared.lock();
         state.reap_dead(None);
         Ok(state)
     }
 
-    /// The shared state, and the object of a handle.
+    /// Returns the shared state, and the object of a handle.
     pub(super) fn on(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, Subject), Status> {
         let state = self.truth()?;
         let among =
@@ -149,14 +149,14 @@ impl NvmlCall {
         Ok((state, subject))
     }
 
-    /// The GPU of a handle. For an instance it is the GPU that it belongs to.
+    /// Returns the GPU of a handle. For an instance it is the GPU that it belongs to.
     pub(super) fn gpu(&self, handle: nvmlDevice_t) -> Result<usize, Status> {
         let (state, subject) = self.on(handle)?;
         Ok(subject.gpu(&state.settings))
     }
 
-    /// The shared state, and the single device of a handle. Instances are refused, because NVML does not know this
-    /// figure of them.
+    /// Returns the shared state, and the single device of a handle. Instances are refused, because NVML does not know this figure
+    /// of them.
     pub(super) fn whole(&self, handle: nvmlDevice_t) -> Result<(Locked<'static>, usize), Status> {
         let (state, subject) = self.on(handle)?;
         match subject {
@@ -232,7 +232,7 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// A text of the caller. The pointer must not be null.
+    /// Returns a text of the caller. The pointer must not be null.
     pub(super) fn text(&self, from: *const c_char) -> Result<&str, Status> {
         if from.is_null() {
             return Err(statuses::INVALID_ARGUMENT);

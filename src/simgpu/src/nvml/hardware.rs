@@ -9,7 +9,7 @@ use crate::config;
 use crate::hardware::attributes;
 use crate::hardware::texts;
 
-/// An attribute of a device, by the driver API's number.
+/// Returns an attribute of a device, by the driver API's number.
 fn attribute(number: u32, device: usize) -> u32 {
     attributes::device(number, device).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
 }

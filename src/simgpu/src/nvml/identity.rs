@@ -17,7 +17,7 @@ const SUBSYSTEM_ID: u32 = 0x16c1_10de;
 /// PCI class of devices that compute without a display.
 const CLASS: (u32, u32) = (3, 2);
 
-/// The driver version that came with a version of the driver API.
+/// Returns the driver version that came with a version of the driver API.
 pub(super) fn driver_version(api: i32) -> String {
     const SERIES: [(i32, u32); 11] = [
         (13_020, 595),
@@ -36,7 +36,7 @@ pub(super) fn driver_version(api: i32) -> String {
     format!("{series}.00.00")
 }
 
-/// The version of NVML: the driver API's major version, and the driver's version.
+/// Returns the version of NVML: the driver API's major version, and the driver's version.
 pub(super) fn nvml_version(api: i32) -> String {
     format!("{}.{}", api / 1000, driver_version(api))
 }
@@ -49,7 +49,7 @@ fn bytes<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// Domain, bus and device of `domain:bus:device[.function]` or `bus:device[.function]`, in hexadecimal.
+/// Returns domain, bus and device of `domain:bus:device[.function]` or `bus:device[.function]`, in hexadecimal.
 pub(super) fn place(text: &str) -> Option<(u32, u32, u32)> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok();
     let (rest, device) = text.rsplit_once(':')?;
@@ -85,7 +85,7 @@ impl NvmlCall {
         self.write_handle(to, Subject::Instance(device.ok_or(statuses::NOT_FOUND)?))
     }
 
-    /// NVML's numbers of the GPU instance and the compute instance of a handle.
+    /// Returns nVML's numbers of the GPU instance and the compute instance of a handle.
     pub(super) fn ids_of_instance(&self, instance: nvmlDevice_t) -> Result<(u32, u32), Status> {
         let (state, subject) = self.on(instance)?;
         match subject {

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_ulonglong};
 /// The instance number of a device without instances.
 pub(super) const NO_INSTANCE: c_uint = c_uint::MAX;
 
-/// The version word of a structure, by which a caller tells its form.
+/// Returns the version word of a structure, by which a caller tells its form.
 pub(super) const fn version<T>(number: u32) -> c_uint {
     #[allow(clippy::cast_possible_truncation, reason = "structures are small; asserted below")]
     let size = size_of::<T>() as c_uint;

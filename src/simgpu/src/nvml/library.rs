@@ -52,7 +52,7 @@ pub(super) fn is_in_use() -> bool {
     USES.load(Ordering::Relaxed) != 0
 }
 
-/// The state, if NVML is initialised.
+/// Returns the state, if NVML is initialised.
 pub(super) fn current() -> Option<&'static Library> {
     if !is_in_use() {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn current() -> Option<&'static Library> {
     open().ok()
 }
 
-/// The state. Opens the file at the first call, and again if another file has taken its place.
+/// Returns the state. Opens the file at the first call, and again if another file has taken its place.
 pub(super) fn open() -> Result<&'static Library, Status> {
     if let Some(library) = opened().filter(|library| !library.replaced()) {
         return Ok(library);
@@ -83,7 +83,7 @@ pub(super) fn open() -> Result<&'static Library, Status> {
 
 fn opened() -> Option<&'static Library> {
     let library: *const Library = LIBRARY.load(Ordering::Acquire);
-    // SAFETY: null, or a library that `open` has leaked; nobody changes it.
+    // SAFETY: `as_ref` needs null or a valid pointer: `open` has stored a leaked library, which no thread changes.
     unsafe { library.as_ref() }
 }
 

@@ -33,7 +33,7 @@ impl NvmlCall {
         self.write(to, nvmlMemory_v2_t { version: asked, total, reserved: 0, free, used })
     }
 
-    /// The window through which the host accesses device memory. It covers all memory, and none of it is in use.
+    /// Reports the window through which the host accesses device memory. It covers all memory, and none of it is in use.
     pub(super) fn bar1(&self, device: nvmlDevice_t, to: *mut Bar1Memory) -> Outcome {
         let total = self.figures(device)?.total.checked_next_power_of_two().unwrap_or(u64::MAX);
         self.write(to, Bar1Memory { total, free: total, used: 0 })

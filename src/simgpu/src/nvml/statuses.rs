@@ -48,7 +48,7 @@ const TEXTS: [&CStr; 31] = [
     c"Reset type not supported",
 ];
 
-/// The text of `nvmlErrorString`.
+/// Returns the text of `nvmlErrorString`.
 #[must_use]
 pub fn text(status: Status) -> &'static CStr {
     let known = usize::try_from(status).ok().and_then(|number| TEXTS.get(number).copied());

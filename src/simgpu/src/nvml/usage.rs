@@ -14,7 +14,7 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// Utilisation of a device in the newest readable window.
+    /// Returns utilisation of a device in the newest readable window.
     pub(super) fn utilization(&self, device: nvmlDevice_t) -> Result<DeviceSample, Status> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;

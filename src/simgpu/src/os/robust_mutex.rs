@@ -44,13 +44,13 @@ impl RobustMutex {
     /// Makes the mutex ready for use. No other thread may know of it yet.
     pub fn init(&self) {
         let mut attributes = MaybeUninit::uninit();
-        // SAFETY: the attributes are made here.
+        // SAFETY: `pthread_mutexattr_init` needs room for attributes, which `attributes` is.
         unsafe { libc::pthread_mutexattr_init(attributes.as_mut_ptr()) };
-        // SAFETY: the attributes were made above.
+        // SAFETY: the attributes were initialised above.
         unsafe { libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
-        // SAFETY: the attributes were made above.
+        // SAFETY: the attributes were initialised above.
         unsafe { libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
-        // SAFETY: the bytes are large and aligned enough, and nobody else uses them yet.
+        // SAFETY: `pthread_mutex_init` needs room for a mutex: the bytes are large and aligned enough, and unused.
         unsafe { libc::pthread_mutex_init(self.raw(), attributes.as_ptr()) };
     }
 
@@ -58,7 +58,7 @@ impl RobustMutex {
         match result {
             0 => Taken::Ours,
             libc::EOWNERDEAD => {
-                // SAFETY: the mutex was made by `init` and is held by this thread.
+                // SAFETY: `init` made the mutex, and this thread holds it.
                 unsafe { libc::pthread_mutex_consistent(self.raw()) };
                 Taken::Inherited
             }
@@ -72,7 +72,7 @@ impl RobustMutex {
     pub fn lock(&self) -> Taken {
         loop {
             let until = soon();
-            // SAFETY: the mutex was made by `init`.
+            // SAFETY: `init` made the mutex.
             let result = unsafe { libc::pthread_mutex_timedlock(self.raw(), &raw const until) };
             if result != libc::ETIMEDOUT {
                 return self.outcome(result);
@@ -82,20 +82,20 @@ impl RobustMutex {
 
     /// Takes the mutex if it is free.
     pub fn try_lock(&self) -> Taken {
-        // SAFETY: the mutex was made by `init`.
+        // SAFETY: `init` made the mutex.
         let result = unsafe { libc::pthread_mutex_trylock(self.raw()) };
         self.outcome(result)
     }
 
     /// Releases the mutex. Only the thread that took it may do so.
     pub fn unlock(&self) {
-        // SAFETY: the mutex was made by `init`; a thread that does not hold it is told so and changes nothing.
+        // SAFETY: `init` made the mutex. A thread that does not hold it gets an error and changes nothing.
         unsafe { libc::pthread_mutex_unlock(self.raw()) };
     }
 }
 
-/// The instant 0.1 s from now, by the clock that the C library wants. If that clock is set meanwhile, only the length
-/// of one wait changes.
+/// Returns the instant 0.1 s from now, by the clock that the C library wants. If that clock is set meanwhile, only the length of
+/// one wait changes.
 fn soon() -> libc::timespec {
     const TENTH: libc::c_long = 100_000_000;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

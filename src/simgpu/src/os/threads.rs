@@ -8,7 +8,7 @@ use super::robust_mutex::{RobustMutex, Taken};
 /// Starts a thread in which all signals are blocked, so it receives no signal of the program.
 pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<()> {
     let mut all = MaybeUninit::uninit();
-    // SAFETY: writes the set.
+    // SAFETY: `sigfillset` needs room for a set, which `all` is.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     let mut before = MaybeUninit::uninit();
     // SAFETY: the first set was made above, the second is written.
@@ -49,8 +49,8 @@ impl LifeThread {
     }
 }
 
-/// The kernel's number of this thread.
+/// Returns the kernel's number of this thread.
 pub(crate) fn number() -> i32 {
-    // SAFETY: asks for a number; cannot fail.
+    // SAFETY: the call has no pointers and cannot fail.
     unsafe { libc::gettid() }
 }

@@ -81,7 +81,7 @@ impl ProcessObjects {
         Ok(self.arrays.mipmaps.add(mipmap))
     }
 
-    /// The array of a level of a mipmapped array.
+    /// Returns the array of a level of a mipmapped array.
     pub(crate) fn mip_level(&mut self, handle: u64, level: u32) -> Result<u64, Status> {
         let mipmap = self.arrays.mipmaps.get(handle)?;
         if level >= mipmap.levels {

@@ -1,6 +1,6 @@
 //! Ordinary memory of one process at an address of another (CUDA IPC).
 //!
-//! The exporting process issues a ticket. The memory lives until nobody uses it. If its owner frees it or dies, one
+//! The exporting process issues a ticket. The memory lives until no process uses it. If its owner frees it or dies, one
 //! of the other users is charged for it. A block of a pool is an exception: it returns to the pool as soon as its
 //! owner frees it.
 
@@ -19,7 +19,7 @@ use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
 impl ProcessObjects {
-    /// The ticket by which another process opens ordinary memory.
+    /// Returns the ticket by which another process opens ordinary memory.
     pub(crate) fn ticket(
         &mut self,
         simulation: &Simulation,

@@ -11,7 +11,7 @@ use crate::os::threads;
 use crate::status::{Outcome, statuses};
 
 impl ProcessObjects {
-    /// The capture that a stream takes part in.
+    /// Returns the capture that a stream takes part in.
     pub(crate) fn capture_of(&self, stream: u64) -> Result<Option<(u64, &Capture)>, Status> {
         let Some(membership) = &self.streams.streams.get(stream)?.capture else { return Ok(None) };
         Ok(Some((membership.capture, self.captures.get(&membership.capture).ok_or(statuses::UNKNOWN)?)))
@@ -59,7 +59,7 @@ impl ProcessObjects {
         if numbers.is_empty() { Ok(()) } else { Err(statuses::STREAM_CAPTURE_IMPLICIT) }
     }
 
-    /// The captures that work on a stream would affect implicitly.
+    /// Returns the captures that work on a stream would affect implicitly.
     pub(crate) fn implicit_captures(&self, stream: u64) -> Result<Vec<u64>, Status> {
         if self.captures.is_empty() || !self.streams.streams.get(stream)?.legacy {
             return Ok(Vec::new());
@@ -125,7 +125,7 @@ impl ProcessObjects {
         }
     }
 
-    /// Whether all captured work leads to the stream on which the capture ends.
+    /// Tells whether all captured work leads to the stream on which the capture ends.
     fn is_joined(&self, stream: u64, graph: u64) -> Result<bool, Status> {
         let number = self.streams.streams.get(stream)?.capture.as_ref().map(|own| own.capture);
         let graph = self.graphs.get(graph)?;
@@ -169,7 +169,7 @@ impl ProcessObjects {
         Ok(Some(node))
     }
 
-    /// An address with room for an allocation that earlier captured work of a stream has freed.
+    /// Returns an address with room for an allocation that earlier captured work of a stream has freed.
     pub(crate) fn captured_address(
         &self,
         stream: u64,

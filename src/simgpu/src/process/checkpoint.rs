@@ -50,7 +50,7 @@ impl Simulation {
         }
     }
 
-    /// The living process with this PID.
+    /// Returns the living process with this PID.
     fn process_of(&self, pid: i32) -> Result<(Locked<'_>, usize), Status> {
         let state = self.truth();
         let wanted = u32::try_from(pid).map_err(|_| status::INVALID_VALUE)?;
@@ -60,7 +60,7 @@ impl Simulation {
         Ok((state, slot))
     }
 
-    /// The phase of a process.
+    /// Returns the phase of a process.
     pub(crate) fn phase_of(&self, pid: i32) -> Result<u32, Status> {
         let (state, slot) = self.process_of(pid)?;
         Ok(state.processes.get(slot).map_or(phase::RUNNING, |process| process.phase.load(Ordering::Acquire)))
@@ -116,7 +116,7 @@ pub(crate) fn restore(state: &mut Locked<'_>, slot: usize) -> Outcome {
     }
     for (device, held) in evicted.into_iter().enumerate() {
         for (kind, bytes) in MemoryKind::ALL.into_iter().zip(held) {
-            // There is room, and nobody else changes anything while the state is locked.
+            // There is room, and no other process changes the state while it is locked.
             let _ = state.charge(slot, device, kind, bytes);
         }
     }

@@ -14,7 +14,7 @@ use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// The bytes from `bytes` to the next multiple of the granule.
+/// Returns the bytes from `bytes` to the next multiple of the granule.
 fn padding(bytes: u64, granule: u64) -> u64 {
     bytes.checked_next_multiple_of(granule).map_or(0, |rounded| rounded - bytes)
 }
@@ -117,7 +117,7 @@ impl ProcessObjects {
         }
     }
 
-    /// The function of a name in a module. Loads the module's code to the device.
+    /// Returns the function of a name in a module. Loads the module's code to the device.
     pub(crate) fn function(
         &mut self,
         simulation: &Simulation,
@@ -129,7 +129,7 @@ impl ProcessObjects {
         Ok(function)
     }
 
-    /// The function of a name in a module. The module's code may be missing on the device.
+    /// Returns the function of a name in a module. The module's code may be missing on the device.
     pub(crate) fn partial(
         &mut self,
         simulation: &Simulation,
@@ -160,7 +160,7 @@ impl ProcessObjects {
         Ok(function)
     }
 
-    /// The names of the functions of a module.
+    /// Returns the names of the functions of a module.
     pub(crate) fn function_names(&self, handle: u64) -> Result<Vec<String>, Status> {
         Ok(self.code.modules.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
@@ -226,7 +226,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// The module of a library in the current context. Loads it if necessary.
+    /// Returns the module of a library in the current context. Loads it if necessary.
     pub(crate) fn library_module(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
         let context = self.current()?.0;
         self.load_into(simulation, handle, context)
@@ -255,13 +255,13 @@ impl ProcessObjects {
         libraries.into_iter().try_for_each(|library| self.load_into(simulation, library, context).map(drop))
     }
 
-    /// Whether the code of a function is on the device.
+    /// Tells whether the code of a function is on the device.
     pub(crate) fn is_loaded(&self, handle: u64) -> Result<bool, Status> {
         let function = self.code.functions.get(handle)?;
         self.code.modules.get(function.module).map(|module| module.loaded)
     }
 
-    /// The kernel of a name in a library.
+    /// Returns the kernel of a name in a library.
     pub(crate) fn kernel(&mut self, handle: u64, name: &str) -> Result<u64, Status> {
         let library = self.code.libraries.get_mut(handle)?;
         if let Some(kernel) = library.kernels.get(name) {
@@ -276,12 +276,12 @@ impl ProcessObjects {
         Ok(kernel)
     }
 
-    /// The names of the kernels of a library.
+    /// Returns the names of the kernels of a library.
     pub(crate) fn kernel_names(&self, handle: u64) -> Result<Vec<String>, Status> {
         Ok(self.code.libraries.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
 
-    /// The function of a handle: of a function, or of a kernel in the current context.
+    /// Returns the function of a handle: of a function, or of a kernel in the current context.
     pub(crate) fn launchable(&mut self, simulation: &Simulation, handle: u64) -> Result<u64, Status> {
         if let Ok(function) = self.code.functions.get(handle) {
             let module = function.module;

@@ -19,7 +19,7 @@ const POLL: u64 = 20_000;
 /// Longest sleep while kernels of other devices wait for each other, in nanoseconds: one millisecond.
 const ELSEWHERE: u64 = 1_000_000;
 
-/// The work of a launch.
+/// Returns the work of a launch.
 pub(crate) fn work_of(simulation: &Simulation, launch: &Launch) -> Work {
     let &Launch { ns, occupancy, .. } = launch;
     match of_launch(simulation, launch) {
@@ -28,7 +28,7 @@ pub(crate) fn work_of(simulation: &Simulation, launch: &Launch) -> Work {
     }
 }
 
-/// The collective of a launch.
+/// Returns the collective of a launch.
 pub(crate) fn of_launch(simulation: &Simulation, launch: &Launch) -> Option<Collective> {
     let [kernels, rows, _] = launch.grid;
     // The two kinds of keys differ, because no process has a serial of 2^32 or more.
@@ -54,14 +54,14 @@ pub(crate) fn release_complete(state: &mut Locked<'_>, now: u64) {
     }
 }
 
-/// The collectives of which enough kernels run.
+/// Returns the collectives of which enough kernels run.
 fn complete(here: &[Collective]) -> impl Iterator<Item = &Collective> {
     let running = |collective: &Collective| here.iter().filter(|other| *other == collective).count();
     here.iter().filter(move |collective| running(collective) >= collective.kernels as usize)
 }
 
-/// The instant at which to ask a device again that predicts nothing before `instant`. It is soon if kernels of the
-/// device wait, and a little later if kernels of another device do.
+/// Returns the instant at which to ask a device again that predicts nothing before `instant`. It is soon if kernels of the device
+/// wait, and a little later if kernels of another device do.
 pub(crate) fn ask_again_at(state: &mut Locked<'_>, device: usize, instant: u64, now: u64) -> u64 {
     if state.engine(device).unmet() > 0 {
         instant.min(now + POLL)

@@ -50,7 +50,7 @@ impl ProcessObjects {
         })
     }
 
-    /// The primary context of a device, by this process's number. Its handle never changes.
+    /// Returns the primary context of a device, by this process's number. Its handle never changes.
     pub(crate) fn primary(&mut self, device: i32) -> Result<&mut Primary, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         let primary = self.primaries.get_mut(ordinal).ok_or(statuses::INVALID_DEVICE)?;
@@ -60,7 +60,7 @@ impl ProcessObjects {
         Ok(primary)
     }
 
-    /// The current context.
+    /// Returns the current context.
     pub(crate) fn current(&self) -> Result<(u64, &Context), Status> {
         let handle = thread_state::current();
         if handle == 0 {
@@ -70,7 +70,7 @@ impl ProcessObjects {
         Ok((handle, self.contexts.get(handle).map_err(|_| statuses::CONTEXT_IS_DESTROYED)?))
     }
 
-    /// A context by handle; 0 is the current one.
+    /// Returns a context by handle; 0 is the current one.
     pub(crate) fn context(&self, handle: u64) -> Result<(u64, &Context), Status> {
         if handle == 0 {
             return self.current();

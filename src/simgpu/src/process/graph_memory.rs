@@ -19,7 +19,7 @@ use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 impl ProcessObjects {
-    /// An address for an allocation of a graph. It has no memory yet, and is never reused.
+    /// Returns an address for an allocation of a graph. It has no memory yet, and is never reused.
     pub(crate) fn graph_address(&self, simulation: &Simulation, size: u64) -> Result<u64, Status> {
         if size == 0 {
             return Err(status::INVALID_VALUE);
@@ -27,8 +27,8 @@ impl ProcessObjects {
         simulation.arena.take(pages(size), GRANULE).ok_or(status::OUT_OF_MEMORY)
     }
 
-    /// Bytes that the pool of a device needs now: living allocations, and for each stream the largest graph that runs
-    /// or waits.
+    /// Returns bytes that the pool of a device needs now: living allocations, and for each stream the largest graph that runs or
+    /// waits.
     fn demand(&mut self, simulation: &Simulation, device: usize) -> u64 {
         let block = simulation.config.graph_block;
         let blocks = |bytes: u64| bytes.div_ceil(block) * block;
@@ -68,7 +68,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Bytes that executables of a device have mapped. Memory that is mapped twice counts twice.
+    /// Returns bytes that executables of a device have mapped. Memory that is mapped twice counts twice.
     fn mapped(&self, device: usize) -> u64 {
         let holds = self.graph_holds.iter().filter(|((_, of), _)| *of == device);
         holds.map(|(_, hold)| if hold.mapped { hold.most } else { pages(hold.kept) }).sum()
@@ -214,7 +214,7 @@ impl ProcessObjects {
         }
     }
 
-    /// `CUgraphMem_attribute`.
+    /// Returns the value of a `CUgraphMem_attribute`.
     pub(crate) fn graph_attribute(&mut self, device: usize, attribute: u32) -> Result<u64, Status> {
         let mapped = self.mapped(device);
         let pool = self.graph_pools.entry(device).or_default();

@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The work for the queue. It is a marker if nothing takes time.
+    /// Returns the work for the queue. It is a marker if nothing takes time.
     pub(crate) fn work(&self) -> Work {
         let Self { ns, nodes, .. } = *self;
         let occupancy = self.occupancy.max(1);
@@ -111,7 +111,7 @@ impl ProcessObjects {
         Ok(0)
     }
 
-    /// Copies of the graphs of all child nodes, nested ones included.
+    /// Returns copies of the graphs of all child nodes, nested ones included.
     pub(crate) fn children_of(&self, graph: &Graph) -> HashMap<u64, Graph> {
         let mut found = HashMap::new();
         let mut open: Vec<u64> = graph.children().collect();
@@ -124,25 +124,25 @@ impl ProcessObjects {
         found
     }
 
-    /// The graph of a node.
+    /// Returns the graph of a node.
     pub(crate) fn graph_of(&self, node: u64) -> Result<u64, Status> {
         let mut graphs = self.graphs.iter();
         let found = graphs.find(|(_, graph)| graph.nodes.contains_key(&node));
         found.map(|(handle, _)| handle).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// A node.
+    /// Returns a node.
     pub(crate) fn node(&self, node: u64) -> Result<&Node, Status> {
         self.graphs.get(self.graph_of(node)?)?.nodes.get(&node).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// A node, to change.
+    /// Returns a node, to change.
     pub(crate) fn node_mut(&mut self, node: u64) -> Result<&mut Node, Status> {
         let graph = self.graph_of(node)?;
         self.graphs.get_mut(graph)?.nodes.get_mut(&node).ok_or(statuses::INVALID_HANDLE)
     }
 
-    /// A copy of a graph with its own nodes.
+    /// Returns a copy of a graph with its own nodes.
     pub(crate) fn copy_graph(&mut self, handle: u64) -> Result<Graph, Status> {
         let original = self.graphs.get(handle)?.clone();
         let mut copy = Graph::default();

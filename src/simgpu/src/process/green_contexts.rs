@@ -14,13 +14,13 @@ use crate::state::layout::MemoryKind;
 use crate::status::Outcome;
 
 impl ProcessObjects {
-    /// The context of a handle. For a green context it is the primary context.
+    /// Returns the context of a handle. For a green context it is the primary context.
     pub(crate) fn resolved(&self, context: u64) -> u64 {
         let green = self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green));
         green.map_or(context, |green| green.context)
     }
 
-    /// The green context that a context handle stands for.
+    /// Returns the green context that a context handle stands for.
     pub(crate) fn green_of(&self, context: u64) -> Option<&Green> {
         self.greens.views.get(context).and_then(|green| self.greens.greens.get(*green)).ok()
     }
@@ -67,7 +67,7 @@ impl ProcessObjects {
         }
     }
 
-    /// The handle that stands for a green context as a context.
+    /// Returns the handle that stands for a green context as a context.
     pub(crate) fn green_view(&mut self, handle: u64) -> Result<u64, Status> {
         let green = self.greens.greens.get_mut(handle).map_err(|_| status::INVALID_CONTEXT)?;
         if green.view == 0 {
@@ -76,12 +76,12 @@ impl ProcessObjects {
         Ok(green.view)
     }
 
-    /// The number of multiprocessors of a descriptor.
+    /// Returns the number of multiprocessors of a descriptor.
     pub(crate) fn described(&self, descriptor: u64) -> Result<u32, Status> {
         self.greens.descriptors.get(descriptor).copied().map_err(|_| status::INVALID_VALUE)
     }
 
-    /// The number of multiprocessors of a context: those of a green context, or all.
+    /// Returns the number of multiprocessors of a context: those of a green context, or all.
     pub(crate) fn processors(&self, context: u64) -> Result<u32, Status> {
         self.context(context)?;
         let handle = if context == 0 { thread_state::current() } else { context };

@@ -18,7 +18,7 @@ use crate::os::clock;
 /// A stream callback.
 type Callback = Option<unsafe extern "C" fn(CUstream, Status, *mut c_void)>;
 
-/// Body of the host thread.
+/// Runs the host thread.
 pub(crate) fn work() {
     loop {
         let Some(simulation) = simulation::get() else {
@@ -80,7 +80,7 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
             thread_state::call_back(|| unsafe { function(data) });
         }
         Some(HostTask::Callback(function, stream, data)) => {
-            // SAFETY: the same function, its status argument as the integer that it is.
+            // SAFETY: the program gave the function and its argument, to be called like this. The status is an integer.
             let function: Callback = unsafe { core::mem::transmute(function) };
             let (stream, data): (CUstream, *mut c_void) =
                 (pointer(stream), core::ptr::with_exposed_provenance_mut(data));

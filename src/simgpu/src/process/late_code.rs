@@ -28,13 +28,13 @@ fn has_a_handle(name: &str) -> bool {
 }
 
 impl ProcessObjects {
-    /// The context of a module whose code is not loaded yet.
+    /// Returns the context of a module whose code is not loaded yet.
     pub(crate) fn context_awaiting(&self, module: u64) -> Option<u64> {
         let module = self.code.modules.get(module).ok()?;
         (!module.loaded).then_some(module.context)
     }
 
-    /// The context into which code must be loaded before a function, or a kernel in the current context, can run.
+    /// Returns the context into which code must be loaded before a function, or a kernel in the current context, can run.
     pub(crate) fn context_awaiting_code_of(&self, handle: u64) -> Option<u64> {
         if let Ok(function) = self.code.functions.get(handle) {
             return self.context_awaiting(function.module);

@@ -36,7 +36,7 @@ mod attribute {
 }
 
 impl ProcessObjects {
-    /// The managed allocation around an address, and its start.
+    /// Returns the managed allocation around an address, and its start.
     fn managed_around(&self, address: u64) -> Option<(u64, Region, Managed)> {
         let (base, region) = self.regions.around(address)?;
         (region.origin == Origin::Managed).then_some(())?;
@@ -105,7 +105,7 @@ impl ProcessObjects {
         }
     }
 
-    /// `cuMemAdvise`.
+    /// Implements `cuMemAdvise`.
     pub(crate) fn advise(&mut self, simulation: &Simulation, address: u64, what: u32, to: i32) -> Outcome {
         let (base, _, _) = self.managed_around(address).ok_or(status::INVALID_VALUE)?;
         if to != HOST {
@@ -146,7 +146,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// `cuMemRangeGetAttribute`.
+    /// Implements `cuMemRangeGetAttribute`.
     pub(crate) fn range_attribute(&self, address: u64, what: u32) -> Result<i32, Status> {
         let (_, _, managed) = self.managed_around(address).ok_or(status::INVALID_VALUE)?;
         match what {

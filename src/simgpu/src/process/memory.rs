@@ -129,7 +129,7 @@ impl ProcessObjects {
     }
 }
 
-/// Bytes of the arena behind a region, and their alignment.
+/// Returns bytes of the arena behind a region, and their alignment.
 fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     match region.origin {
         // The region has whole blocks for itself.
@@ -186,7 +186,7 @@ pub(crate) fn map_host(size: u64) -> Result<u64, Status> {
     let length = usize::try_from(size).ok().filter(|size| *size > 0).ok_or(status::INVALID_VALUE)?;
     let (rights, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-    // SAFETY: a new mapping at a place that the kernel chooses.
+    // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
     let base = unsafe { libc::mmap(core::ptr::null_mut(), length, rights, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(status::OUT_OF_MEMORY);

@@ -70,7 +70,7 @@ impl Movement {
     }
 }
 
-/// The work of a copy: of a copy engine, of the multiprocessors, or of neither.
+/// Returns the work of a copy: of a copy engine, of the multiprocessors, or of neither.
 fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
     match (to, from) {
         (Memory::Device(_), Memory::Host) => Work::Copy { direction: Direction::HostToDevice, bytes },
@@ -129,7 +129,7 @@ fn fill((address, length): Span, value: u32, element: u64) {
 }
 
 impl ProcessObjects {
-    /// The memory of an end.
+    /// Returns the memory of an end.
     fn memory_of(&self, end: &End) -> Result<Memory, Status> {
         match end.side {
             Side::Host(_) => Ok(Memory::Host),
@@ -142,7 +142,7 @@ impl ProcessObjects {
         }
     }
 
-    /// The bytes of one row of an end.
+    /// Returns the bytes of one row of an end.
     fn spans(
         &self,
         simulation: &Simulation,
@@ -175,7 +175,7 @@ impl ProcessObjects {
         }
     }
 
-    /// The side of a pointer of the device or of the host.
+    /// Returns the side of a pointer of the device or of the host.
     pub(crate) fn either(&self, address: u64) -> Side {
         if self.regions.around(address).is_some() { Side::Device(address) } else { Side::Host(address) }
     }

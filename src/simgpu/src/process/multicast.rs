@@ -79,7 +79,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// The memory that is mapped at an address, as a part to bind.
+    /// Returns the memory that is mapped at an address, as a part to bind.
     pub(crate) fn part_at(&self, address: u64, size: u64) -> Result<Part, Status> {
         let (base, region) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         let Origin::Mapped(memory) = region.origin else { return Err(status::INVALID_VALUE) };

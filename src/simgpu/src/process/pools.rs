@@ -122,7 +122,7 @@ impl ProcessObjects {
         }
     }
 
-    /// A pool, with its counters up to date.
+    /// Returns a pool, with its counters up to date.
     pub(crate) fn settled(&mut self, simulation: &Simulation, handle: u64) -> Result<&mut Pool, Status> {
         self.settle_pool(simulation, handle);
         self.pools.get_mut(handle)

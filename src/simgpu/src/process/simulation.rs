@@ -54,7 +54,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// Set in a forked child. The child takes no part.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// The simulation, if this process has joined it.
+/// Returns the simulation, if this process has joined it.
 pub(crate) fn get() -> Option<&'static Simulation> {
     if FORKED.load(Ordering::Relaxed) {
         return None;
@@ -139,37 +139,37 @@ impl Simulation {
         })
     }
 
-    /// The objects of this process. This lock is taken before the lock of the shared state, never after it.
+    /// Returns the objects of this process. This lock is taken before the lock of the shared state, never after it.
     pub(crate) fn objects(&self) -> MutexGuard<'_, ProcessObjects> {
         self.objects.lock()
     }
 
-    /// The shared state, after all dead processes are reaped.
+    /// Returns the shared state, after all dead processes are reaped.
     pub(crate) fn truth(&self) -> Locked<'_> {
         let mut state = self.shared.lock();
         state.reap_dead(Some(self.slot));
         state
     }
 
-    /// The machine's number of a device of this process.
+    /// Returns the machine's number of a device of this process.
     pub(crate) fn device(&self, device: i32) -> Result<usize, Status> {
         let ordinal = usize::try_from(device).map_err(|_| statuses::INVALID_DEVICE)?;
         self.visible.get(ordinal).copied().ok_or(statuses::INVALID_DEVICE)
     }
 
-    /// The GPU that a device of this process is, or belongs to.
+    /// Returns the GPU that a device of this process is, or belongs to.
     pub(crate) fn gpu(&self, device: i32) -> Result<usize, Status> {
         Ok(self.settings.gpu_of(self.device(device)?))
     }
 
-    /// The process's number of a device of the machine. It is -1 if the process does not see the device.
+    /// Returns the process's number of a device of the machine. It is -1 if the process does not see the device.
     pub(crate) fn ordinal(&self, device: usize) -> i32 {
         let ordinal = self.visible.iter().position(|visible| *visible == device);
         ordinal.and_then(|ordinal| i32::try_from(ordinal).ok()).unwrap_or(-1)
     }
 
-    /// The shared state, if this process still counts as living. While a process is being killed, some of its threads
-    /// may run after another process has reaped it. They must change nothing.
+    /// Returns the shared state, if this process still counts as living. While a process is being killed, some of its threads may
+    /// run after another process has reaped it. They must change nothing.
     fn own(&self) -> Option<Locked<'_>> {
         let state = self.shared.lock();
         let process = state.processes.get(self.slot)?;
@@ -211,7 +211,7 @@ impl Simulation {
         }
     }
 
-    /// Bytes that new managed memory of `bytes` takes of its device.
+    /// Returns bytes that new managed memory of `bytes` takes of its device.
     pub(crate) fn at_once(&self, bytes: u64) -> Result<u64, Status> {
         match self.config.managing {
             Managing::AtOnce | Managing::Exclusive => Ok(bytes),

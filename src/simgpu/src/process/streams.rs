@@ -42,7 +42,7 @@ impl ProcessObjects {
         self.streams.streams.add(Stream { context, place, flags, priority, number, legacy, green, capture })
     }
 
-    /// The handle of a stream argument: of the program's stream, or of a default stream of the current context.
+    /// Returns the handle of a stream argument: of the program's stream, or of a default stream of the current context.
     /// `per_thread` is the meaning of a null stream.
     pub(crate) fn stream(
         &mut self,
@@ -60,7 +60,7 @@ impl ProcessObjects {
         }
     }
 
-    /// The legacy default stream of a context.
+    /// Returns the legacy default stream of a context.
     pub(crate) fn legacy_stream(&mut self, simulation: &Simulation, context: u64) -> Result<u64, Status> {
         if let Some(stream) = self.streams.legacy.get(&context) {
             return Ok(*stream);
@@ -115,7 +115,7 @@ impl ProcessObjects {
         Ok(self.streams.events.add(Event { context, device, flags, id, captured: None }))
     }
 
-    /// The ticket by which another process can open an event.
+    /// Returns the ticket by which another process can open an event.
     pub(crate) fn event_ticket(&self, simulation: &Simulation, event: u64) -> Result<[u8; 64], Status> {
         self.current()?;
         let event = self.streams.events.get(event)?;
@@ -174,7 +174,7 @@ impl Simulation {
         }
     }
 
-    /// The completion of a target. A target that is gone is complete.
+    /// Returns the completion of a target. A target that is gone is complete.
     pub(crate) fn completion(&self, device: usize, target: Target) -> Completion {
         let now = clock::now();
         let mut state = self.shared.lock();

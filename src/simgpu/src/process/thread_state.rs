@@ -31,7 +31,7 @@ fn depth() -> usize {
     DEPTH.try_with(Cell::get).unwrap_or(0)
 }
 
-/// The current context of this thread; 0 for none.
+/// Returns the current context of this thread; 0 for none.
 pub(crate) fn current() -> u64 {
     let Some(top) = depth().checked_sub(1) else { return 0 };
     CONTEXTS.try_with(|contexts| contexts.get(top).map_or(0, Cell::get)).unwrap_or(0)
@@ -66,7 +66,7 @@ pub(crate) fn exchange_capture_mode(mode: u32) -> u32 {
     CAPTURE_MODE.try_with(|cell| cell.replace(mode)).unwrap_or(0)
 }
 
-/// The capture mode of this thread's unsafe calls.
+/// Returns the capture mode of this thread's unsafe calls.
 pub(crate) fn capture_mode() -> u32 {
     CAPTURE_MODE.try_with(Cell::get).unwrap_or(0)
 }

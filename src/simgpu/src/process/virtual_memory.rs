@@ -14,7 +14,7 @@ use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Memory,
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
-/// The device of a location. `None`: the host.
+/// Returns the device of a location. `None`: the host.
 pub(crate) fn device_of(simulation: &Simulation, (kind, id): (u32, i32)) -> Result<Option<usize>, Status> {
     match kind {
         location::DEVICE | location::PART_OF_DEVICE => simulation.device(id).map(Some),
@@ -69,14 +69,14 @@ impl ProcessObjects {
         handle
     }
 
-    /// A descriptor by which another process can use the memory.
+    /// Returns a descriptor by which another process can use the memory.
     pub(crate) fn export_memory(&mut self, simulation: &Simulation, handle: u64) -> Result<i32, Status> {
         self.label(simulation, handle, FILE_DESCRIPTOR)?;
         let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
         tickets::hand_over(file)
     }
 
-    /// The bytes by which another process can use the memory, on this node or another.
+    /// Returns the bytes by which another process can use the memory, on this node or another.
     pub(crate) fn export_to_fabric(
         &mut self,
         simulation: &Simulation,
@@ -151,12 +151,12 @@ impl ProcessObjects {
         self.vmm.memory.values().any(|memory| memory.export == number)
     }
 
-    /// Memory by a handle, even if the program has released the handle.
+    /// Returns memory by a handle, even if the program has released the handle.
     pub(crate) fn memory_behind(&self, handle: u64) -> Result<Memory, Status> {
         self.vmm.memory.get(&handle).copied().ok_or(status::INVALID_VALUE)
     }
 
-    /// Memory by a handle that the program holds.
+    /// Returns memory by a handle that the program holds.
     pub(crate) fn memory(&self, handle: u64) -> Result<Memory, Status> {
         let memory = self.vmm.memory.get(&handle).filter(|memory| memory.handles > 0);
         memory.copied().ok_or(status::INVALID_VALUE)
@@ -290,7 +290,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// The access rights of an address.
+    /// Returns the access rights of an address.
     pub(crate) fn access(&self, address: u64) -> Result<u32, Status> {
         let (start, _) = self.regions.around(address).ok_or(status::INVALID_VALUE)?;
         Ok(self.vmm.access.get(&start).copied().unwrap_or(0))

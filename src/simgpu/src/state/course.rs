@@ -52,7 +52,7 @@ impl Locked<'_> {
         })
     }
 
-    /// The figures of all processes up to now, dead ones included.
+    /// Returns the figures of all processes up to now, dead ones included.
     pub fn process_totals(&mut self, device: usize) -> Vec<ProcessTotals> {
         let known = self.processes.iter().enumerate().filter(|(_, process)| process.life != life::FREE);
         let known: Vec<_> = known.map(|(slot, process)| (slot, process.serial, process.pid)).collect();

@@ -14,7 +14,7 @@ pub(crate) struct ClientTotals {
     pub(crate) launches: u64,
 }
 
-/// The number by which the engine knows a process. Unlike a PID it is never reused.
+/// Returns the number by which the engine knows a process. Unlike a PID it is never reused.
 pub(crate) fn process_number(serial: u64) -> u32 {
     u32::try_from(serial & u64::from(u32::MAX)).unwrap_or(0)
 }
@@ -29,7 +29,7 @@ impl ClientTotals {
     }
 }
 
-/// The figures of a process's living contexts.
+/// Returns the figures of a process's living contexts.
 pub(crate) fn process_totals(engine: &mut EngineState, serial: u64) -> ClientTotals {
     let mut done = ClientTotals::default();
     engine.each_client(clock::now(), |client| {
@@ -40,7 +40,7 @@ pub(crate) fn process_totals(engine: &mut EngineState, serial: u64) -> ClientTot
     done
 }
 
-/// Busy time of a device's multiprocessors, in nanoseconds.
+/// Returns busy time of a device's multiprocessors, in nanoseconds.
 pub(crate) fn device_busy(engine: &mut EngineState) -> u64 {
     engine.device_truth(clock::now()).busy_ns
 }

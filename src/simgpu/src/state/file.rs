@@ -24,9 +24,9 @@ pub struct Shared {
     base: NonNull<State>,
 }
 
-// SAFETY: what is behind the pointer is touched under the file's mutex only, or is atomic.
+// SAFETY: threads access the state behind the pointer only under the file's mutex, or it is atomic.
 unsafe impl Send for Shared {}
-// SAFETY: what is behind the pointer is touched under the file's mutex only, or is atomic.
+// SAFETY: threads access the state behind the pointer only under the file's mutex, or it is atomic.
 unsafe impl Sync for Shared {}
 
 /// The file's content while its lock is held.
@@ -47,18 +47,18 @@ impl Drop for ManagerGuard<'_> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping made by `map`. Whoever joined keeps its `Shared` for ever.
+        // SAFETY: `munmap` needs a mapping without users: `map` made it, and a process that has joined never drops its `Shared`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), LENGTH) };
     }
 }
 
-/// The path of the file: `SIMGPU_STATE`, or the default.
+/// Returns the path of the file: `SIMGPU_STATE`, or the default.
 #[must_use]
 pub fn default_path() -> PathBuf {
     if let Some(path) = std::env::var_os("SIMGPU_STATE").filter(|path| !path.is_empty()) {
         return path.into();
     }
-    // SAFETY: asks for a number; cannot fail.
+    // SAFETY: the call has no pointers and cannot fail.
     let user = unsafe { libc::getuid() };
     PathBuf::from(format!("/dev/shm/simgpu-{user}"))
 }
@@ -131,14 +131,14 @@ impl Shared {
         unsafe { &(*self.base.as_ptr()).mutex }
     }
 
-    /// The faults. They are atomics, and need no lock.
+    /// Returns the faults. They are atomics, and need no lock.
     #[must_use]
     pub fn faults(&self) -> &crate::faults::FaultTable {
         // SAFETY: the mapping lives as long as the process; the table is made of atomics.
         unsafe { &(*self.base.as_ptr()).faults }
     }
 
-    /// The checkpoint phase of the process in a slot. It needs no lock.
+    /// Returns the checkpoint phase of the process in a slot. It needs no lock.
     #[must_use]
     pub fn phase(&self, slot: usize) -> Option<&core::sync::atomic::AtomicU32> {
         if slot >= PROCESSES {
@@ -153,7 +153,7 @@ impl Shared {
         Some(unsafe { &(*process).phase })
     }
 
-    /// The life lock of the process in a slot.
+    /// Returns the life lock of the process in a slot.
     #[must_use]
     pub fn life_lock(&self, slot: usize) -> Option<&'static RobustMutex> {
         if slot >= PROCESSES {
@@ -185,12 +185,12 @@ impl Shared {
 }
 
 impl Locked<'_> {
-    /// The engine of a device. Devices beyond the last share the last one's.
+    /// Returns the engine of a device. Devices beyond the last share the last one's.
     pub(crate) fn engine(&mut self, device: usize) -> &mut EngineState {
         let at = ENGINES_AT + device.min(DEVICES - 1) * ENGINE_STRIDE;
         // SAFETY: the place lies inside the mapping, which has `DEVICES` of them at this distance.
         let engine = unsafe { self.shared.base.as_ptr().byte_add(at) };
-        // SAFETY: aligned to 64 KiB, valid when zeroed, and nobody else touches it while the lock is held.
+        // SAFETY: the engine is aligned to 64 KiB and valid when zeroed. The lock is held, so no other reference to it exists.
         unsafe { &mut *engine.cast() }
     }
 
@@ -201,7 +201,7 @@ impl Locked<'_> {
         let start = unsafe { &raw mut (*state).settings };
         let offset = core::mem::offset_of!(State, settings);
         // SAFETY: from the settings to the end of the mapping; all of it is valid when zeroed, and the lock
-        // is held, so nobody else looks at it. Pages of the device times that were never used stay untouched.
+        // is held, so no other process reads it. Pages of the device times that were never used stay untouched.
         unsafe { start.cast::<u8>().write_bytes(0, ENGINES_AT - offset) };
         // SAFETY: the start of the device times, inside the mapping.
         let engines = unsafe { state.byte_add(ENGINES_AT) };
@@ -228,14 +228,14 @@ impl State {
 impl Deref for Locked<'_> {
     type Target = State;
     fn deref(&self) -> &State {
-        // SAFETY: the mapping lives as long as the process, and nobody writes while the lock is held.
+        // SAFETY: the mapping lives as long as the process, and no other thread or process writes while the lock is held.
         unsafe { self.shared.base.as_ref() }
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        // SAFETY: as for reading; there is one `Locked` at a time.
+        // SAFETY: the mapping lives as long as the process, and one `Locked` exists at a time, because it holds the lock.
         unsafe { &mut *self.shared.base.as_ptr() }
     }
 }
@@ -273,7 +273,7 @@ fn make(path: &Path, settings: &Settings) -> io::Result<()> {
 fn fill(file: &File, settings: &Settings) -> io::Result<()> {
     file.set_len(LENGTH as u64)?;
     let base = map(file)?;
-    // SAFETY: a new file that nobody else knows; zeroed memory is a valid state.
+    // SAFETY: no other process knows the new file, and zeroed memory is a valid state.
     let state = unsafe { &mut *base.as_ptr() };
     state.magic = MAGIC;
     state.version = VERSION;
@@ -290,7 +290,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
     let (from, to) = (name(from)?, name(to)?);
     let (from, to): (&CStr, &CStr) = (&from, &to);
-    // SAFETY: two strings that end in zero.
+    // SAFETY: the call needs strings that end with a zero: both are `CString`s.
     if unsafe { libc::link(from.as_ptr(), to.as_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -51,7 +51,7 @@ impl MemoryKind {
         Self::Graph,
     ];
 
-    /// Its name in the report.
+    /// Returns its name in the report.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Bytes of all kinds together.
+    /// Returns bytes of all kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.held.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
@@ -123,7 +123,7 @@ impl Usage {
 pub mod life {
     /// Never used.
     pub const FREE: u32 = 0;
-    /// A process has it. It is alive, or nobody has noticed its death.
+    /// A process has it. It is alive, or no process has noticed its death.
     pub const LIVE: u32 = 1;
     /// Its process is dead. The slot keeps its figures.
     pub const DEAD: u32 = 2;
@@ -282,7 +282,7 @@ impl State {
     }
 }
 
-/// A name, cut to the room for it.
+/// Returns a name, cut to the room for it.
 #[must_use]
 pub fn name_bytes(name: &[u8]) -> [u8; NAME] {
     let mut bytes = [0; NAME];
@@ -293,7 +293,7 @@ pub fn name_bytes(name: &[u8]) -> [u8; NAME] {
     bytes
 }
 
-/// A stored name as text.
+/// Returns a stored name as text.
 #[must_use]
 pub fn name_text(bytes: &[u8; NAME]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(NAME);

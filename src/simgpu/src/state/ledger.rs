@@ -17,27 +17,27 @@ impl Level {
 }
 
 impl State {
-    /// The figures of a process on a device.
+    /// Returns the figures of a process on a device.
     pub fn usage(&mut self, process: usize, device: usize) -> Option<&mut Usage> {
         self.processes.get_mut(process)?.usage.get_mut(device)
     }
 
-    /// Bytes of the device that nobody holds.
+    /// Returns bytes of the device that no process holds.
     #[must_use]
     pub fn free(&self, device: usize) -> u64 {
         let held = self.levels.get(device).map_or(0, |level| level.held);
         self.settings.capacity(device).saturating_sub(held)
     }
 
-    /// Bytes of dead processes that the device does not have back yet.
+    /// Returns bytes of dead processes that the device does not have back yet.
     #[must_use]
     pub fn leaving(&self, device: usize) -> u64 {
         let here = self.leaving.iter().filter(|left| left.device as usize == device);
         here.fold(0, |sum, left| sum.saturating_add(left.bytes))
     }
 
-    /// The free memory that the device reports. If its memory is the host's, other programs change it by up to 1 GiB
-    /// from one millisecond to the next.
+    /// Returns the free memory that the device reports. If its memory is the host's, other programs change it by up to 1 GiB from
+    /// one millisecond to the next.
     #[must_use]
     pub(crate) fn reported_free(&self, device: usize, now: u64) -> u64 {
         const STEP: u64 = 16 << 20;

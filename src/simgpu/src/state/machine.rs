@@ -10,7 +10,7 @@ use super::sizes::DEVICES;
 use crate::hardware::texts;
 
 impl Settings {
-    /// Number of GPUs.
+    /// Returns number of GPUs.
     #[must_use]
     pub fn gpus(&self) -> usize {
         usize::try_from(self.devices).unwrap_or(DEVICES).min(DEVICES)
@@ -22,7 +22,7 @@ impl Settings {
         gpu < self.gpus() && self.instances.get(gpu).is_some_and(|instances| *instances > 0)
     }
 
-    /// The devices of a GPU: itself, or its instances.
+    /// Returns the devices of a GPU: itself, or its instances.
     #[must_use]
     pub fn devices_of(&self, gpu: usize) -> Range<usize> {
         let size = |gpu: &u64| usize::try_from(*gpu).unwrap_or(DEVICES).max(1);
@@ -32,48 +32,48 @@ impl Settings {
         start..end
     }
 
-    /// The GPU that a device is, or belongs to.
+    /// Returns the GPU that a device is, or belongs to.
     #[must_use]
     pub fn gpu_of(&self, device: usize) -> usize {
         (0..self.gpus()).find(|gpu| self.devices_of(*gpu).contains(&device)).unwrap_or(device)
     }
 
-    /// A device's number among the instances of its GPU. `None`: it is a whole GPU.
+    /// Returns a device's number among the instances of its GPU. `None`: it is a whole GPU.
     #[must_use]
     pub fn instance(&self, device: usize) -> Option<usize> {
         let gpu = self.gpu_of(device);
         self.is_divided(gpu).then(|| device - self.devices_of(gpu).start)
     }
 
-    /// The GPUs in the order of the driver API: in bus order, or with the fastest one first.
+    /// Returns the GPUs in the order of the driver API: in bus order, or with the fastest one first.
     #[must_use]
     pub fn order(&self, by_bus: bool) -> Vec<usize> {
         let fastest = usize::try_from(self.fastest).ok().filter(|gpu| !by_bus && *gpu < self.gpus());
         fastest.into_iter().chain((0..self.gpus()).filter(|gpu| Some(*gpu) != fastest)).collect()
     }
 
-    /// The UUID of a device. Instances have their own.
+    /// Returns the UUID of a device. Instances have their own.
     #[must_use]
     pub fn uuid(&self, device: usize) -> [u8; 16] {
         let number = if self.instance(device).is_some() { DEVICES + device } else { self.gpu_of(device) };
         texts::uuid(number)
     }
 
-    /// The UUID of a device as text.
+    /// Returns the UUID of a device as text.
     #[must_use]
     pub fn uuid_text(&self, device: usize) -> String {
         let kind = if self.instance(device).is_some() { "MIG" } else { "GPU" };
         texts::uuid_text(kind, &self.uuid(device))
     }
 
-    /// The name of a GPU. The fastest one is another model.
+    /// Returns the name of a GPU. The fastest one is another model.
     #[must_use]
     pub fn name(&self, gpu: usize) -> &'static str {
         if self.fastest != 0 && gpu as u64 == self.fastest { texts::FASTER_NAME } else { texts::DEVICE_NAME }
     }
 }
 
-/// The UUID of a GPU as text, whether it is divided or not.
+/// Returns the UUID of a GPU as text, whether it is divided or not.
 #[must_use]
 pub fn gpu_text(gpu: usize) -> String {
     texts::uuid_text("GPU", &texts::uuid(gpu))

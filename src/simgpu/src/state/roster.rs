@@ -79,7 +79,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Reclaims from dead processes if nobody has for a while. For callers that may be late.
+    /// Reclaims from dead processes if no process has for a while. For callers that may be late.
     pub(crate) fn reap_if_due(&mut self, own: usize, now: u64) {
         /// Time for which dead contexts may keep their turn on a device, in nanoseconds.
         const EVERY_NS: u64 = 1_000_000;
@@ -172,7 +172,7 @@ impl Locked<'_> {
         Ok(slot)
     }
 
-    /// The index of a group. A new group is added.
+    /// Returns the index of a group. A new group is added.
     fn group(&mut self, name: &[u8]) -> Result<u32, NoRoom> {
         if name.is_empty() {
             return Ok(0);

@@ -1,7 +1,7 @@
 //! The charge for memory that several processes use.
 //!
 //! The process that made the memory is charged as long as it uses it. After that one of the remaining users is
-//! charged. The memory exists until nobody uses it.
+//! charged. The memory exists until no process uses it.
 
 use super::layout::{Export, KINDS, MemoryKind, State};
 use super::sizes::PROCESSES;
@@ -18,7 +18,7 @@ impl Export {
         }
     }
 
-    /// The kind of the memory.
+    /// Returns the kind of the memory.
     fn kind(&self) -> MemoryKind {
         let index = usize::try_from(self.kind).unwrap_or(KINDS);
         MemoryKind::ALL.get(index).copied().unwrap_or(MemoryKind::Vmm)
@@ -83,14 +83,14 @@ impl State {
         }
     }
 
-    /// Ends shared memory now, whoever uses it: the pool has its block back.
+    /// Ends shared memory now, even if processes use it: the pool gets its block back.
     pub fn withdraw(&mut self, number: u64) {
         if let Some(export) = self.shared(number) {
             export.number = 0;
         }
     }
 
-    /// Bytes of a device that a process uses and another process is charged for.
+    /// Returns bytes of a device that a process uses and another process is charged for.
     #[must_use]
     pub fn imported(&self, slot: usize, device: usize) -> u64 {
         let of_others = |export: &&Export| {

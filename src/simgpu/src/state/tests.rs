@@ -30,7 +30,7 @@ impl Drop for File {
     }
 }
 
-/// A process without a life lock: it counts as alive until the next reaping.
+/// Makes a process without a life lock: it counts as alive until the next reaping.
 fn join(state: &mut Locked<'_>, group: &str) -> usize {
     let new_process = NewProcess { pid: 1, name: b"test", group: group.as_bytes() };
     let slot = state.claim(&new_process).unwrap();

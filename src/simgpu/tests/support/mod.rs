@@ -19,7 +19,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the simulated libraries are: `GPUSLICE_SIMGPU`, or what `ci/stage.sh` built, once it is as new as its sources.
+/// Returns the folder of the simulated libraries: `GPUSLICE_SIMGPU`, or the output of `ci/stage.sh`, once it is as new as its
+/// sources.
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the target folder");
@@ -27,7 +28,7 @@ fn libraries() -> &'static Path {
     FOLDER.get_or_init(|| freshness::simulated_driver(target, root))
 }
 
-/// All programs, compiled; none where there is no compiler.
+/// Returns the folder of all programs, compiled; none if there is no compiler.
 fn programs() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build).as_deref()
@@ -71,8 +72,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with these settings (names without `SIMGPU_`). Otherwise linear memory takes its bytes and a context
-    /// 300 MiB, so that sums are easy. None where programs cannot be built.
+    /// Makes a machine with these settings (names without `SIMGPU_`). Otherwise linear memory takes its bytes and a context 300
+    /// MiB, so that sums are easy. None where programs cannot be built.
     pub fn new(settings: &[(&str, &str)]) -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         programs()?;
@@ -85,7 +86,7 @@ impl Machine {
         Some(Self { state, settings: settings.collect() })
     }
 
-    /// A program, to be run with arguments and further variables.
+    /// Returns a program, to be run with arguments and further variables.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(programs().expect("they were built").join(program));
         command.env("LD_LIBRARY_PATH", libraries()).env("SIMGPU_STATE", &self.state);
@@ -102,7 +103,7 @@ impl Machine {
         assert!(output.status.success(), "{program}: {} {said}", output.status);
     }
 
-    /// The ground truth, or what a reader was asked to do.
+    /// Runs the reader of the ground truth with `arguments`, and returns its output.
     pub fn truth(&self, arguments: &[&str]) -> String {
         let mut reader = Command::new(env!("CARGO_BIN_EXE_simgpu-truth"));
         let Output { stdout, stderr, .. } =
@@ -111,12 +112,12 @@ impl Machine {
         String::from_utf8_lossy(&stdout).into_owned()
     }
 
-    /// Returns true if anybody has made the machine's state file.
+    /// Returns true if the machine's state file exists.
     pub fn is_there(&self) -> bool {
         self.state.exists()
     }
 
-    /// A number of the truth: the first after `from` and then after `name`.
+    /// Returns a number of the truth: the first after `from` and then after `name`.
     pub fn number(&self, from: &str, name: &str) -> u64 {
         let truth = self.truth(&[]);
         let rest = truth.split_once(from).and_then(|(_, rest)| rest.split_once(&format!("\"{name}\":")));
@@ -125,12 +126,12 @@ impl Machine {
         digits.parse().unwrap_or_else(|_| panic!("no {name} after {from} in {truth}"))
     }
 
-    /// Bytes that all processes hold of the first device.
+    /// Returns bytes that all processes hold of the first device.
     pub fn held(&self) -> u64 {
         self.number("\"devices\"", "held")
     }
 
-    /// The same once the first device has back what the dead held.
+    /// Returns the bytes that all processes hold of the first device, once it has back the memory of dead processes.
     pub fn held_at_rest(&self) -> u64 {
         let until = Instant::now() + Duration::from_secs(10);
         while self.number("\"devices\"", "leaving") > 0 {

@@ -62,7 +62,7 @@ impl Split {
         (factor, part.own.saturating_sub_unsigned(charged))
     }
 
-    /// The factor by which work was charged that was published at the instant `at`.
+    /// Returns the factor by which work was charged that was published at the instant `at`.
     fn in_force(&self, at: u64) -> u32 {
         let at = at.saturating_add(CHARGED);
         let known =

@@ -70,8 +70,8 @@ impl Course {
         bin.1.launches = bin.1.launches.saturating_add(launches.into());
     }
 
-    /// The prepayments within a window, in whole bins: those that begin in the window. So consecutive windows count
-    /// each bin once.
+    /// Returns the prepayments within a window, in whole bins: those that begin in the window. So consecutive windows count each
+    /// bin once.
     #[must_use]
     pub fn within(&self, from: u64, to: u64) -> Prepaid {
         let first = (from >> BIN_BITS).max((to >> BIN_BITS).saturating_sub(255));
@@ -99,14 +99,14 @@ pub struct Coarse {
 }
 
 impl Coarse {
-    /// A model without observations. `rounded_down`: this NVML cuts percents off, so that half a percent is missing
-    /// on average.
+    /// Makes a model without observations. `rounded_down`: this NVML cuts percents off, so that half a percent is missing on
+    /// average.
     #[must_use]
     pub const fn new(rounded_down: bool) -> Self {
         Self { cost: FIRST, seen: 0, launches: 0, last: 0, rounding: if rounded_down { 5 } else { 0 } }
     }
 
-    /// The prepayment for a launch, in nanoseconds.
+    /// Returns the prepayment for a launch, in nanoseconds.
     #[inline]
     #[must_use]
     pub const fn cost(&self) -> u64 {
@@ -146,7 +146,7 @@ impl Coarse {
     }
 }
 
-/// The number of NVML's usual windows that `length` nanoseconds count for: the nearest one, at least 1.
+/// Returns the number of NVML's usual windows that `length` nanoseconds count for: the nearest one, at least 1.
 fn windows(length: u64) -> u64 {
     (length.saturating_add(WINDOW / 2) / WINDOW).clamp(1, MOST_WINDOWS)
 }

@@ -72,7 +72,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The time from which the caller should ask NVML, by NVML's clock, in microseconds.
+    /// Returns the time from which the caller should ask NVML, by NVML's clock, in microseconds.
     ///
     /// It is 0 (everything) at first and after a set of the wall clock. Otherwise samples that are dated before the
     /// last one would never arrive.
@@ -116,7 +116,7 @@ fn is_valid(entry: &Use) -> bool {
     entry.pid != 0 && entry.percent <= 100
 }
 
-/// The instant of a sample on the monotonic clock, by the clock that makes it recent. `None`: no clock does.
+/// Returns the instant of a sample on the monotonic clock, by the clock that makes it recent. `None`: no clock does.
 fn instant(stamp: u64, clocks: Clocks) -> Option<u64> {
     [clocks.wall, clocks.boot, clocks.monotonic].into_iter().find_map(|clock| {
         let age = clock.saturating_add(AHEAD).checked_sub(stamp)?;
@@ -138,7 +138,7 @@ pub struct Sample {
     pub processes: u32,
 }
 
-/// The sample of the process with this number. A process that the answer does not name was idle.
+/// Returns the sample of the process with this number. A process that the answer does not name was idle.
 #[must_use]
 pub fn of_process(uses: &[Use], window: Window, number: u32) -> Sample {
     let mut sample = Sample { from: window.from, to: window.to, percent: 0, processes: 0 };

@@ -55,7 +55,7 @@ struct Context {
 }
 
 impl Context {
-    /// The next change of the context: its instant, and whether it is an end.
+    /// Returns the next change of the context: its instant, and whether it is an end.
     fn next(&self) -> Option<(u64, bool)> {
         let begins = self.waiting.front().map(|span| (span.start, false));
         let ends = self.begun.iter().map(|span| (span.end, true)).min();
@@ -76,7 +76,7 @@ pub struct Slicing {
 }
 
 impl Slicing {
-    /// No contexts. Time before the instant `at` is not replayed.
+    /// Makes a replay without contexts. Time before the instant `at` is not replayed.
     #[must_use]
     pub fn new(at: u64) -> Self {
         let replays = WAYS.iter().flat_map(|way| TURNS.iter().map(|turn| Replay::new(*turn, *way)));
@@ -97,7 +97,7 @@ impl Slicing {
         self.own = if is_own { self.own | bit(place) } else { self.own & !bit(place) };
     }
 
-    /// The place of a context. If there is no free one, a context without work in flight gives up its place.
+    /// Returns the place of a context. If there is no free one, a context without work in flight gives up its place.
     fn place(&mut self, id: (u64, u16)) -> Option<usize> {
         if let Some(place) = self.contexts.iter().position(|context| context.id == id) {
             return Some(place);
@@ -144,7 +144,7 @@ impl Slicing {
         self.replays.iter_mut().for_each(|replay| replay.owner = None);
     }
 
-    /// The next change of all contexts. If one work begins when another ends, it begins first.
+    /// Returns the next change of all contexts. If one work begins when another ends, it begins first.
     fn next(&self) -> Option<(usize, (u64, bool))> {
         let all = self.contexts.iter().enumerate();
         all.filter_map(|(place, context)| Some((place, context.next()?))).min_by_key(|(_, next)| *next)
@@ -216,7 +216,7 @@ mod tests {
 
     const START: u64 = 1 << 40;
 
-    /// The intervals that each context publishes. `works` has the arrival and the duration of its work; turns last
+    /// Returns the intervals that each context publishes. `works` has the arrival and the duration of its work; turns last
     /// `turn`, and the GPU switches within a tick.
     fn published(turn: u64, works: &[Vec<(u64, u64)>], until: u64) -> Vec<Vec<Interval>> {
         let mut spans = vec![Vec::new(); works.len()];
@@ -249,7 +249,7 @@ mod tests {
         spans
     }
 
-    /// The first context's covered and own milliseconds in the last two of four seconds.
+    /// Returns the first context's covered and own milliseconds in the last two of four seconds.
     fn replayed(spans: &[Vec<Interval>]) -> (u64, i64) {
         let mut slicing = Slicing::new(START);
         for (id, spans) in spans.iter().enumerate() {

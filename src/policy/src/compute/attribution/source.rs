@@ -56,7 +56,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// A source without a reason.
+    /// Makes a source without a reason.
     #[must_use]
     pub const fn by(source: Source) -> Self {
         Self { source, why: None }
@@ -70,7 +70,7 @@ impl Measured {
         Self { source, why: at(word >> BITS).checked_sub(1).and_then(|at| WHYS.get(at).copied()) }
     }
 
-    /// The word for this source and reason.
+    /// Returns the word for this source and reason.
     #[must_use]
     pub fn word(self) -> u32 {
         let number = |place: Option<usize>| place.and_then(|place| u32::try_from(place).ok());

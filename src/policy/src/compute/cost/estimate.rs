@@ -43,7 +43,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of launches of this shape.
+    /// Returns the key of launches of this shape.
     #[inline]
     #[must_use]
     pub const fn kernel(shape: &Shape) -> Self {
@@ -61,7 +61,7 @@ impl Key {
         Self { id: if id == 0 { 1 } else { id }, family: shape.function, blocks }
     }
 
-    /// The key of launches of this executable graph.
+    /// Returns the key of launches of this executable graph.
     #[inline]
     #[must_use]
     pub const fn graph(executable: u64) -> Self {
@@ -69,14 +69,14 @@ impl Key {
         Self { id: if id == 0 { 1 } else { id }, family: 0, blocks: 0 }
     }
 
-    /// Blocks of the grid. For a copy, the number that the caller counts; for a graph, 0.
+    /// Returns blocks of the grid. For a copy, the number that the caller counts; for a graph, 0.
     #[inline]
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The hash that identifies the key; never 0.
+    /// Returns the hash that identifies the key; never 0.
     #[inline]
     #[must_use]
     pub const fn id(&self) -> u64 {
@@ -153,8 +153,8 @@ impl Estimate {
         self.samples > 0
     }
 
-    /// The estimate after one measured launch. `own` is the part of `plain` in which no other process of the slice
-    /// had the GPU.
+    /// Returns the estimate after one measured launch. `own` is the part of `plain` in which no other process of the slice had
+    /// the GPU.
     ///
     /// Example: if 1 ms of 4 ms is own, the measurement counts a quarter of one that was alone. The part of the other
     /// processes in a single measurement is known on average only.
@@ -170,8 +170,8 @@ impl Estimate {
         }
     }
 
-    /// The estimate after a measured batch: it moves towards the cost of a launch of `part`, in proportion to the
-    /// part's share of the batch.
+    /// Returns the estimate after a measured batch: it moves towards the cost of a launch of `part`, in proportion to the part's
+    /// share of the batch.
     pub(super) fn in_run(self, part: &Part, outcome: &Outcome) -> Self {
         let launches = u64::from(part.launches.max(1));
         let towards = |old: u64, predicted: u64, measured: u64, of: u64| {
@@ -190,7 +190,7 @@ impl Estimate {
     }
 }
 
-/// `value × numerator / denominator`.
+/// Returns `value × numerator / denominator`.
 pub(super) fn by(value: u64, numerator: u64, denominator: u64) -> Option<u64> {
     let product = u128::from(value).saturating_mul(u128::from(numerator));
     u64::try_from(product.checked_div(u128::from(denominator))?).ok()

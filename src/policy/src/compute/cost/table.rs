@@ -35,7 +35,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// A table for at least `estimates` estimates of 40 bytes each, and for a quarter as many functions.
+    /// Makes a table for at least `estimates` estimates of 40 bytes each, and for a quarter as many functions.
     #[must_use]
     pub fn new(estimates: usize) -> Self {
         let places = (estimates / WAYS).clamp(1, 1 << 20).next_power_of_two();
@@ -46,15 +46,15 @@ impl Book {
         }
     }
 
-    /// The estimate of a key, if the table has one.
+    /// Returns the estimate of a key, if the table has one.
     #[must_use]
     pub fn known(&self, key: &Key) -> Option<Estimate> {
         let place = self.slots.get(place(key.id(), self.slots.len()))?;
         place.iter().find(|slot| slot.id == key.id()).map(|slot| slot.estimate)
     }
 
-    /// The assumed cost of a launch of an unknown key: the cost of the function's latest shape, scaled by the number
-    /// of blocks.
+    /// Returns the assumed cost of a launch of an unknown key: the cost of the function's latest shape, scaled by the number of
+    /// blocks.
     #[must_use]
     pub fn prior(&self, key: &Key) -> Estimate {
         let family = self.families.get(place(mixed(key.family, 1), self.families.len()));
@@ -113,7 +113,7 @@ impl Book {
         }
     }
 
-    /// The slot of a key: its own, or the least recently measured one of its set.
+    /// Returns the slot of a key: its own, or the least recently measured one of its set.
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         let at = place(id, self.slots.len());
         self.slots
@@ -132,7 +132,7 @@ impl Book {
     }
 }
 
-/// The set of an id among `places` sets (a power of two).
+/// Returns the set of an id among `places` sets (a power of two).
 fn place(id: u64, places: usize) -> usize {
     usize::try_from(id >> 20).unwrap_or(0) & places.saturating_sub(1)
 }

@@ -18,7 +18,7 @@ const MANY: usize = 4096;
 /// The table grows when the lost copies reach one part in four of its places.
 const CROWDED: usize = 4;
 
-/// The epoch of the key with this id, below [`EPOCHS`].
+/// Returns the epoch of the key with this id, below [`EPOCHS`].
 #[inline]
 #[must_use]
 pub fn epoch_of(id: u64) -> usize {
@@ -48,7 +48,7 @@ impl Recent {
     /// No copies, and no memory.
     pub const NONE: Self = Self { places: Vec::new(), lost: 0 };
 
-    /// The copy of a key's estimate, if its epoch is the key's present `epoch`.
+    /// Returns the copy of a key's estimate, if its epoch is the key's present `epoch`.
     #[inline(always)]
     #[must_use]
     pub fn find(&self, key: &Key, epoch: u64) -> Option<&Estimate> {
@@ -101,13 +101,13 @@ mod tests {
     use super::super::estimate::Shape;
     use super::*;
 
-    /// A kernel of a program whose functions lie one after the other.
+    /// Returns the key of a kernel of a program whose functions lie one after the other.
     fn function(number: u64) -> Key {
         let shape = Shape { function: number * 96, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
         Key::kernel(&shape)
     }
 
-    /// How many of `keys` keys, used in turn, the table finds after it has grown.
+    /// Returns how many of `keys` keys, used in turn, the table finds after it has grown.
     fn found(keys: u64) -> usize {
         let mut recent = Recent::NONE;
         let mut round = || {

@@ -32,8 +32,8 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// The request as other processes count it at `now`. `looks` is the instant at which the process tries again; 0
-    /// while it tries.
+    /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; 0 while
+    /// it tries.
     ///
     /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after
     /// [`PATIENCE`], and the first to wake up would take the turn, whatever it was served before.
@@ -44,7 +44,7 @@ impl Ask {
     }
 }
 
-/// GPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
+/// Returns gPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
 /// `processes` divide the slice's time.
 ///
 /// The process goes first until it has been served this time. Time for which it did not ask earlier is lost.
@@ -59,7 +59,7 @@ pub fn lag(processes: usize, terms: Terms) -> u64 {
     all.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(all)
 }
 
-/// The virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
+/// Returns the virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
 ///
 /// A process that was active starts at its own value. An idle process starts at most one [`lag`] behind
 /// `virtual_time`. A new process starts behind the waiting ones among `asks`, if they are within two turns of
@@ -77,7 +77,7 @@ pub fn start(served: u64, virtual_time: u64, terms: Terms, asks: impl Iterator<I
     waiting.fold(virtual_time, u64::max).min(virtual_time.saturating_add(lag(1, terms)))
 }
 
-/// Nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
+/// Returns nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
 #[must_use]
 pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u64 {
     let earlier = |(other, ask): (usize, Ask)| {
@@ -87,7 +87,7 @@ pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u6
     asks.into_iter().enumerate().map(earlier).fold(0, u64::saturating_add)
 }
 
-/// The instant at which a waiting process must try again, on the monotonic clock. `None`: it may go now.
+/// Returns the instant at which a waiting process must try again, on the monotonic clock. `None`: it may go now.
 ///
 /// `free_since` is the instant at which the slice's time becomes or became free
 /// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first, in nanoseconds. If the time

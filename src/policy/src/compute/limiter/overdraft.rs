@@ -14,7 +14,7 @@ use super::lease;
 /// filled in turn end one after the other.
 const LATER: u64 = 8;
 
-/// The predicted instant at which a stream completes `plain` nanoseconds of further work. `until` is the prediction
+/// Returns the predicted instant at which a stream completes `plain` nanoseconds of further work. `until` is the prediction
 /// before, `now` the present.
 #[must_use]
 pub const fn done(until: u64, now: u64, plain: u64) -> u64 {
@@ -29,13 +29,13 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// `owed` nanoseconds of GPU time.
+    /// Makes a debt of `owed` nanoseconds of GPU time.
     #[must_use]
     pub const fn of(owed: u64) -> Self {
         Self { owed }
     }
 
-    /// The debt after a launch, in nanoseconds of GPU time. `None`: the launch may not go on credit.
+    /// Returns the debt after a launch, in nanoseconds of GPU time. `None`: the launch may not go on credit.
     ///
     /// `done` is the predicted end of the launch's stream, `last` that of the last stream. The launch goes if
     /// launches of its kind overlap and it ends with the last stream. The debt stays within one launch that runs

@@ -33,14 +33,14 @@ pub const UNKNOWN_WAIT: u64 = 50_000_000;
 /// wake up and launch.
 pub const AT_END: u64 = 300_000;
 
-/// The bound for launches of this cost, in nanoseconds: two launches and a quarter, at most [`MOST`].
+/// Returns the bound for launches of this cost, in nanoseconds: two launches and a quarter, at most [`MOST`].
 const fn two(cost: u64) -> u64 {
     let two = cost.saturating_mul(2).saturating_add(cost / 4);
     if two < MOST { two } else { MOST }
 }
 
-/// The smallest bound where other slices leave `room`, in nanoseconds. One launch may always be queued. `is_alone`:
-/// no other process of the slice uses the device.
+/// Returns the smallest bound where other slices leave `room`, in nanoseconds. One launch may always be queued. `is_alone`: no
+/// other process of the slice uses the device.
 #[must_use]
 pub const fn least(room: u64, is_alone: bool) -> u64 {
     let most = if is_alone { LEAST } else { BESIDE };
@@ -54,13 +54,13 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// `queued` nanoseconds of GPU time.
+    /// Makes a queue of `queued` nanoseconds of GPU time.
     #[must_use]
     pub const fn of(queued: u64) -> Self {
         Self { queued }
     }
 
-    /// The work in flight, in nanoseconds of GPU time.
+    /// Returns the work in flight, in nanoseconds of GPU time.
     #[must_use]
     pub const fn queued(&self) -> u64 {
         self.queued
@@ -73,7 +73,7 @@ impl Ahead {
         self.admits_within(cost, LEAST)
     }
 
-    /// [`admits`](Self::admits) with another smallest bound, from [`least`]. If other slices must not wait for long,
+    /// Decides as [`admits`](Self::admits), with another smallest bound, from [`least`]. If other slices must not wait for long,
     /// only one long launch may be queued.
     #[inline]
     #[must_use]
@@ -94,12 +94,12 @@ impl Ahead {
         left <= AT_END && self.queued.saturating_add(cost) <= two(cost)
     }
 
-    /// A batch was closed for which `prepaid` nanoseconds were paid.
+    /// Adds a closed batch for which `prepaid` nanoseconds were paid.
     pub const fn add(&mut self, prepaid: u64) {
         self.queued = self.queued.saturating_add(prepaid);
     }
 
-    /// The batch is known to have ended.
+    /// Removes a batch that is known to have ended.
     pub const fn done(&mut self, prepaid: u64) {
         self.queued = self.queued.saturating_sub(prepaid);
     }
@@ -127,7 +127,7 @@ impl Unknown {
         self.under_way.iter().any(|(_, count)| *count > 0)
     }
 
-    /// A launch of this key goes.
+    /// Counts a launch of this key that goes.
     pub fn add(&mut self, key: &Key) {
         let same = self.under_way.iter().position(|(id, _)| *id == key.id());
         let free = || self.under_way.iter().position(|(_, count)| *count == 0);
@@ -136,7 +136,7 @@ impl Unknown {
         }
     }
 
-    /// A launch of this key was measured, or its measurement failed.
+    /// Removes a launch of this key that was measured, or whose measurement failed.
     pub fn done(&mut self, key: &Key) {
         if let Some((id, count)) = self.under_way.iter_mut().find(|(id, _)| *id == key.id()) {
             *count = count.saturating_sub(1);

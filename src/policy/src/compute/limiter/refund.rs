@@ -13,8 +13,8 @@ pub enum Work {
     Unpredicted,
 }
 
-/// The time that a dead process ran less its `outstanding` time, in nanoseconds. `outstanding` is prepaid time that
-/// is neither measured nor refunded. The instants are of the monotonic clock. A negative result is a refund.
+/// Returns the time that a dead process ran less its `outstanding` time, in nanoseconds. `outstanding` is prepaid time that is
+/// neither measured nor refunded. The instants are of the monotonic clock. A negative result is a refund.
 ///
 /// Example: a process dies with 50 ms queued, in a slice at 5 %. Without a refund the slice would stand still for a
 /// second.

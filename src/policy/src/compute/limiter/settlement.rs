@@ -2,7 +2,7 @@
 
 use super::super::attribution::correction;
 
-/// The instant up to which running work is charged; `from` is the instant up to which it was charged before. `None`:
+/// Returns the instant up to which running work is charged; `from` is the instant up to which it was charged before. `None`:
 /// there is too little to charge. All in nanoseconds of the monotonic clock.
 ///
 /// The result is at least 1 ms before `now`, and at most 4 ms after `from`. The worker looks every millisecond. A
@@ -18,9 +18,8 @@ pub const fn running(from: u64, now: u64) -> Option<u64> {
     Some(if until < most { until } else { most })
 }
 
-/// Nanoseconds by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
-/// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of
-/// [`correction::ONE`].
+/// Returns nanoseconds by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
+/// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of [`correction::ONE`].
 ///
 /// `is_replayed`: the [replay](super::super::attribution::factor::Split) settles the errors of earlier factors. Then
 /// only time beyond the length is refunded here.
@@ -44,19 +43,19 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// A batch for which `prepaid` nanoseconds were paid.
+    /// Makes the bill of a batch for which `prepaid` nanoseconds were paid.
     #[must_use]
     pub const fn new(prepaid: u64) -> Self {
         Self { prepaid, charged: 0 }
     }
 
-    /// The prepaid time, in nanoseconds.
+    /// Returns the prepaid time, in nanoseconds.
     #[must_use]
     pub const fn prepaid(&self) -> u64 {
         self.prepaid
     }
 
-    /// The charged time, in nanoseconds.
+    /// Returns the charged time, in nanoseconds.
     #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged

@@ -33,44 +33,44 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// A share, and the GPU time that may be saved up.
+    /// Makes terms of a share and of the GPU time that may be saved up.
     #[must_use]
     pub const fn new(rate: Permille, burst: Nanos) -> Self {
         Self { rate, burst: burst.get() }
     }
 
-    /// The share.
+    /// Returns the share.
     #[must_use]
     pub const fn rate(self) -> Permille {
         self.rate
     }
 
-    /// GPU time that may be saved up, in nanoseconds.
+    /// Returns gPU time that may be saved up, in nanoseconds.
     #[must_use]
     pub const fn burst(self) -> u64 {
         self.burst
     }
 
-    /// Wall nanoseconds that pay for `gpu` nanoseconds of GPU time, rounded up.
+    /// Returns wall nanoseconds that pay for `gpu` nanoseconds of GPU time, rounded up.
     #[must_use]
     pub fn wall(self, gpu: u64) -> u64 {
         gpu.saturating_mul(1000).div_ceil(self.thousandths())
     }
 
-    /// Nanoseconds of GPU time that `wall` nanoseconds of the clock pay for, rounded down.
+    /// Returns nanoseconds of GPU time that `wall` nanoseconds of the clock pay for, rounded down.
     #[must_use]
     pub fn gpu(self, wall: u64) -> u64 {
         let gpu = u128::from(wall).saturating_mul(u128::from(self.thousandths()));
         u64::try_from(gpu / 1000).unwrap_or(u64::MAX)
     }
 
-    /// The rate in thousandths. A rate of 0 would never pay, so it counts as 1.
+    /// Returns the rate in thousandths. A rate of 0 would never pay, so it counts as 1.
     fn thousandths(self) -> u64 {
         u64::from(self.rate.get()).max(1)
     }
 }
 
-/// Nanoseconds of the clock that work has to wait. `None`: it may go.
+/// Returns nanoseconds of the clock that work has to wait. `None`: it may go.
 #[must_use]
 pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
     match paid_until.saturating_sub(now) {
@@ -79,7 +79,7 @@ pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
     }
 }
 
-/// The word after a payment of `cost` nanoseconds of GPU time.
+/// Returns the word after a payment of `cost` nanoseconds of GPU time.
 ///
 /// Saved time is used first. Work that costs more than the savings is admitted once, and the slice owes the rest.
 #[must_use]
@@ -89,7 +89,7 @@ pub fn prepay(paid_until: u64, now: u64, cost: u64, terms: Terms) -> u64 {
     paid_until.max(saved).saturating_add(terms.wall(cost)).min(most.max(saved))
 }
 
-/// The word after a measurement. `difference` is the measured time less the prepaid time, in nanoseconds of GPU time.
+/// Returns the word after a measurement. `difference` is the measured time less the prepaid time, in nanoseconds of GPU time.
 ///
 /// A refund may move the word further back than the burst. The next payment loses that part.
 #[must_use]
@@ -101,7 +101,7 @@ pub fn settle(paid_until: u64, now: u64, difference: i64, terms: Terms) -> u64 {
     }
 }
 
-/// The word after a change of terms. The GPU time that is owed or saved stays the same.
+/// Returns the word after a change of terms. The GPU time that is owed or saved stays the same.
 ///
 /// Otherwise a debt made at 5 % would be paid at the pace of 5 % after the share has become 80 %.
 #[must_use]
@@ -114,7 +114,7 @@ pub fn change(paid_until: u64, now: u64, old: Terms, new: Terms) -> u64 {
     }
 }
 
-/// The instant from which time is free, after the word changed to `paid_until`. `free_from` was that instant before.
+/// Returns the instant from which time is free, after the word changed to `paid_until`. `free_from` was that instant before.
 ///
 /// The word alone does not tell it. Example: a refund at 100 ms moves the word from 120 ms to 70 ms. The time is free
 /// from 100 ms on, because until then the process whose turn it is sleeps. A charge at 130 ms moves the word to 90
@@ -130,8 +130,8 @@ pub const fn free_from(free_from: u64, paid_until: u64, now: u64) -> u64 {
     }
 }
 
-/// [`free_from`] for a reader that finds both words. The writer changes one after the other; if they contradict each
-/// other, `paid_until` holds.
+/// Returns the instant of [`free_from`] for a reader that finds both words. The writer changes one after the other; if they
+/// contradict each other, `paid_until` holds.
 #[must_use]
 pub const fn free_since(paid_until: u64, free_from: u64, now: u64) -> u64 {
     if paid_until > now || free_from > now { paid_until } else { free_from }

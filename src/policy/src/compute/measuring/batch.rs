@@ -2,7 +2,7 @@
 //!
 //! A timing event occupies its stream for 1 to 5 us: its cost ([`EventCost`](super::event_clock::EventCost)). A long
 //! kernel gets two events of its own. Small kernels share two events around about 2 ms of predicted work. The thread
-//! closes its batch before each wait of ours; otherwise the wait would be charged as GPU time.
+//! closes its batch before each wait of the library; otherwise the wait would be charged as GPU time.
 //!
 //! The stream may be idle inside a batch because the host was late. The batch records that time by its cause:
 //!
@@ -53,7 +53,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A batch whose opening event has just been recorded, where an event costs `event` nanoseconds.
+    /// Opens a batch whose opening event has just been recorded, where an event costs `event` nanoseconds.
     #[must_use]
     pub const fn open(bracket: Bracket, event: u64) -> Self {
         Self {
@@ -76,13 +76,13 @@ impl Run {
         }
     }
 
-    /// Nanoseconds for which the stream may have been idle. They are not charged before the batch has ended.
+    /// Returns nanoseconds for which the stream may have been idle. They are not charged before the batch has ended.
     #[must_use]
     pub const fn gaps(&self) -> u64 {
         self.gaps.saturating_add(self.lead).saturating_add(self.slack).saturating_add(self.late)
     }
 
-    /// Number of launches.
+    /// Returns the number of launches.
     #[must_use]
     pub const fn launches(&self) -> u32 {
         self.launches
@@ -94,19 +94,19 @@ impl Run {
         self.launches == 0
     }
 
-    /// How the launches are measured.
+    /// Returns how the launches are measured.
     #[must_use]
     pub const fn bracket(&self) -> Bracket {
         self.bracket
     }
 
-    /// GPU time that was prepaid for the launches, in nanoseconds.
+    /// Returns gPU time that was prepaid for the launches, in nanoseconds.
     #[must_use]
     pub const fn prepaid(&self) -> u64 {
         self.prepaid
     }
 
-    /// Predicted duration of the launches in sequence, in nanoseconds.
+    /// Returns predicted duration of the launches in sequence, in nanoseconds.
     #[must_use]
     pub const fn plain(&self) -> u64 {
         self.plain
@@ -131,7 +131,7 @@ impl Run {
         self.awaited = self.plain;
     }
 
-    /// Predicted duration of the launches since the host last waited, in nanoseconds.
+    /// Returns predicted duration of the launches since the host last waited, in nanoseconds.
     const fn unawaited(&self) -> u64 {
         self.plain.saturating_sub(self.awaited)
     }
@@ -191,12 +191,12 @@ impl Run {
         }
     }
 
-    /// The parts of the batch that learn from it.
+    /// Returns the parts of the batch that learn from it.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().flatten()
     }
 
-    /// The outcome that the keys learn from, if the whole batch was measured.
+    /// Returns the outcome that the keys learn from, if the whole batch was measured.
     #[must_use]
     pub const fn outcome(&self, charged: u64, plain: u64) -> Outcome {
         Outcome { charged, charged_predicted: self.prepaid, plain, plain_predicted: self.plain }
@@ -217,8 +217,8 @@ pub struct Spell {
 }
 
 impl Spell {
-    /// The nanoseconds of `inside` that no closed batch accounts for. `inside` is the time inside the driver since
-    /// the spell began.
+    /// Returns the nanoseconds of `inside` that no closed batch accounts for. `inside` is the time inside the driver since the
+    /// spell began.
     #[must_use]
     pub const fn left(&self, inside: u64) -> u64 {
         inside.saturating_sub(self.predicted.saturating_add(self.counted))

@@ -51,7 +51,7 @@ impl EventCost {
         }
     }
 
-    /// The cost in nanoseconds of GPU time; 0 while it is unknown.
+    /// Returns the cost in nanoseconds of GPU time; 0 while it is unknown.
     #[must_use]
     pub const fn get(&self) -> u64 {
         match self.sum.checked_div(self.count) {
@@ -130,7 +130,7 @@ impl Offset {
         self.fit();
     }
 
-    /// The instant of an event on the monotonic clock. `None` before the first record.
+    /// Returns the instant of an event on the monotonic clock. `None` before the first record.
     #[must_use]
     pub fn instant(&self, event: u64) -> Option<u64> {
         Some(event.saturating_add_signed(self.offset?))
@@ -169,7 +169,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// A time line whose first base event was recorded at the instant `now` of the monotonic clock.
+    /// Makes a time line whose first base event was recorded at the instant `now` of the monotonic clock.
     #[must_use]
     pub const fn new(now: u64) -> Self {
         // Far from 0, so that events before the base have a time.
@@ -182,7 +182,7 @@ impl Base {
         now.saturating_sub(self.since) >= SECOND
     }
 
-    /// The time of an event `elapsed` nanoseconds after the base event; negative before it.
+    /// Returns the time of an event `elapsed` nanoseconds after the base event; negative before it.
     #[must_use]
     pub const fn time(&self, elapsed: i64) -> u64 {
         self.origin.saturating_add_signed(elapsed)

@@ -12,7 +12,7 @@ pub struct Overlap {
 }
 
 impl Default for Overlap {
-    /// Without observations nothing overlaps.
+    /// Starts without observations: nothing overlaps.
     fn default() -> Self {
         Self { plain: LATELY, covered: LATELY }
     }
@@ -27,7 +27,7 @@ const HALF: u32 = 32;
 const LEAST_HALF: u64 = (1 << HALF) - 1;
 
 impl Overlap {
-    /// Both sums in one word, so that processes that share it never read one without the other.
+    /// Returns both sums in one word, so that processes that share it never read one without the other.
     #[must_use]
     pub const fn word(&self) -> u64 {
         self.plain << HALF | self.covered
@@ -59,7 +59,7 @@ impl Overlap {
         }
     }
 
-    /// The newly covered part of `length` nanoseconds on average; all of it while nothing is known.
+    /// Returns the newly covered part of `length` nanoseconds on average; all of it while nothing is known.
     #[must_use]
     pub fn part(&self, length: u64) -> u64 {
         let part =

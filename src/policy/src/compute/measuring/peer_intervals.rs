@@ -50,7 +50,7 @@ impl Interval {
     }
 }
 
-/// The number of a context within its slice, from the slot of its process and the context's `number` in the process.
+/// Returns the number of a context within its slice, from the slot of its process and the context's `number` in the process.
 #[must_use]
 pub fn context(slot: usize, number: u64) -> u16 {
     let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXTS);
@@ -68,14 +68,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The content to write at a place.
+    /// Makes the content to write at a place.
     #[must_use]
     pub const fn new(place: u64, interval: Interval) -> Self {
         Self { ticket: place.saturating_add(1), interval }
     }
 
-    /// The interval at a place, if the ticket is that place's and the interval is valid: it ends at most a second
-    /// after `now`.
+    /// Returns the interval at a place, if the ticket is that place's and the interval is valid: it ends at most a second after
+    /// `now`.
     #[must_use]
     pub fn told_at(&self, place: u64, now: u64) -> Option<Interval> {
         let is_there = self.ticket == place.saturating_add(1);
@@ -92,7 +92,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader for a process that joins at this place.
+    /// Makes a reader for a process that joins at this place.
     #[must_use]
     pub const fn new(place: u64) -> Self {
         Self { next: place, waits: None }

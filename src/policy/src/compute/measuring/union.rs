@@ -17,7 +17,7 @@ pub struct Union {
 }
 
 impl Union {
-    /// An empty union. It allocates its memory once.
+    /// Makes an empty union. It allocates its memory once.
     #[must_use]
     pub fn new() -> Self {
         Self { busy: Vec::with_capacity(APART.saturating_add(1)), floor: 0 }

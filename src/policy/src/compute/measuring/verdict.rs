@@ -40,7 +40,7 @@ pub enum Lesson {
 pub struct Verdict {
     /// Duration of the launches, in nanoseconds.
     pub length: u64,
-    /// Nanoseconds for which the launches waited for events of ours. On a busy stream these are the closing event of
+    /// Nanoseconds for which the launches waited for timing events. On a busy stream these are the closing event of
     /// the batch before and the opening event of this one. No other kernel of the stream can run meanwhile, so this
     /// is the slice's time, but no lesson for the estimates.
     pub events: u64,
@@ -93,8 +93,8 @@ impl Run {
         Verdict { length, events, after, held: held > 0, lesson }
     }
 
-    /// Nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may
-    /// have been idle beyond that.
+    /// Returns nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may have
+    /// been idle beyond that.
     ///
     /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
     /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
+    /// Makes a batch of one launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
     fn single(plain: u64, certain: bool, lead: u64) -> Run {
         let mut run = Run::open(Bracket::Alone, 0);
         run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });

@@ -56,8 +56,8 @@ pub enum Bracket {
 }
 
 impl Bracket {
-    /// How to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` nanoseconds
-    /// on. Its stream may have been idle for `gap` nanoseconds because of the host.
+    /// Decides how to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` nanoseconds on.
+    /// Its stream may have been idle for `gap` nanoseconds because of the host.
     #[inline]
     #[must_use]
     pub const fn of(known: Option<&Estimate>, long: u64, gap: u64) -> Self {
@@ -76,26 +76,26 @@ impl Bracket {
     }
 }
 
-/// Nanoseconds from which a kernel or a graph is measured alone, where an event costs `event` nanoseconds.
+/// Returns nanoseconds from which a kernel or a graph is measured alone, where an event costs `event` nanoseconds.
 #[must_use]
 pub const fn long(is_graph: bool, event: u64) -> u64 {
     beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
 }
 
-/// Predicted nanoseconds of work that fill a batch, where an event costs `event` nanoseconds.
+/// Returns predicted nanoseconds of work that fill a batch, where an event costs `event` nanoseconds.
 #[must_use]
 pub const fn full(event: u64) -> u64 {
     beside_events(FULL, event)
 }
 
-/// The length of work of which two events are a negligible part; at least `least`. In nanoseconds.
+/// Returns the length of work of which two events are a negligible part; at least `least`. In nanoseconds.
 const fn beside_events(least: u64, event: u64) -> u64 {
     let length = event.saturating_mul(EVENTS);
     if length > least { length } else { least }
 }
 
-/// Nanoseconds from the record of an event to its passing, in an empty stream where another event was recorded
-/// `before` nanoseconds ago. Each event costs `event` nanoseconds.
+/// Returns nanoseconds from the record of an event to its passing, in an empty stream where another event was recorded `before`
+/// nanoseconds ago. Each event costs `event` nanoseconds.
 #[must_use]
 pub const fn delay(before: u64, event: u64) -> u64 {
     event.saturating_sub(before)

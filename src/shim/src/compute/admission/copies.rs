@@ -1,8 +1,8 @@
 //! Copies that are not paced, and other work that ends a batch.
 //!
-//! The time of copies is counted apart. Of copies and fills on the device one in 16 is measured, and the others are taken to last as
-//! long. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and to the host end a batch, because the
-//! host's memory may take any time. So do waits in the stream.
+//! The time of copies is counted apart. One in 16 copies and fills on the device is measured, and the others are taken to last as
+//! long. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and to the host end a batch, because
+//! the host's memory may take any time. Waits in the stream end a batch too.
 
 use super::synchronisation::{Waits, waits};
 use crate::compute::launch::Launch;
@@ -22,7 +22,7 @@ const MEASURED: u32 = 16;
 /// take two.
 const LARGE: u64 = 64 << 10;
 
-/// A copy on the device or a fill, which is not paced.
+/// Makes a copy on the device or a fill, which is not paced.
 pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnOnce() -> Status) -> Status {
     let Some(mut held) = compute.acquire_own() else { return call() };
     let at = stream_for(&mut held, compute, launch.stream);
@@ -64,7 +64,7 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
     code
 }
 
-/// A copy from or to the host. `is_sync`: the program waits for it, and so for the work before it in the stream.
+/// Makes a copy from or to the host. `is_sync`: the program waits for it, and so for the work before it in the stream.
 pub(crate) fn host_copy(
     compute: &'static Compute,
     (stream, bytes, is_sync): (Stream, u64, bool),
@@ -79,7 +79,7 @@ pub(crate) fn host_copy(
     if is_sync { waits(compute, Waits::Stream(stream), call) } else { call() }
 }
 
-/// The stream's next work is not the GPU's, and may take any time.
+/// Closes the batches on a stream whose next work is not the GPU's, and may take any time.
 pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
     if compute.is_pacing() {
         end_batch(compute, stream);

@@ -20,18 +20,18 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
 
-/// How long a thread waits for another of its process that requests for both, before it looks again.
+/// How long a thread waits for another thread of its process that requests for both, before it looks again.
 const HOLDER_WAIT: Duration = Duration::from_millis(100);
 /// The least that a launch takes as a peer overdraft, where its lease is more, in nanoseconds of GPU time: 1 ms.
 const LEAST_PEER_OVERDRAFT: u64 = 1_000_000;
 /// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
 const RECHECK_DEATHS: u64 = 100_000_000;
-/// How long it sleeps where another device may have kept it, in nanoseconds: 2 ms.
+/// How long a throttled thread sleeps if work on another device may delay it, in nanoseconds: 2 ms.
 const RECHECK_COUPLED: u64 = 2_000_000;
 /// How often a thread checks that the region is still there, in nanoseconds: 0.1 s. A check takes half a microsecond.
 const REGION_CHECK: u64 = 100_000_000;
-/// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and nothing ends. That kernel is charged as
-/// it runs, so the launch would never be due, and the kernel may wait for it.
+/// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and no batch ends. Because that kernel is
+/// charged as it runs, the launch would never be due, and the kernel may wait for it.
 const STUCK: u64 = 1_000_000_000;
 
 /// The request of a thread for credit on one device, over all of its waits.
@@ -39,15 +39,15 @@ const STUCK: u64 = 1_000_000_000;
 pub(super) struct CreditRequest {
     compute: &'static Compute,
     limiter: &'static DeviceLimiter,
-    /// The place of the device among the limiters.
+    /// Place of the device among the limiters.
     device: usize,
-    /// The place of the launch's stream among those of the thread.
+    /// Place of the launch's stream among those of the thread.
     stream: usize,
-    /// For how long the thread has waited for the share.
+    /// How long the thread has waited for the share, in nanoseconds.
     throttled: u64,
-    /// When it first asked the region.
+    /// Instant at which the thread first asked the region.
     asked_since: Option<u64>,
-    /// Since when, and at how many completions, it waits for the share while nothing of its process ends.
+    /// Since when, and at how many completions, the thread waits for the share while no batch of its process ends.
     stuck_since: Option<(u64, u32)>,
     /// Held while this thread requests for its process.
     guard: Option<CreditGuard<'static>>,
@@ -63,7 +63,7 @@ struct Shortfall {
 }
 
 impl CreditRequest {
-    /// No request yet. None for a device that has no limiter.
+    /// Makes a request before its first step. None for a device that has no limiter.
     pub(super) fn new(compute: &'static Compute, device: usize, stream: usize) -> Option<Self> {
         let limiter = compute.limiters.get(device)?;
         Some(Self {
@@ -78,15 +78,15 @@ impl CreditRequest {
         })
     }
 
-    /// The limiter of the device.
+    /// Returns the limiter of the device.
     pub(super) fn limiter(&self) -> &'static DeviceLimiter {
         self.limiter
     }
 
-    /// Takes credit for a launch, or waits. True: the thread's lease was filled. False: look again.
+    /// Takes credit for a launch, or waits. True: the thread's lease was filled. False: the caller tries again.
     ///
     /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the process asks the
-    /// region at a time, because a thread that gets a lease usually fills the process's credit for the others too.
+    /// region at a time, because a thread that gets a lease usually fills the process's credit for the other threads too.
     pub(super) fn acquire_credit(
         &mut self,
         held: &mut OwnerGuard,
@@ -145,10 +145,10 @@ impl CreditRequest {
         }
     }
 
-    /// Lets a launch go as debt that ends while other work in flight runs on, so that it takes no time of its own.
+    /// Admits a launch as debt if it ends while other work in flight runs on, so that it takes no time of its own.
     ///
-    /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The debt is bounded
-    /// ([`Beside`]): the risk is a prediction that is wrong.
+    /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The debt is bounded ([`Beside`]):
+    /// the risk is a prediction that is wrong.
     fn overdraw(&self, held: &mut OwnerGuard, estimate: &Estimate) -> bool {
         let limiter = self.limiter;
         if limiter.streams.load(Ordering::Relaxed) < 2 || limiter.must_yield() {
@@ -171,7 +171,7 @@ impl CreditRequest {
         true
     }
 
-    /// Another thread of this process requests: waits for it, or requests beside one that never came back.
+    /// Waits while another thread of this process requests, or requests beside a thread that never came back.
     fn request_unserialised(&mut self, held: &mut OwnerGuard, shortfall: Shortfall) -> bool {
         let lock = &self.limiter.credit;
         if !lock.is_abandoned(clock::now()) {
@@ -192,7 +192,7 @@ impl CreditRequest {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         // Read before the request, so that no wake-up in between is missed.
         let sequence = member.wake_sequence(device);
-        // Small launches do not go one by one: the kernel that waits for them is charged meanwhile.
+        // Small launches are not requested one by one, because a kernel that waits for them is charged meanwhile.
         let least = launch.max(amount.min(LEAST_PEER_OVERDRAFT));
         let now = clock::now();
         if !self.compute.is_anything_under_way() {
@@ -221,8 +221,8 @@ impl CreditRequest {
 
     /// Sleeps until the time is due at `until`, or a process of the slice changes something.
     ///
-    /// Two changes wake no thread, so the sleep is bounded: a process dies with time paid or requested; another device, which has a
-    /// wake-up word of its own, waits for this one.
+    /// Two changes wake no thread, so the sleep is bounded: a process dies with time paid or requested; or another device, which
+    /// has a wake-up word of its own, waits for this one.
     fn sleep(&mut self, held: &mut OwnerGuard, sequence: u32, until: u64, now: u64) {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         held.close_all(self.compute);
@@ -237,9 +237,8 @@ impl CreditRequest {
         let _noticed = self.compute.region().reap_if_due(clock::now());
     }
 
-    /// Returns true if nothing of the process has ended for [`STUCK`] while work is under way: that work may wait for
-    /// this launch. Then the launch goes as debt. Without events nothing is charged as it runs, so there the launch
-    /// comes due.
+    /// Returns true if no batch of the process has ended for [`STUCK`] while work is under way: that work may wait for this
+    /// launch. Then the launch is admitted as debt. Without events nothing is charged as it runs, so there the launch comes due.
     fn poll_stuck(&mut self, now: u64) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();
@@ -248,7 +247,7 @@ impl CreditRequest {
         now.saturating_sub(since) >= STUCK
     }
 
-    /// Checks now and then that the region is still there.
+    /// Checks from time to time that the region is still there.
     fn check_region(&self, now: u64) {
         let last = self.limiter.region_checked_at.load(Ordering::Relaxed);
         if now.saturating_sub(last) >= REGION_CHECK {

@@ -1,8 +1,8 @@
-//! The gate of a launch: it is paid for, joins a batch, and goes to the driver.
+//! Gate of a launch: the thread pays for the launch, adds it to a batch, and calls the driver.
 //!
 //! The usual launch is prepaid from its thread's credit and joins the open batch of its stream: no lock, no system call, no
-//! allocation, no clock but the cycle counter. Where the credit does not suffice, the cost is unknown, or a batch has to be opened or
-//! closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
+//! allocation, no clock but the cycle counter. If the credit does not suffice, the cost is unknown, or a batch has to be opened
+//! or closed, [`slow_path`](super::slow_path) and `ThreadState` do more.
 
 use super::copies::unpaced;
 use super::slow_path::admit;
@@ -19,17 +19,17 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Run;
 use gpuslice_policy::compute::measuring::when_alone::Bracket;
 
-/// A launch that was paid for and is about to enter the driver. It is written in its place, because the processor would wait for a
-/// copy of words that were just written.
+/// A launch that was paid for and is about to enter the driver. It is written in place: after a copy the processor would wait for
+/// words that were just written.
 #[derive(Debug)]
 struct LaunchTicket {
-    /// The place of its stream among those of the thread.
+    /// Place of the launch's stream among those of the thread.
     stream: usize,
-    /// The place of its device among the limiters.
+    /// Place of the launch's device among the limiters.
     device: usize,
-    /// The estimate that it was paid by.
+    /// Estimate by which the launch was paid.
     estimate: Estimate,
-    /// True if that was measured, or is a guess for an unknown launch.
+    /// True if the estimate was measured, or is a guess for an unknown launch.
     is_known: bool,
 }
 
@@ -37,7 +37,7 @@ impl LaunchTicket {
     const NONE: Self = Self { stream: 0, device: 0, estimate: Estimate::NONE, is_known: false };
 }
 
-/// Returns true if launches are paced now. If they are not any more, this function closes open runs.
+/// Returns true if launches are paced now. If they are paced no more, this function closes open batches.
 #[inline(always)]
 pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
     if compute.is_pacing() {
@@ -49,8 +49,8 @@ pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
     false
 }
 
-/// A call that submits work, in a process whose launches are paced. The thread waits until the work may go, calls the driver,
-/// and records the work for the measurement.
+/// Makes a call that submits work, in a process whose launches are paced. The thread waits until the work may go, calls the
+/// driver, and records the work for the measurement.
 #[inline]
 pub(crate) fn gate(
     compute: &'static Compute,
@@ -67,14 +67,14 @@ pub(crate) fn gate(
         drop(held);
         return call();
     }
-    // The guard is dropped also when something unwinds out of the driver.
+    // The guard is also dropped if an exception unwinds out of the driver.
     let code = call();
     leave(&mut held, compute, &launch, &ticket, code);
     code
 }
 
-/// A call that submits work to several streams at once, in a process whose launches are paced. The thread pays for each launch,
-/// one after the other.
+/// Makes a call that submits work to several streams at once, in a process whose launches are paced. The thread pays for the
+/// launches one after the other.
 pub(crate) fn gate_all(
     compute: &'static Compute,
     launches: impl FnOnce() -> Vec<Launch>,
@@ -82,14 +82,14 @@ pub(crate) fn gate_all(
 ) -> Status {
     let launches = quietly(launches, Vec::new());
     let Some(mut held) = compute.acquire_own() else { return call() };
-    // All are paid for before any joins a batch, because a thread that waits closes its batches.
+    // All launches are paid for before any joins a batch, because a thread that waits closes its batches.
     let prepaid = launches.iter().filter_map(|launch| {
         let mut ticket = LaunchTicket::NONE;
         prepay(&mut held, compute, launch, &mut ticket).map(|_| (launch, ticket))
     });
     let mut tickets: Vec<_> = prepaid.collect();
     for (launch, ticket) in &mut tickets {
-        // Streams are forgotten where some have ended meanwhile.
+        // If streams have ended meanwhile, the thread has forgotten them.
         if let Some(stream) = stream_for(&mut held, compute, launch.stream) {
             ticket.stream = stream;
             place(&mut held, compute, launch, ticket, clock::cycles());
@@ -100,7 +100,7 @@ pub(crate) fn gate_all(
     code
 }
 
-/// Pays for a launch and puts it into a batch. None: the launch goes to the driver as it is.
+/// Pays for a launch and puts it into a batch. None: the launch goes to the driver without either.
 #[inline(always)]
 fn enter(
     held: &mut OwnerGuard,
@@ -113,11 +113,11 @@ fn enter(
     Some(())
 }
 
-/// Pays for a launch, and waits for that if need be. Returns when that was done, in cycles. None: the launch goes to the driver
-/// as it is.
+/// Pays for a launch, and waits for credit if necessary. Returns the instant of the payment, in cycles. None: the launch goes to
+/// the driver unpaid.
 ///
-/// The usual launch writes no word that other threads write too, and no word that they often read. So threads do not slow each other
-/// down. Shared words that it reads, such as the version of the estimate, seldom change.
+/// The usual launch writes no word that other threads write too, and no word that they often read. So threads do not slow each
+/// other down. Shared words that it reads, such as the version of the estimate, seldom change.
 #[inline(always)]
 fn prepay(
     held: &mut OwnerGuard,
@@ -131,7 +131,7 @@ fn prepay(
     state.enter_driver(now);
     let device = state.streams.get(stream)?.device?;
     let limiter = compute.limiters.get(device)?;
-    // The gate has asked already, if there is one device only.
+    // If there is only one device, the gate has checked it already.
     let is_paced = compute.limiters.len() == 1 || limiter.is_pacing(compute);
     if !is_paced && state.streams.get(stream).is_some_and(|stream| stream.open.is_none()) {
         return None;
@@ -148,7 +148,7 @@ fn prepay(
     prepay_slowly(held, compute, launch, ticket, is_paced)
 }
 
-/// The thread's credit does not suffice, or the cost of the launch is unknown.
+/// Pays for a launch if the thread's credit does not suffice, or if the cost of the launch is unknown.
 #[cold]
 #[inline(never)]
 fn prepay_slowly(
@@ -178,7 +178,7 @@ fn place(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, tick
     }
 }
 
-/// A batch has to be opened or closed before the launch.
+/// Opens or closes a batch before the launch.
 #[cold]
 #[inline(never)]
 fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
@@ -190,7 +190,7 @@ fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ti
     quietly(prepare, ());
 }
 
-/// After the driver's call: the launch is counted in its batch, or its credit is given back.
+/// Counts a launch in its batch after the driver's call, or gives its credit back.
 #[inline(always)]
 fn leave(
     held: &mut OwnerGuard,
@@ -205,7 +205,7 @@ fn leave(
     }
 }
 
-/// The launch failed, its cost was unknown, or its batch was closed meanwhile.
+/// Finishes a launch that failed, whose cost was unknown, or whose batch was closed meanwhile.
 #[cold]
 #[inline(never)]
 fn leave_slowly(
@@ -217,7 +217,7 @@ fn leave_slowly(
 ) {
     let LaunchTicket { stream, device, estimate, is_known } = ticket;
     if code != status::SUCCESS {
-        // Nothing runs: the thread gets its credit back.
+        // No work runs, so the thread gets its credit back.
         if let Some(credit) = held.leases.get_mut(*device) {
             credit.fill(estimate.charged);
         }
@@ -238,7 +238,7 @@ fn leave_slowly(
     not_measured(compute, launch, ticket);
 }
 
-/// Its batch was closed before it: its prepaid time stands.
+/// Leaves a launch unmeasured whose batch was closed before it: the prepaid time stands.
 #[cold]
 fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
     let mut run = Run::open(Bracket::Alone, 0);
@@ -246,8 +246,8 @@ fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicke
     quietly(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
 }
 
-/// The share has become all of the GPU's time while batches were open. Launches that are not paced are queued without a bound, and
-/// must not lie between the batches' events.
+/// Closes the open batches because the share has become all of the GPU's time. Launches that are not paced are queued without a
+/// bound, and must not lie between the batches' events.
 #[cold]
 fn close_before_unpaced(compute: &'static Compute) {
     let close = || {

@@ -1,4 +1,4 @@
-//! Notices of hooks: captures begin, graphs change, streams and contexts end.
+//! Notices of hooks: a capture begins, a graph changes, a stream or a context ends.
 
 use crate::compute::state::Compute;
 use crate::compute::threads::stream_state::StreamState;
@@ -6,29 +6,30 @@ use crate::driver_calls::capture_mode::apart;
 use gpuslice_driver::types::CUstream;
 use gpuslice_policy::compute::cost::estimate::Key;
 
-/// A stream begins to record its calls instead of running them: called before the driver is.
+/// Notes, before the driver is called, that a stream begins to record its calls instead of running them.
 pub(crate) fn capture_begins(compute: &'static Compute, stream: CUstream) {
     close_everywhere(compute, |state| state.stream.is_named(stream));
 }
 
-/// A key means other work from now on: its cost has to be learned anew.
+/// Notes that a key means other work from now on: its cost is learned anew.
 pub(crate) fn forget(compute: &Compute, key: &Key) {
     compute.estimates.invalidate(key);
 }
 
-/// A stream is about to be destroyed.
+/// Notes that a stream is about to be destroyed.
 pub(crate) fn stream_ends(compute: &'static Compute, stream: CUstream) {
     close_everywhere(compute, |state| state.stream.is_named(stream));
     compute.contexts.count_end();
 }
 
-/// The program has this context. Launches on a default stream ask the driver for the current one only if there are several.
+/// Notes that the program has this context. If there are several, a launch on a default stream asks the driver for the current
+/// one.
 pub(crate) fn context_seen(compute: &Compute, context: usize) {
     compute.contexts.add(context);
 }
 
-/// A context is about to be destroyed, or one use of it: its events are not polled meanwhile. Returns its number; none where
-/// nothing was launched in it.
+/// Notes that a context, or one use of it, is about to be destroyed: its events are not polled meanwhile. Returns the context's
+/// number; none if nothing was launched in it.
 pub(crate) fn context_ends(compute: &'static Compute, context: usize) -> Option<u64> {
     let pool = compute.timing.pools.known(context)?;
     close_everywhere(compute, |state| state.pool == pool);
@@ -36,26 +37,28 @@ pub(crate) fn context_ends(compute: &'static Compute, context: usize) -> Option<
     Some(pool)
 }
 
-/// A green context is about to be destroyed, by the handle that it has as a context: batches on its default streams are closed.
-/// Work in flight goes on in the primary context, and so do the events that time it.
+/// Notes that a green context is about to be destroyed. `view` is the handle that it has as a context. Batches on its default
+/// streams are closed. Work in flight goes on in the primary context, and so do the events that time it.
 pub(crate) fn view_ends(compute: &'static Compute, view: usize) -> Option<u64> {
     close_everywhere(compute, |state| state.context == view);
     compute.contexts.count_end();
     context_ends(compute, view)
 }
 
-/// The call has returned. `ended`: the context has ended, and its events with it. Otherwise it lives on, for other users.
+/// Notes that the call that may destroy a context has returned. `ended`: the context and its events are gone. Otherwise it lives
+/// on, for other users.
 pub(crate) fn context_left(compute: &'static Compute, pool: u64, ended: bool) {
     if ended {
-        // First: from then on no thread gets an event of it.
+        // This comes first: from here on no thread gets an event of the context.
         compute.timing.pools.end(pool);
         compute.contexts.count_end();
     }
     compute.meter.resume_context(compute, pool, ended);
 }
 
-/// Closes batches of all threads on the streams that are meant, but for those that only their own threads can close. Waits for a
-/// launch in progress: its thread may have an open batch on the stream too, and would record the end in a stream that is gone.
+/// Closes batches of all threads on the streams that `is_meant` accepts, except batches that only their own threads can close.
+/// Waits for a launch in progress: its thread may have an open batch on the stream too, and would record the end in a stream that
+/// is gone.
 fn close_everywhere(compute: &'static Compute, is_meant: impl Fn(&StreamState) -> bool) {
     for slot in compute.threads.all() {
         let is_mine = slot.is_mine();

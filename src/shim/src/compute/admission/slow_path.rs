@@ -1,7 +1,8 @@
-//! Admission of a launch that its thread's credit does not suffice for, or whose cost is unknown.
+//! Admission of a launch if its thread's credit does not suffice, or if its cost is unknown.
 //!
-//! It may wait for three things: for the measurement of an unknown launch; for queued work to end; and for credit
-//! ([`credit_request`](super::credit_request)). Before each wait the thread's batches are closed, because the wait would be charged.
+//! The launch may wait for three things: for the measurement of an unknown launch; for queued work to end; and for credit
+//! ([`credit_request`](super::credit_request)). Before each wait the thread's batches are closed, because the wait would be
+//! charged.
 
 use super::credit_request::CreditRequest;
 use crate::compute::attribution::nvml_only::NvmlOnly;
@@ -19,8 +20,8 @@ use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT};
 /// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
 const RECHECK_QUEUE: Duration = Duration::from_millis(20);
 
-/// Pays for a launch, and waits before. Returns the estimate that it was paid by, and whether that is known. None: the launch goes
-/// to the driver as it is.
+/// Waits until a launch may go, and pays for it. Returns the estimate by which it was paid, and whether that is known. None: the
+/// launch goes to the driver unpaid.
 #[cold]
 pub(super) fn admit(
     held: &mut OwnerGuard,
@@ -31,7 +32,7 @@ pub(super) fn admit(
 ) -> Option<(Estimate, bool)> {
     let request = CreditRequest::new(compute, device, stream)?;
     let began = clock::now();
-    // Use after a pause is counted from here on.
+    // Use after a pause counts from here on.
     compute.member().note_second(request.limiter().gpu.device, began);
     let mut admission = Admission { compute, device, began, request };
     let paid = admission.admit(held, launch);
@@ -41,20 +42,21 @@ pub(super) fn admit(
 
 struct Admission {
     compute: &'static Compute,
-    /// The place of the device among the limiters.
+    /// Place of the device among the limiters.
     device: usize,
-    /// When it began, on the monotonic clock.
+    /// Start of the admission, on the monotonic clock.
     began: u64,
     request: CreditRequest,
 }
 
 impl Admission {
-    /// Tries until the launch is paid for; each turn ends in a wait. Nothing is decided before a wait that may have changed after
-    /// it, so each turn looks at everything anew.
+    /// Tries until the launch is paid for; each turn ends in a wait. Because anything may change during a wait, each turn reads
+    /// everything anew.
     fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {
-            // At the process's end no event is polled, and no thread would see an end. Without its region the slice has no share.
+            // While the process ends no thread polls events, so no thread would see a batch end. Without its region the slice has
+            // no share.
             if compute.worker.is_ending() || settings::is_refused() {
                 return None;
             }
@@ -62,7 +64,7 @@ impl Admission {
             let nvml_only = || compute.nvml_only(self.device).map(NvmlOnly::estimate);
             let known = compute.estimates.look_up(&mut held.cache, &launch.key).or_else(nvml_only);
             if known.is_none() && !self.may_go_unknown(launch) {
-                // A tick of the worker lasts longer than eight small kernels do.
+                // This thread polls itself: a tick of the worker lasts longer than eight small kernels.
                 let waited = clock::now().saturating_sub(self.began);
                 let most = Duration::from_nanos(UNKNOWN_WAIT.saturating_sub(waited));
                 self.wait(held, || poll_for_completion(compute, completions, most));
@@ -85,22 +87,22 @@ impl Admission {
         }
     }
 
-    /// Waits until a batch has ended. Other threads of the process and other slices may request meanwhile.
+    /// Closes the thread's batches and waits for `until`. Other threads of the process and other slices may request meanwhile.
     fn wait(&mut self, held: &mut OwnerGuard, until: impl FnOnce()) {
         self.request.release();
         held.close_all(self.compute);
         held.unlocked(until);
     }
 
-    /// Returns true if a launch of unknown cost may be under way beside those that are.
+    /// Returns true if this launch of unknown cost may run beside the unknown launches that are under way.
     fn may_go_unknown(&self, launch: &Launch) -> bool {
         let is_late = clock::now().saturating_sub(self.began) >= UNKNOWN_WAIT;
         let limiter = self.request.limiter();
         is_late || !self.compute.timing.are_used() || limiter.unknown.lock().admits(&launch.key)
     }
 
-    /// How long a launch of this cost has to wait for queued work at most. None where it may go, also because the queue is about to
-    /// be empty.
+    /// Returns how long a launch of this cost has to wait for queued work at most. None if it may go, also because the queue is
+    /// about to be empty.
     fn queue_wait(&self, cost: u64) -> Option<Duration> {
         let limiter = self.request.limiter();
         if limiter.admits(cost) {

@@ -15,15 +15,15 @@ use gpuslice_driver::types::{Status, status};
 /// The object that a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// A stream, by the handle that the caller gave, and whether the default one is the thread's own.
+    /// A stream, by the handle that the caller gave, and whether the default stream is the thread's own.
     Stream(Stream),
-    /// Everything in the current context.
+    /// All work in the current context.
     Context,
-    /// Something else, which does not say that a stream is empty.
+    /// Another object: the wait does not tell that a stream is empty.
     Other,
 }
 
-/// A call in which the program waits for the GPU.
+/// Makes a call in which the program waits for the GPU.
 pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if !compute.is_pacing() {
         return call();
@@ -35,7 +35,7 @@ pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() 
     code
 }
 
-/// A call after which streams are empty.
+/// Makes a call after which streams are empty, and notes that.
 fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if let Some(mut held) = compute.acquire_own() {
         held.enter_driver(clock::cycles());

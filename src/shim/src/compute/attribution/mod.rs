@@ -1,4 +1,4 @@
-//! How GPU time is measured, and what NVML says where nothing else measures it.
+//! Attribution of GPU time: sources of the measurement, and NVML as the only source.
 
 pub(super) mod nvml_only;
 pub(super) mod nvml_schedule;

@@ -22,7 +22,8 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Run;
 use parking_lot::Mutex;
 
-/// How often NVML is asked, in nanoseconds. Its windows last a sixth of a second; windows that are read too often are joined.
+/// Interval between two questions to NVML, in nanoseconds. Its windows last a sixth of a second; windows that are read too often
+/// are joined.
 const INTERVAL: u64 = 100_000_000;
 /// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
 const EMPTY_WINDOWS: u32 = 20;
@@ -32,12 +33,12 @@ const EMPTY_WINDOWS: u32 = 20;
 pub(crate) struct NvmlOnly {
     /// Cost of a launch, in nanoseconds.
     cost: AtomicU64,
-    /// When launches were prepaid last; 0 if never.
+    /// Instant of the last prepaid launch; 0 before the first.
     launched: AtomicU64,
-    /// Whether NVML attributes time to this process, as of its last answer.
+    /// True if NVML attributes time to this process, as of its last answer.
     is_attributed: AtomicBool,
     course: Mutex<Course>,
-    /// Locked by the worker while it asks. Launches do not wait for it.
+    /// Locked by the worker while it asks NVML. Launches do not wait for it.
     attribution: Mutex<Attribution>,
 }
 
@@ -69,7 +70,7 @@ impl Default for NvmlOnly {
 }
 
 impl NvmlOnly {
-    /// Cost of a launch.
+    /// Returns the cost of a launch as an estimate.
     pub(crate) fn estimate(&self) -> Estimate {
         let cost = self.cost.load(Ordering::Relaxed);
         let mut estimate = Estimate::default();
@@ -77,25 +78,25 @@ impl NvmlOnly {
         estimate
     }
 
-    /// Launches that go to the driver were prepaid.
+    /// Counts prepaid launches that go to the driver.
     pub(crate) fn add_prepaid(&self, run: &Run) {
         let (now, mut course) = (clock_now(), self.course.lock());
         course.add(now, run.launches(), run.prepaid());
         self.launched.store(now, Ordering::Relaxed);
     }
 
-    /// Whether the time that launches used is counted as NVML says it. Otherwise their prepaid time counts.
+    /// Returns true if used time is counted as NVML reports it. Otherwise the prepaid time counts.
     pub(crate) fn is_attributed(&self) -> bool {
         self.is_attributed.load(Ordering::Relaxed)
     }
 
-    /// Whether NVML has still to be asked about launches.
+    /// Returns true if the worker still has to ask NVML about launches.
     pub(crate) fn is_waiting(&self) -> bool {
         let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
         u128::from(idle) < LINGER.as_nanos()
     }
 
-    /// Events measure again: the launches that NVML's next windows contain are settled by events.
+    /// Stops: events measure again. Events also settle the launches that lie in NVML's next windows.
     pub(crate) fn stop(&self) {
         if self.launched.load(Ordering::Relaxed) != 0
             && let Some(mut attribution) = self.attribution.try_lock()
@@ -105,14 +106,14 @@ impl NvmlOnly {
         }
     }
 
-    /// Closes NVML, if nothing was launched for long.
+    /// Closes NVML, if nothing was launched for [`LINGER`].
     pub(crate) fn close_idle(&self) {
         if let Some(mut attribution) = self.attribution.try_lock().filter(|_| !self.is_waiting()) {
             attribution.open = None;
         }
     }
 
-    /// Asks NVML if that is due, and settles what it says.
+    /// Asks NVML if that is due, and settles the answer.
     pub(crate) fn tick(&self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice) {
         let (Some(mut attribution), now) = (self.attribution.try_lock(), clock_now()) else { return };
         if now < attribution.next {

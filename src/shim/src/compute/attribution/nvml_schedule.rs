@@ -4,25 +4,25 @@ use crate::os::clock::now as clock_now;
 use core::time::Duration;
 use gpuslice_policy::compute::attribution::source::Why;
 
-/// For how long NVML stays open when nothing is under way. Opening it takes tens of milliseconds, and a program may pause
-/// after each request.
+/// How long NVML stays open while nothing is under way. Opening it takes tens of milliseconds, and a program may pause after each
+/// request.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// How often the worker tries again after NVML failed, in nanoseconds.
 pub(crate) const AGAIN: u64 = 5_000_000_000;
-/// NVML may take one part in 20 of the worker's time.
+/// Divisor of the worker's time: NVML may take one twentieth of it.
 const PART: u64 = 20;
-/// The longest pause because of that, in nanoseconds.
+/// Longest pause that follows from [`PART`], in nanoseconds.
 const LONGEST: u64 = 1_000_000_000;
-/// A process of the slice that was silent for this long loses its lease of the sampler, in nanoseconds.
+/// A process of the slice that was silent for this long loses its sampler lease, in nanoseconds.
 pub(crate) const PATIENCE: u64 = 1_500_000_000;
 
-/// [`LINGER`] in nanoseconds.
+/// Returns [`LINGER`] in nanoseconds.
 pub(crate) fn linger() -> u64 {
     u64::try_from(LINGER.as_nanos()).unwrap_or(0)
 }
 
-/// Until when the worker leaves NVML alone, after it asked at `asked` and got `why` as a failure. By the clock, because the call
-/// may have taken long.
+/// Returns the instant until which the worker leaves NVML alone, after it asked at `asked` and got `why` as a failure. Reads the
+/// clock, because the call may have taken long.
 pub(crate) fn next_call(asked: u64, why: Option<Why>) -> u64 {
     let end = clock_now();
     let pause = end.saturating_sub(asked).saturating_mul(PART).min(LONGEST);

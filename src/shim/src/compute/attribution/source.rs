@@ -12,7 +12,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::{Device, Uuid};
 
-/// The sources that the log has named: a bit each, by the low bits of their words.
+/// Sources that the log has named: a bit each, by the low bits of their words.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedSources(AtomicU64);
 
@@ -35,7 +35,7 @@ impl LoggedSources {
     }
 }
 
-/// Writes to the region that events measure, or that they fail, whatever it said before of the other.
+/// Writes to the region that events measure or that they fail, if the region does not say so.
 pub(crate) fn override_source(slice: &Slice, device: Device, source: Source) {
     let before = Measured::of_word(slice.region().measure_source(device)).source;
     let is_news = match source {

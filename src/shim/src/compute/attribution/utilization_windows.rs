@@ -15,12 +15,12 @@ pub(crate) struct UtilizationReader {
     device: nvmlDevice_t,
     form: Form,
     windows: Windows,
-    /// Whether the driver names this process by its own number. Asked once: the driver stays while NVML is open.
+    /// True if the driver names this process by its own number. Asked once: the driver stays while NVML is open.
     knows_own_pid: bool,
     _session: Session,
 }
 
-// SAFETY: NVML's handles are names that it looks up; any thread may give them.
+// SAFETY: NVML allows its handles on any thread, and looks each one up by its value.
 unsafe impl Send for UtilizationReader {}
 
 impl UtilizationReader {
@@ -32,7 +32,7 @@ impl UtilizationReader {
         Ok(Self { device, form: Form::List, windows: Windows::default(), knows_own_pid, _session: session })
     }
 
-    /// The window that has ended since the last call, and the use of each process in it. None if no window has ended.
+    /// Returns the window that has ended since the last call, and the use of each process in it. None if no window has ended.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl UtilizationReader {
         }
     }
 
-    /// Whether the driver names this process by the number that it has in its own namespace.
+    /// Returns true if the driver names this process by the number that it has in its own namespace.
     pub(crate) fn knows_own_pid(&self) -> bool {
         self.knows_own_pid
     }
@@ -67,7 +67,7 @@ impl UtilizationReader {
         })
     }
 
-    /// Whether it is an instance of a divided GPU (MIG). NVML never names the processes of one.
+    /// Returns true if the device is an instance of a divided GPU (MIG). NVML never names the processes of one.
     fn is_instance(&self) -> bool {
         let function = slot::real::<real::nvmlDeviceIsMigDeviceHandle>(Symbol::nvmlDeviceIsMigDeviceHandle);
         let mut is_instance = 0;
@@ -77,11 +77,11 @@ impl UtilizationReader {
     }
 }
 
-/// The time now, by all clocks that NVML may use.
+/// Reads all clocks that NVML may use.
 fn clocks() -> Clocks {
     let read = |clock| {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes to the structure given.
+        // SAFETY: `clock_gettime` needs a pointer that is valid for writes; `time` is on this stack.
         unsafe { libc::clock_gettime(clock, &raw mut time) };
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))

@@ -3,9 +3,10 @@
 //! A slice whose policy or priority concerns others asks for its GPU's lease at each tick of the worker, while it has work under way
 //! or waits for its share. It gives the lease back after some ticks without work. The holder reads all slices whose regions lie in
 //! the same directory ([`slices`](super::slices)), divides the GPU ([`gpuslice_policy::arbiter`]), and writes each slice's grant into
-//! its region. `fixed` slices of normal priority never ask: alone they need no arbiter, and beside others these are the arbiter.
+//! its region. `fixed` slices of normal priority never ask: among themselves they need no arbiter, and beside others these are
+//! it.
 //!
-//! Where slices of several directories use a GPU, the node agent divides it while it runs, and nobody else does.
+//! If slices of several directories use a GPU, the node agent divides it while the agent runs, and no slice does.
 //!
 //! Without leases (a directory that cannot be written, a file of another user) every slice keeps its own limit. One line says so.
 
@@ -21,19 +22,19 @@ use parking_lot::Mutex;
 /// How often the process tries to open the leases, and checks that other slices use the same file, in nanoseconds.
 const AGAIN: u64 = 1_000_000_000;
 
-/// The leases of this process, and the arbiters that it is.
+/// Arbiter leases of this process, and the arbiter of each GPU whose lease it holds.
 #[derive(Debug, Default)]
 pub(crate) struct ArbiterClient {
     leases: Option<ArbiterLeases>,
-    /// When they were opened, or checked, last.
+    /// Instant at which the leases were last opened or checked.
     tried_at: u64,
     has_warned: bool,
-    /// By the places of the limiters; none where this process does not hold the lease.
+    /// By the places of the limiters; none if this process does not hold the lease.
     arbiters: Vec<Option<Arbiter>>,
 }
 
 impl ArbiterClient {
-    /// Whether it holds any lease.
+    /// Returns true if this process holds any lease.
     pub(crate) fn holds_any(&self) -> bool {
         self.arbiters.iter().any(Option::is_some)
     }
@@ -46,7 +47,7 @@ impl ArbiterClient {
         self.arbiters.clear();
     }
 
-    /// Renews the leases, and divides the GPUs whose leases it holds.
+    /// Renews the leases, and divides the GPUs whose leases this process holds.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -78,7 +79,7 @@ impl ArbiterClient {
         }
     }
 
-    /// Opens the leases, unless that was tried a moment ago. Opens them anew where other slices find a different file.
+    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them anew if other slices find a different file.
     fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: u64) {
         if now.saturating_sub(self.tried_at) < AGAIN && self.tried_at != 0 {
             return;

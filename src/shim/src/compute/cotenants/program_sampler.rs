@@ -1,11 +1,11 @@
 //! Sampler that finds programs on the GPU that are in no slice of the directory.
 //!
-//! Beside such a program the time between two events contains the driver's turns for it, which cannot be told apart: each of NVML's
-//! samples names one process and says how busy the whole GPU was. So that time counts as the slice's own, and the slice stays within
-//! its share. NVML is only asked whether there is such a program, so that the region and the log can say it.
+//! Beside such a program the time between two events contains the driver's turns for it. These cannot be told apart: each of
+//! NVML's samples names one process and says how busy the whole GPU was. So that time counts as the slice's own, and the slice
+//! stays within its share. NVML is asked only whether there is such a program, so that the region and the log can say it.
 //!
-//! The process of a slice that is elected asks; the others have NVML closed. It asks once a second, and spends at most a twentieth of
-//! the worker's time on it, however slow NVML is. Beside co-tenants that publish their intervals it does not ask.
+//! The elected process of a slice asks; the others have NVML closed. It asks once a second, and spends at most a twentieth of the
+//! worker's time on NVML, however slow NVML is. Beside co-tenants that publish their intervals it does not ask.
 
 use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, linger, next_call};
 use crate::compute::attribution::source::LoggedSources;
@@ -25,14 +25,14 @@ const INTERVAL: u64 = 1_000_000_000;
 pub(crate) struct ProgramSampler {
     open: Option<UtilizationReader>,
     strangers: Strangers,
-    /// When there is something to do next.
+    /// Instant at which something is due next.
     next: u64,
-    /// When the last tick was.
+    /// Instant of the last tick.
     ticked_at: u64,
 }
 
 impl ProgramSampler {
-    /// Closes NVML, if nothing was under way for long. Whether it is open.
+    /// Closes NVML if nothing was under way for [`linger`]. Returns true if it is open.
     pub(crate) fn close_idle(&mut self, now: u64) -> bool {
         if now.saturating_sub(self.ticked_at) >= linger() {
             self.close();
@@ -45,16 +45,17 @@ impl ProgramSampler {
         (self.open, self.strangers) = (None, Strangers::default());
     }
 
-    /// Whether a program that is in no slice uses the GPU.
+    /// Returns true if a program that is in no slice uses the GPU.
     pub(crate) fn has_programs(&self) -> bool {
         self.strangers.are_there()
     }
 
-    /// Asks NVML, where that is due.
+    /// Asks NVML, if that is due.
     pub(crate) fn tick(&mut self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice, now: u64) {
         let is_first = core::mem::replace(&mut self.ticked_at, now) == 0;
         if is_first {
-            // A program that ends sooner does not pay for opening NVML, for which all others on the machine wait.
+            // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
+            // that.
             self.next = now.saturating_add(INTERVAL);
         }
         if now < self.next {
@@ -95,7 +96,7 @@ impl ProgramSampler {
     }
 }
 
-/// Whether the settings let NVML be asked.
+/// Returns true if the settings let the worker ask NVML.
 fn is_wanted() -> bool {
     settings::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
 }

@@ -1,6 +1,6 @@
 //! Slices on the same GPUs whose regions lie in the same directory: this slice and its co-tenants.
 //!
-//! The arbiter of a GPU looks at them, and in each slice the process that is elected to sample. A region that cannot be opened takes
+//! The arbiter of a GPU reads them, and in each slice the process that is elected to sample. A region that cannot be opened takes
 //! no part: the GPU time that its slice uses makes the GPU look smaller. Nor does a `fixed` slice with the whole GPU and normal
 //! priority: it counts nothing, so there is nothing to read.
 
@@ -33,21 +33,22 @@ pub(crate) struct Cotenants {
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
     pace: ReadingSchedule,
-    /// When the list was last asked for.
+    /// Instant at which the list was last asked for.
     asked: u64,
-    /// Whether it has warned that there are more slices than it looks at.
+    /// True if the log has a warning that there are more slices than this process reads.
     has_warned_of_more: bool,
-    /// Whether it has warned of a program that is in no slice of the directory.
+    /// True if the log has a warning of a program that is in no slice of the directory.
     has_warned_of_program: bool,
 }
 
 impl Cotenants {
-    /// The slices that are known.
+    /// Returns the slices that are known.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Cotenant> {
         self.known.iter_mut().map(|known| &mut known.cotenant)
     }
 
-    /// Closes all of them if the list was not asked for within `after` nanoseconds. Whether any is open. Warnings are not repeated.
+    /// Closes all of them if the list was not asked for within `after` nanoseconds. Returns true if any is open. Warnings are not
+    /// repeated.
     pub(crate) fn close_idle(&mut self, after: u64, now: u64) -> bool {
         if now.saturating_sub(self.asked) >= after {
             *self = Self {
@@ -60,7 +61,8 @@ impl Cotenants {
         !self.known.is_empty()
     }
 
-    /// Warns once that a program uses the GPU that is in no slice of the directory. Not if another slice of the directory is on it.
+    /// Warns once of a program that uses the GPU and is in no slice of the directory. Does not warn if another slice of the
+    /// directory is on the GPU.
     pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
@@ -78,7 +80,7 @@ impl Cotenants {
         messages::say(LogLevel::Warn, &text);
     }
 
-    /// Updates the list, where that is due.
+    /// Updates the list, if that is due.
     pub(crate) fn refresh(&mut self, slice: &Slice, now: u64) {
         self.asked = now;
         if !self.pace.looks(now) {
@@ -105,7 +107,7 @@ impl Cotenants {
         self.known.retain(|known| {
             all.contains(&(known.inode, known.name.clone())) && known.cotenant.region().is_inhabited()
         });
-        // The own region has its place whatever else there is.
+        // The own region gets its place first.
         found.sort_by_key(|(_, name)| Some(name.as_os_str()) != own.file_name());
         for (inode, name) in found {
             let is_known = self.known.iter().any(|known| known.inode == inode);
@@ -135,7 +137,7 @@ impl Cotenants {
     }
 }
 
-/// Says that a slice has no part in the division of GPUs.
+/// Message that a slice has no part in the division of GPUs.
 struct LeftOut<'a>(&'a Path);
 
 impl fmt::Display for LeftOut<'_> {

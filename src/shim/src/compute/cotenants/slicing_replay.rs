@@ -22,16 +22,16 @@ use std::collections::BTreeMap;
 
 /// Co-tenants that have published nothing for this long count as absent, in nanoseconds.
 const ABSENT_AFTER: u64 = 2_000_000_000;
-/// The most that is settled at once, in nanoseconds: more is taken for a wrong clock.
+/// Most time that is settled at once, in nanoseconds: a larger difference is taken for a wrong clock.
 const MOST_SETTLED: u64 = 200_000_000;
 
 /// The replay of one device.
 #[derive(Debug, Default)]
 pub(crate) struct SlicingReplay {
     elected: Option<ElectedReplay>,
-    /// When there is something to do next.
+    /// Instant at which something is due next.
     next: u64,
-    /// Whether co-tenants have published intervals lately.
+    /// True if co-tenants have published intervals lately.
     has_cotenants: bool,
 }
 
@@ -40,18 +40,18 @@ pub(crate) struct SlicingReplay {
 struct ElectedReplay {
     slicing: Slicing,
     split: Split,
-    /// Up to which place the ring of each region has been read, by the number of its slice.
+    /// Place up to which the ring of each region has been read, by the number of its slice.
     read: BTreeMap<u64, u64>,
-    /// When a co-tenant published last.
+    /// Instant at which a co-tenant last published.
     published_at: u64,
-    /// When the agent relayed an interval last.
+    /// Instant at which the agent last relayed an interval.
     relayed_at: u64,
-    /// Time that was given back and had been counted as used.
+    /// Time that was given back after it had been counted as used.
     overcounted: u64,
 }
 
 impl SlicingReplay {
-    /// Replays, where that is due. Whether co-tenants publish intervals, so that the replay attributes the time.
+    /// Replays, if that is due. Returns true if co-tenants publish intervals, so that the replay attributes the time.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -89,7 +89,7 @@ impl SlicingReplay {
             elected.slicing.skip(elected.published_until(now));
         }
         if self.has_cotenants && !has_cotenants {
-            // Until NVML says something else.
+            // The factor holds until NVML says something else.
             slice.member().set_correction(gpu.device, ONE);
         }
         if has_cotenants != self.has_cotenants {
@@ -125,13 +125,14 @@ impl ElectedReplay {
                 self.published_at = now;
             }
         }
-        // All of them are one slice, which the agent numbers the contexts of. No slice of the directory has the number 0.
+        // All relayed intervals count as one slice, and the agent numbers its contexts. No slice of the directory has the number
+        // 0.
         if self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now) {
             self.relayed_at = now;
         }
     }
 
-    /// Adds the new intervals of a ring, which are of the slice with this number. Returns true if there are any.
+    /// Adds the new intervals of a ring, which are of the slice `id`. Returns true if there are any.
     fn add(
         &mut self,
         region: &Region,
@@ -140,7 +141,7 @@ impl ElectedReplay {
         is_own: bool,
         now: u64,
     ) -> bool {
-        // A region that is met for the first time has intervals of the time before.
+        // The ring of a region that is met for the first time has old intervals, which are skipped.
         let read = self.read.entry(id).or_insert_with(|| region.interval_head(device, origin));
         let mut has_any = false;
         for interval in region.new_intervals(device, origin, read, now) {
@@ -150,7 +151,7 @@ impl ElectedReplay {
         has_any
     }
 
-    /// The instant up to which all work is published by now.
+    /// Returns the instant up to which all work is published by now.
     fn published_until(&self, now: u64) -> u64 {
         now.saturating_sub(if is_recent(self.relayed_at, now) { RELAYED_BEHIND } else { BEHIND })
     }
@@ -165,7 +166,7 @@ impl ElectedReplay {
         let most = i64::try_from(MOST_SETTLED).unwrap_or(i64::MAX);
         let difference = difference.clamp(most.saturating_neg(), most);
         member.settle(device, difference, now);
-        // The counter of used time only counts up, so time that was counted too much is taken from later counts.
+        // The counter of used time only counts up, so overcounted time is taken from later counts.
         let used = u64::try_from(difference).unwrap_or(0);
         self.overcounted = self.overcounted.saturating_add(difference.min(0).unsigned_abs());
         let more = used.saturating_sub(self.overcounted);

@@ -1,4 +1,4 @@
-//! Co-tenants of this process: the process divides GPUs with them, and finds its own part of the measured time.
+//! State about co-tenants: the process divides GPUs with them, and finds its own part of the measured time.
 
 use super::arbiter_client::ArbiterClient;
 use super::program_sampler::ProgramSampler;
@@ -23,12 +23,12 @@ pub(crate) struct CotenantState {
     replays: Mutex<Vec<SlicingReplay>>,
     /// By device.
     samplers: Mutex<Vec<ProgramSampler>>,
-    /// Whether processes may run at the same time on a GPU, through the daemon of MPS: the driver makes no turns then.
+    /// True if processes may run at the same time on a GPU, through the daemon of MPS: the driver then makes no turns.
     has_mps: bool,
 }
 
 impl CotenantState {
-    /// Nothing is known. `devices`: how many the slice has.
+    /// Makes the state for `devices` devices, without co-tenants.
     pub(crate) fn new(devices: usize) -> Self {
         Self {
             slices: Mutex::default(),
@@ -39,7 +39,7 @@ impl CotenantState {
         }
     }
 
-    /// Finds out which other slices and programs use the GPUs, where that is due.
+    /// Finds out which other slices and programs use the GPUs, if that is due.
     pub(crate) fn sample(&self, usage: &UsageState) {
         if usage.timing.are_used() {
             usage.nvml_only.iter().for_each(NvmlOnly::stop);
@@ -66,7 +66,7 @@ impl CotenantState {
         }
     }
 
-    /// Replays the time slicing on a device, where that is due. Whether co-tenants publish intervals.
+    /// Replays the time slicing on a device, if that is due. Returns true if co-tenants publish intervals.
     fn replay(&self, usage: &UsageState, at: usize) -> bool {
         let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
             return false;
@@ -75,7 +75,7 @@ impl CotenantState {
         replay.is_some_and(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
     }
 
-    /// Reads the grants of the arbiters, and is the arbiter of those GPUs whose leases this process holds.
+    /// Reads the grants of the arbiters, and divides those GPUs whose arbiter leases this process holds.
     pub(crate) fn arbitrate(&self, usage: &UsageState) {
         let now = clock::now();
         usage.limiters.iter().for_each(|limiter| limiter.read_grant(usage, now));
@@ -94,7 +94,7 @@ impl CotenantState {
         }
     }
 
-    /// Closes NVML and the regions of co-tenants that were not used for long. Whether any is open.
+    /// Closes NVML and the regions of co-tenants that were not used for [`linger`]. Returns true if any is open.
     pub(crate) fn close_idle(&self, usage: &UsageState) -> bool {
         usage.nvml_only.iter().for_each(NvmlOnly::close_idle);
         let now = clock::now();
@@ -105,8 +105,8 @@ impl CotenantState {
     }
 }
 
-/// Whether a thread of this process waits for a share that other slices have a part in. Perhaps no other process is left to be
-/// the arbiter.
+/// Returns true if a thread of this process waits for a share in which other slices have a part. Perhaps no other process is left
+/// to be the arbiter.
 pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
     usage
         .limiters
@@ -114,14 +114,14 @@ pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
         .any(|limiter| usage.member().is_waiting(limiter.gpu.device) && limiter.is_divided(usage))
 }
 
-/// How long the worker pauses between two ticks.
+/// Returns the pause of the worker between two ticks.
 pub(crate) fn tick_interval(usage: &UsageState) -> Duration {
     let is_beside_high =
         usage.limiters.iter().any(|limiter| limiter.must_yield() || limiter.has_priority(usage));
     Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
 }
 
-/// Whether the daemon of MPS has its pipes where programs look for them.
+/// Returns true if the daemon of MPS has its pipes where programs look for them.
 fn has_mps() -> bool {
     let named = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
     named.unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps")).join("control").exists()

@@ -15,25 +15,25 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
 use parking_lot::{Mutex, MutexGuard};
 
-/// A holder renews its lock each second at least. One that did not for this long, in nanoseconds, never came back from its wait
-/// (`longjmp` out of a signal handler). It must not keep the others: they request without the lock.
+/// A holder renews its lock each second at least. A holder that has not for this long, in nanoseconds, never came back from its
+/// wait (`longjmp` out of a signal handler). Because it must not block the others, they request without the lock.
 const ABANDONED: u64 = 2_000_000_000;
-/// At one request in 16 the process tries whether launches overlap.
+/// Each 16th request of a process tries whether launches overlap.
 const TRY_EVERY: u32 = 16;
 
 /// The lock of a process's credit on one device.
 #[derive(Debug, Default)]
 pub(crate) struct CreditLock {
     credit: Mutex<ProcessCredit>,
-    /// When the holder renewed it last, on the monotonic clock.
+    /// Instant of the holder's last renewal, on the monotonic clock.
     renewed_at: AtomicU64,
-    /// How often it was released; wraps.
+    /// Number of releases; wraps.
     releases: AtomicU32,
-    /// How many threads wait for a release.
+    /// Number of threads that wait for a release.
     waiters: AtomicU32,
 }
 
-/// GPU time that a process has taken for launches that are to overlap, whichever thread makes them.
+/// GPU time that a process has taken for overlapping launches of any of its threads.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessCredit {
     /// The time itself.
@@ -59,10 +59,10 @@ impl CreditLock {
         self.credit.try_lock().map(|credit| CreditGuard { credit, _release: Release(self) })
     }
 
-    /// Locks. Waits for `most` at most until another thread releases it.
+    /// Locks. Waits for another thread to release it, for `most` at most.
     pub(crate) fn try_lock_for(&self, most: Duration) -> Option<CreditGuard<'_>> {
         let releases = self.releases.load(Ordering::SeqCst);
-        // SeqCst: either the thread that releases it sees this waiter, or this thread finds it free.
+        // SeqCst: either the thread that releases the lock sees this waiter, or this thread finds it free.
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let guard = self.try_lock().or_else(|| {
             futex::wait(&self.releases, releases, most);
@@ -72,7 +72,7 @@ impl CreditLock {
         guard
     }
 
-    /// The holder is alive at `now`.
+    /// Notes that the holder is alive at `now`.
     pub(crate) fn renew(&self, now: u64) {
         self.renewed_at.store(now, Ordering::Relaxed);
     }
@@ -108,7 +108,7 @@ impl DerefMut for CreditGuard<'_> {
 }
 
 impl ProcessCredit {
-    /// The least amount to request so that overlapping launches can go together, where the device has `streams` streams in use.
+    /// Returns the least amount to request so that overlapping launches can go together. `streams`: streams in use on the device.
     pub(crate) fn least_for_overlap(&self, estimate: &Estimate, streams: usize) -> u64 {
         if streams < 2 {
             return 0;

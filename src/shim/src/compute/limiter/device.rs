@@ -1,7 +1,7 @@
-//! Limiter of GPU time on one device, in this process: what is queued there, and how much may be.
+//! Limiter of GPU time on one device, in this process: the queued work, and its bound.
 //!
-//! Example: a share of 50 % lets the process queue 20 ms of predicted work. A launch that would make it more waits until some of
-//! that work has ended. Where a co-tenant with high priority leaves less room, the bound is smaller.
+//! Example: a share of 50 % lets the process queue 20 ms of predicted work. A launch that would exceed that waits until some of
+//! the work has ended. If a co-tenant with high priority leaves less room, the bound is smaller.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -18,41 +18,42 @@ use gpuslice_policy::compute::measuring::batch::Run;
 use gpuslice_policy::config::Priority;
 use parking_lot::Mutex;
 
-/// A device and what this process has queued on it. Times are nanoseconds of GPU time unless they say otherwise.
+/// A device and the work that this process has queued on it. Times are nanoseconds of GPU time unless they say otherwise.
 #[derive(Debug)]
 pub(crate) struct DeviceLimiter {
     /// The device.
     pub(crate) gpu: SliceDevice,
     /// Credit that all threads of the process may spend.
     pub(crate) credit: CreditLock,
-    /// When a thread last checked that the region is still there, on the monotonic clock.
+    /// Instant at which a thread last checked that the region is still there, on the monotonic clock.
     pub(crate) region_checked_at: AtomicU64,
-    /// How many batches have ended, or will never be seen to end; wraps.
+    /// Number of batches that have ended, or whose end no thread will see; wraps.
     pub(crate) completions: AtomicU32,
     /// Streams in use, as of the last poll of events.
     pub(crate) streams: AtomicUsize,
     /// Predicted time of closed batches that have not been seen to end.
     pub(crate) queued: AtomicU64,
-    /// When the last of them is predicted to end, on the monotonic clock.
+    /// Instant at which the last of them is predicted to end, on the monotonic clock.
     pub(crate) busy_until: AtomicU64,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
-    /// Debt of launches that were admitted without credit because they overlap others, since the slice's time was last paid for.
+    /// Debt of launches that were admitted without credit because they overlap others. Counted since the slice's time was last
+    /// paid for.
     pub(crate) overlap_debt: AtomicU64,
-    /// The room that co-tenants leave for queued work, as of the worker's last tick.
+    /// Room that co-tenants leave for queued work, as of the worker's last tick.
     pub(crate) room: AtomicU64,
     /// True if no other process of the slice uses the device, as of the last request for time.
     is_alone: AtomicBool,
-    /// The bound of queued time for short launches. It follows from `room` and `is_alone`.
+    /// Bound of queued time for short launches. It follows from `room` and `is_alone`.
     queue_bound: AtomicU64,
-    /// When the queued work is expected to have ended, on the monotonic clock. Kept only while the bound is reduced.
+    /// Instant at which the queued work is expected to have ended, on the monotonic clock. Kept only while the bound is reduced.
     queue_ends: AtomicU64,
     /// Launches of unknown cost in flight.
     pub(crate) unknown: Mutex<Unknown>,
 }
 
 impl DeviceLimiter {
-    /// The limiter of a device, before any launch.
+    /// Makes the limiter of a device, before any launch.
     pub(crate) fn new(gpu: SliceDevice) -> Self {
         Self {
             gpu,
@@ -133,12 +134,12 @@ impl DeviceLimiter {
         }
     }
 
-    /// The queue was empty before, or its bound is reduced.
+    /// Notes work that came into an empty queue, or into one with a reduced bound.
     #[cold]
     #[inline(never)]
     fn note_growth(&self, slice: &Slice, before: u64, prepaid: u64) {
         if before == 0 {
-            // A co-tenant that yields to this slice must see at once that it has work, not at the worker's next tick.
+            // A co-tenant that yields to this slice must see its work at once, not at the worker's next tick.
             slice.member().set_queued(self.gpu.device, prepaid);
         }
         if self.has_reduced_bound() {
@@ -151,17 +152,17 @@ impl DeviceLimiter {
         self.queue_ends.store(at, Ordering::Relaxed);
     }
 
-    /// Wall time until the queued work is expected to have ended, in nanoseconds.
+    /// Returns the wall time until the queued work is expected to have ended, in nanoseconds.
     pub(crate) fn time_to_end(&self, now: u64) -> u64 {
         self.queue_ends.load(Ordering::Relaxed).saturating_sub(now)
     }
 
-    /// A stream of the device is predicted to be busy until then, on the monotonic clock.
+    /// Notes that a stream of the device is predicted to be busy until `until`, on the monotonic clock.
     pub(crate) fn extend_busy_until(&self, until: u64) {
         self.busy_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// A batch of which `queued` was still in the queue ended at `ended`, or no thread will see its end.
+    /// Notes that a batch of which `queued` was still in the queue ended at `ended`, or that no thread will see its end.
     pub(crate) fn complete(&self, queued: u64, ended: u64) {
         self.completions.fetch_add(1, Ordering::Relaxed);
         let left = self.dequeue(queued);
@@ -177,8 +178,8 @@ impl DeviceLimiter {
         before.unwrap_or(0).saturating_sub(by)
     }
 
-    /// A batch waits for something other than the GPU: no launch is to wait for it. `holds_unknown`: launches of unknown cost
-    /// wait for its measurement.
+    /// Takes a batch out of the queue that waits for something other than the GPU, so that no launch waits for it.
+    /// `holds_unknown`: launches of unknown cost wait for its measurement.
     pub(crate) fn mark_blocked(&self, run: &Run, holds_unknown: bool) {
         self.dequeue(run.prepaid());
         if holds_unknown {
@@ -186,19 +187,19 @@ impl DeviceLimiter {
         }
     }
 
-    /// A batch that was blocked counts as queued again.
+    /// Counts a batch that was blocked as queued again.
     pub(crate) fn requeue(&self, run: &Run) {
         self.queued.fetch_add(run.prepaid(), Ordering::Relaxed);
     }
 
-    /// A launch of unknown cost has gone to the driver.
+    /// Notes that a launch of unknown cost has gone to the driver.
     pub(crate) fn begin_unknown(&self, slice: &Slice, key: &Key) {
         let mut unknown = self.unknown.lock();
         unknown.add(key);
         slice.member().set_unpredicted(self.gpu.device, true);
     }
 
-    /// A batch of launches of unknown cost was measured, or will not be.
+    /// Notes that a batch of launches of unknown cost was measured, or will not be.
     pub(crate) fn finish_unknown(&self, run: &Run) {
         run.parts().for_each(|part| self.unknown.lock().done(&part.key));
     }

@@ -1,7 +1,7 @@
-//! Estimates of what launches cost, kept for the whole process.
+//! Estimates of the cost of launches, kept for the whole process.
 //!
 //! Each thread keeps copies of the estimates that it uses. A version counts up when an estimate changes, so that a thread sees
-//! that its copy is old without a lock. Several keys have one version: a copy is then read anew though nothing changed.
+//! without a lock that its copy is old. Several keys have one version, so a thread may read a copy anew though nothing changed.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -17,7 +17,7 @@ use gpuslice_policy::compute::measuring::verdict::{Lesson, Verdict};
 use once_cell::race::OnceBox;
 use parking_lot::Mutex;
 
-/// Estimates that a process keeps: 40 bytes each.
+/// Number of estimates that a process keeps: 40 bytes each.
 const ESTIMATES: usize = 16 << 10;
 
 /// The table of estimates and their versions.
@@ -27,23 +27,23 @@ pub(crate) struct Estimates {
     table: OnceBox<Mutex<Book>>,
     /// Each counts up whenever an estimate of its keys has changed.
     versions: [AtomicU64; EPOCHS],
-    /// When one of its keys last came to mean other work, on the monotonic clock.
+    /// Instant at which one of its keys last came to mean other work, on the monotonic clock.
     invalidated_at: [AtomicU64; EPOCHS],
-    /// Batches that turned out to have gaps.
+    /// Number of batches that turned out to have gaps.
     gaps: AtomicU64,
 }
 
 /// The cost of a batch, in nanoseconds of GPU time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MeasuredCost {
-    /// Charged to the slice.
+    /// Time that is charged to the slice.
     pub(crate) charged: u64,
     /// The batch's own part, before the correction for co-tenants.
     pub(crate) own: u64,
 }
 
 impl Estimates {
-    /// No estimates.
+    /// Makes a table without estimates.
     pub(crate) const fn new() -> Self {
         Self {
             table: OnceBox::new(),
@@ -57,7 +57,7 @@ impl Estimates {
         self.table.get_or_init(|| Box::new(Mutex::new(Book::new(ESTIMATES))))
     }
 
-    /// The version of a key's estimate.
+    /// Returns the version of a key's estimate.
     #[inline]
     pub(crate) fn version(&self, key: &Key) -> u64 {
         self.versions.get(epoch_of(key.id())).map_or(0, |version| version.load(Ordering::Acquire))
@@ -70,7 +70,7 @@ impl Estimates {
         }
     }
 
-    /// A key means other work from now on.
+    /// Notes that a key means other work from now on.
     pub(crate) fn invalidate(&self, key: &Key) {
         if let Some(invalidated_at) = self.invalidated_at.get(epoch_of(key.id())) {
             invalidated_at.store(now(), Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Estimates {
         invalidated_at.is_some_and(|invalidated_at| invalidated_at.load(Ordering::Relaxed) >= opened)
     }
 
-    /// The estimate of a key. The thread's cache keeps a copy.
+    /// Returns the estimate of a key. The thread's cache keeps a copy.
     pub(crate) fn look_up(&self, cache: &mut Recent, key: &Key) -> Option<Estimate> {
         let version = self.version(key);
         if let Some(known) = cache.find(key, version) {
@@ -98,17 +98,17 @@ impl Estimates {
         Some(known)
     }
 
-    /// The estimate of a key that was never measured.
+    /// Returns the estimate of a key that was never measured.
     pub(crate) fn prior(&self, key: &Key) -> Estimate {
         self.table().lock().prior(key)
     }
 
-    /// Batches that turned out to have gaps, so far.
+    /// Returns the number of batches that turned out to have gaps.
     pub(crate) fn gaps(&self) -> u64 {
         self.gaps.load(Ordering::Relaxed)
     }
 
-    /// Updates the estimates of a batch's keys with its measured cost. `opened`: when the batch was opened.
+    /// Updates the estimates of a batch's keys with its measured cost. `opened`: the instant at which the batch was opened.
     pub(crate) fn learn(&self, run: &Run, opened: u64, cost: MeasuredCost, verdict: Verdict) {
         if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
             let outcome = run.outcome(cost.charged, verdict.length);
@@ -119,7 +119,7 @@ impl Estimates {
                     _ => table.measure_run(part, &outcome),
                 };
                 if self.was_invalidated(&part.key, opened) {
-                    // This was measured of the former work: better than nothing, but the next measurement replaces it.
+                    // The measurement is of the former work: better than nothing, but the next measurement replaces it.
                     table.doubt(&part.key);
                 }
                 changed.into_iter().flatten().for_each(|id| self.bump_version(id));

@@ -1,4 +1,4 @@
-//! The limiter of each device, the credit of the process, and estimates of what launches cost.
+//! The limiter of each device, the credit of the process, and cost estimates of launches.
 
 pub(super) mod credit;
 pub(super) mod device;

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ProgramContexts {
     seen: Mutex<Seen>,
-    /// True if the program has had one context, which is the current one then. The question costs the driver a tenth of
-    /// what a launch may cost.
+    /// True if the program has had one context, which is then the current one. To ask the driver for it costs a tenth of the
+    /// budget of a launch.
     is_only_one: AtomicBool,
-    /// Streams and contexts that have ended.
+    /// Number of streams and contexts that have ended.
     ends: AtomicU64,
     /// True if the driver has refused to time a green context by events of its primary context.
     are_green_separate: AtomicBool,
@@ -30,7 +30,7 @@ enum Seen {
 }
 
 impl ProgramContexts {
-    /// The program has this context.
+    /// Notes that the program has this context.
     pub(crate) fn add(&self, context: usize) {
         let mut seen = self.seen.lock();
         *seen = match *seen {
@@ -47,28 +47,31 @@ impl ProgramContexts {
         self.is_only_one.load(Ordering::Relaxed)
     }
 
-    /// A stream or a context has ended: threads look which of their streams are left.
+    /// Counts a stream or a context that has ended: threads look which of their streams are left.
     pub(crate) fn count_end(&self) {
         self.ends.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Streams and contexts that have ended. Relaxed: the program orders the end of a stream with a call on it, or not at all.
+    /// Returns the number of streams and contexts that have ended. Relaxed: either the program orders the end of a stream before
+    /// a call on it, or both outcomes are correct.
     #[inline(always)]
     pub(crate) fn ends(&self) -> u64 {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// As [`ends`](Self::ends); what was written before the last end is seen.
+    /// Returns the number of streams and contexts that have ended, and makes visible all that was written before the last end.
     pub(crate) fn ends_acquired(&self) -> u64 {
         self.ends.load(Ordering::Acquire)
     }
 
-    /// The context whose events time a context: of a green one its primary, which it runs in and which lives on.
+    /// Returns the context whose events time `context`. For a green context it is the primary one, in which the green one runs
+    /// and which lives on.
     pub(crate) fn event_context(&self, slice: &Slice, context: usize) -> usize {
         if self.are_green_separate.load(Ordering::Acquire) { context } else { slice.owner_of(context) }
     }
 
-    /// The driver refused an event of the primary context in a green one: each is timed by its own events from now on.
+    /// Notes that the driver refused an event of the primary context in a green one. From now on each green context is timed by
+    /// its own events.
     pub(crate) fn separate_green(&self) {
         if !self.are_green_separate.swap(true, Ordering::AcqRel) {
             self.count_end();

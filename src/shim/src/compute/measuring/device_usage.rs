@@ -1,8 +1,8 @@
 //! Charges of this process on one device.
 //!
-//! A measured batch is an interval on the slice's line of time. The part that no other interval covers, of this process's streams
-//! and of the slice's other processes, is charged and learned. Example: two streams run for 1 ms side by side. One is charged the
-//! whole of it, the other nothing.
+//! A measured batch is an interval on the slice's line of time. Other intervals are of this process's streams and of the slice's
+//! other processes. The part of the batch that no other interval covers is charged and learned. Example: two streams run for 1 ms
+//! side by side. One is charged the whole of it, the other nothing.
 
 use super::pending_batch::PendingBatch;
 use super::usage::UsageState;
@@ -27,11 +27,11 @@ pub(crate) struct DeviceUsage {
     union: Union,
     /// Reads the intervals that the slice's other processes publish.
     reader: Reader,
-    /// The end of the last interval of this process.
+    /// End of the last interval of this process.
     own_until: u64,
-    /// The end of the last interval of other processes that ends later than all of this process's.
+    /// End of the last interval of other processes that ends later than all of this process's.
     others_until: u64,
-    /// The end of the last interval of other processes.
+    /// End of the last interval of other processes.
     beside_until: u64,
     /// Batches that waited for launches on other devices.
     coupling: CouplingEvidence,
@@ -40,20 +40,21 @@ pub(crate) struct DeviceUsage {
 /// The measurement of an ended batch by its events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventReading {
-    /// The end of the batch before it in the stream, of its start and of its end, on the context's line of time.
+    /// End of the batch before it in the stream, its start and its end, on the context's line of time.
     pub(crate) before: u64,
     pub(crate) began: u64,
     pub(crate) ended: u64,
-    /// From that line to the monotonic clock.
+    /// Offset from that line to the monotonic clock.
     pub(crate) offset: Offset,
-    /// The cost of an event.
+    /// Cost of an event.
     pub(crate) cost: EventCost,
     /// True if no other stream of the process has work under way.
     pub(crate) is_only: bool,
 }
 
 impl DeviceUsage {
-    /// Nothing is known. Intervals of other processes are read from this place in their ring on.
+    /// Makes the usage of a device without batches. `head`: the place in the ring from which intervals of other processes are
+    /// read.
     pub(crate) fn new(head: u64) -> Self {
         Self {
             union: Union::new(),
@@ -67,9 +68,8 @@ impl DeviceUsage {
 
     /// Charges, settles and learns a batch that has ended. Returns whether its stream may have been idle when the closing event
     /// passed, because the host was held up.
-    ///
-    /// The region is written in a fixed order: first that the prepaid time is settled, then the refund. A process that is killed
-    /// in between loses a refund. In the other order the slice would get it twice.
+    /// The region is written in a fixed order: first that the prepaid time is settled, then the refund. If a process is killed in
+    /// between, the slice loses a refund. In the other order the slice would get it twice.
     pub(crate) fn settle(
         &mut self,
         usage: &UsageState,
@@ -113,8 +113,7 @@ impl DeviceUsage {
         verdict.held
     }
 
-    /// Returns true if a batch waited for a launch on another device. If there is evidence enough, the two devices are
-    /// coupled.
+    /// Returns true if a batch waited for a launch on another device. If there is enough evidence, couples the two devices.
     fn detect_coupling(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
         let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.coupling.add(ran, *kept)) {
@@ -148,13 +147,13 @@ impl DeviceUsage {
         batch.progress = batch.progress.saturating_add(until.saturating_sub(start));
         count(usage, device, batch);
         if batch.closed.is_unknown && is_only {
-            // Next to nothing was prepaid. If the process dies, only the time from here on is to be charged.
+            // Next to nothing was prepaid. If the process dies, only the time from here on is charged.
             usage.member().settled(device, 0, until);
         }
     }
 
-    /// Charges the rest of a batch that has ended, or gives back what was charged too much. By lengths, not by instants, because
-    /// instants depend on how well the two clocks are aligned.
+    /// Charges the rest of a batch that has ended, or refunds an excess. It uses lengths, not instants, because instants depend
+    /// on how well the two clocks are aligned.
     fn charge_rest(&mut self, usage: &UsageState, batch: &mut PendingBatch, length: u64, until: u64) {
         let Some(device) = usage.device(batch.closed.device) else { return };
         let rest = length.saturating_sub(batch.progress);
@@ -167,11 +166,12 @@ impl DeviceUsage {
         usage.member().settle(device, batch.bill.refund(beyond), clock::now());
     }
 
-    /// Publishes an interval, and charges the part of it that nothing on the line of time covers. `goes_on`: the batch still runs.
+    /// Publishes an interval, and charges the part of it that no interval on the line of time covers. `goes_on`: the batch still
+    /// runs.
     ///
-    /// Two processes may publish overlapping intervals at once. The one whose place in the ring comes later reads the other's
-    /// first, and is charged only the rest. So it has to wait for a slot that is half written: without that wait both would be
-    /// charged for the overlap. The reader gives a writer up that is dead or stuck, so the wait is short
+    /// Two processes may publish overlapping intervals at once. The process whose place in the ring comes later reads the other's
+    /// interval first, and is charged only the rest. So it has to wait for a slot that is half written: without that wait both
+    /// would be charged for the overlap. The reader gives up a writer that is dead or stuck, so the wait is short
     /// (`peer_intervals::PATIENCE`).
     fn charge(
         &mut self,
@@ -183,13 +183,14 @@ impl DeviceUsage {
         let device = usage.device(batch.closed.device).filter(|_| start < end);
         let Some(device) = device else { return };
         let (member, length) = (usage.member(), end.saturating_sub(start));
-        // Processes that start together run their first kernels side by side. Later ones do not overlap as these do.
+        // Processes that start together run their first kernels side by side. Later kernels do not overlap like these.
         let add_overlap = |covered| {
             if !batch.closed.is_unknown {
                 member.add_overlap(device, length, covered);
             }
         };
-        // An interval that only this process's own cover is no news to others. Beside theirs it says whose turn it was.
+        // An interval that only this process's own intervals cover is no news to others. Beside intervals of others it tells
+        // whose turn it was.
         if self.union.is_covered(start, end) && self.beside_until <= start {
             add_overlap(0);
             return;
@@ -206,7 +207,7 @@ impl DeviceUsage {
         member.settle(device, batch.bill.charge(charge), clock::now());
     }
 
-    /// Adds the intervals of other processes that lie below place `to` of the ring. False: one of them is still being written.
+    /// Adds the intervals of other processes that lie below place `to` of the ring. False: an interval is still being written.
     pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
@@ -248,7 +249,7 @@ fn adjust_and_learn(
     learn(usage, batch, cost, Verdict { length: believed, ..verdict });
 }
 
-/// Updates the estimates. Launches of unknown cost that waited for the batch may go.
+/// Updates the estimates, and admits launches of unknown cost that waited for the batch.
 fn learn(usage: &UsageState, batch: &PendingBatch, cost: MeasuredCost, verdict: Verdict) {
     usage.estimates.learn(&batch.closed.run, batch.closed.opened, cost, verdict);
     if let Some(limiter) = usage.limiters.get(batch.closed.device).filter(|_| batch.holds_unknown()) {

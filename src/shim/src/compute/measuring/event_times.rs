@@ -1,6 +1,6 @@
-//! Times of a context's events: on one line of time, and how that line lies on the monotonic clock.
+//! Times of a context's events on one line of time, and the offset of that line to the monotonic clock.
 //!
-//! The driver tells the time between two events as a 32-bit float of milliseconds. So a batch is timed from a base event of its
+//! The driver gives the time between two events as a 32-bit float of milliseconds. So a batch is timed from a base event of its
 //! context, which is replaced from time to time: after an hour the float would be off by a quarter of a millisecond.
 
 use super::pending_batch::PendingBatch;
@@ -17,7 +17,7 @@ pub(crate) struct EventTimes {
     /// The base event. No batch uses it.
     event: Event,
     base: Base,
-    /// From the line to the monotonic clock.
+    /// Offset from the line to the monotonic clock.
     pub(crate) offset: Offset,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct EventTimes {
 pub(crate) type ContextTimes = BTreeMap<u64, EventTimes>;
 
 impl EventTimes {
-    /// A line whose base is an event that the GPU has passed and that is not recorded again.
+    /// Makes a line whose base is an event that the GPU has passed and that is not recorded again.
     fn from(event: Event, now: u64) -> Self {
         Self { event, base: Base::new(now), offset: Offset::default() }
     }
@@ -34,7 +34,7 @@ impl EventTimes {
         events::elapsed(self.event, event).map(|elapsed| self.base.time(elapsed))
     }
 
-    /// Replaces the base when that is due, by an event of a batch that the GPU has just passed. The batch gets a spare one.
+    /// Replaces the base, if that is due, by an event of a batch that the GPU has just passed. The batch gets a spare event.
     fn renew(&mut self, pools: &Events, pool: u64, passed: &mut Event, now: u64) -> Result<(), Status> {
         if self.base.is_due(now) {
             let elapsed = events::elapsed(self.event, *passed)?;
@@ -47,7 +47,7 @@ impl EventTimes {
     }
 }
 
-/// Reads the events of a batch as far as the GPU has passed them. False: it has not ended.
+/// Reads the events of a batch that the GPU has passed. False: the batch has not ended.
 pub(crate) fn read_events(
     batch: &mut PendingBatch,
     pools: &Events,
@@ -58,7 +58,7 @@ pub(crate) fn read_events(
         && (batch.ended.is_some() || read_end(batch, pools, contexts, cost)?))
 }
 
-/// Whether the GPU has passed the start.
+/// Returns true if the GPU has passed the start.
 fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTimes) -> Result<bool, Status> {
     let (pool, start) = (batch.closed.pool, &mut batch.closed.start);
     if !events::has_passed(*start)? {
@@ -81,12 +81,12 @@ fn read_start(batch: &mut PendingBatch, pools: &Events, contexts: &mut ContextTi
     times.offset.recorded(batch.closed.opened, began);
     times.offset.passed(now, began);
     batch.began = Some(began);
-    // Before the end is read: after a long pause the old base would tell it too roughly.
+    // The base is renewed before the end is read: after a long pause the old base would give the end too roughly.
     times.renew(pools, pool, start, now)?;
     Ok(true)
 }
 
-/// Whether the GPU has passed the end, and the events behind it.
+/// Returns true if the GPU has passed the end, and the events behind it.
 fn read_end(
     batch: &mut PendingBatch,
     pools: &Events,

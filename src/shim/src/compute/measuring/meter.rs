@@ -4,7 +4,7 @@
 //! begun and not ended is charged as it runs.
 //!
 //! The worker locks the meter's state, and so does a thread that ends a context. A thread that launches never waits for the lock:
-//! it polls only where the lock is free, while the worker is late. The worker may be kept in the driver for long. So a thread that
+//! it polls only if the lock is free while the worker is late. Because the driver may block the worker for long, a thread that
 //! ends a context leaves a note, which the next poll reads.
 #![allow(
     clippy::disallowed_types,
@@ -26,11 +26,11 @@ use gpuslice_region::Origin;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
-/// How long a stream's last event is remembered once it has no work, in nanoseconds.
+/// How long a stream's last event is kept after its work has ended, in nanoseconds.
 const REMEMBERED: u64 = 1_000_000_000;
 /// How long a call that may end a context waits for a poll to end.
 const POLL_ENDS: Duration = Duration::from_secs(2);
-/// How long it waits once the context has ended: a poll that is not kept in the driver ends within that.
+/// How long that call waits after the context has ended: a poll that the driver does not block ends within that.
 const AFTER_END: Duration = Duration::from_millis(10);
 /// How long a stream counts as in use, in nanoseconds.
 const IN_USE: u64 = 100_000_000;
@@ -38,7 +38,7 @@ const IN_USE: u64 = 100_000_000;
 /// All pending batches, and the state of their measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    /// The last number of a stream.
+    /// Last number that was given to a stream.
     numbers: AtomicU64,
     /// Batches that were submitted since the last poll.
     submitted: Mutex<Vec<PendingBatch>>,
@@ -49,7 +49,8 @@ pub(crate) struct Meter {
 /// Notes of threads that end contexts, by the contexts' numbers.
 #[derive(Debug, Default)]
 struct ContextNotes {
-    /// Contexts that may be ending: their events are not polled. One that several calls may end is listed by each.
+    /// Contexts that may be ending: their events are not polled. A context that several calls may end is listed once for each
+    /// call.
     suspended: Vec<u64>,
     /// Contexts that have ended, for the next poll.
     ended: Vec<u64>,
@@ -65,7 +66,7 @@ struct MeterState {
 }
 
 impl Meter {
-    /// A number for a thread's use of a stream.
+    /// Returns a new number for a thread's use of a stream.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
@@ -75,12 +76,12 @@ impl Meter {
         self.submitted.lock().push(batch);
     }
 
-    /// Polls the events of pending batches. How many have ended, or block launches no more.
+    /// Polls the events of pending batches. Returns how many batches have ended, or block launches no more.
     pub(crate) fn poll_events(&self, usage: &UsageState) -> usize {
         self.poll_locked(self.state.lock(), usage)
     }
 
-    /// As [`poll_events`](Self::poll_events), unless another thread polls: then 0.
+    /// Polls like [`poll_events`](Self::poll_events), unless another thread polls: then returns 0.
     pub(crate) fn try_poll_events(&self, usage: &UsageState) -> usize {
         self.state.try_lock().map_or(0, |state| self.poll_locked(state, usage))
     }
@@ -90,7 +91,8 @@ impl Meter {
         state.poll(usage, self)
     }
 
-    /// A context is about to end: its events are polled once more, and then not until [`resume_context`](Self::resume_context).
+    /// Notes that a context is about to end: its events are polled once more, and then not until
+    /// [`resume_context`](Self::resume_context).
     pub(crate) fn suspend_context(&self, usage: &UsageState, pool: u64) {
         let state = self.lock_state(usage, POLL_ENDS);
         let state = state.map(|mut state| {
@@ -102,7 +104,7 @@ impl Meter {
         drop(state);
     }
 
-    /// A suspended context has ended, or lives on. Its batches are not measured any more, or polled again.
+    /// Notes that a suspended context has ended, or lives on. Its batches are then left unmeasured, or polled again.
     pub(crate) fn resume_context(&self, usage: &UsageState, pool: u64, has_ended: bool) {
         {
             let mut notes = self.notes.lock();
@@ -114,14 +116,14 @@ impl Meter {
             }
             notes.ended.push(pool);
         }
-        // At once where that is possible, because the process may end before the next poll.
+        // At once if possible, because the process may end before the next poll.
         if let Some(mut state) = self.lock_state(usage, AFTER_END) {
             state.receive(usage, self);
         }
     }
 
-    /// Waits for a poll to end, `most` at most: the driver may keep it for as long as code is loaded. Does not wait once the
-    /// process ends.
+    /// Waits for a poll to end, `most` at most: the driver may block it while code is loaded. Does not wait while the process
+    /// ends.
     fn lock_state(&self, usage: &UsageState, most: Duration) -> Option<MutexGuard<'_, MeterState>> {
         let most = if usage.worker.is_ending() { Duration::ZERO } else { most };
         self.state.try_lock_for(most)
@@ -135,7 +137,7 @@ impl Meter {
 impl MeterState {
     /// Takes over the batches that were submitted, and the notes about contexts.
     fn receive(&mut self, usage: &UsageState, meter: &Meter) {
-        // First the notes: a batch that was submitted before its context ended is then among those taken over.
+        // The notes come first, so that a batch that was submitted before its context ended is among the batches taken over.
         let ended = core::mem::take(&mut meter.notes.lock().ended);
         while self.devices.len() < usage.limiters.len() {
             let device = usage.device(self.devices.len());
@@ -150,8 +152,8 @@ impl MeterState {
         }
     }
 
-    /// Reads the events of all streams, then charges what they say. Nothing is charged before all intervals that other processes
-    /// of the slice have published are on the line of time, because they may cover a part of it.
+    /// Reads the events of all streams, then charges the measured time. First all intervals that other processes of the slice
+    /// have published must be on the line of time, because they may cover a part of it.
     fn poll(&mut self, usage: &UsageState, meter: &Meter) -> usize {
         if !self.has_read_others(usage) {
             return 0;
@@ -200,7 +202,7 @@ impl MeterState {
         count
     }
 
-    /// Forgets streams that had no work for long, and tells the limiters how many are in use.
+    /// Forgets streams that had no work for [`REMEMBERED`], and tells the limiters how many are in use.
     fn forget_idle(&mut self, usage: &UsageState) {
         let now = clock::now();
         self.streams.retain(|_, queue| {

@@ -1,4 +1,4 @@
-//! Batches under way, their timing events, and what they are charged.
+//! Batches under way, their timing events, and their charges.
 
 pub(super) mod contexts;
 pub(super) mod device_usage;

@@ -8,20 +8,20 @@ use gpuslice_policy::compute::measuring::batch::Run;
 /// A batch as its thread closed it.
 #[derive(Debug)]
 pub(crate) struct ClosedBatch {
-    /// The number of the thread's use of the stream: batches of one number end in order.
+    /// Number of the thread's use of the stream: batches with the same number end in order.
     pub(crate) stream: u64,
-    /// The number of the context whose events time it.
+    /// Number of the context whose events time it.
     pub(crate) pool: u64,
-    /// The device, as a place among the limiters.
+    /// Device, as a place among the limiters.
     pub(crate) device: usize,
     pub(crate) run: Run,
     /// Recorded before the first launch.
     pub(crate) start: Event,
     /// Recorded behind the last launch.
     pub(crate) end: Event,
-    /// Events recorded right behind the end, by the first batch of a context: they tell what an event costs.
+    /// Events recorded right behind the end, by the first batch of a context: they measure the cost of an event.
     pub(crate) calibration: Vec<Event>,
-    /// When the start was recorded, on the monotonic clock.
+    /// Instant at which the start was recorded, on the monotonic clock.
     pub(crate) opened: u64,
     /// True if the host had waited for the stream before.
     pub(crate) known_idle: bool,
@@ -39,24 +39,24 @@ pub(crate) struct PendingBatch {
     is_queued: bool,
     /// True if launches of unknown cost may have to wait for it.
     is_awaited: bool,
-    /// When the start passed.
+    /// Time of the start event; none before the GPU has passed it.
     pub(crate) began: Option<u64>,
-    /// When the end passed. 0 where it was given up.
+    /// Time of the end event; none before the GPU has passed it, 0 if the batch was given up.
     pub(crate) ended: Option<u64>,
     is_given_up: bool,
-    /// True if the region was told that it runs for far longer than predicted.
+    /// True if the region was told that the batch runs for far longer than predicted.
     pub(crate) is_overrun: bool,
     pub(crate) bill: Bill,
-    /// Until when it has been charged while it ran.
+    /// Instant up to which it has been charged while it ran.
     pub(crate) charged_to: u64,
-    /// How much of its time has been charged.
+    /// Part of its time that has been charged.
     pub(crate) progress: u64,
-    /// How much of the bill was counted as used.
+    /// Part of the bill that was counted as used.
     pub(crate) counted: u64,
 }
 
 impl PendingBatch {
-    /// A batch that was just closed.
+    /// Makes the state of a batch that was just closed.
     pub(crate) fn new(closed: ClosedBatch) -> Self {
         Self {
             bill: Bill::new(closed.run.prepaid()),
@@ -73,7 +73,7 @@ impl PendingBatch {
         }
     }
 
-    /// It is not measured: its prepaid time stands.
+    /// Leaves the batch unmeasured: its prepaid time stands.
     pub(crate) fn leave_unmeasured(&self, usage: &UsageState) {
         if !self.closed.is_copy {
             usage.leave_unmeasured(self.closed.device, &self.closed.run, self.holds_unknown());
@@ -85,7 +85,7 @@ impl PendingBatch {
         self.closed.is_unknown && self.is_awaited
     }
 
-    /// It has ended at `ended` on the monotonic clock, or no thread will see its end.
+    /// Notes that the batch has ended at `ended` on the monotonic clock, or that no thread will see its end.
     pub(crate) fn complete(&self, usage: &UsageState, ended: u64) {
         if let Some(limiter) = usage.limiters.get(self.closed.device) {
             let queued = if self.is_queued { self.closed.run.prepaid() } else { 0 };
@@ -94,7 +94,8 @@ impl PendingBatch {
         usage.end_work();
     }
 
-    /// No launch waits for it any more; it is still measured when it ends. Whether launches may have waited until now.
+    /// Lets no launch wait for the batch any more; it is still measured when it ends. Returns true if launches may have waited
+    /// until now.
     pub(crate) fn mark_blocked(&mut self, usage: &UsageState) -> bool {
         let holds_unknown = self.holds_unknown();
         if !core::mem::take(&mut self.is_queued) {
@@ -107,7 +108,7 @@ impl PendingBatch {
         true
     }
 
-    /// The event that the batch waited for has come: the batch counts as queued again.
+    /// Counts the batch as queued again, because the event that it waited for has come.
     pub(crate) fn requeue(&mut self, usage: &UsageState) {
         if !core::mem::replace(&mut self.is_queued, true)
             && let Some(limiter) = usage.limiters.get(self.closed.device)
@@ -116,7 +117,7 @@ impl PendingBatch {
         }
     }
 
-    /// Its events fail: it counts as ended and is not measured.
+    /// Gives the batch up because its events fail: it counts as ended and is not measured.
     pub(crate) fn give_up(&mut self) {
         (self.is_given_up, self.ended) = (true, Some(0));
     }

@@ -1,4 +1,4 @@
-//! GPU time of this process and the meter that measures it, together.
+//! GPU time of this process, together with the meter that measures it.
 
 use super::meter::Meter;
 use super::pending_batch::{ClosedBatch, PendingBatch};
@@ -22,7 +22,7 @@ impl Deref for MeasuringState {
 }
 
 impl MeasuringState {
-    /// A meter without batches.
+    /// Makes a meter without batches.
     pub(crate) fn new(usage: UsageState) -> Self {
         Self { usage, meter: Meter::default() }
     }

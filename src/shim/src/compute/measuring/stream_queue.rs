@@ -10,16 +10,16 @@ use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::compute::measuring::event_clock::EventCost;
 use std::collections::VecDeque;
 
-/// Pending batches of a stream, and what is known of the last ones. Instants are on the monotonic clock.
+/// Pending batches of a stream, and the state of the last ones. Instants are on the monotonic clock.
 #[derive(Debug, Default)]
 pub(crate) struct StreamQueue {
     batches: VecDeque<PendingBatch>,
-    /// When the last batch ended, on the context's line of time.
+    /// End of the last batch, on the context's line of time.
     last_end: u64,
-    /// Since when the queue is empty; 0 while it is not.
+    /// Instant since which the queue is empty; 0 while it is not.
     empty_since: u64,
     pub(crate) device: usize,
-    /// When a batch was last seen to run or to end, or came into the empty queue.
+    /// Instant at which a batch was last seen to run or to end, or came into the empty queue.
     moved_at: u64,
     is_blocked: bool,
     /// True if the GPU was at work on the first batch at the last poll.
@@ -40,7 +40,7 @@ impl StreamQueue {
         self.batches.is_empty()
     }
 
-    /// The number of the first batch's context.
+    /// Returns the number of the first batch's context.
     pub(crate) fn pool(&self) -> Option<u64> {
         self.batches.front().map(|batch| batch.closed.pool)
     }
@@ -54,7 +54,7 @@ impl StreamQueue {
         };
     }
 
-    /// Returns true if it has had work within the last `nanoseconds`.
+    /// Returns true if the stream has had work within the last `nanoseconds`.
     pub(crate) fn was_used_within(&self, nanoseconds: u64, now: u64) -> bool {
         self.empty_since == 0 || now.saturating_sub(self.empty_since) < nanoseconds
     }
@@ -79,14 +79,15 @@ impl StreamQueue {
         Ok(())
     }
 
-    /// Gives the first batch up whose events could not be read: all behind it would wait for it.
+    /// Gives up the first batch that has not ended, because its events could not be read and all batches behind it would wait for
+    /// it.
     pub(crate) fn give_up_first(&mut self) {
         let first = self.batches.iter_mut().find(|batch| batch.ended.is_none());
         first.into_iter().for_each(PendingBatch::give_up);
     }
 
-    /// Charges the batches that have ended, and the running one up to now. `is_only`: no other stream has any. Returns how many
-    /// have ended, and 1 more if launches do not wait for the stream any longer.
+    /// Charges the batches that have ended, and the running one up to now. `is_only`: no other stream has batches. Returns how
+    /// many have ended, and 1 more if launches do not wait for the stream any longer.
     pub(crate) fn charge(
         &mut self,
         usage: &UsageState,
@@ -127,12 +128,12 @@ impl StreamQueue {
         count.saturating_add(usize::from(is_blocked))
     }
 
-    /// Marks the batches as blocked while the stream waits for something other than the GPU, and queues them again when that has
-    /// come. Returns whether launches may have waited for them until now.
+    /// Marks the batches as blocked while the stream waits for something other than the GPU, and queues them again when the wait
+    /// is over. Returns true if launches may have waited for them until now.
     ///
-    /// The GPU does not tell that a stream waits, for example for a host callback. A stream that has not moved for
-    /// [`queue_bound::HELD_UP`] and the predicted time of its running batch is taken to wait: its work may wait for the very
-    /// launch that waits for it. The risk is a batch that is only slow: more than the bound is queued then.
+    /// The GPU does not tell that a stream waits, for example for a host callback. So a stream counts as waiting if it has not
+    /// moved for [`queue_bound::HELD_UP`] plus the predicted time of its running batch: its work may wait for the very launch
+    /// that waits for it. The risk is a batch that is only slow: then more than the bound is queued.
     fn update_blocked(&mut self, usage: &UsageState, has_moved: bool) -> bool {
         let is_running = self.is_running();
         let Some(front) = self.batches.front() else { return false };
@@ -157,7 +158,7 @@ impl StreamQueue {
         any
     }
 
-    /// The context of the first batch has ended: none is measured any more.
+    /// Drops all batches unmeasured, because the context of the first batch has ended.
     pub(crate) fn end_context(&mut self, usage: &UsageState) {
         for batch in self.batches.drain(..) {
             batch.leave_unmeasured(usage);

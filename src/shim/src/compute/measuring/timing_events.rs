@@ -1,7 +1,7 @@
-//! Timing events of this process: whether they are used, and what the driver does when one fails.
+//! Timing events of this process: whether they are used, and the reaction to an event that fails.
 //!
-//! Example: `cuEventRecord` fails because the program has destroyed its context. That says nothing of other contexts, so events
-//! stay in use. A failure of another kind stops them for a second, in which launches are charged by estimates and NVML.
+//! Example: `cuEventRecord` fails because the program has destroyed its context. Other contexts are not concerned, so events stay
+//! in use. A failure of another kind stops events for a second, in which launches are charged by estimates and NVML.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -36,15 +36,15 @@ pub(crate) struct TimingEvents {
     pub(crate) is_enabled: bool,
     /// True if a launch returns when its kernel has ended: `CUDA_LAUNCH_BLOCKING`.
     pub(crate) launches_block: bool,
-    /// When an event failed last, on the monotonic clock; 0 while none has.
+    /// Instant of the last failure, on the monotonic clock; 0 before the first.
     failed_at: AtomicU64,
     has_warned: AtomicBool,
-    /// For how long an event keeps its stream, in nanoseconds of GPU time; 0 before that was measured.
+    /// How long an event occupies its stream, in nanoseconds of GPU time; 0 before that was measured.
     cost: AtomicU64,
 }
 
 impl TimingEvents {
-    /// No event yet. `is_enabled`: GPU time is measured by events.
+    /// Makes the state before the first event. `is_enabled`: GPU time is measured by events.
     pub(crate) fn new(is_enabled: bool) -> Self {
         Self {
             pools: Events::default(),
@@ -67,17 +67,18 @@ impl TimingEvents {
         self.is_enabled && !self.are_used()
     }
 
-    /// For how long an event keeps its stream, in nanoseconds of GPU time.
+    /// Returns how long an event occupies its stream, in nanoseconds of GPU time.
     pub(crate) fn cost(&self) -> u64 {
         self.cost.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets how long an event occupies its stream.
     pub(crate) fn set_cost(&self, cost: u64) {
         self.cost.store(cost, Ordering::Relaxed);
     }
 
-    /// An event could not be made, recorded or read. A status that is about one stream, context or the process's end stops nothing.
+    /// Notes that an event could not be made, recorded or read. A status that concerns one stream, one context or the process's
+    /// end stops nothing.
     pub(crate) fn fail(&self, code: Status) {
         let is_of_one =
             matches!(code, status::INVALID_CONTEXT | status::CAPTURE_INVALIDATED | NO_SUCH_STREAM)
@@ -95,7 +96,7 @@ impl TimingEvents {
     }
 }
 
-/// Returns true if the program has asked the driver to block in each launch, as one does to find a fault.
+/// Returns true if the program has asked the driver to block in each launch, which a developer does to find a fault.
 fn launches_block() -> bool {
     std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !value.is_empty() && value != "0")
 }

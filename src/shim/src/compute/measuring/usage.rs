@@ -1,4 +1,4 @@
-//! GPU time that this process uses: the limiter of each device, estimates, and whether anything is under way.
+//! GPU time that this process uses: the limiter of each device, estimates, and the count of work under way.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -19,22 +19,22 @@ use gpuslice_policy::compute::attribution::source::Source;
 use gpuslice_policy::compute::measuring::batch::Run;
 use gpuslice_region::Device;
 
-/// The part of the state of GPU time that needs no meter.
+/// Part of the state of GPU time that needs no meter.
 #[derive(Debug)]
 pub(crate) struct UsageState {
     slice: &'static Slice,
-    /// The state of the process that asks, which is a forked child perhaps. None where it is a member of no slice.
+    /// Finds the state of the calling process, which may be a forked child. None if that is a member of no slice.
     pub(crate) of_this_process: fn() -> Option<&'static Self>,
-    /// One for each device of the slice.
+    /// One limiter for each device of the slice.
     pub(crate) limiters: Vec<DeviceLimiter>,
     pub(crate) estimates: Estimates,
     pub(crate) contexts: ProgramContexts,
     pub(crate) timing: TimingEvents,
     pub(crate) worker: WorkerSignal,
     pub(crate) sources: LoggedSources,
-    /// Launches that events do not measure, by device.
+    /// Cost of launches that events do not measure, by device.
     pub(crate) nvml_only: Vec<NvmlOnly>,
-    /// Open and pending batches.
+    /// Number of open and pending batches.
     under_way: AtomicUsize,
 }
 
@@ -48,8 +48,8 @@ impl Deref for UsageState {
 }
 
 impl UsageState {
-    /// No use yet. `of_this_process` finds the state of the process that asks, also in a forked child. `has_events`: events
-    /// measure GPU time.
+    /// Makes the state before any use. `of_this_process` finds the state of the calling process, also in a forked child.
+    /// `has_events`: events measure GPU time.
     pub(crate) fn new(
         slice: &'static Slice,
         of_this_process: fn() -> Option<&'static Self>,
@@ -76,17 +76,17 @@ impl UsageState {
         !self.region().is_unlimited() && self.limiters.iter().any(|limiter| limiter.is_pacing(self))
     }
 
-    /// The region's number of the device at this place among the limiters.
+    /// Returns the region's number of the device at the place `at` among the limiters.
     pub(crate) fn device(&self, at: usize) -> Option<Device> {
         self.limiters.get(at).map(|limiter| limiter.gpu.device)
     }
 
-    /// A batch was opened, or became pending.
+    /// Counts a batch that was opened, or became pending.
     pub(crate) fn begin_work(&self) {
         self.under_way.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// An open or pending batch has ended.
+    /// Counts the end of an open or pending batch.
     pub(crate) fn end_work(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
     }
@@ -96,15 +96,15 @@ impl UsageState {
         self.under_way.load(Ordering::Acquire) != 0
     }
 
-    /// The estimates by NVML of a device, while events measure nothing.
+    /// Returns the NVML estimates of a device, while events measure nothing.
     pub(crate) fn nvml_only(&self, device: usize) -> Option<&NvmlOnly> {
         if self.timing.are_used() { None } else { self.nvml_only.get(device) }
     }
 
-    /// A batch is not measured: its prepaid time stands. `holds_unknown`: launches of unknown cost wait for it.
+    /// Leaves a batch unmeasured: its prepaid time stands. `holds_unknown`: launches of unknown cost wait for it.
     pub(crate) fn leave_unmeasured(&self, device: usize, run: &Run, holds_unknown: bool) {
         let Some(limiter) = self.limiters.get(device) else { return };
-        // When the batch ran is not known.
+        // The time at which the batch ran is not known.
         self.member().settled(limiter.gpu.device, run.prepaid(), 0);
         self.member().count_launches(limiter.gpu.device, run.launches().into());
         let nvml_only = self.nvml_only(device);
@@ -119,11 +119,11 @@ impl UsageState {
         }
     }
 
-    /// Gives credit of the process back that no thread has spent for `kept` nanoseconds. Whether any is left.
+    /// Gives back credit of the process that no thread has spent for `kept` nanoseconds. Returns true if any is left.
     pub(crate) fn return_unspent(&self, kept: u64) -> bool {
         let mut is_left = false;
         for limiter in &self.limiters {
-            // A thread that holds the lock is about to spend it.
+            // A thread that holds the lock is about to spend the credit.
             let Some(mut credit) = limiter.credit.try_lock() else { continue };
             let unspent = credit.take_unspent(now(), kept);
             if unspent > 0 {
@@ -139,14 +139,14 @@ impl UsageState {
         self.limiters.iter().for_each(|limiter| self.member().note_second(limiter.gpu.device, now));
     }
 
-    /// Writes to the region how much is queued, whether events fail, and whether anything is under way.
+    /// Writes to the region how much is queued, and whether events fail, work is under way, or unknown launches are.
     pub(crate) fn report(&self) {
         let is_failing = self.timing.are_failing();
         for limiter in &self.limiters {
             if is_failing {
                 override_source(self, limiter.gpu.device, Source::Failing);
             }
-            // A blocked batch, which no launch here waits for, may be one that other devices wait for.
+            // No launch here waits for a blocked batch, but work on other devices may.
             let least = u64::from(limiter.is_running.load(Ordering::Relaxed));
             let queued = limiter.queued.load(Ordering::Relaxed).max(least);
             self.member().set_queued(limiter.gpu.device, queued);
@@ -156,10 +156,10 @@ impl UsageState {
         }
     }
 
-    /// Writes to the region whether anything is under way on a device, and whether the cost of some of it is unknown.
+    /// Writes to the region whether work is under way on a device, and whether the cost of some of it is unknown.
     ///
-    /// A thread counts a batch first and writes `begin_work` then. This writes `end_work` first and looks at the count then. So a
-    /// batch that is opened in between is written by one of the two.
+    /// A thread counts a batch first, then writes `begin_work`. This function writes `end_work` first, then reads the count. So
+    /// one of the two writes a batch that is opened in between.
     fn report_work(&self, limiter: &DeviceLimiter) {
         let device = limiter.gpu.device;
         if !self.is_anything_under_way() {
@@ -169,7 +169,7 @@ impl UsageState {
                 self.member().begin_work(device);
             }
         }
-        // Locked, so that a launch that goes to the driver meanwhile is not overwritten.
+        // Locked, so that this does not overwrite the note of a launch that goes to the driver meanwhile.
         let unknown = limiter.unknown.lock();
         self.member().set_unpredicted(device, unknown.any());
     }

@@ -1,6 +1,6 @@
 //! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches have ended.
 //!
-//! The worker itself is in `worker`, which imports all of the folders below it. These are the words that they share with it.
+//! The worker itself is in `worker`, which imports all folders below it. The words here are shared with it.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -23,11 +23,11 @@ pub(crate) struct WorkerSignal {
     ending: AtomicBool,
     sleep_lock: Mutex<()>,
     wakeup: Condvar,
-    /// Ticks and polls in which a batch has ended; wraps.
+    /// Number of ticks and polls in which a batch has ended; wraps.
     completions: AtomicU32,
-    /// Ticks that have ended; wraps.
+    /// Number of ticks that have ended; wraps.
     ticks: AtomicU32,
-    /// Until when a thread that waits polls in place of a late worker, on the monotonic clock.
+    /// Instant until which a waiting thread polls in place of a late worker, on the monotonic clock.
     poller_until: AtomicU64,
 }
 
@@ -57,18 +57,18 @@ impl WorkerSignal {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if the process is ending: no event is polled any more.
+    /// Returns true if the process is ending: no thread polls events any more.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// The process ends. Whether this is the first call.
+    /// Notes that the process ends. Returns true at the first call.
     pub(crate) fn end(&self) -> bool {
         !self.ending.swap(true, Ordering::Relaxed)
     }
 
-    /// Completions so far. A thread reads them before it looks whether it has to [wait](Self::wait_for_completion), so that it
-    /// misses none.
+    /// Returns the completions so far. A thread reads them before it checks whether it has to [wait](Self::wait_for_completion),
+    /// so that it misses none.
     pub(crate) fn completions(&self) -> u32 {
         self.completions.load(Ordering::Acquire)
     }
@@ -84,18 +84,18 @@ impl WorkerSignal {
         futex::wake(&self.completions, i32::MAX);
     }
 
-    /// Ticks that have ended.
+    /// Returns the number of ticks that have ended.
     pub(crate) fn ticks(&self) -> u32 {
         self.ticks.load(Ordering::Relaxed)
     }
 
-    /// A tick has ended.
+    /// Counts a tick that has ended.
     pub(crate) fn count_tick(&self) {
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tries to make the calling thread the one that polls if the worker is `late` nanoseconds late. Only one does, because
-    /// each completion would wake all of them. A poller that never comes back is replaced.
+    /// Tries to make the calling thread the poller that replaces a worker that is `late` nanoseconds late. Returns true for one
+    /// thread only, because each completion would wake all pollers. A poller that never comes back is replaced.
     pub(crate) fn try_become_poller(&self, late: u64) -> bool {
         let now = clock::now();
         let before = self.poller_until.load(Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl WorkerSignal {
             && self.poller_until.compare_exchange(before, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The calling thread polls no more.
+    /// Ends the polling by the calling thread.
     pub(crate) fn stop_polling(&self) {
         self.poller_until.store(0, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Whether the worker thread runs. While it does not, launches that wait poll the timing events themselves.
+//! Status of the worker thread. While it does not run, launches that wait poll the timing events themselves.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -16,28 +16,28 @@ const FAILED: u8 = 2;
 pub(crate) struct WorkerStatus(AtomicU8);
 
 impl WorkerStatus {
-    /// Returns true if no thread has tried to start it.
+    /// Returns true if no thread has tried to start the worker.
     #[inline]
     pub(crate) fn is_unstarted(&self) -> bool {
         self.0.load(Ordering::Acquire) == NOT_STARTED
     }
 
-    /// Returns true if it runs, or is about to.
+    /// Returns true if the worker runs, or is about to.
     pub(crate) fn is_running(&self) -> bool {
         self.0.load(Ordering::Acquire) == STARTED
     }
 
-    /// Returns true if the caller is the first, and has to start it.
+    /// Returns true if the caller is the first, and has to start the worker.
     pub(crate) fn try_start(&self) -> bool {
         self.0.swap(STARTED, Ordering::AcqRel) == NOT_STARTED
     }
 
-    /// It cannot be started.
+    /// Notes that the worker cannot be started.
     pub(crate) fn set_failed(&self) {
         self.0.store(FAILED, Ordering::Release);
     }
 
-    /// Runs the body of the thread. A panic in it, which is a defect of the library, counts as a failure.
+    /// Runs the body of the worker. A panic in it, which is a defect of the library, counts as a failure.
     pub(crate) fn run(&self, body: impl FnOnce()) {
         if shielded(body).is_none() {
             self.set_failed();

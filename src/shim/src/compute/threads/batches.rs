@@ -1,8 +1,8 @@
-//! Batches of one thread: launches go into them, and they are opened and closed.
+//! Batches of one thread: their opening, their launches and their closing.
 //!
-//! Example: a thread launches 40 small kernels on a stream. Before the first, an event is recorded; behind the last that fits, a
-//! second one. The meter divides the time between the two among the 40. A kernel that is long, unknown, or chosen by the sampler
-//! is a batch of its own.
+//! Example: a thread launches 40 small kernels on a stream. It records an event before the first, and a second one behind the
+//! last that fits. The meter divides the time between the two events among the 40 kernels. A kernel that is long, unknown, or
+//! chosen by the sampler is a batch of its own.
 
 use super::open_batch::OpenBatch;
 use super::stream_state::StreamState;
@@ -16,8 +16,8 @@ use gpuslice_policy::compute::measuring::batch::OLD;
 use gpuslice_policy::compute::measuring::when_alone::{Bracket, SPARSE};
 
 impl ThreadState {
-    /// Returns true if a launch of which so much is known goes into the open batch of its stream, as most do. Otherwise
-    /// the batch is to be [prepared](Self::prepare_batch) before it.
+    /// Returns true if a launch with the estimate `known` joins the open batch of its stream, as most launches do. Otherwise the
+    /// caller [prepares](Self::prepare_batch) a batch before the launch.
     #[inline(always)]
     pub(crate) fn joins_open_batch(&mut self, at: usize, known: &Estimate, kind: Kind, now: u64) -> bool {
         let long = self.batching.long(kind);
@@ -39,12 +39,14 @@ impl ThreadState {
         joins
     }
 
-    /// Before a launch that does not simply join: closes batches that must not go on, and opens one for the launch.
+    /// Prepares for a launch that does not simply join a batch: closes batches that must not go on, and opens one for the launch.
     ///
-    /// A batch must not span anything that is not its own work. So these are closed: batches of the legacy default stream, whose
-    /// events would wait for other streams; batches that the thread has left, because the host's time elsewhere would count; batches
-    /// of streams that were empty, because runs of streams that take turns would overlap though their kernels do not. The
-    /// risk of too many batches is the cost of their events, some microseconds each.
+    /// A batch must not span anything that is not its own work. So these are closed:
+    /// - batches of the legacy default stream, whose events would wait for other streams;
+    /// - batches that the thread has left, because the host's time elsewhere would count;
+    /// - batches of streams that were empty, because runs of streams that take turns would overlap though their kernels do not.
+    ///
+    /// The risk of too many batches is the cost of their events, some microseconds each.
     pub(crate) fn prepare_batch(
         &mut self,
         measuring: &MeasuringState,
@@ -70,7 +72,7 @@ impl ThreadState {
         if bracket == Bracket::Alone || is_old {
             self.close(measuring, at, now);
         }
-        // Behind a pause of the host, too, a chained launch may begin before this one has ended.
+        // A chained launch may begin before this one has ended, also after a pause of the host.
         if kind == Kind::Chained && !does_block {
             bracket = Bracket::of(known, self.batching.long(kind), 0);
         }
@@ -92,7 +94,7 @@ impl ThreadState {
             Some(_) => {}
             None => {
                 stream.open = Some(stream.new_batch(measuring, bracket));
-                // After it was counted: see `UsageState::report_work`.
+                // Written after the batch was counted: see `UsageState::report_work`.
                 if let Some(device) = stream.device.and_then(|device| measuring.device(device)) {
                     measuring.member().begin_work(device);
                 }
@@ -101,17 +103,17 @@ impl ThreadState {
         }
     }
 
-    /// Before anything goes into a stream that the legacy default stream waits for: closes batches of the latter.
+    /// Closes batches of the legacy default stream, before a call puts work into a stream that this stream waits for.
     ///
-    /// An event in the legacy default stream waits for all that was put into such streams before it, and keeps all that follows. So
-    /// it is recorded where the program itself goes from one to the other.
+    /// An event in the legacy default stream waits for all work that was put into such streams before it, and delays all work
+    /// that follows. So the event is recorded where the program itself goes from one to the other.
     pub(crate) fn close_legacy(&mut self, measuring: &MeasuringState) {
         if core::mem::take(&mut self.batching.has_legacy) {
             self.close_where(measuring, |stream| stream.stream.is_legacy());
         }
     }
 
-    /// Before a copy that is measured and not paid for.
+    /// Opens the batch of a copy that is measured and not paid for.
     pub(crate) fn begin_copy(&mut self, measuring: &MeasuringState, at: usize, key: &Key, known: Estimate) {
         self.close(measuring, at, clock::cycles());
         let Some(stream) = self.streams.get_mut(at) else { return };
@@ -123,7 +125,7 @@ impl ThreadState {
         stream.open = Some(open);
     }
 
-    /// After it. `is_made`: the driver has accepted it.
+    /// Closes the batch of a copy after the call. `is_made`: the driver has accepted the copy.
     pub(crate) fn end_copy(&mut self, measuring: &MeasuringState, at: usize, is_made: bool) {
         let now = clock::cycles();
         if let Some(stream) = self.streams.get_mut(at)
@@ -144,7 +146,7 @@ impl ThreadState {
         }
     }
 
-    /// After a launch: adds it to the open batch of its stream, and closes a full one. None where no batch is open.
+    /// Adds a launch to the open batch of its stream, after the call, and closes a full batch. None if no batch is open.
     #[inline(always)]
     pub(crate) fn note_launch(
         &mut self,
@@ -189,7 +191,7 @@ impl ThreadState {
         }
         let idle = match stream.empty_since {
             Some(since) => clock::between(now, since),
-            // Work of the thread on other streams was not for this one.
+            // The thread's work on other streams was not for this stream.
             None => clock::between(now, stream.launched_at),
         };
         if let Some(mut open) = stream.open.take() {
@@ -211,7 +213,7 @@ impl ThreadState {
         self.streams.iter_mut().for_each(|stream| stream.busy_since = None);
     }
 
-    /// Closes the batches of the streams that are meant.
+    /// Closes the batches of the streams that `is_meant` accepts.
     pub(crate) fn close_where(
         &mut self,
         measuring: &MeasuringState,
@@ -233,8 +235,8 @@ impl ThreadState {
         }
     }
 
-    /// Streams have ended while no thread could close the batches open on them: no event may be recorded there any more, and
-    /// their prepaid time stands.
+    /// Gives up the open batches, because streams have ended while no thread could close the batches on them. No event may be
+    /// recorded there any more, and their prepaid time stands.
     pub(crate) fn give_up(&mut self, measuring: &MeasuringState) {
         for stream in &mut self.streams {
             if let Some(open) = stream.open.take() {
@@ -243,15 +245,16 @@ impl ThreadState {
         }
     }
 
-    /// The thread has ended: batches that only it could close are not measured.
+    /// Drops all batches of a thread that has ended: batches that only it could close are not measured.
     pub(crate) fn abandon(&mut self, measuring: &MeasuringState) {
         self.streams.drain(..).for_each(|stream| stream.abandon(measuring));
     }
 
-    /// The host is back from a wait for the streams that are meant: they are empty. It entered the driver at `self.left`.
+    /// Notes that the host is back from a wait for the streams that `is_meant` accepts: they are empty. It entered the driver at
+    /// `self.left`.
     pub(crate) fn host_synchronised(&mut self, is_meant: impl Fn(&StreamState) -> bool) {
         let now = clock::cycles();
-        // The other streams may have been empty all the while.
+        // The other streams may have been empty during the whole wait.
         let inside = now.saturating_sub(self.left);
         self.enter_driver(now);
         for stream in self.streams.iter_mut().filter(|stream| is_meant(stream)) {

@@ -5,31 +5,31 @@ use crate::compute::launch::Kind;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::when_alone::{self, Bracket, Sampler};
 
-/// The sampler counts 16 batches with gaps at a time at most. Each makes it choose a launch sooner.
+/// Most batches with gaps that the sampler counts at a time. Each makes it choose a launch sooner.
 const MOST_GAPS: usize = 16;
 
-/// The state that a thread keeps for its batches.
+/// State that a thread keeps for its batches.
 #[derive(Debug, Default)]
 pub(crate) struct Batching {
     /// Chooses launches to be measured alone.
     pub(crate) sampler: Sampler,
-    /// Batches with gaps that the sampler has counted.
+    /// Number of batches with gaps that the sampler has counted.
     gaps_counted: u64,
     /// True if a stream that is known to be empty may have an open batch.
     pub(crate) has_idle: bool,
     /// True if a batch may be open on a legacy default stream.
     pub(crate) has_legacy: bool,
-    /// From how many nanoseconds on a kernel, and a graph, is measured alone. As of the last batch that was opened.
+    /// Least cost, in nanoseconds, from which a kernel, and a graph, is measured alone. As of the last batch that was opened.
     long: [u64; 2],
 }
 
 impl Batching {
-    /// Follows the cost of an event, in nanoseconds.
+    /// Sets the thresholds by the cost of an event, in nanoseconds.
     pub(crate) fn set_event_cost(&mut self, cost: u64) {
         self.long = [false, true].map(|is_graph| when_alone::long(is_graph, cost));
     }
 
-    /// From how many nanoseconds on a launch is measured alone because it is long. A chained one never is.
+    /// Returns the cost, in nanoseconds, from which a launch is measured alone because it is long. A chained launch never is.
     #[inline(always)]
     pub(crate) const fn long(&self, kind: Kind) -> u64 {
         let [kernel, graph] = self.long;
@@ -40,7 +40,8 @@ impl Batching {
         }
     }
 
-    /// Whether a launch is measured alone or together with others. `pause`: nanoseconds since the host left the driver last.
+    /// Decides whether a launch is measured alone or together with others. `pause`: nanoseconds since the host last left the
+    /// driver.
     pub(crate) fn choose(
         &mut self,
         known: Option<&Estimate>,
@@ -60,7 +61,7 @@ impl Batching {
         bracket
     }
 
-    /// Has the sampler count batches that had gaps. `gaps`: those of all threads, so far.
+    /// Tells the sampler of batches that had gaps. `gaps`: the number of all threads' batches with gaps, so far.
     pub(crate) fn note_gaps(&mut self, gaps: u64) {
         (self.gaps_counted..gaps).take(MOST_GAPS).for_each(|_| self.sampler.gaps());
         self.gaps_counted = gaps;

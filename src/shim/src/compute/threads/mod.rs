@@ -1,4 +1,4 @@
-//! The state of each thread: its credit, its streams and its open batches.
+//! State of each thread: its credit, its streams and its open batches.
 
 pub(super) mod batches;
 pub(super) mod batching;

@@ -1,4 +1,4 @@
-//! Whether a slot has a living thread: its owner ends, the worker clears the slot, and another thread may have it.
+//! Occupancy of a slot: its owner ends, the worker clears the slot, and another thread may reuse it.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -10,12 +10,12 @@ use core::sync::atomic::{AtomicBool, Ordering, fence};
 #[derive(Debug, Default)]
 pub(crate) struct Occupancy {
     has_ended: AtomicBool,
-    /// True if the slot was cleared after that, and has no owner.
+    /// True if the slot was cleared after the owner's end, and has no owner.
     is_free: AtomicBool,
 }
 
 impl Occupancy {
-    /// Returns true if the slot has no owner, and nothing in it.
+    /// Returns true if the slot has no owner and is empty.
     pub(crate) fn is_free(&self) -> bool {
         self.is_free.load(Ordering::Acquire)
     }
@@ -25,25 +25,25 @@ impl Occupancy {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Returns true if the owner has ended, for a thread that has said that it accesses the slot. The next owner says
-    /// that the slot is its own before it looks at that.
+    /// Returns true if the owner has ended, for a thread that has set `remote_active`. A new owner clears the mark of the end
+    /// before it reads `remote_active`.
     pub(super) fn has_ended_fenced(&self) -> bool {
         fence(Ordering::SeqCst);
         self.has_ended()
     }
 
-    /// The owner ends.
+    /// Notes that the owner ends.
     pub(super) fn end(&self) {
         // Release: the worker reads what the thread wrote.
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// The slot was cleared. Whether it is free since this call.
+    /// Marks a cleared slot as free. Returns true if this call has freed it.
     pub(super) fn try_free(&self) -> bool {
         self.has_ended() && !self.is_free.swap(true, Ordering::AcqRel)
     }
 
-    /// The slot gets a new owner.
+    /// Gives the slot a new owner.
     pub(super) fn reuse(&self) {
         self.is_free.store(false, Ordering::Release);
         self.has_ended.store(false, Ordering::Release);

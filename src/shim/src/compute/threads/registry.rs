@@ -1,7 +1,7 @@
 //! Registry of the threads that launch: each has a slot from its first launch to its end.
 //!
-//! A slot belongs to a slice, and a forked child has another slice: a thread of the child finds its parent's slot, sees that, and
-//! registers anew.
+//! A slot belongs to a slice, and a forked child has another slice. If a thread of the child finds its parent's slot, it sees
+//! that, and registers anew.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -27,7 +27,7 @@ pub(crate) struct ThreadRegistry {
 }
 
 impl ThreadRegistry {
-    /// Acquires the calling thread's state. None within a launch that is under way already, and where no state can be had.
+    /// Acquires the calling thread's state. None inside a launch that is under way already, and if the thread can get no state.
     #[inline]
     pub(crate) fn acquire_own(&self, measuring: &'static MeasuringState) -> Option<OwnerGuard> {
         let sp = stack_pointer();
@@ -42,7 +42,8 @@ impl ThreadRegistry {
     #[cold]
     fn register(&self, measuring: &'static MeasuringState) -> Option<&'static ThreadSlot> {
         let register = || {
-            // Reused under the lock: `clear` must not take the slot for one without an owner, and give it to another thread too.
+            // Reused under the lock: otherwise `clear` could take the slot for one without an owner, and give it to another
+            // thread too.
             let free = {
                 let mut free = self.free.lock();
                 free.pop().inspect(|slot| slot.occupancy.reuse())
@@ -59,12 +60,12 @@ impl ThreadRegistry {
         quietly(register, None)
     }
 
-    /// All slots as of now.
+    /// Returns all slots.
     pub(crate) fn all(&self) -> Vec<&'static ThreadSlot> {
         self.all.lock().clone()
     }
 
-    /// The state of a slot whose thread has ended was cleared: another thread may have it.
+    /// Frees the slot of a thread that has ended, after its state was cleared: another thread may reuse it.
     pub(crate) fn clear(&self, slot: &'static ThreadSlot) {
         let mut free = self.free.lock();
         if slot.occupancy.try_free() {
@@ -72,15 +73,15 @@ impl ThreadRegistry {
         }
     }
 
-    /// Sets how many threads launch.
+    /// Sets the number of threads that launch.
     pub(crate) fn set_active(&self, active: usize) {
         self.active.store(active, Ordering::Relaxed);
     }
 
-    /// The part of a lease that one thread takes. Where very many threads launch, the credit that they hold together must not keep
-    /// them all waiting.
+    /// Returns the part of a lease that one thread takes. If very many threads launch, the credit that they hold together must
+    /// not make them all wait.
     pub(crate) fn part_of_lease(&self, lease: u64) -> u64 {
-        /// Up to 8 threads hold whole leases.
+        /// Number of threads that may hold whole leases.
         const WHOLE: usize = 8;
         let parts = self.active.load(Ordering::Relaxed).checked_div(WHOLE).unwrap_or(0).max(1);
         lease.checked_div(u64::try_from(parts).unwrap_or(1)).unwrap_or(lease)
@@ -93,29 +94,30 @@ fn stack_pointer() -> usize {
     ptr::from_ref(&here).addr()
 }
 
-/// Has the C library call [`ended`] when this thread ends. Where it cannot, the thread's last credit is lost to its slice.
+/// Has the C library call [`ended`] when this thread ends. If that fails, the slice loses the thread's last credit.
 fn watch_end(slot: &'static ThreadSlot) {
     static KEY: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let key = KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: the output is valid for writes, and the function stays: the library is never unloaded.
+        // SAFETY: `pthread_key_create` needs an output that is valid for writes, and a function that stays: `key` is on this
+        // stack, and the library is never unloaded.
         let code = unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) };
         let key = usize::try_from(key).unwrap_or(usize::MAX).wrapping_add(1);
         NonZeroUsize::new(if code == 0 { key } else { usize::MAX }).unwrap_or(NonZeroUsize::MAX)
     });
     if let Ok(key) = libc::pthread_key_t::try_from(key.get().wrapping_sub(1)) {
-        // SAFETY: a key of our own; the slot is never freed.
+        // SAFETY: `pthread_setspecific` needs a key that exists: `key` is the one made above. The slot is never freed.
         unsafe { libc::pthread_setspecific(key, ptr::from_ref(slot).cast()) };
     }
 }
 
-/// A thread ends. A launch in a later destructor registers anew.
+/// Notes that the calling thread ends. A launch in a later destructor registers anew.
 unsafe extern "C" fn ended(slot: *mut libc::c_void) {
-    // SAFETY: the pointer that `watch_end` gave.
+    // SAFETY: `slot` is the pointer that `watch_end` gave, and slots are never freed.
     let slot = unsafe { &*slot.cast::<ThreadSlot>() };
     SLOT.set(None);
     slot.occupancy.end();
-    // In a forked child that has not launched, the locks behind it may be held by threads that are not there.
+    // In a forked child that has not launched, the locks of the worker may be held by threads that the child does not have.
     let usage = &**slot.measuring;
     if (usage.of_this_process)().is_some_and(|own| ptr::eq(own, usage)) {
         usage.worker.wake();

@@ -1,11 +1,11 @@
-//! A thread's slot: its state, and the protocol by which the thread itself or another one may touch it.
+//! Slot of a thread: its state, and the lock by which the thread itself or another thread accesses it.
 //!
-//! The thread owns its state from the entry of a launch to its return, across the driver's call. Other threads access it seldom: to
-//! close a batch that the thread has left open, and to clear the state of a thread that has ended.
+//! The thread owns its state from the entry of a launch to its return, across the driver's call. Other threads access it seldom:
+//! to close a batch that the thread has left open, and to clear the state of a thread that has ended.
 //!
-//! This is a biased lock. The owner sets `owner_active`, then reads `remote_active`, and pays for no atomic exchange. Another thread
-//! sets `remote_active`, has all threads of the process pass a full fence (`os::asymmetric_fence`), and then reads `owner_active`. At
-//! least one of the two sees the other: the owner waits then, the other thread gives up.
+//! This is a biased lock. The owner sets `owner_active`, then reads `remote_active`, without an atomic exchange. Another thread
+//! sets `remote_active`, has all threads of the process pass a full fence (`os::asymmetric_fence`), and then reads
+//! `owner_active`. At least one of the two sees the other: the owner then waits, and the other thread gives up.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -21,43 +21,43 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
-/// Another thread waits 250 pauses for a launch to end, which usually takes some microseconds.
+/// Another thread waits for this many pauses until a launch ends, which usually takes some microseconds.
 const LAUNCH_PAUSES: u32 = 250;
 
 std::thread_local! {
-    /// This thread's slot. Without destructor, so usable at any time of a thread's life.
+    /// This thread's slot. Has no destructor, so it is usable at any time of the thread's life.
     pub(super) static SLOT: Cell<Option<&'static ThreadSlot>> = const { Cell::new(None) };
 }
 
-/// The slot of a thread. Never freed: a thread-local leads to it, and a thread that ended may come back in a destructor.
+/// Slot of a thread. Never freed: a thread-local points to it, and a thread that has ended may come back in a destructor.
 #[derive(Debug)]
 pub(crate) struct ThreadSlot {
     /// True if the owner is in a launch. Written by the owner alone.
     owner_active: AtomicBool,
-    /// True if another thread has the state, or asks for it.
+    /// True if another thread has the state, or requests it.
     remote_active: AtomicBool,
-    /// True if the owner has a fence of its own in each launch, whatever becomes of `os::asymmetric_fence`.
+    /// True if the owner executes a fence of its own in each launch, whether or not `os::asymmetric_fence` works.
     owner_fences: AtomicBool,
     /// True if another thread wanted to close batches and could not access the state.
     close_pending: AtomicBool,
-    /// The owner's stack pointer when it acquired the state.
+    /// Stack pointer of the owner when it acquired the state.
     entry_sp: AtomicUsize,
-    /// How often the owner has acquired it; wraps.
+    /// Number of acquisitions by the owner; wraps.
     owner_epoch: AtomicU64,
-    /// The owner's epoch at the worker's last tick.
+    /// Owner's epoch at the worker's last tick.
     scanned_epoch: AtomicU64,
-    /// The owner's epoch when there was last known to be nothing for other threads to do.
+    /// Owner's epoch when other threads were last known to have nothing to do in this slot.
     clean_epoch: AtomicU64,
     pub(crate) occupancy: Occupancy,
-    /// The state of GPU time that it belongs to: a forked child has another.
+    /// State of GPU time that the slot belongs to: a forked child has another.
     pub(super) measuring: &'static MeasuringState,
     state: UnsafeCell<ThreadState>,
 }
 
-// SAFETY: the state is reached through `StateGuard` alone, and `owner_active` and `remote_active` let one of them exist at a time.
+// SAFETY: the state is reached only through `StateGuard`, and `owner_active` and `remote_active` let one guard exist at a time.
 unsafe impl Sync for ThreadSlot {}
 
-/// Access to a thread's state, of its owner or of another thread. It ends when this is dropped.
+/// Access to a thread's state, by its owner or by another thread. Its drop ends the access.
 #[derive(Debug)]
 pub(crate) struct StateGuard<const IS_OWNER: bool> {
     slot: &'static ThreadSlot,
@@ -88,7 +88,7 @@ impl<const IS_OWNER: bool> DerefMut for StateGuard<IS_OWNER> {
 }
 
 impl<const IS_OWNER: bool> StateGuard<IS_OWNER> {
-    /// Gives up batches that another thread wanted to close and could not, because the state was in use: their streams may have
+    /// Gives up batches that another thread had to close and could not, because the state was in use: their streams may have
     /// ended since.
     pub(crate) fn give_up_pending(&mut self) {
         if self.slot.close_pending.swap(false, Ordering::Acquire) {
@@ -122,7 +122,7 @@ impl OwnerGuard {
 }
 
 impl RemoteGuard {
-    /// Ends the access: there is nothing left to do for other threads until the owner acquires the state again.
+    /// Ends the access. Other threads have nothing to do here until the owner acquires the state again.
     pub(crate) fn leave_clean(self) {
         self.slot.clean_epoch.store(self.slot.owner_epoch.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -131,7 +131,7 @@ impl RemoteGuard {
 /// Outcome of the worker's attempt to access a thread's state.
 #[derive(Debug)]
 pub(crate) enum RemoteAccess {
-    /// The owner uses it, or another thread does.
+    /// The owner or another thread has the state.
     Busy,
     /// There is nothing to do.
     Clean,
@@ -140,7 +140,7 @@ pub(crate) enum RemoteAccess {
 }
 
 impl ThreadSlot {
-    /// A slot that the calling thread is to own.
+    /// Makes a slot for the calling thread.
     pub(super) fn new(measuring: &'static MeasuringState) -> Self {
         Self {
             owner_active: AtomicBool::new(false),
@@ -157,7 +157,7 @@ impl ThreadSlot {
         }
     }
 
-    /// Acquires the state for its owner. None within a launch of the owner's that is under way.
+    /// Acquires the state for its owner. None inside a launch of the owner that is under way.
     #[inline]
     pub(super) fn acquire_own(&'static self, sp: usize) -> Option<OwnerGuard> {
         if (self.owner_active.load(Ordering::Relaxed) || !self.try_enter()) && !self.wait_or_nested(sp) {
@@ -168,7 +168,7 @@ impl ThreadSlot {
         Some(StateGuard { slot: self })
     }
 
-    /// Enters as the owner, which is not active, unless another thread has the state.
+    /// Enters as the owner, which is not active. False if another thread has the state.
     #[inline]
     fn try_enter(&self) -> bool {
         self.owner_active.store(true, Ordering::Relaxed);
@@ -181,14 +181,14 @@ impl ThreadSlot {
         false
     }
 
-    /// The owner has entered: what other threads knew of the state is out of date.
+    /// Counts an entry of the owner: the knowledge that other threads have of the state is out of date.
     #[inline]
     fn count_entry(&self) {
         self.owner_epoch.store(self.owner_epoch.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The state is in use. True once the owner has it: another thread has left it, or a launch of the owner's never returned
-    /// (`longjmp` out of it) and its stack frame is gone.
+    /// Waits while the state is in use. Returns true once the owner has it: another thread has left it, or a launch of the owner
+    /// never returned (`longjmp` out of it) and its stack frame is gone.
     #[cold]
     fn wait_or_nested(&self, sp: usize) -> bool {
         let mut tries = 0;
@@ -199,7 +199,7 @@ impl ThreadSlot {
             if self.try_enter() {
                 return true;
             }
-            // By this thread itself, perhaps: the program's allocator launches while the thread closes batches.
+            // This thread itself may have the state: the program's allocator launches while the thread closes batches.
             if reentrancy::is_inside() {
                 return false;
             }
@@ -215,8 +215,8 @@ impl ThreadSlot {
         // Acquire: pairs with the release of the last remote guard.
         self.remote_active.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let guard = StateGuard { slot: self };
-        // No fence is needed for the calling thread's own slot, because it does things in order, nor for that of a thread that
-        // has ended. Acquire: pairs with the release in `asymmetric_fence::light`.
+        // No fence is needed for the calling thread's own slot, because a thread sees its own writes in order, nor for the slot
+        // of a thread that has ended. Acquire: pairs with the release in `asymmetric_fence::light`.
         let is_seen = self.is_mine()
             || self.occupancy.has_ended_fenced()
             || asymmetric_fence::heavy()
@@ -226,9 +226,9 @@ impl ThreadSlot {
     }
 
     /// Acquires the state for the worker, if there may be anything to do and the owner has not launched since the last tick. Each
-    /// access costs all threads of the process a fence.
+    /// access makes all threads of the process pass a fence.
     pub(crate) fn scan(&'static self) -> RemoteAccess {
-        // Relaxed: a launch that is not seen yet is one of the next tick.
+        // Relaxed: the next tick sees a launch that this read misses.
         let epoch = self.owner_epoch.load(Ordering::Relaxed);
         let is_still = self.scanned_epoch.swap(epoch, Ordering::Relaxed) == epoch;
         if !is_still {
@@ -240,15 +240,15 @@ impl ThreadSlot {
         }
     }
 
-    /// Returns true if there was nothing for other threads to do, and the owner has not entered since. Relaxed: a
-    /// launch that is not seen yet is not ordered with the caller's question.
+    /// Returns true if other threads had nothing to do here, and the owner has not entered since. Relaxed: the caller's question
+    /// is not ordered with a launch that this read misses.
     pub(crate) fn is_clean(&self) -> bool {
         self.clean_epoch.load(Ordering::Relaxed) == self.owner_epoch.load(Ordering::Relaxed)
     }
 
     /// Acquires the state for a thread that ends a stream or a context. Waits while the owner is inside the driver for a moment,
-    /// or another thread has the state. None where that takes too long, and within a launch of the calling thread's own, which
-    /// would never end meanwhile: the next guard [gives up](StateGuard::give_up_pending) its batches then.
+    /// or another thread has the state. None if that takes too long, and inside a launch of the calling thread itself, which
+    /// would never end meanwhile. Then the next guard [gives up](StateGuard::give_up_pending) the batches.
     pub(crate) fn acquire_remote(&'static self) -> Option<RemoteGuard> {
         let mut tries = 0;
         loop {
@@ -256,7 +256,7 @@ impl ThreadSlot {
                 return Some(guard);
             }
             let is_active = self.owner_active.load(Ordering::Relaxed);
-            // Where a sandbox has since forbidden the barrier, no other thread gets in any more.
+            // If a sandbox has since forbidden the barrier, no other thread gets in any more.
             let is_hopeless = tries >= LAUNCH_PAUSES && (is_active || !asymmetric_fence::heavy());
             if is_hopeless || (is_active && self.is_mine()) {
                 // Release: pairs with the exchange of `give_up_pending`.
@@ -267,14 +267,14 @@ impl ThreadSlot {
         }
     }
 
-    /// Returns true if the calling thread owns it.
+    /// Returns true if the calling thread owns the slot.
     pub(crate) fn is_mine(&self) -> bool {
         SLOT.get().is_some_and(|slot| ptr::eq(slot, self))
     }
 }
 
-/// A pause in a loop that waits for the thread that has the state. It yields at first; to a thread of a lower real-time priority
-/// that gives nothing, so it sleeps then.
+/// Pauses in a loop that waits for the thread that has the state. It yields at first. Because a yield gives no time to a thread
+/// of lower real-time priority, later pauses sleep.
 #[cold]
 fn pause(tries: &mut u32) {
     const YIELDS: u32 = 50;

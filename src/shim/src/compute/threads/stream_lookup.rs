@@ -1,4 +1,4 @@
-//! The stream of a call, among those of its thread.
+//! Lookup of a call's stream among the streams of its thread.
 
 use super::slot::OwnerGuard;
 use crate::compute::measuring::state::MeasuringState;
@@ -6,15 +6,15 @@ use crate::driver_calls::capture_mode;
 use crate::driver_calls::streams::Stream;
 use crate::os::reentrancy::quietly;
 
-/// The place of a call's stream among those of its thread. None where the call is captured, and where the driver does not say whose
-/// the stream is. Not to be called within a phase: its rare parts are phases of their own.
+/// Returns the place of a call's stream among the streams of its thread. None if the call is captured, or if the driver does not
+/// tell the stream's context. Must not be called within a phase: its rare parts are phases of their own.
 #[inline(always)]
 pub(crate) fn stream_for(
     held: &mut OwnerGuard,
     measuring: &'static MeasuringState,
     stream: Stream,
 ) -> Option<usize> {
-    // The program orders the begin of a capture with this call, or not at all.
+    // Either the program orders the begin of a capture with this call, or both outcomes are correct.
     let is_rare = capture_mode::is_open() || measuring.contexts.ends() != held.ends_seen;
     if is_rare && !is_to_run(held, measuring, stream) {
         return None;
@@ -25,14 +25,14 @@ pub(crate) fn stream_for(
     }
 }
 
-/// The thread launches on the stream for the first time.
+/// Adds a stream on which the thread launches for the first time.
 #[cold]
 #[inline(never)]
 fn first_use(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> Option<usize> {
     quietly(|| held.add_stream(measuring, stream), None)
 }
 
-/// A capture is open somewhere, or a stream has ended. False: the call is captured and costs nothing.
+/// Handles an open capture or an ended stream. False: the call is captured and costs nothing.
 #[cold]
 fn is_to_run(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> bool {
     let look = || {

@@ -1,4 +1,4 @@
-//! A stream as one thread uses it: its open batch, the events around it, and when the stream is predicted to be empty.
+//! A stream as one thread uses it: its open batch, its events, and the predicted end of its work.
 
 use super::open_batch::{BusySince, OpenBatch};
 use crate::compute::measuring::pending_batch::ClosedBatch;
@@ -15,52 +15,52 @@ use gpuslice_policy::compute::measuring::batch::{RETURN, Run};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Bracket};
 
-/// A stream counts as busy while at least two launches are predicted to be queued. With one it is about to run empty.
+/// A stream counts as busy while at least this many launches are predicted to be queued. With one it is about to run empty.
 const BACKLOG: u64 = 2;
 
-/// A batch is closed when nothing was launched into it for this long, while its thread launched elsewhere: 2 ms.
+/// A batch is closed if its thread has launched only elsewhere for this long: 2 ms.
 const LEFT_AFTER: u64 = 2_000_000;
 
-/// `CUDA_ERROR_INVALID_HANDLE`: what a driver says of an event in a stream of another context.
+/// `CUDA_ERROR_INVALID_HANDLE`: the driver's status for an event in a stream of another context.
 const NOT_OF_THIS_CONTEXT: Status = 400;
 
 /// A thread's use of a stream. Instants are cycles of `clock` unless they say otherwise.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) stream: Stream,
-    /// True if it waits for the legacy default stream, and is another one.
+    /// True if it waits for the legacy default stream, and is not that stream.
     pub(crate) joins_legacy: bool,
     pub(crate) context: usize,
-    /// The context whose events time it: of a green one the primary.
+    /// Context whose events time it: the primary context if the stream's context is green.
     event_context: usize,
-    /// The number of that.
+    /// Number of `event_context`.
     pub(crate) pool: u64,
-    /// Its device, as a place among the limiters; none where nothing is paced.
+    /// Device, as a place among the limiters; none if nothing is paced.
     pub(crate) device: Option<usize>,
-    /// A number of its own: batches of one number end in order.
+    /// Number of this use of the stream: batches with the same number end in order.
     number: u64,
-    /// How long the host had been outside the driver at the last launch.
+    /// Sum of the host's time outside the driver, at the last launch.
     pub(crate) outside_at_launch: u64,
-    /// When that was.
+    /// Instant of the last launch.
     pub(crate) launched_at: u64,
-    /// Since when the stream is known to be empty.
+    /// Instant since which the stream is known to be empty.
     pub(crate) empty_since: Option<u64>,
-    /// Since when the stream has work, if it was known to be empty before.
+    /// Start of the busy period, if the stream was known to be empty before.
     pub(crate) busy_since: Option<BusySince>,
-    /// When the stream is predicted to be done with the closed batches, on the monotonic clock.
+    /// Instant at which the stream is predicted to have done the closed batches, on the monotonic clock.
     busy_until: u64,
-    /// How long it took to close the last batch, in nanoseconds.
+    /// Duration of the last closing of a batch, in nanoseconds.
     close_duration: u64,
-    /// When that was done.
+    /// Instant of that closing.
     closed_at: u64,
-    /// True if its first batch has to measure what an event costs in its context.
+    /// True if its first batch has to measure the cost of an event in its context.
     calibrates: bool,
     pub(crate) open: Option<OpenBatch>,
 }
 
 impl StreamState {
-    /// A stream that the thread launches on for the first time. `outside` and `now` are the thread's. None where the driver does
-    /// not say whose the stream is.
+    /// Makes the state of a stream on which the thread launches for the first time. `outside` and `now` are the thread's. None if
+    /// the driver does not tell the stream's context.
     pub(crate) fn new(measuring: &MeasuringState, stream: Stream, outside: u64, now: u64) -> Option<Self> {
         let context = streams::stream_context(stream.handle)?;
         let event_context = measuring.contexts.event_context(measuring, context);
@@ -93,26 +93,26 @@ impl StreamState {
         self.stream == stream && context.is_none_or(|context| self.context == context)
     }
 
-    /// Returns true if a launch is the first since its batch was opened, or since the stream was last known to be
-    /// empty.
+    /// Returns true if a launch is the first since its batch was opened, or since the stream was last known to be empty.
     #[inline(always)]
     pub(crate) fn is_at_first(&self) -> bool {
         self.open.as_ref().is_some_and(|open| self.empty_since.is_some() || open.run.is_empty())
     }
 
-    /// Returns true if it has an open batch into which nothing was launched for a while.
+    /// Returns true if the stream has an open batch into which nothing was launched for [`LEFT_AFTER`].
     pub(crate) fn is_left(&self, now: u64) -> bool {
         let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
         is_used && self.empty_since.is_none() && clock::between(now, self.launched_at) >= LEFT_AFTER
     }
 
-    /// Returns true if other threads can record events in the stream. A thread's own default stream means another one
-    /// to each thread.
+    /// Returns true if other threads can record events in the stream. The handle of a thread's own default stream means another
+    /// stream to each thread.
     pub(crate) fn is_shared(&self) -> bool {
         !self.stream.per_thread
     }
 
-    /// When the stream is predicted to be done with all that this thread has launched on it, on the monotonic clock.
+    /// Returns the instant at which the stream is predicted to have done all that this thread has launched on it, on the
+    /// monotonic clock.
     pub(crate) fn predicted_end(&self) -> u64 {
         let open = self.open.as_ref();
         open.map_or(self.busy_until, |open| overdraft::done(self.busy_until, open.opened, open.run.plain()))
@@ -129,8 +129,8 @@ impl StreamState {
         since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
     }
 
-    /// The first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`: it leaves
-    /// it only when its kernel has ended.
+    /// Notes that the first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`:
+    /// the launch left the driver only after its kernel had ended.
     #[cold]
     pub(crate) fn note_first(&mut self, now: u64, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
@@ -147,7 +147,7 @@ impl StreamState {
         }
     }
 
-    /// A new batch: its opening event is recorded, unless events fail.
+    /// Opens a batch: records its opening event, unless events fail.
     pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, bracket: Bracket) -> OpenBatch {
         let (opened, before) = (clock::now(), clock::cycles());
         let start = measuring.timing.are_used().then(|| self.record(measuring)).and_then(Result::ok);
@@ -164,7 +164,7 @@ impl StreamState {
             start,
             opened,
             // An event and a kernel reach the GPU at about the same place of their calls, so the time from return to return is
-            // that between the two. A call that took long may have been held up before or after that place.
+            // the time between the two. A call that took long may have been delayed before or after that place.
             since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
             delay: if known_idle { when_alone::delay(delay, cost) } else { 0 },
             gaps: 0,
@@ -174,11 +174,11 @@ impl StreamState {
         }
     }
 
-    /// Records an event in the stream. Returns it, and when the driver returned, in cycles.
+    /// Records an event in the stream. Returns the event, and the instant at which the driver returned, in cycles.
     ///
-    /// It may be another thread that closes the batch. So the call is made within the right context: a default stream is the
-    /// current context's, and of other streams the driver wants some context to be current. A green context can be current to one
-    /// thread at a time, so its primary serves. An event in a stream that captures would spoil the program's capture.
+    /// Another thread may close the batch, so the call is made within the right context. A default stream belongs to the current
+    /// context, and for other streams the driver wants some context to be current. A green context can be current to one thread
+    /// at a time, so its primary context serves. An event in a stream that captures would spoil the program's capture.
     fn record(&self, measuring: &MeasuringState) -> Result<(Event, u64), Status> {
         let may_capture = capture_mode::is_open();
         let pools = &measuring.timing.pools;
@@ -204,8 +204,8 @@ impl StreamState {
         recorded.inspect_err(|code| measuring.timing.fail(*code))
     }
 
-    /// Returns true if its events are of another context than it is. The driver has refused that: threads make their
-    /// streams anew.
+    /// Returns true if the events of the stream are of another context than the stream. Because the driver has refused that, all
+    /// threads look their streams up anew.
     fn separate_if_green(&self, measuring: &MeasuringState) -> bool {
         let is_green = self.event_context != self.context;
         if is_green {
@@ -214,13 +214,13 @@ impl StreamState {
         is_green
     }
 
-    /// Records events one right behind the other, which tell what one costs.
+    /// Records events one right behind the other, which measure the cost of one.
     #[cold]
     fn calibrate(&self, measuring: &MeasuringState) -> Vec<Event> {
         (0..AT_FIRST).map_while(|_| self.record(measuring).ok()).map(|(event, _)| event).collect()
     }
 
-    /// Records the closing event of a batch, and submits the batch to the meter. `closed`: when it was closed; none where no
+    /// Records the closing event of a batch, and submits the batch to the meter. `closed`: the instant of the closing; none if no
     /// event may be recorded any more. A batch without both events is not measured.
     pub(crate) fn submit(&mut self, measuring: &MeasuringState, open: OpenBatch, closed: Option<u64>) {
         self.busy_until = overdraft::done(self.busy_until, open.opened, open.run.plain());
@@ -238,7 +238,7 @@ impl StreamState {
                 }
             }
         }
-        // After the pending batch was counted: in between nothing would seem to be under way.
+        // Counted after the pending batch: otherwise nothing would seem to be under way in between.
         if self.is_shared() {
             measuring.end_work();
         }
@@ -256,7 +256,7 @@ impl StreamState {
         self.closed_at = clock::cycles();
         let duration = clock::between(self.closed_at, closed);
         let before = core::mem::replace(&mut self.close_duration, duration);
-        // Only the excess over the last call shows a host that was held up; the rest is the driver's usual time.
+        // Only the excess over the last call shows a delayed host; the rest is the driver's usual time.
         run.late(duration.saturating_sub(before));
         if let Some(limiter) = measuring.limiters.get(device) {
             limiter.extend_busy_until(self.busy_until);
@@ -278,7 +278,7 @@ impl StreamState {
         });
     }
 
-    /// The thread has ended: its batch is not measured.
+    /// Drops the batch of a thread that has ended: it is not measured.
     pub(crate) fn abandon(self, measuring: &MeasuringState) {
         if let (Some(open), Some(device)) = (self.open, self.device) {
             open.start.into_iter().for_each(|start| measuring.timing.pools.put(self.pool, start));

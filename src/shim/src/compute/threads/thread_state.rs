@@ -19,23 +19,23 @@ pub(crate) struct ThreadState {
     pub(crate) leases: Vec<Lease>,
     /// Copies of estimates.
     pub(crate) cache: Recent,
-    /// When the host left the driver last.
+    /// Instant at which the host last left the driver.
     pub(crate) left: u64,
-    /// For how long it has been outside the driver in sum.
+    /// Sum of the host's time outside the driver.
     pub(crate) outside: u64,
     /// The streams that the thread launches on.
     pub(crate) streams: Vec<StreamState>,
     /// The stream of the last launch.
     last: usize,
     pub(super) batching: Batching,
-    /// The ends of streams and contexts that the thread has heard of.
+    /// Number of ends of streams and contexts that the thread has seen.
     pub(crate) ends_seen: u64,
-    /// Copies so far; wraps.
+    /// Number of copies; wraps.
     pub(crate) copies: u32,
 }
 
 impl ThreadState {
-    /// A thread before its first launch. `devices`: how many the slice has.
+    /// Makes the state of a thread before its first launch. `devices`: the number of the slice's devices.
     pub(crate) fn new(devices: usize) -> Self {
         Self {
             leases: vec![Lease::NONE; devices],
@@ -50,14 +50,14 @@ impl ThreadState {
         }
     }
 
-    /// The host enters the driver: it was outside until now.
+    /// Notes that the host enters the driver: it was outside until now.
     #[inline]
     pub(crate) fn enter_driver(&mut self, now: u64) {
         self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
         self.left = now;
     }
 
-    /// The place of a stream among those of this thread, if it has launched on it.
+    /// Returns the place of a stream among those of this thread, if the thread has launched on it.
     #[inline(always)]
     pub(crate) fn find_stream(&mut self, usage: &UsageState, stream: Stream) -> Option<usize> {
         let is_asked = stream.is_default() && !usage.contexts.is_only_one();
@@ -68,8 +68,8 @@ impl ThreadState {
         self.find_other_stream(stream, context)
     }
 
-    /// Looks at the stream behind the last one first, because streams that are used in turn follow each other. Then through all:
-    /// that is fine up to tens of streams.
+    /// Looks for the stream behind the last one first, because streams that are used in turn follow each other, then through all.
+    /// That is fast enough up to tens of streams.
     #[inline(never)]
     fn find_other_stream(&mut self, stream: Stream, context: Option<usize>) -> Option<usize> {
         let next = self.last.wrapping_add(1);
@@ -79,7 +79,7 @@ impl ThreadState {
         Some(self.last)
     }
 
-    /// Adds a stream. None where the driver does not say whose it is.
+    /// Adds a stream. None if the driver does not tell its context.
     #[cold]
     pub(crate) fn add_stream(&mut self, measuring: &MeasuringState, stream: Stream) -> Option<usize> {
         self.streams.push(StreamState::new(measuring, stream, self.outside, self.left)?);
@@ -87,8 +87,8 @@ impl ThreadState {
         Some(self.last)
     }
 
-    /// Streams have ended: those without an open batch are forgotten, and looked up anew when they are used. A batch that is open
-    /// in a context that has ended is not measured.
+    /// Forgets streams without an open batch, because streams have ended; a stream is looked up anew when it is used. An open
+    /// batch in a context that has ended is not measured.
     pub(crate) fn forget_ended(&mut self, measuring: &MeasuringState, ends: u64) {
         for stream in &mut self.streams {
             if measuring.timing.pools.context_of(stream.pool).is_none()
@@ -112,7 +112,7 @@ impl ThreadState {
         }
     }
 
-    /// Returns true if there is credit that may have to be given back.
+    /// Returns true if the thread has credit that may have to be given back.
     pub(crate) fn has_credit(&self) -> bool {
         self.leases.iter().any(|lease| lease.left() > 0)
     }

@@ -1,4 +1,4 @@
-//! The library's own thread, and how launches wait for it.
+//! The worker, and the waits of launches for it.
 
 pub(super) mod thread;
 pub(super) mod tick;

@@ -19,9 +19,9 @@ use core::time::Duration;
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::sigbus_forwarding;
 
-/// How long the end of the process waits for a tick to end.
+/// How long the exit of the process waits for a tick to end.
 const AT_EXIT: Duration = Duration::from_millis(100);
-/// After this many ticks without anything under way the worker sleeps.
+/// Number of ticks without work under way after which the worker sleeps.
 const IDLE_TICKS: u32 = 20;
 
 /// Starts the worker if it does not run, and wakes it if it sleeps.
@@ -53,7 +53,7 @@ fn start(compute: &'static Compute) {
 
 extern "C" fn main(argument: *mut c_void) -> *mut c_void {
     thread::set_name(c"gpuslice");
-    // SAFETY: `start` spawns it with a `Compute`.
+    // SAFETY: `start` passes a `Compute` as the argument.
     if let Some(compute) = unsafe { thread::argument_of::<Compute>(argument) } {
         compute.worker.status.run(|| run(compute));
     }
@@ -71,10 +71,10 @@ extern "C" fn prepare_fence(_: *mut c_void) -> *mut c_void {
 fn run(compute: &'static Compute) {
     let worker = &compute.worker;
     capture_mode::exchange_capture_mode(capture_mode::RELAXED);
-    // On a thread of its own, because it takes tens of milliseconds, in which the first launches wait to be measured. Where no
-    // thread can be started, launches keep their fences.
+    // On a thread of its own, because it takes tens of milliseconds, in which the first launches wait to be measured. If no
+    // thread can be started, launches keep their own fences.
     let _done = thread::spawn(compute, 64 << 10, prepare_fence);
-    // After that thread was made, which needs no signal.
+    // Called after the spawn above: that thread needs no signal.
     sigbus_forwarding::register_thread();
     let begun = Both::read();
     let mut idle = 0_u32;
@@ -100,8 +100,8 @@ fn run(compute: &'static Compute) {
     compute.cotenants.release_arbiter(compute);
 }
 
-/// Has the worker stop before the driver is torn down. The function that is registered last is called first, and the driver
-/// was initialised before.
+/// Registers a function that stops the worker before the driver is torn down. The function that is registered last is called
+/// first, and the driver was initialised before.
 fn end_with_process(usage: &'static UsageState) {
     unsafe extern "C" {
         fn __cxa_atexit(
@@ -112,18 +112,19 @@ fn end_with_process(usage: &'static UsageState) {
     }
     unsafe extern "C" fn end(argument: *mut c_void) {
         let _ended = shielded(|| {
-            // SAFETY: registered below with a `UsageState`.
+            // SAFETY: the call of `__cxa_atexit` below passes a `UsageState` as the argument.
             let registered = unsafe { thread::argument_of::<UsageState>(argument) };
-            // A forked child may not have joined, and will not now. Each process of a chain of forks registers once more; the
-            // first call is enough.
+            // A forked child may not have joined, and does not join at its exit. Each process of a chain of forks registers once
+            // more; the first call is enough.
             let own = registered.and_then(|usage| (usage.of_this_process)());
             if let Some(usage) = own.filter(|usage| usage.worker.end()) {
                 usage.worker.wake();
-                // Kept for good: no tick begins any more.
+                // The lock is never released: no tick begins any more.
                 core::mem::forget(usage.worker.tick_lock.try_lock_for(AT_EXIT));
             }
         });
     }
-    // SAFETY: the function stays: the library is never unloaded. A failure leaves everything as it is.
+    // SAFETY: `__cxa_atexit` needs a function and an argument that stay: the library is never unloaded, and `usage` is `'static`.
+    // A failure changes nothing.
     unsafe { __cxa_atexit(end, ptr::from_ref(usage).cast_mut().cast(), ptr::null_mut()) };
 }

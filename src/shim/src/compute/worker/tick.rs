@@ -1,4 +1,4 @@
-//! One tick of the worker: it closes idle batches, polls timing events, and does what is due about co-tenants.
+//! One tick of the worker: it closes idle batches, polls timing events, and does the due work about co-tenants.
 
 use crate::compute::attribution::nvml_only::NvmlOnly;
 use crate::compute::cotenants::state::needs_arbiter;
@@ -10,10 +10,10 @@ use gpuslice_policy::compute::measuring::batch::OLD;
 /// How long a thread keeps credit that it does not spend, in nanoseconds.
 const CREDIT_KEPT: u64 = 50_000_000;
 
-/// Does one tick. Whether there is anything left to do.
+/// Does one tick. Returns true if anything is left to do.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
     compute.hold_limits();
-    // Before anything of this second is counted.
+    // This comes before anything of this second is counted.
     compute.note_second(clock::now());
     let is_credit_left = compute.return_unspent(CREDIT_KEPT);
     let is_thread_left = flush_idle_threads(compute);
@@ -32,8 +32,8 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
     is_busy || needs_arbiter(compute)
 }
 
-/// Closes batches that their threads have left open, and takes credit back from threads that do not spend it. Whether there is
-/// anything left to do.
+/// Closes batches that their threads have left open, and takes credit back from threads that do not spend it. Returns true if
+/// anything is left to do.
 fn flush_idle_threads(compute: &'static Compute) -> bool {
     let (mut is_left, mut active) = (false, 0_usize);
     for slot in compute.threads.all().into_iter().filter(|slot| !slot.occupancy.is_free()) {
@@ -57,7 +57,7 @@ struct Flushed {
     is_active: bool,
 }
 
-/// Flushes one thread that is not in a launch. The state of a thread that has ended is cleared, for another thread.
+/// Flushes one thread that is not in a launch. Clears the state of a thread that has ended, for another thread.
 fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
     let (now, has_ended) = (clock::cycles(), slot.occupancy.has_ended());
     state.give_up_pending();
@@ -66,7 +66,7 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
         stream.is_shared() && (age >= OLD || has_ended)
     });
     if has_ended {
-        // Nobody can close what is left.
+        // No other thread can close the rest.
         state.abandon(compute);
     }
     let is_quiet = clock::between(now, state.left) >= CREDIT_KEPT;

@@ -1,7 +1,7 @@
-//! How a thread that launches waits for batches to end: it sleeps, and polls in place of the worker while that is late.
+//! Waits of a launching thread for batches to end: it sleeps, and polls in place of a late worker.
 //!
-//! Example: an NVML call keeps the worker for 50 ms. A thread waits for a batch that ends after 1 ms. It sleeps for 2 ms, sees that
-//! the worker has not ended a tick meanwhile, and polls the timing events itself.
+//! Example: an NVML call blocks the worker for 50 ms. A thread waits for a batch that ends after 1 ms. It sleeps for 2 ms, sees
+//! that the worker has not ended a tick meanwhile, and polls the timing events itself.
 
 use super::tick::tick;
 use crate::compute::state::Compute;
@@ -12,25 +12,25 @@ use gpuslice_policy::arbiter;
 
 /// Pause of a thread that ticks itself because there is no worker.
 const OWN_TICK: Duration = Duration::from_nanos(arbiter::STEP);
-/// A thread polls itself when the worker has not ended a tick for this long.
+/// A thread polls itself if the worker has not ended a tick for this long.
 const WORKER_LATE: Duration = Duration::from_millis(2);
-/// How long the threads sleep that leave the polling to another one: many that wake too often would keep a processor busy.
+/// How long the threads that leave the polling to another thread sleep. If many woke too often, they would occupy a processor.
 const OTHERS_SLEEP: Duration = Duration::from_millis(10);
-/// How long a thread that polls for an end sleeps before it polls for the first time.
+/// How long a thread that polls for an end sleeps before its first poll.
 const FIRST_POLL: Duration = Duration::from_micros(50);
 
 /// Waits until there are more completions than `before`, or for `most`.
 pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: Duration) {
     let worker = &compute.worker;
     if !worker.status.is_running() {
-        // Nobody polls but the threads that wait.
+        // Only the waiting threads poll.
         gpuslice_region::pause(OWN_TICK.min(most));
         let _is_busy = undisturbed(|| tick(compute));
         return;
     }
     worker.wake();
     if most < WORKER_LATE || !worker.try_become_poller(late()) {
-        // The poller may leave meanwhile, and no thread may announce the end of the batch.
+        // The poller may leave meanwhile; then no thread announces the end of the batch.
         worker.wait_for_completion(before, most.min(OTHERS_SLEEP));
         return;
     }
@@ -42,8 +42,8 @@ pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: 
     }
 }
 
-/// As [`wait_for_completion`], for a batch that may end at any moment while the GPU has nothing else to do: polls itself, at first
-/// after next to no time.
+/// Waits like [`wait_for_completion`] for a batch that may end at any moment while the GPU has nothing else to do. The thread
+/// polls itself, first after [`FIRST_POLL`].
 pub(crate) fn poll_for_completion(compute: &'static Compute, before: u32, most: Duration) {
     let worker = &compute.worker;
     if !worker.status.is_running() || !worker.try_become_poller(late()) {
@@ -61,8 +61,8 @@ pub(crate) fn poll_for_completion(compute: &'static Compute, before: u32, most: 
     worker.stop_polling();
 }
 
-/// The program has waited for the GPU, and may end before the next tick: a launch of unknown cost would be charged as if it still
-/// ran. So its events are polled here.
+/// Polls the events of launches of unknown cost, because the program has waited for the GPU. The program may end before the next
+/// tick; then such a launch would be charged as if it still ran.
 pub(crate) fn poll_unknown(compute: &'static Compute) {
     if compute.limiters.iter().any(|limiter| limiter.has_unknown()) {
         poll_once(compute);
@@ -70,23 +70,23 @@ pub(crate) fn poll_unknown(compute: &'static Compute) {
     }
 }
 
-/// Polls once on a thread of the program's, unless another thread polls or the process ends.
+/// Polls once on a thread of the program, unless another thread polls or the process ends.
 fn poll_once(compute: &'static Compute) {
     if !compute.worker.is_ending() && undisturbed(|| compute.meter.try_poll_events(compute)) > 0 {
         compute.worker.announce_completion();
     }
 }
 
-/// Runs a poll on a thread of the program's. A signal handler that leaves it by a jump would keep the meter's lock for good, so
+/// Runs a poll on a thread of the program. If a signal handler left the poll by a jump, the meter's lock would stay locked, so
 /// signals are blocked. The program's captures are not disturbed.
 fn undisturbed<T>(poll: impl FnOnce() -> T) -> T {
-    /// Signals that the thread's own instructions raise: if these are blocked, they end the process.
+    /// Signals that the thread's own instructions raise. If these were blocked, they would end the process.
     const OWN: [libc::c_int; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
     without_signals_but(&OWN, || apart(poll))
 }
 
-/// [`WORKER_LATE`] in nanoseconds.
+/// Returns [`WORKER_LATE`] in nanoseconds.
 fn late() -> u64 {
     u64::try_from(WORKER_LATE.as_nanos()).unwrap_or(0)
 }

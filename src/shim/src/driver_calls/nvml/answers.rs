@@ -12,7 +12,7 @@ use gpuslice_driver::{Symbol, slot};
 const FIRST_ROOM: c_uint = 64;
 /// Room in the last question, in entries.
 const MOST_ROOM: c_uint = 1 << 16;
-/// The number of an instance where there is none.
+/// Value for the number of an instance if there is no instance.
 pub(crate) const NO_INSTANCE: c_uint = c_uint::MAX;
 /// A word that the driver did not write. No entry ends with it: the last field of each is a small number, or all ones for "not
 /// available".
@@ -32,7 +32,7 @@ pub(crate) type Unknown = [u64; LONG];
 
 /// An entry before the driver writes to it.
 pub(crate) trait Blank {
-    /// The entry.
+    /// The blank entry.
     const BLANK: Self;
 }
 
@@ -67,19 +67,19 @@ impl Blank for Unknown {
     const BLANK: Self = [UNWRITTEN; LONG];
 }
 
-/// The first two numbers of the driver's version.
+/// Returns the first two numbers of the driver's version.
 pub(crate) fn driver_version() -> Option<(u32, u32)> {
     const SIZE: c_uint = 80;
     let function = slot::real::<real::nvmlSystemGetDriverVersion>(Symbol::nvmlSystemGetDriverVersion)?;
     let mut text = [0_u8; SIZE as usize];
-    // SAFETY: writes at most the given number of bytes.
+    // SAFETY: the function writes at most `SIZE` bytes, and `text` has as many.
     let code = unsafe { function(text.as_mut_ptr().cast::<c_char>(), SIZE) };
     let mut numbers = text.split(|byte| !byte.is_ascii_digit());
     let mut next = || core::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
     (code == status::SUCCESS).then(|| Some((next()?, next()?)))?
 }
 
-/// Asks the driver with enough room. Returns what it wrote and the number of entries.
+/// Asks the driver with enough room. Returns the entries that it wrote, and their number.
 ///
 /// # Errors
 /// The driver's status.
@@ -97,7 +97,7 @@ pub(crate) fn ask<T: Copy + Blank>(
         if code != status::NVML_INSUFFICIENT_SIZE || room >= MOST_ROOM {
             return Err(code);
         }
-        // More than asked for: others may begin meanwhile.
+        // Room for more entries than the driver named, because other processes may begin meanwhile.
         room = count.max(room).saturating_mul(2).min(MOST_ROOM);
     }
 }

@@ -1,8 +1,8 @@
 //! Devices that NVML sees, and the numbers that CUDA would give them. CUDA need not be started.
 //!
-//! Identity is the UUID. NVML numbers GPUs in the order of the bus and shows all of them, whatever
-//! `CUDA_VISIBLE_DEVICES` says. CUDA's numbers are worked out here where CUDA has not told them. Lists in an operator's
-//! file name devices by NVML's numbers, which nothing in the process changes.
+//! A device is identified by its UUID. NVML numbers GPUs in the order of the bus and shows all of them, without regard to
+//! `CUDA_VISIBLE_DEVICES`. If CUDA has not told its numbers, they are computed here. Lists in an operator's file name devices by
+//! NVML's numbers, which nothing in the process changes.
 
 use super::memory::Session;
 use crate::os::messages;
@@ -18,7 +18,7 @@ use gpuslice_policy::units::Bytes;
 use gpuslice_policy::visible_devices::{Gpu, Instance, visible};
 use once_cell::race::OnceBool;
 
-/// More GPUs than any machine has: a bound for counts that NVML tells.
+/// Bound for counts that NVML reports: more GPUs than any machine has.
 const MOST: c_uint = 256;
 
 /// Asks one of NVML's functions that write to their last argument.
@@ -32,16 +32,16 @@ macro_rules! ask {
     }};
 }
 
-/// A device that computes: a whole GPU, or an instance of one that is divided.
+/// A device that computes: a whole GPU, or an instance of a divided one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
-    /// NVML's handle.
+    /// NVML's handle of the device.
     pub(crate) handle: nvmlDevice_t,
-    /// Its UUID.
+    /// UUID of the device.
     pub(crate) uuid: [u8; 16],
 }
 
-/// The devices of a handle of NVML's: itself, or the instances of a GPU that is divided.
+/// Returns the devices of an NVML handle: the GPU itself, or the instances of a divided GPU.
 pub(crate) fn parts(device: nvmlDevice_t) -> Vec<Part> {
     if is_divided(device) {
         return instances(device).collect();
@@ -50,31 +50,32 @@ pub(crate) fn parts(device: nvmlDevice_t) -> Vec<Part> {
     itself.into_iter().collect()
 }
 
-/// Bytes of memory that a device has.
+/// Returns the bytes of memory of a device.
 pub(crate) fn total(device: nvmlDevice_t) -> Option<u64> {
     ask!(nvmlDeviceGetMemoryInfo, nvmlMemory_t::default(), device).map(|memory| memory.total)
 }
 
-/// The UUIDs of all devices with the numbers of their GPUs in the order of the bus. None where NVML cannot be opened.
+/// Returns the UUIDs of all devices with the numbers of their GPUs in the order of the bus. None if NVML cannot be opened.
 pub(crate) fn bus_order() -> Option<Vec<([u8; 16], u32)>> {
     let _open = Session::open()?;
     Some(numbered_parts().map(|(number, part)| (part.uuid, number)).collect())
 }
 
-/// A device as the settings name it, with the numbers that CUDA would give it and that the bus gives it. NVML is open.
+/// Returns the names by which settings can name a device: its UUID, and the numbers that CUDA and the bus would give it. NVML is
+/// open.
 pub(crate) fn identity(part: Part, config: &Config, ordinal: Option<u32>) -> Option<DeviceIdentity> {
     let place = || numbered_parts().find(|(_, other)| other.uuid == part.uuid).map(|(number, _)| number);
     let bus = config.counts_on_bus().then(place).flatten();
     Some(DeviceIdentity { ordinal, bus, uuid: part.uuid, total: Bytes::new(total(part.handle)?) })
 }
 
-/// All devices, instances too, with the numbers of their GPUs in the order of the bus. NVML is open.
+/// Returns all devices, instances too, with the numbers of their GPUs in the order of the bus. NVML is open.
 fn numbered_parts() -> impl Iterator<Item = (u32, Part)> {
     let gpus = (0..count().min(MOST)).filter_map(|number| Some((number, handle(number)?)));
     gpus.flat_map(|(number, gpu)| parts(gpu).into_iter().map(move |part| (number, part)))
 }
 
-/// CUDA's number of a device, where a process that started CUDA now would see it.
+/// Returns the number that CUDA would give a device in a process that started CUDA now. None if that process would not see it.
 pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     let handles = || (0..count().min(MOST)).filter_map(handle);
     if names_numbers(config) && !is_order_known(handles()) {
@@ -89,12 +90,12 @@ pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     u32::try_from(place).ok()
 }
 
-/// Returns true if a limit is given to a device by CUDA's number.
+/// Returns true if the settings name a device by CUDA's number for a memory limit.
 fn names_numbers(config: &Config) -> bool {
     config.memory.named.iter().any(|(name, _)| matches!(name, DeviceName::Ordinal(_)))
 }
 
-/// Returns true if CUDA counts in the order in which NVML does.
+/// Returns true if CUDA and NVML count in one order.
 fn is_order_known(mut gpus: impl Iterator<Item = nvmlDevice_t>) -> bool {
     if std::env::var_os("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID") {
         return true;
@@ -103,7 +104,7 @@ fn is_order_known(mut gpus: impl Iterator<Item = nvmlDevice_t>) -> bool {
     gpus.all(|gpu| name(gpu) == first)
 }
 
-/// Says that CUDA's numbers are guessed.
+/// Message that CUDA's numbers are guessed.
 struct UnknownOrder;
 
 impl Display for UnknownOrder {
@@ -128,11 +129,11 @@ fn uuid(device: nvmlDevice_t) -> Option<[u8; 16]> {
     parse_uuid_text(&nvml_uuid(device)?)
 }
 
-/// The model.
+/// Returns the name of a GPU's model.
 fn name(device: nvmlDevice_t) -> Option<[u8; 96]> {
     let function = slot::real::<real::nvmlDeviceGetName>(Symbol::nvmlDeviceGetName)?;
     let mut text = [0_u8; 96];
-    // SAFETY: writes at most the given number of bytes.
+    // SAFETY: the function writes at most 96 bytes, and `text` has as many.
     let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
     (code == status::SUCCESS).then_some(text)
 }
@@ -147,7 +148,7 @@ fn describe(gpu: nvmlDevice_t) -> Option<Gpu> {
     Some(Gpu { uuid: uuid(gpu)?, instances })
 }
 
-/// Returns true if a handle is that of a GPU in MIG mode.
+/// Returns true if a handle is that of a GPU in MIG mode, not of an instance.
 fn is_divided(device: nvmlDevice_t) -> bool {
     let mode = || {
         let function = slot::real::<real::nvmlDeviceGetMigMode>(Symbol::nvmlDeviceGetMigMode)?;
@@ -163,7 +164,7 @@ fn is_divided(device: nvmlDevice_t) -> bool {
 fn instances(gpu: nvmlDevice_t) -> impl Iterator<Item = Part> {
     let most = || ask!(nvmlDeviceGetMaxMigDeviceCount, 0, gpu);
     let handle = move |index| ask!(nvmlDeviceGetMigDeviceHandleByIndex, ptr::null_mut(), gpu, index);
-    // There may be gaps: the index of an instance that ended stays free.
+    // There may be gaps: the index of an ended instance stays free.
     let handles = (0..most().unwrap_or(0).min(MOST)).filter_map(handle);
     handles.filter_map(|handle| Some(Part { handle, uuid: uuid(handle)? }))
 }
@@ -176,11 +177,11 @@ fn compute_instance(device: nvmlDevice_t) -> Option<c_uint> {
     ask!(nvmlDeviceGetComputeInstanceId, 0, device)
 }
 
-/// The text by which NVML names a device, `GPU-…` or `MIG-…`.
+/// Returns the text by which NVML names a device, `GPU-…` or `MIG-…`.
 pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
     let function = slot::real::<real::nvmlDeviceGetUUID>(Symbol::nvmlDeviceGetUUID)?;
     let mut text = [0_u8; 96];
-    // SAFETY: writes at most the given number of bytes.
+    // SAFETY: the function writes at most 96 bytes, and `text` has as many.
     let code = unsafe { function(device, text.as_mut_ptr().cast::<c_char>(), 96) };
     let text = CStr::from_bytes_until_nul(&text).ok()?;
     (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())

@@ -1,8 +1,8 @@
 //! Initialization of NVML, by the program and by the library.
 //!
 //! Initialization takes a third of a second, and other processes of the machine wait meanwhile. So the library initialises NVML
-//! once and never shuts it down. A program that has not initialised NVML still finds it so: the program's own count answers its
-//! calls. A child of `fork` inherits both, as it inherits NVML itself.
+//! once and never shuts it down. To a program that has not initialised NVML it still seems uninitialised: the program's own count
+//! decides how its calls are answered. A child of `fork` inherits both, as it inherits NVML itself.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -14,12 +14,12 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_driver::{Api, Symbol, slot};
 use once_cell::race::OnceBool;
 
-/// Whether the library has initialised NVML.
+/// True if the library has initialised NVML.
 static OURS: AtomicBool = AtomicBool::new(false);
-/// Initializations by the program, less its shutdowns.
+/// Number of initializations by the program, less its shutdowns.
 static PROGRAMS: AtomicU32 = AtomicU32::new(0);
 
-/// Initialises NVML, and loads it where it is not loaded. False: it is missing, or fails.
+/// Initialises NVML, and loads it if it is not loaded. False: NVML is missing, or fails.
 pub(crate) fn initialise() -> bool {
     if OURS.load(Ordering::Relaxed) {
         return true;
@@ -28,7 +28,8 @@ pub(crate) fn initialise() -> bool {
         load();
     }
     let Some(init) = slot::real::<real::nvmlInit_v2>(Symbol::nvmlInit_v2) else { return false };
-    // SAFETY: no arguments. NVML counts each of several threads; the library never takes it back.
+    // SAFETY: the function takes no arguments. NVML counts initializations, so several threads may call it; the library never
+    // shuts NVML down.
     if unsafe { init() } != status::SUCCESS {
         return false;
     }
@@ -41,20 +42,20 @@ pub(crate) fn initialise() -> bool {
 fn load() {
     static LOADED: OnceBool = OnceBool::new();
     let _tried = LOADED.get_or_init(|| {
-        // SAFETY: the name is zero-terminated; the library stays loaded.
+        // SAFETY: `dlopen` needs a zero-terminated name, which the literal is; the library stays loaded.
         !unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
     });
 }
 
-/// Counts an initialization by the program that ended with this status.
+/// Counts an initialization by the program that ended with the status `code`.
 pub(crate) fn count(code: Status) {
     if code == status::SUCCESS {
         PROGRAMS.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Shuts NVML down for the program. It cannot end an NVML that only the library initialised: for drivers one shutdown too many
-/// is no error.
+/// Shuts NVML down for the program. If only the library initialised NVML, it answers success without a call: for drivers one
+/// shutdown too many is no error.
 pub(crate) fn shut_down(real: impl FnOnce() -> Status) -> Status {
     let less = |times: u32| times.checked_sub(1);
     let times = PROGRAMS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

@@ -1,7 +1,6 @@
 //! Device memory that NVML attributes to this process.
 //!
-//! CUDA does not tell it. There is no answer where NVML is missing, or where it knows this process by a number of another
-//! namespace.
+//! CUDA does not tell it. There is no answer if NVML is missing, or if NVML knows this process by a number of another namespace.
 
 use super::answers::driver_version;
 use super::initialization;
@@ -27,22 +26,22 @@ struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 24);
 
-/// The most processes of one device that are listed.
+/// Most processes of one device that are listed.
 const MOST: usize = 1024;
 
-/// Drivers that list the number that a process has in its container, with the bytes of the host's process of that number: 0
-/// where there is none.
+/// Drivers that list the number that a process has in its container, with the bytes of the host's process of that number: 0 if
+/// there is none.
 const CONFUSED: Range<(u32, u32)> = (535, 113)..(565, 0);
 
 /// `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 
-/// Why NVML does not tell the memory of this process.
+/// Reason why NVML does not tell the memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// It is missing or fails.
+    /// NVML is missing or fails.
     Failed,
-    /// It does not list this process, or not its bytes. The process holds nothing, or NVML knows it by another number.
+    /// NVML does not list this process, or not its bytes. The process holds nothing, or NVML knows it by another number.
     Unlisted,
 }
 
@@ -51,22 +50,22 @@ fn confuses_numbers() -> bool {
     driver_version().is_some_and(|version| CONFUSED.contains(&version))
 }
 
-/// Bytes of a device that NVML attributes to this process.
+/// Returns the bytes of a device that NVML attributes to this process.
 pub(crate) fn own(uuid: &[u8; 16]) -> Result<u64, Silence> {
     Session::open().ok_or(Silence::Failed)?.own(uuid)
 }
 
-/// NVML, initialised. It stays initialised.
+/// Proof that NVML is initialised. It stays initialised.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Session(());
 
 impl Session {
-    /// Initialises NVML, and loads it where it is not loaded.
+    /// Initialises NVML, and loads it if it is not loaded.
     pub(crate) fn open() -> Option<Self> {
         initialization::initialise().then_some(Self(()))
     }
 
-    /// Bytes of a device that NVML attributes to this process.
+    /// Returns the bytes of a device that NVML attributes to this process.
     pub(crate) fn own(&self, uuid: &[u8; 16]) -> Result<u64, Silence> {
         let bytes = self.device(uuid).and_then(|device| self.own_entries(device)).ok_or(Silence::Failed)?;
         let sum = bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
@@ -74,11 +73,11 @@ impl Session {
         if is_told && (sum > 0 || !confuses_numbers()) { Ok(sum) } else { Err(Silence::Unlisted) }
     }
 
-    /// NVML's handle of a device.
+    /// Returns NVML's handle of a device.
     pub(crate) fn device(&self, uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
         let find = slot::real::<real::nvmlDeviceGetHandleByUUID>(Symbol::nvmlDeviceGetHandleByUUID)?;
         let gpu = gpu_uuid_text(uuid);
-        // CUDA does not say whether a device is a GPU or an instance of one.
+        // CUDA does not tell whether a device is a GPU or an instance of one.
         let instance = gpu.replacen("GPU-", "MIG-", 1);
         [gpu, instance].into_iter().find_map(|name| {
             let name = CString::new(name).ok()?;
@@ -89,26 +88,26 @@ impl Session {
         })
     }
 
-    /// Free bytes of a device.
+    /// Returns the free bytes of a device.
     pub(crate) fn free(&self, device: nvmlDevice_t) -> Option<u64> {
         let ask = slot::real::<real::nvmlDeviceGetMemoryInfo>(Symbol::nvmlDeviceGetMemoryInfo)?;
         let mut memory = [0_u64; 3];
-        // SAFETY: three words, as the first form has them: all, free, used.
+        // SAFETY: the function writes three words (total, free, used), and `memory` has three.
         let code = unsafe { ask(device, memory.as_mut_ptr().cast()) };
         let [_, free, _] = memory;
         (code == status::SUCCESS).then_some(free)
     }
 
-    /// Bytes of each entry of this process.
+    /// Returns the bytes of each entry of this process.
     fn own_entries(&self, device: nvmlDevice_t) -> Option<Vec<u64>> {
-        // The second form: the newest has entries of two sizes, by driver.
+        // The second form is used, because the newest form has entries of two sizes, by driver.
         let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(
             Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
         )?;
         let empty = Entry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
         let mut entries = vec![empty; MOST];
         let mut count = c_uint::try_from(MOST).ok()?;
-        // SAFETY: room for as many entries as `count` says.
+        // SAFETY: the function needs room for `count` entries: `entries` has as many.
         let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr().cast()) };
         if code != status::SUCCESS {
             return None;

@@ -4,8 +4,8 @@
 //! depend on the driver:
 //!
 //! - Asked from the initial process-number namespace, every driver gives the numbers that are valid there.
-//! - Asked from another one, drivers from 570 on give the processes that are visible there by their numbers there, and
-//!   leave all others with their numbers on the host. 560 and older give all by those of the host, though their process
+//! - Asked from another namespace, drivers from 570 on give the processes that are visible there by their numbers there, and all
+//!   others by their numbers on the host. Drivers up to 560 give all processes by their numbers on the host, though their process
 //!   lists may use the namespace's own.
 
 use super::answers::{ask, driver_version};
@@ -20,9 +20,9 @@ use gpuslice_driver::{Symbol, slot};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// The inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
+/// Inode of the initial process-number namespace: `PROC_PID_INIT_INO`, part of Linux's interface.
 const INITIAL: u64 = 0xefff_fffc;
-/// The first drivers that translate numbers.
+/// First drivers that translate process numbers.
 const TRANSLATES: u32 = 570;
 /// The first version of the question of 24 bytes.
 const VERSION_1: c_uint = 0x0100_0018;
@@ -30,9 +30,9 @@ const VERSION_1: c_uint = 0x0100_0018;
 /// Utilization by one process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Used {
-    /// Its number.
+    /// Process number.
     pub(crate) pid: c_uint,
-    /// The time of its newest sample, in microseconds.
+    /// Time of its newest sample, in microseconds.
     pub(crate) stamp: c_ulonglong,
     /// Percent of the time in which its kernels ran.
     pub(crate) sm: c_uint,
@@ -40,7 +40,7 @@ pub(crate) struct Used {
     pub(crate) memory: c_uint,
 }
 
-/// The function that is asked.
+/// NVML function that is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `nvmlDeviceGetProcessUtilization`.
@@ -54,12 +54,13 @@ pub(crate) fn knows_our_numbers() -> bool {
     pid_namespace() == INITIAL || driver_version().is_some_and(|(major, _)| major >= TRANSLATES)
 }
 
-/// Inode of the process-number namespace of this process; 0 where the kernel does not tell it, as in the region.
+/// Returns the inode of the process-number namespace of this process; 0 if the kernel does not tell it. The region has the same
+/// value.
 pub(crate) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Asks by one function. Empty where no process has a new sample: NVML answers "not found" then.
+/// Asks by one function. Empty if no process has a new sample: NVML then answers "not found".
 pub(crate) fn used(device: nvmlDevice_t, form: Form, since: c_ulonglong) -> Result<Vec<Used>, Status> {
     match form {
         Form::Samples => samples(device, since),
@@ -71,7 +72,7 @@ fn samples(device: nvmlDevice_t, since: c_ulonglong) -> Result<Vec<Used>, Status
     let function =
         slot::real::<real::nvmlDeviceGetProcessUtilization>(Symbol::nvmlDeviceGetProcessUtilization)
             .ok_or(status::NVML_FUNCTION_NOT_FOUND)?;
-    // SAFETY: room for as many entries as the count says.
+    // SAFETY: the function needs room for as many entries as the count says: `ask` passes both.
     let answer = ask(|count, samples| unsafe { function(device, samples, count, since) });
     taken(answer, |entry: &nvmlProcessUtilizationSample_t| Used {
         pid: entry.pid,
@@ -88,14 +89,14 @@ fn list(device: nvmlDevice_t, since: c_ulonglong) -> Result<Vec<Used>, Status> {
     let answer = ask(|count, entries| {
         let mut question = nvmlProcessesUtilizationInfo_t {
             version: VERSION_1,
-            // SAFETY: our own count.
+            // SAFETY: `read_in` needs a valid address: `ask` passes its own count.
             process_samples_count: unsafe { read_in(count) }.unwrap_or(0),
             last_seen_time_stamp: since,
             proc_util_array: entries,
         };
-        // SAFETY: of the version that it says, with room for as many entries as it says.
+        // SAFETY: the structure has the version that it names, and `ask` gave room for as many entries as it names.
         let code = unsafe { function(device, &raw mut question) };
-        // SAFETY: our own count.
+        // SAFETY: `write_out` needs a valid address: `ask` passes its own count.
         unsafe { write_out(count, question.process_samples_count) };
         code
     });

@@ -8,7 +8,7 @@ fn part(ns: u64) -> Work {
     Work::Collective { collective: PAIR, ns, nodes: 1, occupancy: WHOLE_DEVICE }
 }
 
-/// A device with a client and its stream, which has `work` queued at the start.
+/// Makes a device with a client and its stream, which has `work` queued at the start.
 fn with(work: &[Work]) -> (Box<EngineState>, ClientId, StreamId) {
     let mut d = plain_device();
     let c = d.add_client(1, T0).unwrap();

@@ -23,7 +23,7 @@ const S: u64 = 1_000_000_000;
 /// Start of the tests: the machine has been up for a while.
 const T0: u64 = 1_000 * S;
 
-/// A device as in a fresh file: zeroes.
+/// Makes a device as in a fresh file: zeroes.
 fn device() -> Box<EngineState> {
     let layout = std::alloc::Layout::new::<EngineState>();
     // SAFETY: the layout is not of size zero.
@@ -34,7 +34,7 @@ fn device() -> Box<EngineState> {
     unsafe { Box::from_raw(memory) }
 }
 
-/// A device without the costs that would make times uneven.
+/// Makes a device without the costs that would make times uneven.
 fn plain_device() -> Box<EngineState> {
     let mut state = device();
     let config = Config {
@@ -60,7 +60,7 @@ fn mark(state: &mut EngineState, client: ClientId, stream: StreamId, at: u64) ->
     event
 }
 
-/// The completion of an event, in nanoseconds after the start of the test.
+/// Returns the completion of an event, in nanoseconds after the start of the test.
 fn time(state: &mut EngineState, event: EventId, now: u64) -> Option<u64> {
     match state.event_status(event, now).unwrap() {
         EventStatus::Done { time_ns } => Some(time_ns - T0),

@@ -14,7 +14,7 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    /// A number below a random power of two, so small numbers are as frequent as large ones.
+    /// Returns a number below a random power of two, so small numbers are as frequent as large ones.
     fn below_power(&mut self, powers: u64) -> u64 {
         let sides = 1 << self.roll(powers);
         self.roll(sides)
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Everything that is visible from outside.
+    /// Returns everything that is visible from outside.
     fn picture(&mut self) -> impl PartialEq + core::fmt::Debug + use<> {
         let mut clients = Vec::new();
         self.d.each_client(self.now, |c| clients.push(c));

@@ -12,7 +12,7 @@ fn sampled_device() -> (Box<EngineState>, ClientId, StreamId) {
     (d, c, s)
 }
 
-/// A new process on the device, with its stream.
+/// Makes a new process on the device, with its stream.
 fn join(d: &mut EngineState, pid: u32) -> (ClientId, StreamId) {
     let c = d.add_client(pid, T0).unwrap();
     (c, d.legacy_stream(c).unwrap())
@@ -63,7 +63,7 @@ fn each_process_is_charged_with_its_own_slices_only() {
     assert_eq!(d.utilization(T0 + 100 * MS).gpu, 100);
 }
 
-/// A device on which a window names one process for each engine.
+/// Makes a device on which a window names one process for each engine.
 fn device_that_names_one() -> (Box<EngineState>, ClientId, StreamId) {
     let (mut d, c, s) = sampled_device();
     // The period is not a multiple of a turn, so windows end in turns of both.

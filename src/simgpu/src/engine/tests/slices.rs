@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Two clients, each with `count` kernels of its length queued at the start.
+/// Makes two clients, each with `count` kernels of its length queued at the start.
 fn two(d: &mut EngineState, lengths: [u64; 2], counts: [u64; 2]) -> [(ClientId, StreamId); 2] {
     [0, 1].map(|i| {
         let c = d.add_client(i as u32 + 1, T0).unwrap();

@@ -61,12 +61,12 @@ impl Machine {
         device
     }
 
-    /// A process with memory on a device. It lives as long as the thread of the test.
+    /// Makes a process with memory on a device. It lives as long as the thread of the test.
     fn process(&self, pid: u32, device: usize, bytes: u64) -> usize {
         self.process_of(pid, b"", device, bytes)
     }
 
-    /// A process of a group.
+    /// Makes a process of a group.
     fn process_of(&self, pid: u32, group: &[u8], device: usize, bytes: u64) -> usize {
         let mut state = self.library.shared.lock();
         let slot = state.claim(&NewProcess { pid, name: b"worker", group }).unwrap();
