@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Brings the tools of the chart's tests into build/charts: helm, kubeconform, the schemas of Kubernetes and of Kueue. All of it comes as
-# modules of Go.
+# Brings the tools of the chart's tests into build/charts: helm, kubeconform, the schemas of Kubernetes and of Kueue, the
+# protocols of the kubelet. All of it comes as modules of Go.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # Modules of which only files are used, with the sums that Go's checksum database has.
 KUBERNETES=k8s.io/kubernetes@v1.36.3 KUBERNETES_SUM=h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o=
 KUEUE=sigs.k8s.io/kueue@v0.17.0 KUEUE_SUM=h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I=
+# The versions of the kubelet whose protocols the agent speaks.
+KUBELETS=(1.36 k8s.io/kubelet@v0.36.3 h1:dRzEnhHk35Opy6wjWR4YBcN5RI9lB2npUY37TghFuPU=
+    1.37 k8s.io/kubelet@v0.37.2 h1:AaRApKAcqmMD4pxmsxdghJHbTNfOxYOIlPCARw8+01A=)
 OUT=$ROOT/build/charts
 export GOTOOLCHAIN=local CGO_ENABLED=0
 
@@ -29,6 +32,12 @@ if [ "$(cat "$OUT/mark" 2>/dev/null)" = "$mark" ]; then
 fi
 kubernetes=$(module "$KUBERNETES" "$KUBERNETES_SUM") && kueue=$(module "$KUEUE" "$KUEUE_SUM") || missing "modules cannot be had"
 (cd tests/charts && go mod download) || missing "modules cannot be had"
+for ((i = 0; i < ${#KUBELETS[@]}; i += 3)); do
+    kubelet=$(module "${KUBELETS[i + 1]}" "${KUBELETS[i + 2]}") || missing "modules cannot be had"
+    mkdir -p "$OUT/kubelet"
+    rm -rf "$OUT/kubelet/${KUBELETS[i]}"
+    cp -r --no-preserve=mode "$kubelet/pkg/apis" "$OUT/kubelet/${KUBELETS[i]}"
+done
 mkdir -p "$OUT/crd"
 install -m 644 "$kubernetes/api/openapi-spec/swagger.json" "$OUT/swagger.json"
 install -m 644 "$kueue"/config/components/crd/bases/*.yaml "$OUT/crd/"

@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     generate(&["deviceplugin.proto", "podresources.proto"], &out)?;
     // Folders keep apart packages of one name, such as `v1beta1`.
     generate(
-        &["pluginregistration.proto", "dra.proto", "drahealth.proto", "drahealth-beta.proto"],
+        &["pluginregistration.proto", "dra.proto", "drahealth.proto", "drahealth-v1.proto"],
         &out.join("dra"),
     )
 }

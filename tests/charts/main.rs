@@ -11,6 +11,7 @@
 
 mod cluster;
 mod installed;
+mod protocols;
 #[path = "../support/mod.rs"]
 mod support;
 mod tools;

@@ -21,6 +21,11 @@ impl Tools {
         is_whole.then_some(Self(folder))
     }
 
+    /// The folder of the kubelet's protocols: `1.36/dra/v1/api.proto`.
+    pub(crate) fn protocols(&self) -> PathBuf {
+        self.0.join("kubelet")
+    }
+
     /// Runs helm in the repository.
     pub(crate) fn helm(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(self.0.join("helm"));

@@ -2,11 +2,11 @@
 
 use super::service::Service;
 use super::{Driver, device};
-use crate::grpc::dra_health::v1alpha1::dra_resource_health_server::DraResourceHealth as Alpha;
+use crate::grpc::dra_health::v1::dra_resource_health_server::DraResourceHealth as V1;
+use crate::grpc::dra_health::v1alpha1::dra_resource_health_server::DraResourceHealth as V1Alpha1;
 use crate::grpc::dra_health::v1alpha1::{
     DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
 };
-use crate::grpc::dra_health::v1beta1::dra_resource_health_server::DraResourceHealth as Beta;
 use crate::objects::{Gpu, Inventory};
 use std::pin::Pin;
 use std::time::{Instant, SystemTime};
@@ -64,7 +64,7 @@ impl Service {
 }
 
 #[tonic::async_trait]
-impl Alpha for Service {
+impl V1Alpha1 for Service {
     type NodeWatchResourcesStream = Healths;
 
     async fn node_watch_resources(
@@ -76,7 +76,7 @@ impl Alpha for Service {
 }
 
 #[tonic::async_trait]
-impl Beta for Service {
+impl V1 for Service {
     type NodeWatchResourcesStream = Healths;
 
     async fn node_watch_resources(

@@ -3,7 +3,7 @@
 use super::service::Service;
 use super::{Driver, device};
 use crate::grpc::dra::dra_plugin_server::DraPluginServer;
-use crate::grpc::dra_health::{v1alpha1, v1beta1};
+use crate::grpc::dra_health::{v1, v1alpha1};
 use crate::grpc::plugin_registration::registration_server::{Registration, RegistrationServer};
 use crate::grpc::plugin_registration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
 /// Services of the driver's socket, by the kubelet's names.
-const SERVICES: [&str; 3] = ["v1.DRAPlugin", "v1beta1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
+const SERVICES: [&str; 3] = ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
 
 /// Serves until the future is dropped. A kubelet that starts finds the sockets, so its start needs no action.
 pub(super) async fn serve(driver: &Arc<Driver>) {
@@ -54,7 +54,7 @@ fn begin(driver: &Arc<Driver>, ours: &Path, registration: &Path) -> Result<JoinS
         let server = Server::builder()
             .add_service(DraPluginServer::new(service.clone()))
             .add_service(v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(service.clone()))
-            .add_service(v1beta1::dra_resource_health_server::DraResourceHealthServer::new(service));
+            .add_service(v1::dra_resource_health_server::DraResourceHealthServer::new(service));
         if let Err(error) = server.serve_with_incoming(claims).await {
             warn!("the socket of claims: {error}");
         }

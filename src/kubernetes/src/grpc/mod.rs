@@ -30,12 +30,12 @@ pub mod dra {
 /// Messages and services of the health of devices, under both names that kubelets use.
 #[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "generated")]
 pub mod dra_health {
-    /// Messages, and the service under the name of Kubernetes 1.34 to 1.36.
+    /// Messages, and the service under the name of Kubernetes 1.34 and newer.
     pub mod v1alpha1 {
         include!(concat!(env!("OUT_DIR"), "/dra/v1alpha1.rs"));
     }
     /// Service under the name of later versions.
-    pub mod v1beta1 {
-        include!(concat!(env!("OUT_DIR"), "/dra/v1beta1.rs"));
+    pub mod v1 {
+        include!(concat!(env!("OUT_DIR"), "/dra/v1.rs"));
     }
 }

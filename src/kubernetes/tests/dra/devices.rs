@@ -145,7 +145,7 @@ async fn says(stream: &mut Streaming<NodeWatchResourcesResponse>, expected: [Hea
 async fn the_kubelet_is_told_which_devices_work_again_and_again() {
     let node = Node::start(2).await;
     let (well, lost) = (HealthStatus::Healthy, HealthStatus::Unhealthy);
-    for mut stream in [node.manager.watch_alpha().await, node.manager.watch_beta().await] {
+    for mut stream in [node.manager.watch_v1alpha1().await, node.manager.watch_v1().await] {
         let first = says(&mut stream, [well, well]).await;
         node.has_gpus(2, 1);
         says(&mut stream, [well, lost]).await;

@@ -43,7 +43,7 @@ async fn the_kubelet_finds_the_driver_and_finds_it_again_where_the_sockets_were_
         let info = node.manager.registers().await;
         assert_eq!((info.r#type.as_str(), info.name.as_str()), ("DRAPlugin", "gpuslice.dev"));
         assert_eq!(info.endpoint, node.manager.socket().display().to_string());
-        let services = ["v1.DRAPlugin", "v1beta1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
+        let services = ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
         assert_eq!(info.supported_versions, services);
         fs::remove_file(&socket).unwrap();
         until("the socket is there again", || socket.exists()).await;

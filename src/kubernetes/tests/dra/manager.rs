@@ -6,11 +6,11 @@ use gpuslice_kubernetes::grpc::dra::dra_plugin_client::DraPluginClient;
 use gpuslice_kubernetes::grpc::dra::{
     Claim, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
 };
-use gpuslice_kubernetes::grpc::dra_health::v1alpha1::dra_resource_health_client::DraResourceHealthClient as Alpha;
+use gpuslice_kubernetes::grpc::dra_health::v1::dra_resource_health_client::DraResourceHealthClient as V1;
+use gpuslice_kubernetes::grpc::dra_health::v1alpha1::dra_resource_health_client::DraResourceHealthClient as V1Alpha1;
 use gpuslice_kubernetes::grpc::dra_health::v1alpha1::{
     NodeWatchResourcesRequest, NodeWatchResourcesResponse,
 };
-use gpuslice_kubernetes::grpc::dra_health::v1beta1::dra_resource_health_client::DraResourceHealthClient as Beta;
 use gpuslice_kubernetes::grpc::plugin_registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use prost::Message as _;
 use std::collections::HashMap;
@@ -86,14 +86,14 @@ impl Manager {
     }
 
     /// Watches the health of devices, by the service of old kubelets.
-    pub(crate) async fn watch_alpha(&self) -> Streaming<NodeWatchResourcesResponse> {
-        let mut client = Alpha::new(self.dial().await.unwrap());
+    pub(crate) async fn watch_v1alpha1(&self) -> Streaming<NodeWatchResourcesResponse> {
+        let mut client = V1Alpha1::new(self.dial().await.unwrap());
         client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner()
     }
 
     /// Watches the health of devices, by the service of later kubelets.
-    pub(crate) async fn watch_beta(&self) -> Streaming<NodeWatchResourcesResponse> {
-        let mut client = Beta::new(self.dial().await.unwrap());
+    pub(crate) async fn watch_v1(&self) -> Streaming<NodeWatchResourcesResponse> {
+        let mut client = V1::new(self.dial().await.unwrap());
         client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner()
     }
 }
