@@ -126,7 +126,7 @@ impl Image {
         (self.start..self.end).contains(&address.addr())
     }
 
-    /// Returns first address, and last address plus one.
+    /// Returns the first address, and last address plus one.
     #[must_use]
     pub fn bounds(&self) -> (usize, usize) {
         (self.start, self.end)

@@ -26,7 +26,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     })
 }
 
-/// Returns bytes of the texels alone, for an array with one level. `None`: the number does not fit.
+/// Returns the bytes of the texels alone, for an array with one level. `None`: the number does not fit.
 fn tight(shape: &Shape) -> Option<u64> {
     let channels = u64::from(shape.channels);
     let texels = shape.width.max(1).checked_mul(shape.height.max(1))?.checked_mul(shape.depth.max(1))?;

@@ -220,7 +220,7 @@ fn create(path: &Path) -> Result<(), RegionError> {
     }
 }
 
-/// Returns device and inode of a file.
+/// Returns the device and inode of a file.
 fn id_of(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }

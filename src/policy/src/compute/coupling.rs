@@ -81,7 +81,7 @@ pub(super) const MOST: u64 = 10_000_000_000;
 /// for an overdraft.
 const PATIENCE: u64 = 1_000_000_000;
 impl MeasuredBatch {
-    /// Returns nanoseconds of the overrun. `None`: the batch took about as long as estimated.
+    /// Returns the nanoseconds of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<u64> {
         let beyond = self.length.saturating_sub(self.plain);
@@ -94,7 +94,7 @@ impl MeasuredBatch {
         self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
     }
 
-    /// Returns nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
+    /// Returns the nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
     #[must_use]
     pub fn believed(&self) -> u64 {
         self.length.min(self.plain.saturating_mul(2))

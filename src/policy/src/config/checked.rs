@@ -163,7 +163,7 @@ impl Config {
         quotas.chain(absent(&self.cores, &self.cores_told, devices)).collect()
     }
 
-    /// Returns list items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
+    /// Returns the list items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
     #[must_use]
     pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
         let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));

@@ -75,7 +75,7 @@ pub fn resembled(name: &str) -> Option<&'static str> {
     may_be_ours.then(|| meant(name, settings())).flatten()
 }
 
-/// Returns number of edits that turn one name into another, in any case of letters.
+/// Returns the number of edits that turn one name into another, in any case of letters.
 ///
 /// An edit adds a letter, removes one, replaces one, swaps two neighbours, or cuts or completes the end of a word
 /// between two `_`.

@@ -254,7 +254,7 @@ impl PoolLedger {
         given
     }
 
-    /// Returns bytes charged for the pool.
+    /// Returns the bytes charged for the pool.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.charged

@@ -288,7 +288,7 @@ impl Shim {
         self.flights.iter().any(|flights| !flights.is_empty())
     }
 
-    /// Returns prepaid time without a measurement: credit, open batches, and batches in flight.
+    /// Returns the prepaid time without a measurement: credit, open batches, and batches in flight.
     pub fn unmeasured(&self) -> u128 {
         let open = self.open.iter().flatten().map(|open| open.run.prepaid());
         let flights = self.flights.iter().flatten();

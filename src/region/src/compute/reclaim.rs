@@ -104,14 +104,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns sums over all processes of a device, including those that have ended.
+    /// Returns the sums over all processes of a device, including those that have ended.
     pub(crate) fn time_used(&self, device: usize) -> TimeUsed {
         let processes =
             self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.slot_high_water()));
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 
-    /// Returns gPU time that one process has used on a device.
+    /// Returns the GPU time that one process has used on a device.
     pub(crate) fn time_used_by(&self, device: usize, slot: usize) -> TimeUsed {
         self.process_time(device, slot).map_or_else(TimeUsed::default, |(_, process)| TimeUsed::of(process))
     }

@@ -77,7 +77,7 @@ fn search() -> Vec<Detached> {
     found
 }
 
-/// Returns members of removed regions with the former path `path`, except this process.
+/// Returns the members of removed regions with the former path `path`, except this process.
 pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     // Containers may have the same path for different files, so the file system must match too.
     let folder = path.parent();

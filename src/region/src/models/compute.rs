@@ -29,7 +29,7 @@ fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
 }
 
 impl World {
-    /// Returns time that the slice owes.
+    /// Returns the time that the slice owes.
     fn owed(&self) -> u64 {
         self.layout.time[DEVICE].paid.0.until.get() - NOW
     }

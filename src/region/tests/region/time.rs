@@ -43,7 +43,7 @@ pub(crate) fn write(path: &Path, offset: u64, value: u64) {
     file.write_all_at(&value.to_ne_bytes(), figure("time.offset") + offset).unwrap();
 }
 
-/// Returns offset of a process's word.
+/// Returns the offset of a process's word.
 pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
     figure("time.processes") + slot * figure("process.size") + figure(name)
 }

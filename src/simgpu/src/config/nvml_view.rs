@@ -106,8 +106,8 @@ impl NvmlView {
         }
     }
 
-    /// Returns nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`: NVML
-    /// is initialised, so `nvmlInit` only counts.
+    /// Returns the nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`:
+    /// NVML is initialised, so `nvmlInit` only counts.
     pub(crate) fn turn_ns(&self, symbol: Symbol, is_in_use: bool) -> Option<u64> {
         match symbol {
             Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {

@@ -25,7 +25,7 @@ impl EngineState {
         self.foresee(target)
     }
 
-    /// Returns state of an event at `now_ns`.
+    /// Returns the state of an event at `now_ns`.
     ///
     /// # Errors
     /// The event does not exist, or no longer exists.
@@ -40,7 +40,7 @@ impl EngineState {
         })
     }
 
-    /// Returns time from one event to another in nanoseconds, negative if they completed in the other order.
+    /// Returns the time from one event to another in nanoseconds, negative if they completed in the other order.
     ///
     /// # Errors
     /// An event is gone, was never recorded, or is not complete.
@@ -216,7 +216,7 @@ impl EngineState {
         stream.detours == 0 && unheld
     }
 
-    /// Returns order and total of the newest item of a stream before `order`.
+    /// Returns the order and total of the newest item of a stream before `order`.
     fn last_before(&self, link: Link, order: u64) -> (u64, u64) {
         let mut place = self.streams.at(link).items.head;
         let mut last = (0, 0);

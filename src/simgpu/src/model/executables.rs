@@ -58,7 +58,7 @@ impl Exec {
         left.into_values().flatten().collect()
     }
 
-    /// Returns bytes of its addresses on each device, in whole pages. It never uses more at once.
+    /// Returns the bytes of its addresses on each device, in whole pages. It never uses more at once.
     pub(crate) fn needs(&self) -> BTreeMap<usize, u64> {
         let mut rooms: BTreeMap<(usize, u64), u64> = BTreeMap::new();
         for one in self.allocations() {

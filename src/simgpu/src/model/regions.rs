@@ -117,7 +117,7 @@ impl Regions {
         (address - base < region.size).then_some((base, *region))
     }
 
-    /// Returns regions that begin inside a range.
+    /// Returns the regions that begin inside a range.
     pub(crate) fn within(&self, address: u64, size: u64) -> Vec<(u64, Region)> {
         let end = address.saturating_add(size);
         self.device.range(address..end).map(|(base, region)| (*base, *region)).collect()

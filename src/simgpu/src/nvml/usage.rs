@@ -14,7 +14,7 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// Returns utilisation of a device in the newest readable window.
+    /// Returns the utilisation of a device in the newest readable window.
     pub(super) fn utilization(&self, device: nvmlDevice_t) -> Result<DeviceSample, Status> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;

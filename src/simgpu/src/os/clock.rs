@@ -1,6 +1,6 @@
 //! The monotonic clock.
 
-/// Returns nanoseconds of the monotonic clock, which all processes of the machine share.
+/// Returns the nanoseconds of the monotonic clock, which all processes of the machine share.
 #[must_use]
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -129,7 +129,7 @@ impl ProcessObjects {
     }
 }
 
-/// Returns bytes of the arena behind a region, and their alignment.
+/// Returns the bytes of the arena behind a region, and their alignment.
 fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     match region.origin {
         // The region has whole blocks for itself.

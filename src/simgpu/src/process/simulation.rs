@@ -211,7 +211,7 @@ impl Simulation {
         }
     }
 
-    /// Returns bytes that new managed memory of `bytes` takes of its device.
+    /// Returns the bytes that new managed memory of `bytes` takes of its device.
     pub(crate) fn at_once(&self, bytes: u64) -> Result<u64, Status> {
         match self.config.managing {
             Managing::AtOnce | Managing::Exclusive => Ok(bytes),

@@ -44,7 +44,7 @@ impl Ask {
     }
 }
 
-/// Returns gPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
+/// Returns the GPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
 /// `processes` divide the slice's time.
 ///
 /// The process goes first until it has been served this time. Time for which it did not ask earlier is lost.
@@ -77,7 +77,7 @@ pub fn start(served: u64, virtual_time: u64, terms: Terms, asks: impl Iterator<I
     waiting.fold(virtual_time, u64::max).min(virtual_time.saturating_add(lag(1, terms)))
 }
 
-/// Returns nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
+/// Returns the nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
 #[must_use]
 pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u64 {
     let earlier = |(other, ask): (usize, Ask)| {

@@ -45,19 +45,19 @@ impl Terms {
         self.rate
     }
 
-    /// Returns gPU time that may be saved up, in nanoseconds.
+    /// Returns the GPU time that may be saved up, in nanoseconds.
     #[must_use]
     pub const fn burst(self) -> u64 {
         self.burst
     }
 
-    /// Returns wall nanoseconds that pay for `gpu` nanoseconds of GPU time, rounded up.
+    /// Returns the wall nanoseconds that pay for `gpu` nanoseconds of GPU time, rounded up.
     #[must_use]
     pub fn wall(self, gpu: u64) -> u64 {
         gpu.saturating_mul(1000).div_ceil(self.thousandths())
     }
 
-    /// Returns nanoseconds of GPU time that `wall` nanoseconds of the clock pay for, rounded down.
+    /// Returns the nanoseconds of GPU time that `wall` nanoseconds of the clock pay for, rounded down.
     #[must_use]
     pub fn gpu(self, wall: u64) -> u64 {
         let gpu = u128::from(wall).saturating_mul(u128::from(self.thousandths()));
@@ -70,7 +70,7 @@ impl Terms {
     }
 }
 
-/// Returns nanoseconds of the clock that work has to wait. `None`: it may go.
+/// Returns the nanoseconds of the clock that work has to wait. `None`: it may go.
 #[must_use]
 pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
     match paid_until.saturating_sub(now) {
