@@ -76,7 +76,7 @@ unsafe extern "C" fn gpuslice_list(paths: *mut c_char, room: usize, needed: *mut
             return Err(Status::Room);
         }
         // SAFETY: `paths` is not null and has `room` bytes by this function's contract, and `bytes` is not longer.
-        // `bytes` is ours, so the two do not overlap.
+        // `bytes` belongs to this library, so the two do not overlap.
         unsafe { paths.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     })

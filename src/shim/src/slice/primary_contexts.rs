@@ -24,8 +24,8 @@ pub(crate) struct Primaries {
     turns: [ReentrantMutex<()>; TURNS],
 }
 
-/// Turn of a thread: while the thread holds it, no other thread makes or ends the device's primary context. None if the wait for it
-/// timed out.
+/// Turn of a thread: while the thread holds it, no other thread makes or ends the device's primary context. None if
+/// the wait for it timed out.
 pub(crate) type Turn<'a> = Option<ReentrantMutexGuard<'a, ()>>;
 
 #[derive(Debug, Clone, Copy)]
