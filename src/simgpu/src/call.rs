@@ -123,7 +123,7 @@ impl DriverCall {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: `CStr::from_ptr` needs a text that ends in zero. `from` is not null, so the invariant of `DriverCall` makes it one.
+        // SAFETY: `CStr::from_ptr` needs a text that ends in zero: `from` is not null, so it is one by the invariant.
         Ok(unsafe { CStr::from_ptr(from) })
     }
 

@@ -127,12 +127,12 @@ pub fn releasing<R>(driver: &impl PoolDriver, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Begins such a call.
+/// Begins a call in which the driver may release memory of the pool.
 pub fn begin_release(driver: &impl PoolDriver) {
     driver.step(PoolLedger::begin_release);
 }
 
-/// Ends such a call.
+/// Ends a call in which the driver may release memory of the pool.
 pub fn end_release(driver: &impl PoolDriver) {
     driver.step(PoolLedger::end_release);
     reconcile(driver);

@@ -136,7 +136,7 @@ fn edge(workload: &Workload, limit: u64) -> u128 {
     u128::from(workload.group * 100_000 / (limit * 10 * S))
 }
 
-/// Returns the targets that it misses.
+/// Returns the targets that the figures miss.
 fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> String {
     let physics = |longest: u64| hundredths(longest, 10 * S) * (100 - limit as i64) / 100;
     let (mean, p95) = match workload.target {
@@ -226,8 +226,8 @@ fn targets() {
     );
 }
 
-/// Cells that may miss. With several busy processes the GPU switches every 2 ms, so it has 97.6 % of its time for
-/// kernels.
+/// Cells that may miss their targets. With several busy processes the GPU switches every 2 ms, so it has 97.6 % of its
+/// time for kernels.
 const EXCUSED: [(&str, u64); 2] = [("8 processes", 95), ("bursty beside steady", 95)];
 
 /// Prints the table of all workloads and limits. `GPUSLICE_WORKLOAD='part|part'` selects the workloads with such a part in their

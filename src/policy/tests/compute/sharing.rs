@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// Checks a lower bound. An excused figure may be lower by `excuse`.
+    /// Checks a lower bound. An excused figure may be lower by `excused`.
     fn least(&mut self, name: &str, (figure, unit): (u64, &str), target: u64, excused: u64) {
         self.row(
             name,
@@ -91,7 +91,7 @@ impl Table {
         );
     }
 
-    /// Checks an upper bound. An excused figure may be higher by `excuse`.
+    /// Checks an upper bound. An excused figure may be higher by `excused`.
     fn most(&mut self, name: &str, (figure, unit): (u64, &str), target: u64, excused: u64) {
         self.row(
             name,
@@ -184,11 +184,12 @@ fn lending(table: &mut Table) {
     }
 }
 
-/// Percentage of its part that counts as having it. While the GPU switches between processes, it has 97.6 % of its
-/// time for kernels.
+/// Percentage of its part with which a slice counts as having its part. While the GPU switches between processes, it
+/// has 97.6 % of its time for kernels.
 const NEARLY: u64 = 93;
 
-/// Requests of 10 ms, 30 ms apart on average: alone, and beside training that takes all it gets.
+/// Measures requests of 10 ms, 30 ms apart on average: alone, and beside training that takes all the time that it
+/// gets.
 fn latency(table: &mut Table) {
     let mut settings = vec![settings(CorePolicy::Equal, 100), settings(CorePolicy::BestEffort, 100)];
     (settings[0].priority, settings[0].burst) = (Priority::High, Nanos::from_millis(200));

@@ -45,7 +45,7 @@ fn others(me: usize, world: &World) -> u64 {
 struct Had {
     taken: u64,
     got: i64,
-    /// The same as virtual time.
+    /// Its virtual service.
     served: u64,
 }
 

@@ -37,7 +37,7 @@ fn numbers() -> Vec<(String, u64)> {
     numbers
 }
 
-/// Sizes and offsets, as expressions of C.
+/// Returns sizes and offsets, as expressions of C.
 fn layout() -> Vec<(String, usize)> {
     let mut layout = Vec::new();
     macro_rules! structure {

@@ -39,12 +39,12 @@ impl TimeUsed {
         Self { used, throttled, copied, queued, launches }
     }
 
-    /// Counters of a slot, over all processes that had it.
+    /// Returns the counters of a slot, over all processes that had it.
     fn of_slot(process: &ProcessTime) -> Self {
         Self::new(process.counts.now(), process.queued())
     }
 
-    /// Counters of the process that has the slot now.
+    /// Returns the counters of the process that has the slot now.
     fn of(process: &ProcessTime) -> Self {
         let [mut counts, before] = [process.counts.now(), process.at_join.now()];
         counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));

@@ -128,7 +128,7 @@ fn unnamed(
     files
 }
 
-/// Numbers of the processes in `/proc`.
+/// Returns the numbers of the processes in `/proc`.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -160,13 +160,13 @@ impl Region {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.peak.get())
     }
 
-    /// Allocations on a device that were denied because of the quota, in this epoch.
+    /// Returns the number of allocations on a device that were denied because of the quota, in this epoch.
     #[must_use]
     pub fn quota_denials(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.quota_denials.get())
     }
 
-    /// Allocations within the quota for which the driver had no memory, in this epoch.
+    /// Returns the number of allocations within the quota for which the driver had no memory, in this epoch.
     #[must_use]
     pub fn device_denials(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.device_denials.get())

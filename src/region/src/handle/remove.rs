@@ -6,8 +6,8 @@
 //!
 //! A region also stays while its slice owes GPU time (`compute::debts`). A later attempt finds the debt paid.
 //!
-//! A region of another version of the layout cannot be read, so its debts are lost. Processes of every version prove life by locks
-//! of the file: it is removed only while no process holds one.
+//! A region of another version of the layout cannot be read, so its debts are lost. Processes of every version prove
+//! life by locks of the file: it is removed only while no process holds one.
 
 use core::time::Duration;
 use std::{fs, path::Path};

@@ -178,7 +178,7 @@ impl EngineState {
     }
 }
 
-/// Indices of the newest entries of a ring, the oldest of them first.
+/// Returns the indices of the newest entries of a ring, the oldest of them first.
 pub(super) fn newest(pushed: u64, capacity: usize) -> impl DoubleEndedIterator<Item = usize> {
     (pushed.saturating_sub(capacity as u64)..pushed).map(move |n| place(n, capacity))
 }

@@ -118,7 +118,7 @@ pub(crate) struct MipLevel {
 }
 
 impl MipLevel {
-    /// Address of a part of a row. `None`: the part is outside.
+    /// Returns the address of a part of a row. `None`: the part is outside.
     pub(crate) fn place(&self, x: u64, y: u64, z: u64, width: u64) -> Option<u64> {
         // A one-dimensional copy may cross rows.
         let inside = z < self.slices && y < self.rows && x.checked_add(width)? <= self.row;

@@ -39,12 +39,12 @@ impl Exec {
         self.graphs().flat_map(Graph::allocations).collect()
     }
 
-    /// Addresses that it frees. They may belong to other graphs.
+    /// Returns the addresses that it frees. They may belong to other graphs.
     pub(crate) fn frees(&self) -> Vec<u64> {
         self.graphs().flat_map(Graph::frees).collect()
     }
 
-    /// Allocations that it does not free. For an address that is used again, it is the last allocation.
+    /// Returns the allocations that it does not free. For an address that is used again, it is the last allocation.
     pub(crate) fn kept(&self) -> Vec<Allocation> {
         let mut left: BTreeMap<u64, Vec<Allocation>> = BTreeMap::new();
         for one in self.allocations() {

@@ -162,7 +162,7 @@ impl Graph {
         self.ordered().unwrap_or_default().iter().filter_map(allocation).collect()
     }
 
-    /// Addresses that it frees.
+    /// Returns the addresses that it frees.
     pub(crate) fn frees(&self) -> Vec<u64> {
         let freed = |node: &Node| if let Op::Free(address) = node.op { Some(address) } else { None };
         self.nodes.values().filter_map(freed).collect()

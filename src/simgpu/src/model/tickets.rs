@@ -116,7 +116,8 @@ pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Status> {
     if descriptor < 0 {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: borrowed only for the call; a number that is no descriptor is refused by it.
+    // SAFETY: `borrow_raw` needs a descriptor that stays open for the borrow: the caller's, for one call. That call
+    // refuses a number that is no descriptor.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     borrowed.try_clone_to_owned().map_err(|_| status::INVALID_VALUE)
 }

@@ -237,7 +237,7 @@ impl NvmlCall {
         if from.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // SAFETY: `CStr::from_ptr` needs a text that ends in zero. `from` is not null, so the invariant of `NvmlCall` makes it one.
+        // SAFETY: `CStr::from_ptr` needs a text that ends in zero: `from` is not null, so it is one by the invariant.
         let text = unsafe { CStr::from_ptr(from) };
         text.to_str().map_err(|_| statuses::NOT_FOUND)
     }

@@ -16,7 +16,8 @@ pub(crate) fn sleep_until(instant: u64) {
     let nanos = libc::c_long::try_from(instant % 1_000_000_000).unwrap_or(0);
     let time = libc::timespec { tv_sec: seconds, tv_nsec: nanos };
     loop {
-        // SAFETY: reads one structure; no remainder is asked for, since the instant is absolute.
+        // SAFETY: `clock_nanosleep` needs a `timespec` to read, which `time` is. The remainder may be null, because
+        // the instant is absolute.
         let result = unsafe {
             libc::clock_nanosleep(
                 libc::CLOCK_MONOTONIC,

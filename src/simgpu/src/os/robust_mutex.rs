@@ -58,7 +58,8 @@ impl RobustMutex {
         match result {
             0 => Taken::Ours,
             libc::EOWNERDEAD => {
-                // SAFETY: `init` made the mutex, and this thread holds it.
+                // SAFETY: `pthread_mutex_consistent` needs a mutex that this thread holds: `init` made it, and this
+                // thread has just taken it.
                 unsafe { libc::pthread_mutex_consistent(self.raw()) };
                 Taken::Inherited
             }

@@ -35,7 +35,7 @@ impl LifeThread {
             let Ok(alive) = given.recv() else { return };
             let _ = tell.send(alive.try_lock() != Taken::Busy);
             loop {
-                // SAFETY: waits for a signal; all are blocked, so for the end of the process.
+                // SAFETY: `pause` takes no pointer. All signals are blocked, so it waits for the end of the process.
                 unsafe { libc::pause() };
             }
         })?;
@@ -51,6 +51,6 @@ impl LifeThread {
 
 /// Returns the kernel's number of this thread.
 pub(crate) fn number() -> i32 {
-    // SAFETY: the call has no pointers and cannot fail.
+    // SAFETY: `gettid` takes no pointer and has no requirement.
     unsafe { libc::gettid() }
 }

@@ -80,7 +80,7 @@ pub(crate) fn join() -> Outcome {
     }
     let simulation = Simulation::start(&default_path())?;
     if SIMULATION.set(simulation).is_ok() {
-        // SAFETY: registers a function that only stores a flag.
+        // SAFETY: `pthread_atfork` needs functions that may run in a forked child: `in_child` only stores a flag.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
     Ok(())

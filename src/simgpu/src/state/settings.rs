@@ -143,7 +143,7 @@ fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
     Some(numbers)
 }
 
-/// Properties of the engines, such as `slice_ns=1000000,stream_depth=64`.
+/// Parses the properties of the engines, such as `slice_ns=1000000,stream_depth=64`.
 fn time(text: &str) -> Option<Config> {
     let mut config = Config::DEFAULT;
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {

@@ -1,11 +1,12 @@
 //! Credit for a launch whose thread has too little: from the process, from the slice's words in the region, or as debt.
 //!
-//! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, is told the instant at
-//! which that is due, and sleeps until then, or until a process of the slice gives time back. Before each wait the thread's batches are
-//! closed, because the wait would be charged.
+//! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, is told
+//! the instant at which that is due, and sleeps until then, or until a process of the slice gives time back. Before
+//! each wait the thread's batches are closed, because the wait would be charged.
 //!
-//! Three kinds of launches are admitted without credit, and leave a debt: a launch that overlaps others, and so takes no time of its
-//! own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may wait for.
+//! Three kinds of launches are admitted without credit, and leave a debt: a launch that overlaps others, and so takes
+//! no time of its own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may
+//! wait for.
 
 use crate::compute::limiter::credit::CreditGuard;
 use crate::compute::limiter::device::DeviceLimiter;
@@ -186,8 +187,8 @@ impl CreditRequest {
         true
     }
 
-    /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time that was paid;
-    /// none after a wait.
+    /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time
+    /// that was paid; none after a wait.
     fn request(&mut self, held: &mut OwnerGuard, amount: u64, launch: u64) -> Option<u64> {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         // Read before the request, so that no wake-up in between is missed.

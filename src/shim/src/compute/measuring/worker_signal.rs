@@ -1,4 +1,5 @@
-//! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches have ended.
+//! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches
+//! have ended.
 //!
 //! The worker itself is in `worker`, which imports all folders below it. The words here are shared with it.
 #![allow(
