@@ -1,8 +1,8 @@
 //! Copies that are not paced, and other work that ends a batch.
 //!
-//! The time of copies is counted apart. One in 16 copies and fills on the device is measured, and the others are taken to last as
-//! long. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and to the host end a batch, because
-//! the host's memory may take any time. Waits in the stream end a batch too.
+//! The time of copies is counted apart. The library measures one in 16 copies and fills on the device, and assumes the
+//! same duration for the others. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and
+//! to the host end a batch, because the host's memory may take any time. Waits in the stream also end a batch.
 
 use super::synchronisation::{Waits, waits};
 use crate::compute::launch::Launch;

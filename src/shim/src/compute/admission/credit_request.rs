@@ -1,11 +1,12 @@
 //! Credit for a launch whose thread has too little: from the process, from the slice's words in the region, or as debt.
 //!
-//! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, is told
-//! the instant at which that is due, and sleeps until then, or until a process of the slice gives time back. Before
-//! each wait the thread's batches are closed, because the wait would be charged.
+//! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, and
+//! the region answers with the instant at which the lease is due. The thread sleeps until that instant, or until a
+//! process of the slice refunds time. Before each wait the thread closes its batches, because the wait would be
+//! charged as GPU time.
 //!
-//! Three kinds of launches are admitted without credit, and leave a debt: a launch that overlaps others, and so takes
-//! no time of its own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may
+//! The thread admits three kinds of launches without credit, as a debt: a launch that overlaps others, and so takes no
+//! time of its own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may
 //! wait for.
 
 use crate::compute::limiter::credit::CreditGuard;

@@ -1,8 +1,8 @@
 //! Admission of a launch if its thread's credit does not suffice, or if its cost is unknown.
 //!
 //! The launch may wait for three things: for the measurement of an unknown launch; for queued work to end; and for credit
-//! ([`credit_request`](super::credit_request)). Before each wait the thread's batches are closed, because the wait would be
-//! charged.
+//! ([`credit_request`](super::credit_request)). Before each wait the thread closes its batches, because the wait would
+//! be charged as GPU time.
 
 use super::credit_request::CreditRequest;
 use crate::compute::attribution::nvml_only::NvmlOnly;

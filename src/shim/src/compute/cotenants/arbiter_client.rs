@@ -4,7 +4,7 @@
 //! work under way or waits for its share. It gives the lease back after some ticks without work. The holder reads all
 //! slices whose regions lie in the same directory ([`slices`](super::slices)), divides the GPU
 //! ([`gpuslice_policy::arbiter`]), and writes each slice's grant into its region. `fixed` slices of normal priority
-//! never ask: among themselves they need no arbiter, and beside others these are it.
+//! never ask: among themselves they need no arbiter, and beside other slices one of those is the arbiter.
 //!
 //! If slices of several directories use a GPU, the node agent divides it while the agent runs, and no slice does.
 //!

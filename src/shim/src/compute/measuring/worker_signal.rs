@@ -1,7 +1,7 @@
 //! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches
 //! have ended.
 //!
-//! The worker itself is in `worker`, which imports all folders below it. The words here are shared with it.
+//! The worker itself is in `worker`, which imports all folders below it. It shares the words of this module.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
