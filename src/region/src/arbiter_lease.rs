@@ -2,7 +2,7 @@
 //!
 //! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A
 //! lease is one word with its holder and the time of its last renewal, changed by compare-and-swap:
-//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or stands still loses its
+//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or is stopped loses its
 //! lease, so no process has to return it.
 //!
 //! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users

@@ -69,7 +69,7 @@ pub mod status {
     pub const NVML_ARGUMENT_VERSION_MISMATCH: Status = 25;
 }
 
-/// Attributes of a device that are asked for by number: `CUdevice_attribute`.
+/// Attributes of a device by number: `CUdevice_attribute`.
 pub mod device_attribute {
     use super::c_uint;
 

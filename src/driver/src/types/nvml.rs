@@ -151,7 +151,7 @@ pub struct nvmlProcessesUtilizationInfo_t {
     pub version: c_uint,
     /// Room for entries, then how many there are.
     pub process_samples_count: c_uint,
-    /// Only newer samples are asked for.
+    /// The caller asks for newer samples only.
     pub last_seen_time_stamp: c_ulonglong,
     /// The caller's room.
     pub proc_util_array: *mut nvmlProcessUtilizationInfo_v1_t,

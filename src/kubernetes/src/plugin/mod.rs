@@ -108,7 +108,7 @@ impl fmt::Debug for Plugin {
 }
 
 /// Serves the kubelet of a node until `ends` is done, and then removes the list of GPUs from the node. Without the list an
-/// extender places no pod there; the kubelet would end such a pod for good.
+/// extender places no pod there; the kubelet would end such a pod permanently.
 ///
 /// # Errors
 /// The preload library cannot be installed.

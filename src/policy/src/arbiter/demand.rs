@@ -105,7 +105,7 @@ impl DemandEstimator {
     /// `least` is the slice's kept part in millionths, and `owes` its debt in nanoseconds of GPU time.
     pub fn look(&mut self, now: u64, seen: &SliceFigures, eager: bool, least: u64, owes: u64) -> u64 {
         if now < self.at || seen.used < self.last.used {
-            // The region was created anew, or the clock went back.
+            // The region was created again, or the clock went back.
             *self = Self::new(now, seen);
         }
         if seen.waits || seen.throttled > self.last.throttled {

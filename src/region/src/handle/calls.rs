@@ -14,7 +14,7 @@ use crate::{
     sync::atomics::full_fence,
 };
 
-/// One call that begins: under way, and counted for good.
+/// A call that begins: one call under way, and one in the total.
 const BEGIN: u64 = 1 << 32 | 1;
 /// One call under way.
 const ONE: u64 = 1;

@@ -13,9 +13,10 @@ use crate::handle::{
     region::Region,
 };
 
-/// Interval between two searches for dead members of a slice, in nanoseconds. Their work does not count any more.
+/// Interval between two searches for dead members of a slice, in nanoseconds. A dead member's work does not count.
 const REAP_EVERY: u64 = 250_000_000;
-/// A process whose use has not moved for this long stands still, in nanoseconds: its work does not wait for the GPU.
+/// Nanoseconds after which a process without any change of its use counts as stopped: its work does not wait for the
+/// GPU.
 const STOPPED: u64 = 100_000_000;
 
 /// One of the slices among which an arbiter divides GPUs.

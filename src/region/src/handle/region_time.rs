@@ -181,7 +181,7 @@ impl Region {
         now: u64,
     ) -> impl Iterator<Item = Interval> {
         let head = self.interval_head(device, origin);
-        // A ring with fewer intervals than before is that of a region that was made anew.
+        // A ring with fewer intervals than before is that of a region that was made again.
         let new = (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
         *read = head;
         new.filter_map(move |place| self.interval_at(device, origin, place).told_at(place, now))

@@ -29,7 +29,7 @@ use crate::{
 /// Result of an attempt to remove a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// There is no region, or no longer one.
+    /// The region does not exist.
     Gone,
     /// This number of processes is alive in it, or a process is just joining.
     InUse(usize),

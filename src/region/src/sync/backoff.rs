@@ -22,8 +22,8 @@ pub(crate) struct BackoffBounds {
 /// Bounds for a reservation that met pending ones.
 ///
 /// A reservation is pending for less than a microsecond, unless its thread loses the processor. With some dozen busy
-/// processes on two processors, 30 ms is too short (measured). A process that has used up its processor quota stands still for up
-/// to 100 ms. A wrong denial costs more than this wait.
+/// processes on two processors, 30 ms is too short (measured). A process that has used up its processor quota is
+/// stopped for up to 100 ms. A wrong denial costs more than this wait.
 pub(crate) const RESERVING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(2),
     longest: Duration::from_millis(1),

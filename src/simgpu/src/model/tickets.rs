@@ -133,7 +133,7 @@ pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     if word(&bytes, 0) == MARK && label.size == place { Ok(label) } else { Err(status::INVALID_VALUE) }
 }
 
-/// Opens a new descriptor of a file, for the program. The file is opened anew, so its state is independent of other descriptors.
+/// Opens a new descriptor of a file, for the program. The file is opened again, so its state is independent of other descriptors.
 /// Real drivers do the same.
 pub(crate) fn hand_over(file: &OwnedFd) -> Result<i32, Status> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

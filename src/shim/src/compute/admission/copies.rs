@@ -16,10 +16,10 @@ use crate::os::reentrancy::quietly;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
-/// One copy of a kind in 16 is measured: two events for each would cost as much as a small copy.
+/// One copy in 16 of each kind is measured, because two events for each copy would cost as much as a small copy.
 const MEASURED: u32 = 16;
-/// From this many bytes on a copy from or to the host ends a batch. It takes 3 us and more on any bus, and a batch's two events
-/// take two.
+/// Bytes from which on a copy from or to the host ends a batch. Such a copy takes at least 3 us on any bus, and the
+/// two events of a batch take 2 us.
 const LARGE: u64 = 64 << 10;
 
 /// Makes a copy on the device or a fill, which is not paced.

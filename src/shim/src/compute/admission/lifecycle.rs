@@ -11,7 +11,7 @@ pub(crate) fn capture_begins(compute: &'static Compute, stream: CUstream) {
     close_everywhere(compute, |state| state.stream.is_named(stream));
 }
 
-/// Notes that a key means other work from now on: its cost is learned anew.
+/// Notes that a key means other work from now on: its cost is learned again.
 pub(crate) fn forget(compute: &Compute, key: &Key) {
     compute.estimates.invalidate(key);
 }

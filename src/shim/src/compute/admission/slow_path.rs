@@ -51,7 +51,7 @@ struct Admission {
 
 impl Admission {
     /// Tries until the launch is paid for; each turn ends in a wait. Because anything may change during a wait, each turn reads
-    /// everything anew.
+    /// everything again.
     fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {

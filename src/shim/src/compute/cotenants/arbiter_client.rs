@@ -79,7 +79,7 @@ impl ArbiterClient {
         }
     }
 
-    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them anew if other slices find a different file.
+    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them again if other slices find a different file.
     fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: u64) {
         if now.saturating_sub(self.tried_at) < AGAIN && self.tried_at != 0 {
             return;

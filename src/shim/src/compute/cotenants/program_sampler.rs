@@ -19,7 +19,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::attribution::strangers::Strangers;
 use gpuslice_policy::config::CoreMeter;
 
-/// How often NVML is asked which programs use the GPU, in nanoseconds.
+/// Interval of the queries to NVML for the programs on the GPU, in nanoseconds.
 const INTERVAL: u64 = 1_000_000_000;
 
 /// The sampler of one device.

@@ -205,7 +205,7 @@ impl StreamState {
     }
 
     /// Returns true if the events of the stream are of another context than the stream. Because the driver has refused that, all
-    /// threads look their streams up anew.
+    /// threads look their streams up again.
     fn separate_if_green(&self, measuring: &MeasuringState) -> bool {
         let is_green = self.event_context != self.context;
         if is_green {
