@@ -87,8 +87,9 @@ impl CreditRequest {
 
     /// Takes credit for a launch, or waits. True: the thread's lease was filled. False: the caller tries again.
     ///
-    /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the process asks the
-    /// region at a time, because a thread that gets a lease usually fills the process's credit for the other threads too.
+    /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the
+    /// process asks the region at a time. A thread that gets a lease usually fills the process's credit for the other
+    /// threads, too.
     pub(super) fn acquire_credit(
         &mut self,
         held: &mut OwnerGuard,

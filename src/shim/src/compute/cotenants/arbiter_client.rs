@@ -1,8 +1,8 @@
 //! Arbiter client: this process divides its GPUs among all slices while it holds the arbiter leases of the GPUs.
 //!
-//! A slice whose policy or priority concerns others asks for its GPU's lease at each tick of the worker, while it has
-//! work under way or waits for its share. It gives the lease back after some ticks without work. The holder reads all
-//! slices whose regions lie in the same directory ([`slices`](super::slices)), divides the GPU
+//! A slice whose policy or priority concerns others asks for its GPU's lease at each tick of the worker. It asks while
+//! it has work under way or waits for its share. It gives the lease back after some ticks without work. The holder
+//! reads all slices whose regions lie in the same directory ([`slices`](super::slices)), divides the GPU
 //! ([`gpuslice_policy::arbiter`]), and writes each slice's grant into its region. `fixed` slices of normal priority
 //! never ask: among themselves they need no arbiter, and beside other slices one of those is the arbiter.
 //!

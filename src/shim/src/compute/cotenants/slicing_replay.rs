@@ -2,7 +2,7 @@
 //!
 //! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms.
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
-//! the same directory, and those that the node agent relays from slices of other directories. It
+//! the same directory. It also reads those that the node agent relays from other directories. It
 //! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns, writes the factor by which charges
 //! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
 //! replays nothing and asks NVML.
