@@ -5,8 +5,8 @@
 //! So it comes last the next time, by a factor of `1 / share - 1`. Below a share of one half the wait grows with each
 //! step, to seconds.
 //!
-//! *Coupling.* Devices whose kernels were seen to wait for each other are paced together. A launch that could go
-//! waits until the launches go that the other devices throttle. All start at one instant.
+//! *Coupling.* Devices whose kernels were seen to wait for each other are paced together. A launch that its own device
+//! admits waits until the other devices admit their throttled launches. All start at one instant.
 //!
 //! *Evidence.* Nothing tells that a kernel waits, but its end does. The kernel ran for far longer than its estimate
 //! (an overrun), and ended when a throttled launch on another device was admitted.
@@ -161,8 +161,8 @@ pub fn saved(other: &PeerDevice, now: u64) -> u64 {
     other.paid_until.min(now).saturating_sub(SLACK)
 }
 
-/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since` and could go
-/// otherwise. `None`: it may go.
+/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since`, and
+/// its own device admits it. `None`: it is admitted.
 ///
 /// A process does not wait for a device that was paid since then, so each can be held by another once. Nor does it
 /// wait for a busy device: that work may be the work that waits.

@@ -30,8 +30,8 @@ pub(crate) const RESERVING: BackoffBounds = BackoffBounds {
     total: Duration::from_millis(200),
 };
 
-/// Bounds for the join lock of a process that joins. Each process holds it for some tens of microseconds. A process that
-/// sleeps longer than others hold the lock comes late when many start together.
+/// Bounds for the join lock of a process that joins. Each process holds it for some tens of microseconds. If a process
+/// sleeps for longer than others hold the lock, it joins late when many start together.
 pub(crate) const JOINING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(20),
     longest: Duration::from_micros(200),

@@ -47,7 +47,7 @@ impl Ask {
 /// Returns the GPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
 /// `processes` divide the slice's time.
 ///
-/// The process goes first until it has been served this time. Time for which it did not ask earlier is lost.
+/// The process is served first until it has received this time. Time for which it did not ask earlier is lost.
 ///
 /// The bound follows: with `n` processes and turns of `t`, no launch waits for longer than two turns of each process,
 /// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind,
@@ -87,11 +87,11 @@ pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u6
     asks.into_iter().enumerate().map(earlier).fold(0, u64::saturating_add)
 }
 
-/// Returns the instant at which a waiting process must try again, on the monotonic clock. `None`: it may go now.
+/// Returns the instant at which a waiting process must try again, on the monotonic clock. `None`: it is its turn now.
 ///
 /// `free_since` is the instant at which the slice's time becomes or became free
 /// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first, in nanoseconds. If the time
-/// is free and the others have not gone within [`PATIENCE`], the process goes.
+/// is free and the others have not taken theirs within [`PATIENCE`], it is the process's turn.
 #[must_use]
 pub fn wait(free_since: u64, before: u64, now: u64, terms: Terms) -> Option<u64> {
     let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));

@@ -3,7 +3,7 @@
 //! The word `paid_until` is the instant up to which the slice's GPU time is paid (GCRA: the theoretical arrival
 //! time). Example: at a share of 50 %, work of 3 ms moves the word by 6 ms.
 //!
-//! - Work may go while the word lies in the past. Work of `cost` moves the word by `cost / rate`.
+//! - Work is admitted while the word lies in the past. Work of `cost` moves the word by `cost / rate`.
 //! - A word that lies further back than the burst loses the rest. A word in the future is debt.
 //!
 //! Why a word of time, and no counter of tokens: the clock refills the bucket, so no process has to, and a death
@@ -70,7 +70,7 @@ impl Terms {
     }
 }
 
-/// Returns the nanoseconds of the clock that work has to wait. `None`: it may go.
+/// Returns the nanoseconds of the clock that work has to wait. `None`: it is admitted.
 #[must_use]
 pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
     match paid_until.saturating_sub(now) {

@@ -241,7 +241,8 @@ impl CreditRequest {
     }
 
     /// Returns true if no batch of the process has ended for [`STUCK`] while work is under way: that work may wait for this
-    /// launch. Then the launch is admitted as debt. Without events nothing is charged as it runs, so there the launch comes due.
+    /// launch. Then the launch is admitted as debt. Without events running work is not charged, so the launch is
+    /// admitted when the slice's debt is paid.
     fn poll_stuck(&mut self, now: u64) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();

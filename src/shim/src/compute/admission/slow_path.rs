@@ -20,8 +20,8 @@ use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT};
 /// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
 const RECHECK_QUEUE: Duration = Duration::from_millis(20);
 
-/// Waits until a launch may go, and pays for it. Returns the estimate by which it was paid, and whether that is known. None: the
-/// launch goes to the driver unpaid.
+/// Waits until a launch is admitted, and pays for it. Returns the estimate by which it was paid, and whether that is
+/// known. None: the launch goes to the driver unpaid.
 #[cold]
 pub(super) fn admit(
     held: &mut OwnerGuard,
@@ -101,8 +101,8 @@ impl Admission {
         is_late || !self.compute.timing.are_used() || limiter.unknown.lock().admits(&launch.key)
     }
 
-    /// Returns how long a launch of this cost has to wait for queued work at most. None if it may go, also because the queue is
-    /// about to be empty.
+    /// Returns how long a launch of this cost has to wait for queued work at most. None if it need not wait, also
+    /// because the queue is about to be empty.
     fn queue_wait(&self, cost: u64) -> Option<Duration> {
         let limiter = self.request.limiter();
         if limiter.admits(cost) {

@@ -96,7 +96,7 @@ impl WorkerSignal {
     }
 
     /// Tries to make the calling thread the poller that replaces a worker that is `late` nanoseconds late. Returns true for one
-    /// thread only, because each completion would wake all pollers. A poller that never comes back is replaced.
+    /// thread only, because each completion would wake all pollers. A poller that never returns is replaced.
     pub(crate) fn try_become_poller(&self, late: u64) -> bool {
         let now = clock::now();
         let before = self.poller_until.load(Ordering::Relaxed);
