@@ -116,7 +116,7 @@ fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     (first, second, device)
 }
 
-/// Asserts that, at an instant when one of the two members can go on, it is the first.
+/// Asserts that the first member gets time at an instant at which only one of the two can.
 fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: u64) {
     assert_eq!(first.acquire(device, MS, NOW), Err(due));
     assert_eq!(second.acquire(device, MS, due), Err(due + PATIENCE), "the first has had less");

@@ -16,8 +16,8 @@ use super::token_bucket::Terms;
 
 /// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
 const LAG: u64 = 2;
-/// Nanoseconds by which a process may be late for its turn before others go: 0.5 ms. A late process overslept, was
-/// suspended, or was killed. It is due again at its next request.
+/// Nanoseconds by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept,
+/// was suspended, or was killed. It is due again at its next request.
 pub const PATIENCE: u64 = 500_000;
 /// Nanoseconds after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
 pub const OVERDUE: u64 = 10_000_000;

@@ -67,7 +67,7 @@ impl Ahead {
     }
 
     /// Returns true if a launch of this cost may follow. The bound is two such launches with a quarter to spare, within
-    /// 20 to 50 ms, because estimates vary from launch to launch. One launch may always go.
+    /// 20 to 50 ms, because estimates vary from launch to launch. One launch is always admitted.
     #[must_use]
     pub fn admits(&self, cost: u64) -> bool {
         self.admits_within(cost, LEAST)
