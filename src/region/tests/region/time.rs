@@ -343,7 +343,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     let stop = directory.path().join("stop");
     let (member, device) = join(&path, LIMIT);
     member.set_limits(device, Limits { cores_permille: 1000, burst_ns: 0, ..member.limits(device) });
-    // In debt all the time, so that no time is saved up and lost: a minute's, paid in advance by no process.
+    // The slice starts 5 ms in debt, which no process has paid, so no saved time is lost while the puppets join.
     let start = now() + 5 * MS;
     let mut puppets: Vec<_> = (0..CROWD).map(|_| Puppet::joined(&path, LIMIT)).collect();
     write(&path, figure("time.paid_until"), start);
