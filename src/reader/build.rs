@@ -1,7 +1,7 @@
 //! Link options of the reader.
 
 fn main() {
-    // The number counts up when a program that was linked with the library before would not do with it any more.
+    // The number must increase when a program that is linked with the present library could not use the next one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libgpuslice_read.so.1");
     // A handler for `SIGBUS` points into the library once a slice was opened: it must not be unloaded.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

@@ -71,7 +71,7 @@ impl Image {
         Self::new(header.addr().wrapping_sub(first? as usize), headers)
     }
 
-    /// Calls `keep` with each library of our namespace that comes after `this` in the loader's order.
+    /// Calls `keep` with each library of this library's namespace that comes after `this` in the loader's order.
     pub fn each_behind(this: &Self, mut keep: impl FnMut(Self)) {
         let mut behind = false;
         find(|image| {
@@ -83,7 +83,7 @@ impl Image {
         });
     }
 
-    /// Numbers of libraries loaded and unloaded so far. While they stay the same, the list of libraries does too.
+    /// Returns the numbers of libraries loaded and unloaded so far. While they stay the same, the list of libraries does too.
     #[must_use]
     pub fn generation() -> (u64, u64) {
         let mut generation = (0, 0);
@@ -126,7 +126,7 @@ impl Image {
         (self.start..self.end).contains(&address.addr())
     }
 
-    /// Returns first address, and last address plus one.
+    /// Returns the first address, and last address plus one.
     #[must_use]
     pub fn bounds(&self) -> (usize, usize) {
         (self.start, self.end)
@@ -302,7 +302,7 @@ fn find(mut wanted: impl FnMut(&Image) -> bool) -> Option<Image> {
     found
 }
 
-/// Calls `each` with the loader's description of each library of our namespace, until it returns true.
+/// Calls `each` with the loader's description of each library of this library's namespace, until it returns true.
 fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(mut each: F) {
     unsafe extern "C" fn step<F: FnMut(&libc::dl_phdr_info) -> bool>(
         info: *mut libc::dl_phdr_info,

@@ -169,8 +169,8 @@ static INDEX: [u16; INDEX_SIZE] = {
     index
 };
 
-/// Returns first slot to look at for a name. It hashes eight bytes at a time, the last eight bytes always in full. A loop over
-/// single bytes takes longer than the rest of a look-up.
+/// Returns the first slot to look at for a name. It hashes eight bytes at a time, the last eight bytes always in full. A loop
+/// over single bytes takes longer than the rest of a look-up.
 #[allow(clippy::cast_possible_truncation, reason = "the top bits, fewer than a place has")]
 const fn place_of(name: &[u8]) -> usize {
     let mut value = name.len() as u64;
@@ -225,7 +225,7 @@ impl Symbol {
             .unwrap_or_default()
     }
 
-    /// Returns index in tables with an entry for each symbol.
+    /// Returns the index in tables with an entry for each symbol.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize

@@ -82,7 +82,7 @@ impl<V: Copy> Addresses<V> {
         self.newest.into_iter().chain(settled)
     }
 
-    /// Returns number of addresses for which there is memory.
+    /// Returns the number of addresses for which there is memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.slots.len().saturating_add(1)

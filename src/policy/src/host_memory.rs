@@ -1,14 +1,14 @@
 //! Free host memory, from the texts of the kernel.
 
-/// Returns bytes that are available without swapping, from `/proc/meminfo`. `None`: the text does not tell.
+/// Returns the bytes that are available without swapping, from `/proc/meminfo`. `None`: the text does not tell.
 #[must_use]
 pub fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns bytes left of a control group's limit, from `memory.max`, `memory.current` and `memory.stat`. `None`: the group has no
-/// limit. File pages that were not used for long can be dropped, so they do not count as used.
+/// Returns the bytes left of a control group's limit, from `memory.max`, `memory.current` and `memory.stat`. `None`: the group
+/// has no limit. File pages that were not used for long can be dropped, so they do not count as used.
 #[must_use]
 pub fn left_of_group(most: &str, current: &str, stat: &str) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok();

@@ -130,7 +130,7 @@ impl Permille {
     /// Smallest share of a configuration: one percent.
     pub const LEAST: Self = Self(10);
 
-    /// Makes a permille of `thousandths`. `None`: more than the whole. `None`: more than the whole.
+    /// Makes a permille of `thousandths`. `None`: more than the whole.
     #[must_use]
     pub const fn new(thousandths: u16) -> Option<Self> {
         if thousandths <= Self::FULL.0 { Some(Self(thousandths)) } else { None }

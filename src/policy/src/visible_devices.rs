@@ -97,7 +97,7 @@ fn number(entry: &str) -> Option<usize> {
     unsigned.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Returns cUDA's devices of a GPU: the GPU itself, or its instances.
+/// Returns CUDA's devices of a GPU: the GPU itself, or its instances.
 fn devices_of(gpu: &Gpu) -> impl Iterator<Item = Device> {
     let whole = gpu.instances.is_none().then_some(Device { uuid: gpu.uuid, is_instance: false });
     whole.into_iter().chain(instances_of(gpu))

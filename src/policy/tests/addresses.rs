@@ -14,7 +14,7 @@ fn spreading_to(spread: u64) -> u64 {
     (spread ^ spread >> 32).wrapping_mul(inverse).rotate_left(8)
 }
 
-/// Addresses of which many belong to the same few slots, including those at the end of the table.
+/// Generates addresses of which many belong to the same few slots, including those at the end of the table.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0_u64..6, 0_u64..40).prop_map(|(home, which)| spreading_to(which << 40 | home)),

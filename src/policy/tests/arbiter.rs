@@ -367,7 +367,7 @@ fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
     assert_eq!(given[1].terms.rate().get(), 50);
 }
 
-/// A slice with full demand beside a `fixed` slice that uses what it wants, and the rates of both.
+/// A slice with full demand beside a `fixed` slice whose use the test chooses.
 struct Beside {
     arbiter: Arbiter,
     now: u64,

@@ -8,7 +8,7 @@ const FORMATS: &[u32] = &[
     0xa1, 0xa5, 0xb0, 0xb1, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xcb, 0xdead,
 ];
 
-/// Extents of all magnitudes, including those that no array has.
+/// Generates extents of all magnitudes, including those that no array has.
 fn extent() -> impl Strategy<Value = u64> {
     prop_oneof![4 => (0_u32..18, any::<u64>()).prop_map(|(bits, n)| n & ((1 << bits) - 1)), 1 => any::<u64>()]
 }
@@ -26,7 +26,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     })
 }
 
-/// Returns bytes of the texels alone, for an array with one level. `None`: the number does not fit.
+/// Returns the bytes of the texels alone, for an array with one level. `None`: the number does not fit.
 fn tight(shape: &Shape) -> Option<u64> {
     let channels = u64::from(shape.channels);
     let texels = shape.width.max(1).checked_mul(shape.height.max(1))?.checked_mul(shape.depth.max(1))?;

@@ -3,7 +3,7 @@
 use gpuslice_policy::sizes::graph::{GraphPool, PAGE, Reading};
 use proptest::prelude::*;
 
-/// A driver's graph pool. It takes from the device what the graphs in use need beyond its memory.
+/// A driver's graph pool. It takes memory from the device if the graphs in use need more than the pool holds.
 #[derive(Debug, Default)]
 struct Driver {
     unit: u64,

@@ -68,7 +68,7 @@ fn share() -> impl Strategy<Value = Permille> {
     (10..=1000_u16).prop_filter_map("at most the whole", Permille::new)
 }
 
-/// Lists whose names cannot overlap: different numbers, or UUIDs with different first digits.
+/// Generates lists whose names cannot overlap: different numbers, or UUIDs with different first digits.
 fn per_device<T: Copy + core::fmt::Debug + 'static>(
     value: &BoxedStrategy<T>,
 ) -> impl Strategy<Value = PerDevice<T>> {

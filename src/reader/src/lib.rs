@@ -76,7 +76,7 @@ unsafe extern "C" fn gpuslice_list(paths: *mut c_char, room: usize, needed: *mut
             return Err(Status::Room);
         }
         // SAFETY: `paths` is not null and has `room` bytes by this function's contract, and `bytes` is not longer.
-        // `bytes` is ours, so the two do not overlap.
+        // `bytes` belongs to this library, so the two do not overlap.
         unsafe { paths.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     })
@@ -155,7 +155,7 @@ unsafe extern "C" fn gpuslice_path(slice: *const Slice) -> *const c_char {
     unsafe { reference(slice) }.map_or(core::ptr::null(), |slice| slice.path.as_ptr())
 }
 
-/// Returns the epoch in which the slice was opened.
+/// Writes the epoch in which the slice was opened into `epoch`.
 ///
 /// # Safety
 /// `slice` is null or an open handle. `epoch` is null or has room for a number.
@@ -172,7 +172,7 @@ unsafe extern "C" fn gpuslice_epoch(slice: *const Slice, epoch: *mut u64) -> c_i
     })
 }
 
-/// Returns number of devices of the slice.
+/// Writes the number of devices of the slice into `count`.
 ///
 /// # Safety
 /// `slice` is null or an open handle. `count` is null or has room for a number.
@@ -211,7 +211,7 @@ unsafe extern "C" fn gpuslice_read_device(
     })
 }
 
-/// Returns number of living processes of the slice.
+/// Writes the number of living processes of the slice into `count`.
 ///
 /// # Safety
 /// `slice` is null or an open handle. `count` is null or has room for a number.

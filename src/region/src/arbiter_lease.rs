@@ -2,8 +2,8 @@
 //!
 //! The leases lie in a small file beside the regions. All processes of one user map it if their slices divide GPUs. A
 //! lease is one word with its holder and the time of its last renewal, changed by compare-and-swap:
-//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or stands still loses its lease, so no process
-//! has to return it.
+//! [`claim_lease`](gpuslice_policy::arbiter::grant_word::claim_lease). A holder that dies or is stopped loses its
+//! lease, so no process has to return it.
 //!
 //! The file is made as regions are: complete, without a name, and then linked. It lies in a directory where other users
 //! may create files, so only a file of this user counts. If another user has taken its name, the next of numbered names
@@ -220,7 +220,7 @@ fn create(path: &Path) -> Result<(), RegionError> {
     }
 }
 
-/// Returns device and inode of a file.
+/// Returns the device and inode of a file.
 fn id_of(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }

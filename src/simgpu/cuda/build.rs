@@ -1,11 +1,11 @@
-//! Gives the library the name under which the loader knows the real one, and the real one's manners.
+//! Gives the library the name under which the loader knows the real one, and links it the way the real one is linked.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // Programs that are linked to it record this name; a later open by name finds it.
+    // Programs that link the library record this name; a later open by name finds it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-    // Calls among its own functions stay inside, as in the real library.
+    // Calls among the functions of this library stay inside, as in the real library.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // It has threads of its own: its code stays where it is.
+    // The library has threads of its own, so its code must stay loaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

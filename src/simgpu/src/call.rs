@@ -92,13 +92,13 @@ impl DriverCall {
 
     /// Writes a result, unless the pointer is null.
     pub(crate) fn offer<T: Copy>(&self, to: *mut T, value: T) {
-        // SAFETY: null, or the caller's for writing: the invariant of `DriverCall`.
+        // SAFETY: `write_out` needs a pointer that is null or good for a write: the invariant of `DriverCall`.
         unsafe { arguments::write_out(to, value) };
     }
 
     /// Reads an argument. The pointer must not be null.
     pub(crate) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
-        // SAFETY: null, or the caller's for reading: the invariant of `DriverCall`.
+        // SAFETY: `read_in` needs a pointer that is null or good for a read: the invariant of `DriverCall`.
         unsafe { arguments::read_in(from) }.ok_or(status::INVALID_VALUE)
     }
 
@@ -123,7 +123,7 @@ impl DriverCall {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: not null, so a text that ends in zero: the invariant of `DriverCall`.
+        // SAFETY: `CStr::from_ptr` needs a text that ends in zero: `from` is not null, so it is one by the invariant.
         Ok(unsafe { CStr::from_ptr(from) })
     }
 
@@ -132,7 +132,7 @@ impl DriverCall {
         if from.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: not null, so that many bytes of the caller: the invariant of `DriverCall`.
+        // SAFETY: `from_raw_parts` needs `length` bytes. `from` is not null, so the invariant of `DriverCall` gives them.
         Ok(unsafe { core::slice::from_raw_parts(from.cast(), length) })
     }
 
@@ -143,7 +143,7 @@ impl DriverCall {
         }
         let text = text.as_bytes();
         let length = text.len().min(room - 1);
-        // SAFETY: the caller's `room` bytes, of which at most all are written: the invariant of `DriverCall`.
+        // SAFETY: `to` is not null, so it has `room` bytes by the invariant of `DriverCall`, and `length` is less than `room`.
         unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), length) };
         self.write(to.wrapping_add(length), 0)
     }

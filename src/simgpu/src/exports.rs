@@ -25,7 +25,7 @@ macro_rules! export_rows {
     ($family:ident $( $name:ident ( $($arg:ident: $ty:ty),* ) )*) => { $(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
-            // SAFETY: the callee needs valid pointers: they are the caller's, who promises that by this function's contract.
+            // SAFETY: the callee needs valid pointers: the caller promises them by this function's contract.
             unsafe { $crate::call::enter(Symbol::$name, address, |driver| driver.$name($($arg),*)) }
         }
     )* };

@@ -1,7 +1,7 @@
 //! Tests that the simulated NVML, as programs load it, reports the truth about other processes.
 //!
-//! Needs the staged libraries (`ci/stage.sh`) and a C compiler. Clients that are not at hand are skipped
-//! aloud.
+//! Needs the staged libraries (`ci/stage.sh`) and a C compiler. The tests skip clients that are not installed, and
+//! print that.
 #![allow(
     clippy::disallowed_types,
     clippy::expect_used,

@@ -104,7 +104,7 @@ pub struct AllocationNode {
 
 const _: () = assert!(size_of::<AllocationNode>() == size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>());
 
-/// A frame of an EGL stream. Travels by value; never read by us.
+/// A frame of an EGL stream. Travels by value; gpuslice never reads it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CUeglFrame([u64; 8]);

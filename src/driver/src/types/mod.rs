@@ -61,15 +61,15 @@ pub mod status {
     pub const NVML_NOT_FOUND: Status = 6;
     /// `NVML_ERROR_INSUFFICIENT_SIZE`: the answer has more entries than the caller has room for.
     pub const NVML_INSUFFICIENT_SIZE: Status = 7;
-    /// `NVML_ERROR_LIBRARY_NOT_FOUND`: no NVML is loaded after our library.
+    /// `NVML_ERROR_LIBRARY_NOT_FOUND`: no NVML is loaded after gpuslice.
     pub const NVML_LIBRARY_NOT_FOUND: Status = 12;
-    /// `NVML_ERROR_FUNCTION_NOT_FOUND`: the NVML after our library lacks the function.
+    /// `NVML_ERROR_FUNCTION_NOT_FOUND`: the NVML after gpuslice lacks the function.
     pub const NVML_FUNCTION_NOT_FOUND: Status = 13;
     /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`: a structure of an unknown version.
     pub const NVML_ARGUMENT_VERSION_MISMATCH: Status = 25;
 }
 
-/// Attributes of a device that are asked for by number: `CUdevice_attribute`.
+/// Attributes of a device by number: `CUdevice_attribute`.
 pub mod device_attribute {
     use super::c_uint;
 
@@ -79,6 +79,6 @@ pub mod device_attribute {
     pub const USES_HOST_PAGE_TABLES: c_uint = 100;
     /// `CU_DEVICE_ATTRIBUTE_NUMA_CONFIG`: the memory of the GPU is a NUMA node of the host.
     pub const NUMA_CONFIG: c_uint = 130;
-    /// Each of these, where its value is not 0, says that the memory of the device is the host's.
+    /// Each of these says, if its value is not 0, that the memory of the device is the host's.
     pub const OF_HOST_MEMORY: [c_uint; 3] = [INTEGRATED, USES_HOST_PAGE_TABLES, NUMA_CONFIG];
 }

@@ -82,9 +82,9 @@ pub struct nvmlProcessInfo_v2_t {
     pub pid: c_uint,
     /// Bytes of the device's memory that it uses.
     pub used_gpu_memory: c_ulonglong,
-    /// The GPU instance; all ones where there is none.
+    /// The GPU instance; all ones if there is none.
     pub gpu_instance_id: c_uint,
-    /// The compute instance; all ones where there is none.
+    /// The compute instance; all ones if there is none.
     pub compute_instance_id: c_uint,
 }
 
@@ -99,9 +99,9 @@ pub struct nvmlProcessDetail_v1_t {
     pub pid: c_uint,
     /// Bytes of the device's memory that it uses.
     pub used_gpu_memory: c_ulonglong,
-    /// The GPU instance; all ones where there is none.
+    /// The GPU instance; all ones if there is none.
     pub gpu_instance_id: c_uint,
-    /// The compute instance; all ones where there is none.
+    /// The compute instance; all ones if there is none.
     pub compute_instance_id: c_uint,
     /// Bytes of protected memory that it uses.
     pub used_gpu_cc_protected_memory: c_ulonglong,
@@ -151,7 +151,7 @@ pub struct nvmlProcessesUtilizationInfo_t {
     pub version: c_uint,
     /// Room for entries, then how many there are.
     pub process_samples_count: c_uint,
-    /// Only newer samples are asked for.
+    /// The caller asks for newer samples only.
     pub last_seen_time_stamp: c_ulonglong,
     /// The caller's room.
     pub proc_util_array: *mut nvmlProcessUtilizationInfo_v1_t,

@@ -56,7 +56,7 @@ fn silent(error: impl fmt::Display) -> Failure {
 #[derive(Debug, Clone)]
 pub struct Client {
     base: String,
-    /// File of the token: the kubelet writes it anew every hour.
+    /// File of the token: the kubelet rewrites it every hour.
     token: Option<PathBuf>,
     http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }

@@ -34,7 +34,7 @@ use wishes::Wishes;
 /// Most bytes of a request: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Time in which the pods must be listed anew: a part of the 5 s that a scheduler waits.
+/// Time in which the pods must be listed again: a part of the 5 s that a scheduler waits.
 const PATIENCE: Duration = Duration::from_secs(3);
 const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 
@@ -68,7 +68,7 @@ struct Extender {
     state: Mutex<State>,
     /// None if this is the only extender.
     election: Option<Arc<Election>>,
-    /// Requests that the pods are listed anew.
+    /// Requests that the pods are listed again.
     again: Notify,
     /// Notified when a pod is to have another size.
     wish: Notify,

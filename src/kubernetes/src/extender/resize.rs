@@ -40,7 +40,8 @@ impl Extender {
     /// Gives a pod the amounts that it wants.
     ///
     /// # Errors
-    /// The wish makes no sense, or there is no room: the pod's user is told. Failures that the user cannot mend are only logged.
+    /// The wish makes no sense, or there is no room. The pod's user is told the reason. Failures that the user cannot
+    /// correct are only logged.
     async fn resize(&self, wish: &Wish) -> Result<(), String> {
         let Wish { pod, node, alloc, .. } = wish;
         let text = pod.annotations.get(RESIZE).map_or("", String::as_str);

@@ -29,8 +29,8 @@ use tokio::sync::watch;
 /// Slots of each GPU, unless the operator sets another number. Guessed: more slices than a GPU usually has.
 pub const SLOTS_PER_GPU: u32 = 16;
 
-/// Time for which a plugin that ends runs on after the node has lost its list of GPUs, so that pods that were bound just before
-/// are admitted. The kubelet takes less than a second from the binding to `Allocate`.
+/// Time for which an ending plugin runs on after the node has lost its list of GPUs. In it the plugin admits pods that
+/// were bound just before. The kubelet takes less than a second from the binding to `Allocate`.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Function that returns the present GPUs of the node.
@@ -108,7 +108,7 @@ impl fmt::Debug for Plugin {
 }
 
 /// Serves the kubelet of a node until `ends` is done, and then removes the list of GPUs from the node. Without the list an
-/// extender places no pod there; the kubelet would end such a pod for good.
+/// extender places no pod there; the kubelet would end such a pod permanently.
 ///
 /// # Errors
 /// The preload library cannot be installed.

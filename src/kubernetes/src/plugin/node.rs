@@ -32,7 +32,7 @@ pub(super) async fn advertise_or_tell(plugin: &Plugin) {
 
 /// Writes the sums of memory and time, and the list of GPUs, if the node does not have them: another client may have removed
 /// them. While the kubelet does not know the plugin, it writes no list, so that the extender places no pod on the node: a pod
-/// that is admitted then fails for good.
+/// that is admitted then fails permanently.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), (plugin.gpus)());
     let Some(node) = plugin.client.get::<Node>(&path).await? else {

@@ -54,8 +54,8 @@ impl DevicePlugin for Service {
         Ok(Response::new(PreferredAllocationResponse::default()))
     }
 
-    /// Answers with the names of the slots. It decides nothing and never fails, because the kubelet ends the pod of a call that
-    /// fails.
+    /// Releases the slots from their former owners and answers with their names. It never fails, because the kubelet ends
+    /// the pod of a call that fails.
     async fn allocate(
         &self,
         request: Request<AllocateRequest>,

@@ -132,7 +132,7 @@ async fn a_claim_that_fails_says_why_and_the_others_of_the_call_do_not_fail() {
         (&elsewhere, "has no device of the node n1"),
     ];
     let all: Vec<_> = expected.iter().map(|(claim, _)| (*claim).clone()).collect();
-    // The driver reads the inventory anew at each call.
+    // The driver reads the inventory again at each call.
     let answer = node.manager.prepare(&all).await.unwrap();
     for (claim, has) in expected {
         let answer = &answer[&claim.uid];

@@ -27,7 +27,7 @@ async fn a_kubelet_that_starts_again_gets_its_plugin_back_and_containers_keep_th
     node.kubelet.start(&pod).await;
 }
 
-/// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail for good.
+/// Checks that no pod is placed while the kubelet does not know the plugin: such a pod would fail permanently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pod_is_placed_on_a_node_whose_kubelet_does_not_know_the_plugin() {
     let mut node = Node::new(1).await;
@@ -122,7 +122,7 @@ async fn a_plugin_that_is_killed_at_any_step_leaks_nothing() {
         until("the next one registers", || node.kubelet.with(|state| state.registrations) > before).await;
         cut_off += u32::from(!was_done);
         node.kubelet.sees(16).await;
-        // The pod of a failed `Allocate` is gone for good. Another pod starts after that.
+        // The pod of a failed `Allocate` is gone permanently. Another pod starts after that.
         if node.kubelet.with(|state| state.allocated.contains_key(&pod)) {
             node.kubelet.start(&pod).await;
             assert_eq!(node.limit(&pod), Some(10_000));

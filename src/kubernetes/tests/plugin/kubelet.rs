@@ -104,7 +104,7 @@ impl Kubelet {
         dial(&endpoint).await.map(api::device_plugin_client::DevicePluginClient::new)
     }
 
-    /// Admits a container: chooses devices at random, and asks the plugin to allocate them. An error ends its pod for good.
+    /// Admits a container: chooses devices at random, and asks the plugin to allocate them. An error ends its pod permanently.
     pub(crate) async fn admit(&self, container: &Container, count: usize) -> Result<(), Status> {
         let chosen = self.with(|state| {
             let taken: BTreeSet<String> = state.allocated.values().flatten().cloned().collect();

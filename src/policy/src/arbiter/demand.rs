@@ -105,7 +105,7 @@ impl DemandEstimator {
     /// `least` is the slice's kept part in millionths, and `owes` its debt in nanoseconds of GPU time.
     pub fn look(&mut self, now: u64, seen: &SliceFigures, eager: bool, least: u64, owes: u64) -> u64 {
         if now < self.at || seen.used < self.last.used {
-            // The region was created anew, or the clock went back.
+            // The region was created again, or the clock went back.
             *self = Self::new(now, seen);
         }
         if seen.waits || seen.throttled > self.last.throttled {
@@ -141,7 +141,7 @@ impl DemandEstimator {
         recent.max(part(first.min(second).min(queued), BACKLOG))
     }
 
-    /// Returns queued work that makes progress, in nanoseconds of GPU time.
+    /// Returns the queued work that makes progress, in nanoseconds of GPU time.
     #[must_use]
     pub const fn queued(&self) -> u64 {
         if self.at.saturating_sub(self.moved) < STOPPED { self.last.queued } else { 0 }
@@ -154,13 +154,13 @@ impl DemandEstimator {
         since.is_some_and(|since| since == 0 || (since < PAUSE && self.patience > 0))
     }
 
-    /// Returns recent use, in millionths of the GPU.
+    /// Returns the recent use, in millionths of the GPU.
     #[must_use]
     pub const fn mean(&self) -> u64 {
         self.mean
     }
 
-    /// Returns use over about the last second, in millionths of the GPU.
+    /// Returns the use over about the last second, in millionths of the GPU.
     #[must_use]
     pub const fn lately(&self) -> u64 {
         self.lately
@@ -173,7 +173,7 @@ impl DemandEstimator {
         self.has_enough
     }
 
-    /// Returns recent use, in millionths: of this window or of the one before, whichever is more.
+    /// Returns the recent use, in millionths: of this window or of the one before, whichever is more.
     fn use_until(&mut self, now: u64, used: u64) -> u64 {
         let (began, from) = self.window;
         let passed = now.saturating_sub(began);
@@ -197,7 +197,7 @@ fn part(time: u64, of: u64) -> u64 {
     u64::try_from(millionths.unwrap_or(0)).unwrap_or(WHOLE).min(WHOLE)
 }
 
-/// Returns nanoseconds in which a part in millionths adds up to `time` nanoseconds.
+/// Returns the nanoseconds in which a part in millionths adds up to `time` nanoseconds.
 fn scale(time: u64, part: u64) -> u64 {
     let clock = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(part));
     u64::try_from(clock.unwrap_or(0)).unwrap_or(u64::MAX)

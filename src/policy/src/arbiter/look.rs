@@ -222,7 +222,7 @@ fn comes_first(slice: &Slice, other: &Slice) -> bool {
     is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
 }
 
-/// Returns wall nanoseconds until the first waiting slice that can have a gift may go.
+/// Returns the wall nanoseconds until the first waiting slice that can have a gift may go.
 fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool) -> u64 {
     let waiting = slices
         .iter()
@@ -236,8 +236,8 @@ fn is_steered(slice: &Slice, terms: &Terms) -> bool {
     slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
 }
 
-/// Returns wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit holds
-/// whatever others leave; the whole GPU is no limit.
+/// Returns the wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit
+/// holds whatever others leave; the whole GPU is no limit.
 fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
     let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {

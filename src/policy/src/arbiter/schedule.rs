@@ -57,7 +57,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const NOW: u64 = 1 << 50;
 
-    /// Readings in ten seconds, where each takes `takes` and the directory changes as often as `changes`, in
+    /// Returns the number of readings in ten seconds, if each takes `takes` and the directory changes as often as `changes`, in
     /// milliseconds.
     fn readings(takes: u64, changes: u64) -> u64 {
         let (mut pace, mut now, mut count) = (ReadingSchedule::default(), NOW, 0);

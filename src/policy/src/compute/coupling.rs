@@ -5,8 +5,8 @@
 //! So it comes last the next time, by a factor of `1 / share - 1`. Below a share of one half the wait grows with each
 //! step, to seconds.
 //!
-//! *Coupling.* Devices whose kernels were seen to wait for each other are paced together. A launch that could go
-//! waits until the launches go that the other devices throttle. All start at one instant.
+//! *Coupling.* Devices whose kernels were seen to wait for each other are paced together. A launch that its own device
+//! admits waits until the other devices admit their throttled launches. All start at one instant.
 //!
 //! *Evidence.* Nothing tells that a kernel waits, but its end does. The kernel ran for far longer than its estimate
 //! (an overrun), and ended when a throttled launch on another device was admitted.
@@ -81,7 +81,7 @@ pub(super) const MOST: u64 = 10_000_000_000;
 /// for an overdraft.
 const PATIENCE: u64 = 1_000_000_000;
 impl MeasuredBatch {
-    /// Returns nanoseconds of the overrun. `None`: the batch took about as long as estimated.
+    /// Returns the nanoseconds of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
     pub fn beyond(&self) -> Option<u64> {
         let beyond = self.length.saturating_sub(self.plain);
@@ -94,7 +94,7 @@ impl MeasuredBatch {
         self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
     }
 
-    /// Returns nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
+    /// Returns the nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
     #[must_use]
     pub fn believed(&self) -> u64 {
         self.length.min(self.plain.saturating_mul(2))
@@ -161,8 +161,8 @@ pub fn saved(other: &PeerDevice, now: u64) -> u64 {
     other.paid_until.min(now).saturating_sub(SLACK)
 }
 
-/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since` and could go
-/// otherwise. `None`: it may go.
+/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since`, and
+/// its own device admits it. `None`: it is admitted.
 ///
 /// A process does not wait for a device that was paid since then, so each can be held by another once. Nor does it
 /// wait for a busy device: that work may be the work that waits.

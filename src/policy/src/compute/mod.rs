@@ -13,8 +13,8 @@
 //!    it.
 //! 6. The worker settles the difference to the prepaid time ([`limiter::settlement`]).
 //!
-//! Devices whose kernels wait for each other are paced together ([`coupling`]). A launch that such a kernel may wait for is admitted
-//! early ([`peer_overdraft`]).
+//! Devices whose kernels wait for each other are paced together ([`coupling`]). A launch that such a kernel may wait
+//! for is admitted early ([`peer_overdraft`]).
 //!
 //! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling` and `peer_overdraft`.
 //!

@@ -32,19 +32,19 @@ pub const fn is_published(seen: u64, now: u64) -> bool {
     overrun_continues(seen, now) && now <= seen.saturating_add(FRESH / 2)
 }
 
-/// Returns true if the share of a device throttles a launch that may go on a peer overdraft. The slice must owe time,
-/// and at most one second of GPU time.
+/// Returns true if the share of a device throttles a launch that may be admitted by a peer overdraft. The slice must
+/// owe time, and at most one second of GPU time.
 #[must_use]
 pub fn may_overdraw(paid_until: u64, now: u64, terms: Terms) -> bool {
     paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))
 }
 
-/// Returns the word of paid overdrafts, after one more of `amount` nanoseconds of GPU time. `until` is the word before. `None`:
-/// the launch may not go.
+/// Returns the word of paid overdrafts, after one more of `amount` nanoseconds of GPU time. `until` is the word
+/// before. `None`: the launch is not admitted.
 ///
 /// Half of the share pays for overdrafts, and the other half pays the debt. The bucket saves at most 20 ms of GPU
-/// time, or the burst if that is less; a launch that costs more goes once. A word too far ahead belongs to other
-/// terms or is invalid.
+/// time, or the burst if that is less; a launch that costs more is admitted once. A word too far ahead belongs to
+/// other terms or is invalid.
 #[must_use]
 pub fn peer_overdraft(until: u64, now: u64, amount: u64, terms: Terms) -> Option<u64> {
     let (rate, most) = (terms.rate(), now.saturating_add(MOST));

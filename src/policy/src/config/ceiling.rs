@@ -1,4 +1,4 @@
-//! The most that the operator's fixed file lets a slice have.
+//! Upper bounds of a slice's limits, from the operator's fixed file.
 //!
 //! The first process of a slice brings the limits into the region, and every process of the slice can write there. So
 //! each process compares the region with the file again.
@@ -10,7 +10,7 @@ use super::reading::settings_that_are_set;
 use super::sources::{FileRead, OperatorFiles};
 use crate::units::{Bytes, Permille};
 
-/// The most that a slice may have on a device. A part that is `None` has no bound.
+/// Upper bounds of a slice's limits on a device. A limit that is `None` has no bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ceiling {
     /// Bytes of memory.
@@ -52,7 +52,7 @@ impl Ceilings {
         Some(Self { config, of_all })
     }
 
-    /// Returns the most that a slice may have on a device.
+    /// Returns the upper bounds of a slice's limits on a device.
     #[must_use]
     pub fn of(&self, device: DeviceIdentity) -> Ceiling {
         let limits = self.config.limits_for(device);

@@ -31,7 +31,7 @@ pub struct Config {
     pub priority: Priority,
     /// `GPU_MEM_OVERSUBSCRIBE`.
     pub oversubscribe: bool,
-    /// `GPUSLICE_DEEPBIND`: whether `RTLD_DEEPBIND` stays on what programs open.
+    /// `GPUSLICE_DEEPBIND`: true if `RTLD_DEEPBIND` stays set when a program opens a library.
     pub deepbind: bool,
     /// `GPU_MEM_REPORT_TOTAL`.
     pub report_total: ReportTotal,
@@ -152,7 +152,7 @@ impl Config {
         self.cores.of(&device).into_iter().min()
     }
 
-    /// Warnings about list items that name none of `devices`.
+    /// Returns warnings about list items that name none of `devices`.
     ///
     /// Such an item leaves nothing unenforced: a program cannot use a device that CUDA does not show. The list may be
     /// that of a whole machine. It may also be a mistake, by which a present device has no limit. So nothing is
@@ -163,7 +163,7 @@ impl Config {
         quotas.chain(absent(&self.cores, &self.cores_told, devices)).collect()
     }
 
-    /// Returns list items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
+    /// Returns the list items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
     #[must_use]
     pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
         let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
@@ -195,7 +195,7 @@ fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
     units.into_iter().find(|(_, unit)| fits(*unit)).map(|(name, _)| format!("{number}{name}"))
 }
 
-/// Warnings about the items of one list that name none of `devices`.
+/// Returns warnings about the items of one list that name none of `devices`.
 fn absent<T: Copy>(
     list: &PerDevice<T>,
     told: &Told,

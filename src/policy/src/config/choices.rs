@@ -61,12 +61,12 @@ words! {
 }
 
 words! {
-    /// The size of a device that programs are told.
+    /// Memory size of a device that the library reports to programs.
     ReportTotal, "quota or device" {
-        /// The quota, where there is one.
+        /// The quota, if the device has one.
         #[default]
         Quota = "quota",
-        /// The device's own, as the driver reports it.
+        /// The device's own size, as the driver reports it.
         Device = "device",
     }
 }

@@ -75,7 +75,7 @@ pub fn resembled(name: &str) -> Option<&'static str> {
     may_be_ours.then(|| meant(name, settings())).flatten()
 }
 
-/// Returns number of edits that turn one name into another, in any case of letters.
+/// Returns the number of edits that turn one name into another, in any case of letters.
 ///
 /// An edit adds a letter, removes one, replaces one, swaps two neighbours, or cuts or completes the end of a word
 /// between two `_`.
@@ -116,7 +116,7 @@ fn ends_word(name: &[u8], at: usize) -> bool {
     name.get(at).is_none_or(|letter| *letter == b'_')
 }
 
-/// Positions at which the word that ends before this letter may be cut.
+/// Returns the positions at which the word that ends before `end` may be cut.
 fn word(name: &[u8], end: usize) -> core::ops::Range<usize> {
     let before = name.get(..end).unwrap_or_default();
     let start = before.iter().rposition(|letter| *letter == b'_').map_or(0, |dash| dash.saturating_add(1));

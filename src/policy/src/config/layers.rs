@@ -11,8 +11,8 @@ use super::keys::{
 use super::messages::{Malformed, Origin, Said};
 use super::sources::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 
-/// Number of devices up to which the environment is searched for HAMi's keys per device. No container was seen with
-/// nearly as many.
+/// Number of devices up to which the environment is searched for HAMi's keys per device. No known container has nearly
+/// as many.
 const HAMI_DEVICES: u32 = 64;
 
 /// All settings of one source.
@@ -32,7 +32,7 @@ impl Layer {
         self.entries.iter().filter_map(|said| Some((hami_ordinal(&said.key, base)?, said))).collect()
     }
 
-    /// Returns true if the layer sets our key `key` or any of HAMi's keys for it.
+    /// Returns true if the layer sets gpuslice's own key `key` or any of HAMi's keys for it.
     pub(super) fn sets(&self, key: &str, hami: &str) -> bool {
         self.get(key).is_some() || self.get(hami).is_some() || !self.per_device(hami).is_empty()
     }

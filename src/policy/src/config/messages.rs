@@ -227,7 +227,7 @@ impl Said {
         Self { origin, key: key.to_owned(), value: value.to_vec() }
     }
 
-    /// Stands for the file itself. Lines are counted from 1, so line 0 stands for the file.
+    /// Makes the setting that stands for a whole file. Lines are counted from 1, so line 0 stands for the file.
     pub(super) fn file(file: &str) -> Self {
         Self::line(file, 0, "", &[])
     }

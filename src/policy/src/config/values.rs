@@ -30,7 +30,7 @@ pub(super) fn parse_hami_share(text: &str) -> Result<Option<Permille>, Fault> {
     Ok(Permille::new(thousandths).filter(|share| *share >= Permille::LEAST))
 }
 
-/// Reads a number that HAMi reads alike. A leading zero means octal to HAMi, so it is refused.
+/// Reads a number in a form that HAMi reads as the same number. A leading zero means octal to HAMi, so it is refused.
 pub(super) fn hami_number(digits: &str, malformed: Fault, overflow: Fault) -> Result<u64, Fault> {
     let octal = digits.len() > 1 && digits.starts_with('0');
     if octal { Err(malformed) } else { number(digits, malformed, overflow) }

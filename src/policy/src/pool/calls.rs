@@ -11,10 +11,10 @@ pub trait PoolDriver {
     /// Runs a step under the lock that guards the pool's ledger.
     fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R;
 
-    /// Returns bytes that the pool holds of its device, by the driver's counter. `None`: the driver cannot be asked.
+    /// Returns the bytes that the pool holds of its device, by the driver's counter. `None`: the driver cannot be asked.
     fn held(&self) -> Option<u64>;
 
-    /// Returns bytes of the pool's allocations, by the driver's counter.
+    /// Returns the bytes of the pool's allocations, by the driver's counter.
     fn used(&self) -> Option<u64>;
 
     /// Makes the driver release unused memory of the pool, down to `keep` bytes.
@@ -40,7 +40,7 @@ pub struct PendingAllocation {
 }
 
 impl PendingAllocation {
-    /// Returns bytes of the pool that the allocation takes.
+    /// Returns the bytes of the pool that the allocation takes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.entry.bytes()
@@ -127,12 +127,12 @@ pub fn releasing<R>(driver: &impl PoolDriver, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Begins such a call.
+/// Begins a call in which the driver may release memory of the pool.
 pub fn begin_release(driver: &impl PoolDriver) {
     driver.step(PoolLedger::begin_release);
 }
 
-/// Ends such a call.
+/// Ends a call in which the driver may release memory of the pool.
 pub fn end_release(driver: &impl PoolDriver) {
     driver.step(PoolLedger::end_release);
     reconcile(driver);

@@ -33,7 +33,7 @@ pub struct PoolLedger {
     begun: u64,
     /// Calls in flight in which the driver may release memory of the pool.
     releases: u64,
-    /// The newest allocation that had begun when such a call ended.
+    /// Number of the newest allocation that had begun when the last of these calls ended.
     doubted: u64,
     holes: Holes,
 }
@@ -254,7 +254,7 @@ impl PoolLedger {
         given
     }
 
-    /// Returns bytes charged for the pool.
+    /// Returns the bytes charged for the pool.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.charged

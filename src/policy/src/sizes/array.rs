@@ -59,8 +59,8 @@ impl Shape {
         Self { flags: self.flags | DEFERRED, ..self }
     }
 
-    /// Returns upper bound of an array with `levels` mip levels, in bytes. A larger number of levels than possible counts as all
-    /// of them. The result saturates.
+    /// Returns the upper bound of an array with `levels` mip levels, in bytes. A larger number of levels than possible counts as
+    /// all of them. The result saturates.
     #[must_use]
     pub fn at_most(&self, levels: u32) -> u64 {
         let levels = levels.clamp(1, self.most_levels());
@@ -88,7 +88,7 @@ impl Shape {
         row.saturating_mul(rows).saturating_mul(slices)
     }
 
-    /// Returns bytes of a texel or of a block of texels, and the edge of that block. Planes of video count as one image of at
+    /// Returns the bytes of a texel or of a block of texels, and the edge of that block. Planes of video count as one image of at
     /// least their sum. An unknown format counts as the largest.
     fn texels(&self) -> (u64, u64) {
         let channels = u64::from(self.channels.max(1));
@@ -129,7 +129,7 @@ impl Shape {
     }
 }
 
-/// Returns blocks of a stack that covers `blocks` blocks, or of all its stacks together.
+/// Returns the blocks of a stack that covers `blocks` blocks, or of all its stacks together.
 fn stacked(blocks: u64) -> u64 {
     round_up(blocks, blocks.max(1).checked_next_power_of_two().map_or(STACK, |stack| stack.min(STACK)))
 }

@@ -21,7 +21,7 @@ const LEAST: u64 = 512;
 /// Smallest slot of managed memory, in bytes; managed memory comes in pages.
 const LEAST_MANAGED: u64 = 64 << 10;
 
-/// Returns bytes that an allocation of `bytes` takes if it shares no block. Saturates.
+/// Returns the bytes that an allocation of `bytes` takes if it shares no block. Saturates.
 #[must_use]
 pub fn taken(bytes: u64) -> u64 {
     match bytes {
@@ -300,7 +300,7 @@ impl Blocks {
     }
 }
 
-/// Returns start of the block that contains an address.
+/// Returns the start of the block that contains an address.
 const fn start_of(address: u64) -> u64 {
     address & !BLOCK.wrapping_sub(1)
 }

@@ -71,21 +71,21 @@ impl Image {
         Self { bytes: bytes.len() as u64, variables: variables.unwrap_or(0), unread: variables.is_none() }
     }
 
-    /// Returns lower bound in bytes. Large variables get memory of their own; small ones may fit in memory that the driver has
-    /// already.
+    /// Returns the lower bound in bytes. Large variables get memory of their own; small ones may fit in memory that the driver
+    /// has already.
     #[must_use]
     pub fn least(&self) -> u64 {
         if self.variables < GRANULE { 0 } else { self.variables }
     }
 
-    /// Returns assumed size in bytes, if nothing can be measured.
+    /// Returns the assumed size in bytes, if nothing can be measured.
     #[must_use]
     pub fn likely(&self) -> u64 {
         let sum = self.bytes.saturating_add(self.variables);
         sum.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
     }
 
-    /// Returns upper bound in bytes.
+    /// Returns the upper bound in bytes.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.bytes.saturating_mul(GROWTH).saturating_add(REST).saturating_add(self.variables)
@@ -95,8 +95,8 @@ impl Image {
 /// `EM_CUDA`, and its position in an ELF header.
 const MACHINE: (usize, u64) = (0x12, 190);
 
-/// Returns length of an ELF image of GPU code, from its header: the end of its tables, which come last. `None` for other images,
-/// whose headers may be wrong.
+/// Returns the length of an ELF image of GPU code, from its header: the end of its tables, which come last. `None` for other
+/// images, whose headers may be wrong.
 #[must_use]
 pub fn elf_length(header: &[u8]) -> Option<u64> {
     if word(header, MACHINE.0, 2)? != MACHINE.1 {
@@ -109,7 +109,7 @@ pub fn elf_length(header: &[u8]) -> Option<u64> {
     Some(table(0x28, 0x3a, 0x3c)?.max(table(0x20, 0x36, 0x38)?))
 }
 
-/// Returns length of a fat binary, from its first 16 bytes: header and content.
+/// Returns the length of a fat binary, from its first 16 bytes: header and content.
 #[must_use]
 pub fn fat_length(header: &[u8]) -> Option<u64> {
     word(header, 6, 2)?.checked_add(word(header, 8, 8)?)
@@ -141,7 +141,7 @@ fn of_fat(bytes: &[u8]) -> Image {
     image
 }
 
-/// Returns bytes of the variables of the first part, if it can be read, and the parts after it.
+/// Returns the bytes of the variables of the first part, if it can be read, and the parts after it.
 fn part_of_fat(bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
     const FIELDS: u64 = 48;
     let (kind, header, size) = (word(bytes, 0, 2)?, word(bytes, 4, 4)?, word(bytes, 8, 8)?);
@@ -201,7 +201,7 @@ fn variable(statement: &[u8]) -> Option<u64> {
     Some(size)
 }
 
-/// Returns bytes of an element (`b8`, `u64`, `f32`), or number of elements of a vector (`v4`).
+/// Returns the bytes of an element (`b8`, `u64`, `f32`), or number of elements of a vector (`v4`).
 fn factor(kind: &str) -> Option<u64> {
     if let Some(elements) = kind.strip_prefix('v') {
         return elements.parse().ok();

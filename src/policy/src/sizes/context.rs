@@ -22,15 +22,15 @@ const MOST_TIMES: u64 = 2;
 /// Smallest part of the estimate that a context takes. Guessed: contexts of a fifth of it are known.
 const LEAST_PART: u64 = 8;
 
-/// Returns bytes that a context takes on a device with this number of multiprocessors.
+/// Returns the bytes that a context takes on a device with this number of multiprocessors.
 #[must_use]
 pub fn estimate(multiprocessors: Option<u64>) -> u64 {
     let number = multiprocessors.filter(|number| *number > 0).unwrap_or(USUAL_MULTIPROCESSORS);
     number.saturating_mul(PER_MULTIPROCESSOR)
 }
 
-/// Returns bytes that a context took, from the `lost` free memory of the device. `None`: another process must have changed the
-/// free memory.
+/// Returns the bytes that a context took, from the `lost` free memory of the device. `None`: another process must have changed
+/// the free memory.
 #[must_use]
 pub fn believed(lost: i64, estimate: u64) -> Option<u64> {
     let lost = u64::try_from(lost).ok()?;

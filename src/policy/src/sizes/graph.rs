@@ -23,7 +23,7 @@ const SIZES: usize = 5;
 
 const _: () = assert!(PAGE << (SIZES - 1) == UNIT);
 
-/// Returns bytes of the pages that the ranges `(address, bytes)` touch. A page in several ranges counts once.
+/// Returns the bytes of the pages that the ranges `(address, bytes)` touch. A page in several ranges counts once.
 ///
 /// The driver gives an allocation its address when its node is created. Allocations that can share memory have the
 /// same address. So this is the most that a graph can need.
@@ -77,13 +77,13 @@ pub struct Reading {
 }
 
 impl GraphPool {
-    /// Returns bytes that must be reserved.
+    /// Returns the bytes that must be reserved.
     #[must_use]
     pub fn owed(&self) -> u64 {
         self.of(self.living).saturating_add(self.of(self.gone))
     }
 
-    /// Returns bytes of destroyed executables that the pool may still hold.
+    /// Returns the bytes of destroyed executables that the pool may still hold.
     #[must_use]
     pub fn left_behind(&self) -> u64 {
         self.of(self.gone)

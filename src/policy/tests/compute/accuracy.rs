@@ -89,7 +89,7 @@ fn measure(workload: &Workload, limit: u64, seconds: u64, free: &Free) -> Result
     })
 }
 
-/// Returns jain's index of fairness, in thousandths.
+/// Returns Jain's index of fairness, in thousandths.
 fn jain(served: &[u64]) -> u64 {
     let sum: u128 = served.iter().map(|served| u128::from(*served)).sum();
     let squares: u128 = served.iter().map(|served| u128::from(*served).pow(2)).sum();
@@ -124,19 +124,19 @@ fn points(hundredths: i64) -> String {
     )
 }
 
-/// Returns throughput in thousandths of limit times unlimited throughput.
+/// Returns the throughput in thousandths of limit times unlimited throughput.
 fn throughput(figures: &Figures, limit: u64, free: &Free) -> u128 {
     let reachable = (u128::from(free.work) * u128::from(limit) / 100).max(1);
     u128::from(figures.throughput) * 1000 / reachable
 }
 
-/// Returns part of a group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall into the
-/// ten judged seconds.
+/// Returns the part of a group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall into
+/// the ten judged seconds.
 fn edge(workload: &Workload, limit: u64) -> u128 {
     u128::from(workload.group * 100_000 / (limit * 10 * S))
 }
 
-/// Returns the targets that it misses.
+/// Returns the targets that the figures miss.
 fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> String {
     let physics = |longest: u64| hundredths(longest, 10 * S) * (100 - limit as i64) / 100;
     let (mean, p95) = match workload.target {
@@ -226,8 +226,8 @@ fn targets() {
     );
 }
 
-/// Cells that may miss. With several busy processes the GPU switches every 2 ms, so it has 97.6 % of its time for
-/// kernels.
+/// Cells that may miss their targets. With several busy processes the GPU switches every 2 ms, so it has 97.6 % of its
+/// time for kernels.
 const EXCUSED: [(&str, u64); 2] = [("8 processes", 95), ("bursty beside steady", 95)];
 
 /// Prints the table of all workloads and limits. `GPUSLICE_WORKLOAD='part|part'` selects the workloads with such a part in their

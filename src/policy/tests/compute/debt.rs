@@ -1,4 +1,4 @@
-//! The ledger once more, by other arithmetic: as a debt in thousandths of nanoseconds of GPU time instead of an instant.
+//! A second ledger with other arithmetic: a debt in thousandths of nanoseconds of GPU time instead of an instant.
 
 use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, Terms};
 

@@ -13,7 +13,7 @@ const S: u64 = 1_000_000_000;
 /// Approximate largest number of launches of a seed. The number of launches in a second differs by a factor of a
 /// thousand.
 const LAUNCHES: u64 = 20_000;
-/// As many as take about a minute of one core.
+/// Number of seeds that take about a minute of one core.
 const SEEDS: u64 = 2_500;
 /// Number of seeds from which on every counted case must happen.
 const ENOUGH: u64 = 100;
@@ -72,7 +72,7 @@ fn try_seed(seed: u64) -> (Counts, Result<(), String>) {
     (counts, result.map_err(|wrong| format!("long seed {seed}, {} us: {wrong}", (world.now - start) / 1000)))
 }
 
-/// Seeds that failed once: by earlier service of others, by newly compared clocks, and behind a dead process.
+/// Regression seeds, for earlier service of others, newly compared clocks, and work behind a dead process.
 const KEPT: [u64; 7] = [210, 300, 310, 428, 923, 1053, 2712];
 
 #[test]

@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Returns nVML's sample of a process: whole percent, rounded down.
+    /// Returns NVML's sample of a process: whole percent, rounded down.
     fn told(&self, busy: u64) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
         let percent = u32::try_from(busy * 100 / (to - from).max(1)).unwrap();

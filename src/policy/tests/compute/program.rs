@@ -50,7 +50,7 @@ pub struct Program {
     pub think: u64,
     /// Launches of a request, and the mean interval of requests. The program waits for the end of each request.
     pub requests: Option<(u64, u64)>,
-    /// Number of launches after which they take three times as long; 0 for never.
+    /// Number of launches after which kernels take three times as long; 0 for never.
     pub slower_after: u64,
     state: State,
 }

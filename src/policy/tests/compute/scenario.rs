@@ -11,7 +11,7 @@ use crate::world::{Machine, World};
 
 const MS: u64 = 1_000_000;
 
-/// Terms with a share in thousandths and a burst in milliseconds.
+/// Returns terms with a share in thousandths and a burst in milliseconds.
 pub fn terms(thousandths: u64, burst: u64) -> Terms {
     Terms::new(Permille::new(thousandths as u16).unwrap(), Nanos::from_millis(burst))
 }
@@ -127,7 +127,7 @@ fn try_seed(seed: u64) -> Result<(), String> {
         .map_err(|wrong| format!("seed {seed}, {} us: {wrong}", (world.now + length - until) / 1000))
 }
 
-/// Seeds that failed once.
+/// Regression seeds.
 const KEPT: [u64; 16] =
     [39, 58, 62, 573, 663, 713, 944, 2087, 2132, 2436, 2782, 3482, 3802, 8783, 8993, 13_458];
 

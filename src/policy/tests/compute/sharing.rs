@@ -28,7 +28,7 @@ fn equal(weights: &[u32]) -> Vec<SliceSettings> {
     weights.iter().map(|weight| settings(CorePolicy::Equal, *weight)).collect()
 }
 
-/// Returns slices with one program each, after one second.
+/// Returns the slices with one program each, after one second.
 fn one_each(settings: Vec<SliceSettings>, programs: Vec<Program>) -> Shared {
     let mut shared = Shared::new(Machine::default(), settings, programs.into_iter().enumerate().collect());
     shared.run(shared.world.now + S);
@@ -39,7 +39,7 @@ fn used(shared: &Shared) -> Vec<u64> {
     (0..shared.settings.len()).map(|slice| shared.world.used(slice)).collect()
 }
 
-/// Returns use of each slice in a time, and use of the GPU: by kernels, or by switches between processes.
+/// Returns the use of each slice in a time, and use of the GPU: by kernels, or by switches between processes.
 fn shares(shared: &mut Shared, time: u64) -> (Vec<u64>, u64) {
     let (before, switching) = (used(shared), shared.world.gpu.switching);
     shared.run(shared.world.now + time);
@@ -49,13 +49,13 @@ fn shares(shared: &mut Shared, time: u64) -> (Vec<u64>, u64) {
     (each, busy)
 }
 
-/// Returns jain's index of the time that each got for its weight, in thousandths.
+/// Returns Jain's index of the time that each got for its weight, in thousandths.
 fn jain(shares: &[u64]) -> u64 {
     let (sum, squares) = (shares.iter().sum::<u64>(), shares.iter().map(|share| share * share).sum::<u64>());
     sum * sum * 1000 / (squares * shares.len() as u64).max(1)
 }
 
-/// Returns milliseconds until a slice has at least the share `share` for 40 ms.
+/// Returns the milliseconds until a slice has at least the share `share` for 40 ms.
 fn reaches(shared: &mut Shared, slice: usize, share: u64) -> u64 {
     let course: Vec<u64> = (0..120).map(|_| shares(shared, LOOK).0[slice]).collect();
     let window = (40 * MS / LOOK) as usize;
@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// Checks a lower bound. An excused figure may be lower by `excuse`.
+    /// Checks a lower bound. An excused figure may be lower by `excused`.
     fn least(&mut self, name: &str, (figure, unit): (u64, &str), target: u64, excused: u64) {
         self.row(
             name,
@@ -91,7 +91,7 @@ impl Table {
         );
     }
 
-    /// Checks an upper bound. An excused figure may be higher by `excuse`.
+    /// Checks an upper bound. An excused figure may be higher by `excused`.
     fn most(&mut self, name: &str, (figure, unit): (u64, &str), target: u64, excused: u64) {
         self.row(
             name,
@@ -184,11 +184,12 @@ fn lending(table: &mut Table) {
     }
 }
 
-/// Percentage of its part that counts as having it. While the GPU switches between processes, it has 97.6 % of its
-/// time for kernels.
+/// Percentage of its part with which a slice counts as having its part. While the GPU switches between processes, it
+/// has 97.6 % of its time for kernels.
 const NEARLY: u64 = 93;
 
-/// Requests of 10 ms, 30 ms apart on average: alone, and beside training that takes all it gets.
+/// Measures requests of 10 ms, 30 ms apart on average: alone, and beside training that takes all the time that it
+/// gets.
 fn latency(table: &mut Table) {
     let mut settings = vec![settings(CorePolicy::Equal, 100), settings(CorePolicy::BestEffort, 100)];
     (settings[0].priority, settings[0].burst) = (Priority::High, Nanos::from_millis(200));
@@ -273,7 +274,7 @@ fn table_of_slices_that_share_a_gpu() {
     assert!(table.0.is_empty(), "{:?}", table.0);
 }
 
-/// Returns slices of all kinds that always have work.
+/// Returns the slices of all kinds that always have work.
 fn of_seed(seed: u64) -> Shared {
     let mut chance = Chance::new(seed);
     let count = chance.between(2, 7) as usize;

@@ -288,7 +288,7 @@ impl Shim {
         self.flights.iter().any(|flights| !flights.is_empty())
     }
 
-    /// Returns prepaid time without a measurement: credit, open batches, and batches in flight.
+    /// Returns the prepaid time without a measurement: credit, open batches, and batches in flight.
     pub fn unmeasured(&self) -> u128 {
         let open = self.open.iter().flatten().map(|open| open.run.prepaid());
         let flights = self.flights.iter().flatten();
@@ -296,12 +296,12 @@ impl Shim {
         open.chain(flying).map(u128::from).sum::<u128>() + u128::from(self.lease.left() + self.entering)
     }
 
-    /// Returns true duration of the work without a measurement.
+    /// Returns the true duration of the work without a measurement.
     pub fn under_way(&self) -> u64 {
         self.open.iter().flatten().chain(self.flights.iter().flatten()).map(|bracketed| bracketed.truth).sum()
     }
 
-    /// Returns true duration of the work in flight, minus its payment.
+    /// Returns the true duration of the work in flight, minus its payment.
     pub fn underpaid(&self) -> u64 {
         let open = self.open.iter().flatten();
         let all = open.chain(self.flights.iter().flatten());

@@ -30,7 +30,8 @@ const SETS: [Set; 16] = [
     &[(30, 50 * MS, 2), (60, 5 * MS, 2)],
 ];
 
-/// Returns error of each slice in hundredths of points: of its mean over ten seconds, and of 95 % of its windows of one second.
+/// Returns the error of each slice in hundredths of points: of its mean over ten seconds, and of 95 % of its windows of one
+/// second.
 fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
     let limits: Vec<_> = set.iter().map(|(share, ..)| terms(share * 10, 20)).collect();
     let programs = |(slice, (_, kernel, count)): (usize, &(u64, u64, u64))| {

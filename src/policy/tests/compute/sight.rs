@@ -17,7 +17,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Makes one for each slice. They look at different times.
+    /// Makes the knowledge of each slice. The slices look at different times.
     pub fn all(slices: usize, now: u64) -> Vec<Self> {
         let one = |at: usize| Self {
             next: now + STEP + at as u64 * 1_700_000,

@@ -47,7 +47,7 @@ pub struct Slice {
     pub lost: i128,
     /// Sum of the GPU time that each process took.
     pub taken: Vec<u64>,
-    /// The same, with measured time in place of taken time.
+    /// Sum of the GPU time that each process took, corrected by the measurements.
     pub got: Vec<i64>,
     /// The largest single payment of each process.
     pub dearest: Vec<u64>,

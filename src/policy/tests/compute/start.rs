@@ -48,7 +48,7 @@ fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, s
     Outcome { served, first_second, wait }
 }
 
-/// Returns jain's index, in thousandths.
+/// Returns Jain's index, in thousandths.
 fn jain(served: &[u64]) -> u64 {
     let sum: u64 = served.iter().map(|served| served / US).sum();
     let squares: u64 = served.iter().map(|served| (served / US).pow(2)).sum();

@@ -34,7 +34,7 @@ impl Process {
     }
 }
 
-/// Returns time that other processes of the slice have taken.
+/// Returns the time that other processes of the slice have taken.
 fn others(me: usize, world: &World) -> u64 {
     let taken = &world.slices[world.processes[me].slice].taken;
     taken.iter().sum::<u64>() - taken[me]
@@ -45,7 +45,7 @@ fn others(me: usize, world: &World) -> u64 {
 struct Had {
     taken: u64,
     got: i64,
-    /// The same as virtual time.
+    /// Its virtual service.
     served: u64,
 }
 

@@ -136,7 +136,7 @@ impl Watch {
         Err(format!("slice {at} has paid {} and accounts for {accounted}", slice.paid))
     }
 
-    /// Checks that each payment and each refund moved the word by its amount, and that nobody took time while the
+    /// Checks that each payment and each refund moved the word by its amount, and that no process took time while the
     /// slice was in debt.
     fn the_word_is_what_was_paid(&self, at: usize, world: &World) -> Result<(), String> {
         let slice = &world.slices[at];

@@ -168,7 +168,7 @@ impl World {
         own.map(|process| self.gpu.busy(process.client)).sum()
     }
 
-    /// Durations of its kernels, each counted by itself.
+    /// Returns the durations of a slice's kernels, each counted by itself.
     pub fn work(&self, slice: usize) -> u64 {
         let own = self.processes.iter().filter(|process| process.slice == slice);
         own.map(|process| self.gpu.work(process.client)).sum()

@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("../..")
 }
 
-/// Returns name in C and value of each number in the header.
+/// Returns the name in C and value of each number in the header.
 fn numbers() -> Vec<(String, u64)> {
     let mut numbers = vec![
         ("GPUSLICE_API_VERSION".to_owned(), API_VERSION.into()),
@@ -37,7 +37,7 @@ fn numbers() -> Vec<(String, u64)> {
     numbers
 }
 
-/// Sizes and offsets, as expressions of C.
+/// Returns sizes and offsets, as expressions of C.
 fn layout() -> Vec<(String, usize)> {
     let mut layout = Vec::new();
     macro_rules! structure {
@@ -97,7 +97,7 @@ fn the_interface_is_what_its_version_was_released_with() {
     );
 }
 
-/// Returns lines of an earlier version that a later one does not have, except its number and the sizes of structures.
+/// Returns the lines of an earlier version that a later one does not have, except its number and the sizes of structures.
 fn lost<'text>(earlier: &'text str, later: &str) -> Vec<&'text str> {
     let grows = |line: &&str| line.starts_with("sizeof") || line.starts_with("GPUSLICE_API_VERSION");
     let kept = |line: &&str| later.lines().any(|other| other == *line);

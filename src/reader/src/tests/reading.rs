@@ -223,7 +223,7 @@ fn a_caller_with_another_header_gets_what_it_knows_and_zeroes_for_the_rest() {
     assert_eq!(status, Status::OK);
     assert_eq!((&bytes[..16], &bytes[size..size + 16]), (&[7; 16][..], &[0; 16][..]));
     assert_eq!(bytes[size + 16..], [0xaa; 8]);
-    // SAFETY: room for less than is asked for is never used.
+    // SAFETY: the call writes nothing, because the size is below the smallest size.
     let status = unsafe {
         gpuslice_read_device(handle.0, 0, bytes.as_mut_ptr().cast(), DeviceFigures::FIRST_SIZE - 1)
     };

@@ -26,9 +26,9 @@ use crate::{
 /// State of the devices that are coupled with a device.
 #[derive(Default)]
 pub(crate) struct CouplingState {
-    /// Until when a launch waits for them.
+    /// Instant until which a launch waits for them.
     pub(crate) wait: u64,
-    /// The device may not have more time saved up than they have: since when it was saved.
+    /// Instant since which time counts as saved: the device may not have more time saved up than they have.
     pub(crate) saved: u64,
 }
 
@@ -114,7 +114,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         true
     }
 
-    /// Returns state of the devices coupled with `device`, for a process that has waited since `since`.
+    /// Returns the state of the devices coupled with `device`, for a process that has waited since `since`.
     pub(crate) fn coupling_state(&self, device: usize, since: u64, now: u64) -> CouplingState {
         if !self.is_coupled(device, now) {
             return CouplingState::default();

@@ -71,8 +71,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns wall time until the slice has paid its debts and saved up its burst, in nanoseconds. After that a new region would
-    /// grant it no more than this one. 0: now.
+    /// Returns the wall time until the slice has paid its debts and saved up its burst, in nanoseconds. After that a new region
+    /// would grant it no more than this one. 0: now.
     pub(crate) fn paid_in(&self, boot: Boot, now: u64) -> u64 {
         if self.is_of_another_boot(boot) {
             return 0;

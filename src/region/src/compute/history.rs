@@ -92,8 +92,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         moment.note(second.saturating_add(1), || self.time_used(device));
     }
 
-    /// Returns gPU time used on a device over `seconds` seconds, 1 to [`MOST`]. The span is up to one second longer if work was
-    /// under way then.
+    /// Returns the GPU time used on a device over `seconds` seconds, 1 to [`MOST`]. The span is up to one second longer if work
+    /// was under way then.
     pub(crate) fn used_over(&self, device: usize, seconds: u64, now: u64) -> RecentUsage {
         let span = seconds.clamp(1, MOST).saturating_mul(SECOND);
         // Counters are read after the sample: counts in between belong to the span.

@@ -47,7 +47,7 @@ impl IntervalSlot {
     }
 }
 
-/// Returns length, context and flag of an interval in one word.
+/// Returns the length, context and flag of an interval in one word.
 fn packed_of(interval: &Interval) -> u64 {
     let length = interval.end.saturating_sub(interval.start).min(LENGTH);
     let flag = if interval.goes_on { GOES_ON } else { 0 };
@@ -97,7 +97,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 }
 
-/// Returns slot of the ring for an interval's number.
+/// Returns the slot of the ring for an interval's number.
 fn index(place: u64) -> usize {
     usize::try_from(place).unwrap_or(0).checked_rem(INTERVALS).unwrap_or(0)
 }

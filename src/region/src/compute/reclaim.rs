@@ -39,12 +39,12 @@ impl TimeUsed {
         Self { used, throttled, copied, queued, launches }
     }
 
-    /// Counters of a slot, over all processes that had it.
+    /// Returns the counters of a slot, over all processes that had it.
     fn of_slot(process: &ProcessTime) -> Self {
         Self::new(process.counts.now(), process.queued())
     }
 
-    /// Counters of the process that has the slot now.
+    /// Returns the counters of the process that has the slot now.
     fn of(process: &ProcessTime) -> Self {
         let [mut counts, before] = [process.counts.now(), process.at_join.now()];
         counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
@@ -104,14 +104,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns sums over all processes of a device, including those that have ended.
+    /// Returns the sums over all processes of a device, including those that have ended.
     pub(crate) fn time_used(&self, device: usize) -> TimeUsed {
         let processes =
             self.time(device).into_iter().flat_map(|time| time.processes.iter().take(self.slot_high_water()));
         processes.map(TimeUsed::of_slot).fold(TimeUsed::default(), TimeUsed::plus)
     }
 
-    /// Returns gPU time that one process has used on a device.
+    /// Returns the GPU time that one process has used on a device.
     pub(crate) fn time_used_by(&self, device: usize, slot: usize) -> TimeUsed {
         self.process_time(device, slot).map_or_else(TimeUsed::default, |(_, process)| TimeUsed::of(process))
     }

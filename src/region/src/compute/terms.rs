@@ -13,7 +13,7 @@ pub(crate) fn terms_of(entry: &DeviceEntry) -> Terms {
     terms(entry.cores_permille.get(), entry.burst.get())
 }
 
-/// Terms of the words of a device entry, limited to their ranges.
+/// Returns the terms of the words of a device entry, limited to their ranges.
 pub(crate) fn terms(permille: u32, burst: u64) -> Terms {
     let thousandths = u16::try_from(permille.clamp(1, WHOLE_SHARE)).ok();
     let rate = thousandths.and_then(Permille::new).unwrap_or(Permille::FULL);

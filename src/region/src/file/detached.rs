@@ -77,7 +77,7 @@ fn search() -> Vec<Detached> {
     found
 }
 
-/// Returns members of removed regions with the former path `path`, except this process.
+/// Returns the members of removed regions with the former path `path`, except this process.
 pub(crate) fn members_of(path: &Path) -> Vec<u32> {
     // Containers may have the same path for different files, so the file system must match too.
     let folder = path.parent();
@@ -128,7 +128,7 @@ fn unnamed(
     files
 }
 
-/// Numbers of the processes in `/proc`.
+/// Returns the numbers of the processes in `/proc`.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -254,7 +254,7 @@ impl fmt::Display for RegionError {
     }
 }
 
-/// Process numbers as text: `process 7`, or `processes 7, 8 and 3 more`.
+/// Returns process numbers as text: `process 7`, or `processes 7, 8 and 3 more`.
 pub(crate) fn listed(processes: &[u32]) -> String {
     /// Numbers that the text names.
     const TOLD: usize = 8;

@@ -192,7 +192,7 @@ fn byte(kind: c_int, offset: usize) -> libc::flock {
     }
 }
 
-/// Returns offset of the life lock of `slot`.
+/// Returns the offset of the life lock of `slot`.
 fn life_offset(slot: usize) -> usize {
     let slots = core::mem::offset_of!(Layout, slots);
     slots.saturating_add(slot.min(MAX_SLOTS).saturating_mul(size_of::<Slot>()))

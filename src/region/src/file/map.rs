@@ -254,10 +254,10 @@ pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
 }
 
 /// Makes an empty region at `path`, an absolute path, with these rights (`0o600`, `0o666`), and tells whether there was none.
-/// One that is there stays as it is. For slices whose processes run as several users, and may not make files in its folder.
+/// An existing region stays unchanged. For slices whose processes run as several users and may not make files in the folder.
 ///
 /// # Errors
-/// [`RegionError::System`] where the file cannot be made.
+/// [`RegionError::System`] if the file cannot be made.
 pub fn make(path: &Path, mode: u32) -> Result<bool, RegionError> {
     let file = unnamed(path)?;
     fill(&file).map_err(system(path, "make it"))?;

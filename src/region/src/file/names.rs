@@ -178,7 +178,7 @@ pub fn find(slice: &OsStr) -> io::Result<Found> {
     })
 }
 
-/// Returns rank of a region for this user. `None`: only its path matches it.
+/// Returns the rank of a region for this user. `None`: only its path matches it.
 fn nearness(path: &Path) -> Option<Near> {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };

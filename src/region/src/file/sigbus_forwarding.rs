@@ -4,9 +4,9 @@
 //! open for the case that a region is truncated.
 //!
 //! A program may block `SIGBUS` in all its threads, to wait for it or to handle it later. The kernel then delivers a
-//! `SIGBUS` that is sent to the process to our thread. Our thread blocks the signal too, and sends it to the process
-//! again. There it stays pending for the program, as it would without the library. When the program has taken it, our
-//! thread unblocks the signal again.
+//! `SIGBUS` that is sent to the process to the library's thread. That thread blocks the signal too, and sends it to the process
+//! again. There it stays pending for the program, as it would without the library. When the program has taken it, the
+//! library's thread unblocks the signal again.
 //!
 //! Two differences remain. A signal that `kill` sent appears to come from the process itself. While a signal is
 //! pending, a truncated region ends the process.
@@ -88,7 +88,7 @@ pub(crate) unsafe fn forward(info: *mut siginfo_t, context: *mut c_void) -> bool
     true
 }
 
-/// Returns number of the calling thread.
+/// Returns the number of the calling thread.
 fn own() -> i64 {
     // SAFETY: `gettid` has no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) }

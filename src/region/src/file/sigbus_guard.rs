@@ -106,7 +106,7 @@ fn run_once(state: &AtomicU8, set: impl FnOnce()) {
     state.store(SET, Ordering::Release);
 }
 
-/// Sets our handler before the present action.
+/// Sets the library's handler before the present action.
 ///
 /// The present action is stored first, because the handler may run as soon as it is set. Another thread of the program
 /// may set an action between the two system calls; then that action is stored instead.
@@ -197,7 +197,7 @@ fn is_fault(said: &siginfo_t) -> bool {
     said.si_code > 0 && said.si_code != libc::BUS_MCEERR_AO
 }
 
-/// Returns start and length of the protected mapping that contains `address`.
+/// Returns the start and length of the protected mapping that contains `address`.
 fn range_of(address: usize) -> Option<(usize, usize)> {
     // Acquire: pairs with the store in `protect`.
     let places = MAPPED.iter().map(|place| {

@@ -14,7 +14,7 @@ use crate::{
     sync::atomics::full_fence,
 };
 
-/// One call that begins: under way, and counted for good.
+/// A call that begins: one call under way, and one in the total.
 const BEGIN: u64 = 1 << 32 | 1;
 /// One call under way.
 const ONE: u64 = 1;
@@ -74,7 +74,7 @@ impl Member {
         self.count(|slot| slot.memory_calls.add(ONE.wrapping_neg()));
     }
 
-    /// Returns memory calls of this process. The fences order the reading between the caller's readings of ledger and device.
+    /// Returns the memory calls of this process. The fences order the reading between the caller's readings of ledger and device.
     #[must_use]
     pub fn memory_calls(&self) -> Calls {
         full_fence();
@@ -97,13 +97,13 @@ impl Member {
 }
 
 impl Region {
-    /// Returns contexts that the slice's processes create, except those of the slot `but`.
+    /// Returns the contexts that the slice's processes create, except those of the slot `but`.
     #[must_use]
     pub fn context_creations(&self, but: Option<usize>) -> Calls {
         self.calls(but, |slot| slot.context_creations.observe())
     }
 
-    /// Returns memory calls of the slice's processes. The fences are those of [`Member::memory_calls`].
+    /// Returns the memory calls of the slice's processes. The fences are those of [`Member::memory_calls`].
     #[must_use]
     pub fn all_memory_calls(&self) -> Calls {
         full_fence();

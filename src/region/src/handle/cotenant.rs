@@ -13,18 +13,19 @@ use crate::handle::{
     region::Region,
 };
 
-/// How often the dead of a slice are looked for, in nanoseconds: their work does not count any more.
+/// Interval between two searches for dead members of a slice, in nanoseconds. A dead member's work does not count.
 const REAP_EVERY: u64 = 250_000_000;
-/// A process whose use has not moved for this long stands still, in nanoseconds: its work does not wait for the GPU.
+/// Nanoseconds after which a process without any change of its use counts as stopped: its work does not wait for the
+/// GPU.
 const STOPPED: u64 = 100_000_000;
 
-/// A slice that an arbiter divides GPUs among.
+/// One of the slices among which an arbiter divides GPUs.
 #[derive(Debug)]
 pub struct Cotenant {
     id: u64,
     monitor: Monitor,
     reaped_at: u64,
-    /// By device, for each process: the time that it had used, and since when that has not changed.
+    /// By device, for each process: the time that it had used, and the instant since which that has not changed.
     still: BTreeMap<Device, Vec<(u64, u64)>>,
 }
 
@@ -47,7 +48,7 @@ impl Cotenant {
         self.monitor.region()
     }
 
-    /// Reclaims the work of dead processes, where that is due. `now` is the monotonic clock, in nanoseconds.
+    /// Reclaims the work of dead processes, if that is due. `now` is the monotonic clock, in nanoseconds.
     pub fn reap(&mut self, now: u64) {
         if now.saturating_sub(self.reaped_at) >= REAP_EVERY {
             self.reaped_at = now;

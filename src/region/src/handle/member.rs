@@ -87,7 +87,7 @@ impl Member {
         self.region.layout().refund(device.index(), self.slot(), bytes)
     }
 
-    /// Returns bytes that this process holds on a device, pending reservations included.
+    /// Returns the bytes that this process holds on a device, pending reservations included.
     #[must_use]
     pub fn own(&self, device: Device) -> u64 {
         self.region.layout().held_by(device.index(), self.slot())
@@ -140,14 +140,14 @@ impl Member {
     }
 
     /// Records the sum of the free bytes of `device` and of those that the slices of the folder hold. The sum tells later
-    /// whether memory of the dead is back.
+    /// whether memory of dead processes is back.
     ///
     /// `is_exact`: no other memory call was under way. Another sum counts only while none is known.
     pub fn note_available(&self, device: Device, available: u64, is_exact: bool) {
         self.region.layout().note_available(device.index(), available, is_exact, clock::now());
     }
 
-    /// Ends the leaving of memory of the dead if the device has it back. Returns whether any ended. `measure` returns the
+    /// Ends the leaving of memory of dead processes if the device has it back. Returns whether any ended. `measure` returns the
     /// sum of the free bytes of `device` and of those that living processes of all slices of the folder hold. The sum must
     /// not be too high; `None`: it is not known exactly. Memory of processes that die during the measurement goes on leaving.
     #[must_use = "an allocation that was denied may be granted now"]

@@ -130,7 +130,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns number of devices of the slice.
+    /// Returns the number of devices of the slice.
     ///
     /// # Errors
     /// Those of [`check`](Self::check).
@@ -148,7 +148,7 @@ impl Reader {
         self.checked(figures.map_err(|source| self.unknown(source)))
     }
 
-    /// Returns recent use of a device: see [`Region::used_over`].
+    /// Returns the recent use of a device: see [`Region::used_over`].
     ///
     /// # Errors
     /// Those of [`check`](Self::check).
@@ -193,7 +193,7 @@ impl Reader {
         self.checked(unknown.map(|()| processes))
     }
 
-    /// Returns number of living processes.
+    /// Returns the number of living processes.
     ///
     /// # Errors
     /// Those of [`device`](Self::device).
@@ -264,7 +264,7 @@ impl Reader {
         })
     }
 
-    /// Returns sums of the words of dead processes on a device.
+    /// Returns the sums of the words of dead processes on a device.
     fn dead_on(&self, device: Device) -> io::Result<HeldByDead> {
         let layout = self.layout();
         let mut dead = HeldByDead::default();

@@ -107,7 +107,7 @@ impl Region {
         self.entries().find(|(_, entry)| Uuid::of(entry) == *uuid).map(|(device, _)| device)
     }
 
-    /// Returns number of devices of the slice.
+    /// Returns the number of devices of the slice.
     #[must_use]
     pub fn device_count(&self) -> usize {
         self.layout().device_count()
@@ -160,26 +160,26 @@ impl Region {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.peak.get())
     }
 
-    /// Allocations on a device that were denied because of the quota, in this epoch.
+    /// Returns the number of allocations on a device that were denied because of the quota, in this epoch.
     #[must_use]
     pub fn quota_denials(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.quota_denials.get())
     }
 
-    /// Allocations within the quota for which the driver had no memory, in this epoch.
+    /// Returns the number of allocations within the quota for which the driver had no memory, in this epoch.
     #[must_use]
     pub fn device_denials(&self, device: Device) -> u64 {
         self.layout().devices.get(device.0).map_or(0, |entry| entry.device_denials.get())
     }
 
-    /// Returns bytes beyond the quota that the slice holds in host memory, for a device.
+    /// Returns the bytes beyond the quota that the slice holds in host memory, for a device.
     #[must_use]
     pub fn spilled(&self, device: Device) -> u64 {
         self.sum(device, |process| process.spilled_bytes.get())
     }
 
-    /// Returns bytes that the slice holds on a device for contexts, including green contexts, and for limits of contexts: a part
-    /// of [`held`](Self::held). Includes the contexts of dead processes until [`reap`](Self::reap).
+    /// Returns the bytes that the slice holds on a device for contexts, including green contexts, and for limits of contexts: a
+    /// part of [`held`](Self::held). Includes the contexts of dead processes until [`reap`](Self::reap).
     #[must_use]
     pub fn contexts(&self, device: Device) -> u64 {
         self.sum(device, |process| process.context_bytes.get())
@@ -195,7 +195,7 @@ impl Region {
         processes.fold(0, |sum, process| sum.saturating_add(word(process)))
     }
 
-    /// Returns expected size of a context on a device, in bytes: the largest one that a member of the slice has measured.
+    /// Returns the expected size of a context on a device, in bytes: the largest one that a member of the slice has measured.
     #[must_use]
     pub fn context_bytes(&self, device: Device) -> Option<u64> {
         self.layout().devices.get(device.0)?.context_bytes.get().checked_sub(1)
@@ -211,15 +211,15 @@ impl Region {
         }
     }
 
-    /// Returns bytes that the slice holds on a device. Includes pending reservations and the bytes of dead processes that were
-    /// not [reaped](Self::reap_if_due). Excludes memory that [leaves](Self::leaving).
+    /// Returns the bytes that the slice holds on a device. Includes pending reservations and the bytes of dead processes that
+    /// were not [reaped](Self::reap_if_due). Excludes memory that [leaves](Self::leaving).
     #[must_use]
     pub fn held(&self, device: Device) -> u64 {
         let left = self.layout().all_left(device.0);
         self.layout().held(device.0).saturating_sub(left)
     }
 
-    /// Returns bytes of dead processes that the device may not have back. Reservations count them as held.
+    /// Returns the bytes of dead processes that the device may not have back. Reservations count them as held.
     #[must_use]
     pub fn leaving(&self, device: Device) -> u64 {
         self.layout().leaving(device.0, clock::now())

@@ -129,13 +129,13 @@ impl Region {
         self.layout().correction(device.index())
     }
 
-    /// Returns gPU time that all processes have used on a device in this epoch, including those that have ended.
+    /// Returns the GPU time that all processes have used on a device in this epoch, including those that have ended.
     #[must_use]
     pub fn time_used(&self, device: Device) -> TimeUsed {
         self.layout().time_used(device.index())
     }
 
-    /// Returns gPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to one
+    /// Returns the GPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to one
     /// second longer if work was under way then. Nothing if no process [samples](crate::Member::note_second) the use. `now` is
     /// the monotonic clock.
     #[must_use]
@@ -158,7 +158,7 @@ impl Region {
         self.layout().time(device.index()).map_or(0, |time| time.control.0.measure_source.get())
     }
 
-    /// Returns number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`].
+    /// Returns the number of busy intervals published so far. The ring keeps the last [`INTERVAL_SLOTS`].
     #[must_use]
     pub fn interval_head(&self, device: Device, origin: Origin) -> u64 {
         self.ring(device, origin).map_or(0, |ring| ring.head.0.get())
@@ -181,7 +181,7 @@ impl Region {
         now: u64,
     ) -> impl Iterator<Item = Interval> {
         let head = self.interval_head(device, origin);
-        // A ring with fewer intervals than before is that of a region that was made anew.
+        // A ring with fewer intervals than before is that of a region that was made again.
         let new = (*read).min(head).max(head.saturating_sub(INTERVAL_SLOTS))..head;
         *read = head;
         new.filter_map(move |place| self.interval_at(device, origin, place).told_at(place, now))

@@ -6,8 +6,8 @@
 //!
 //! A region also stays while its slice owes GPU time (`compute::debts`). A later attempt finds the debt paid.
 //!
-//! A region of another version of the layout cannot be read, so its debts are lost. Processes of every version prove life by locks
-//! of the file: it is removed only while no process holds one.
+//! A region of another version of the layout cannot be read, so its debts are lost. Processes of every version prove
+//! life by locks of the file: it is removed only while no process holds one.
 
 use core::time::Duration;
 use std::{fs, path::Path};
@@ -29,7 +29,7 @@ use crate::{
 /// Result of an attempt to remove a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// There is no region, or no longer one.
+    /// The region does not exist.
     Gone,
     /// This number of processes is alive in it, or a process is just joining.
     InUse(usize),

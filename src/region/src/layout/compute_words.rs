@@ -170,7 +170,7 @@ pub(crate) const UNPREDICTED: u64 = 1 << 63;
 pub(crate) const UNDER_WAY: u64 = 1 << 62;
 
 impl ProcessTime {
-    /// Returns predicted GPU time of work under way, in nanoseconds.
+    /// Returns the predicted GPU time of work under way, in nanoseconds.
     pub(crate) fn queued(&self) -> u64 {
         self.queued_ns.get() & !(UNPREDICTED | UNDER_WAY)
     }

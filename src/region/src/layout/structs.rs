@@ -187,17 +187,17 @@ pub(crate) struct Layout<
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
-    /// Returns number of slots to look at: every taken slot has a smaller index.
+    /// Returns the number of slots to look at: every taken slot has a smaller index.
     pub(crate) fn slot_high_water(&self) -> usize {
         bounded(self.header.slot_high_water.get(), SLOTS)
     }
 
-    /// Returns number of shares to look at: every used share has a smaller index.
+    /// Returns the number of shares to look at: every used share has a smaller index.
     pub(crate) fn share_high_water(&self) -> usize {
         bounded(self.header.share_high_water.get(), SHARES)
     }
 
-    /// Returns number of valid devices.
+    /// Returns the number of valid devices.
     pub(crate) fn device_count(&self) -> usize {
         bounded(self.header.device_count.observe(), DEVICES)
     }
@@ -206,14 +206,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 /// Words of a row of [`Layout::held`] that share a line of 128 bytes.
 const HELD_PER_LINE: usize = 16;
 
-/// Returns lines in a row of `slots` words.
+/// Returns the lines in a row of `slots` words.
 pub(crate) const fn held_lines(slots: usize) -> usize {
     if slots < HELD_PER_LINE { slots } else { slots / HELD_PER_LINE }
 }
 
-/// Returns index of a slot's word in a row of [`Layout::held`] with `slots` words. Slots 0 and 1 have words in different lines,
-/// and so have any 64 slots in sequence. Up to 64 processes that allocate at the same time therefore do not take a cache line
-/// from each other.
+/// Returns the index of a slot's word in a row of [`Layout::held`] with `slots` words. Slots 0 and 1 have words in different
+/// lines, and so have any 64 slots in sequence. Up to 64 processes that allocate at the same time therefore do not take a cache
+/// line from each other.
 pub(crate) const fn held_at(slot: usize, slots: usize) -> usize {
     let lines = held_lines(slots);
     match (slot.checked_rem(lines), slots.checked_div(lines), slot.checked_div(lines)) {

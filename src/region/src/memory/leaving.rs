@@ -6,7 +6,7 @@
 //! before the word of the dead process is cleared, as a new payer of shared memory does.
 //!
 //! The sum of free memory and of the bytes that all slices of the folder hold is the memory *available* to them.
-//! Allocations and frees of a slice do not change this sum. While memory leaves, free memory and the bytes of the living
+//! Allocations and frees of a slice do not change this sum. While memory leaves, free memory and the bytes of living members
 //! are less than that sum by the bytes that leave. When the sum is reached again, the memory is back.
 //!
 //! During a memory call the ledger and the device disagree. A reservation counts before the driver takes the memory; a
@@ -24,7 +24,7 @@
 
 use crate::layout::Layout;
 
-/// The longest time that memory of the dead leaves, in nanoseconds. Guessed: four times as long as most reports say.
+/// The longest time that memory of a dead process leaves, in nanoseconds. Guessed: four times as long as most reports say.
 pub const LEAVING: u64 = 2_000_000_000;
 
 /// One part in `MISSING_PART` of a context may be missing for each process whose memory leaves, when all of it counts as
@@ -52,13 +52,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns bytes that leave `device`.
+    /// Returns the bytes that leave `device`.
     pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
         let recent = self.left(device).filter(|entry| is_recent(entry.died_at, now));
         recent.fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
 
-    /// Returns bytes of all entries of `device`, including those that have left for longer than [`LEAVING`].
+    /// Returns the bytes of all entries of `device`, including those that have left for longer than [`LEAVING`].
     pub(crate) fn all_left(&self, device: usize) -> u64 {
         self.left(device).fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
@@ -69,7 +69,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Ends the entries that `device` has now, if all their memory is back. `measure` measures the memory available: the
-    /// device's free bytes, and those that the living hold in all slices of the folder. Returns whether any ended.
+    /// device's free bytes, and those that living processes hold in all slices of the folder. Returns whether any ended.
     ///
     /// The entries are noted before the measurement. An entry that is added meanwhile is not ended: the measurement may be
     /// older than its process's death.

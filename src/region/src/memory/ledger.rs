@@ -174,7 +174,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns leaving bytes of a device, which the peak does not count.
+    /// Returns the leaving bytes of a device, which the peak does not count.
     fn leaving_bytes(&self, device: usize) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(Break::PeakOfLeaving) {
@@ -189,7 +189,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.word(device, slot).map_or(bytes, |word| word.refund(bytes))
     }
 
-    /// Returns bytes that the slice holds on `device`, pending reservations included.
+    /// Returns the bytes that the slice holds on `device`, pending reservations included.
     ///
     /// The words are read before the shares: a process that transfers a charge lets the share count before its word is
     /// reduced. A charge that moves between two shares changes `transfer_seq`; then all is read again.
@@ -234,7 +234,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         most
     }
 
-    /// Returns bytes that `slot` holds on `device`, pending reservations included.
+    /// Returns the bytes that `slot` holds on `device`, pending reservations included.
     pub(crate) fn held_by(&self, device: usize, slot: usize) -> u64 {
         self.word(device, slot).map_or(0, |word| word.get().bytes())
     }

@@ -64,7 +64,7 @@ pub(crate) struct LeftEntry<'layout> {
 }
 
 impl LeftEntry<'_> {
-    /// Returns bytes of the entry.
+    /// Returns the bytes of the entry.
     pub(crate) fn bytes(&self) -> u64 {
         self.share.bytes.get()
     }
@@ -281,7 +281,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.left(device).filter(|entry| selects(entry.died_at) && entry.end()).count()
     }
 
-    /// Returns bytes on `device` that count in entries instead of words: those of payers, and those that leave.
+    /// Returns the bytes on `device` that count in entries instead of words: those of payers, and those that leave.
     pub(crate) fn transferred(&self, device: usize) -> u64 {
         self.sum_shares(|state| state.device == device)
     }
@@ -291,7 +291,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         self.sum_shares(|state| state.device == device && state.slot == slot && state.role != role::LEFT)
     }
 
-    /// Returns sum of the entries that count and that `selects` accepts.
+    /// Returns the sum of the entries that count and that `selects` accepts.
     fn sum_shares(&self, selects: impl Fn(ShareState) -> bool) -> u64 {
         let counted = |share: &Share| {
             let state = share.now();

@@ -19,7 +19,7 @@ use crate::{
 
 const MS: u64 = 1_000_000;
 
-/// A device with time paid until `ahead` milliseconds from now, and no burst. It has the whole share, so that GPU time
+/// Returns a world with time paid until `ahead` milliseconds from now, and no burst. It has the whole share, so that GPU time
 /// equals wall time.
 fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
     let world = World::new(living, [0; SLOTS]);
@@ -29,7 +29,7 @@ fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
 }
 
 impl World {
-    /// Returns time that the slice owes.
+    /// Returns the time that the slice owes.
     fn owed(&self) -> u64 {
         self.layout.time[DEVICE].paid.0.until.get() - NOW
     }

@@ -63,7 +63,7 @@ fn layout<const DEVICES: usize>() -> Layout<DEVICES, SLOTS, SHARES> {
 }
 
 impl World {
-    /// All slots are taken; the owners of those in `living` are alive. `held` has their bytes.
+    /// Makes a region in which all slots are taken; the owners of those in `living` are alive. `held` has their bytes.
     fn new(living: [bool; SLOTS], held: [u64; SLOTS]) -> Arc<Self> {
         let world = Self { layout: layout(), lives: Default::default(), join_lock: JoinLock::default() };
         world.layout.header.device_count.publish(1);
@@ -105,7 +105,7 @@ impl World {
         self.layout.claim_slot(slot, Identity::default());
     }
 
-    /// Returns bytes that the slice holds.
+    /// Returns the bytes that the slice holds.
     fn sum(&self) -> u64 {
         self.layout.held(DEVICE)
     }

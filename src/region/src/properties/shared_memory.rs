@@ -71,7 +71,7 @@ impl Model {
         }
     }
 
-    /// Returns bytes on a device that `slot` pays for in its entries.
+    /// Returns the bytes on a device that `slot` pays for in its entries.
     fn transferred_to(&self, on: usize, slot: usize) -> u64 {
         let paid = |key: usize| {
             let payer = self.payers[key].and_then(|index| self.uses[index]);

@@ -1,4 +1,4 @@
-//! The roster: takes a slot for a process, proves that its owner is alive, and reaps the slots of the dead.
+//! The roster: takes a slot for a process, proves that its owner is alive, and reaps the slots of dead processes.
 //!
 //! A process that joins takes a *slot*. It proves that it is alive by a file lock on the slot's first byte. The kernel
 //! drops the lock when the process ends, in whatever way. Process numbers decide nothing: they are used again, and mean

@@ -199,12 +199,12 @@ impl Held {
     /// The largest number of pending reservations that fits.
     const MOST_PENDING: u64 = u64::MAX >> Self::BYTE_BITS;
 
-    /// Returns bytes held, pending reservations included.
+    /// Returns the bytes held, pending reservations included.
     pub(crate) fn bytes(self) -> u64 {
         self.0 & Self::MOST_BYTES
     }
 
-    /// Returns number of pending reservations.
+    /// Returns the number of pending reservations.
     pub(crate) fn pending(self) -> u64 {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::PendingIgnored) {

@@ -19,33 +19,33 @@ pub(crate) struct BackoffBounds {
     total: Duration,
 }
 
-/// For a reservation that met pending ones.
+/// Bounds for a reservation that met pending ones.
 ///
 /// A reservation is pending for less than a microsecond, unless its thread loses the processor. With some dozen busy
-/// processes on two processors, 30 ms were too few. A process that has used up its processor quota stands still for up
-/// to 100 ms. A wrong denial costs more than this wait.
+/// processes on two processors, 30 ms is too short (measured). A process that has used up its processor quota is
+/// stopped for up to 100 ms. A wrong denial costs more than this wait.
 pub(crate) const RESERVING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(2),
     longest: Duration::from_millis(1),
     total: Duration::from_millis(200),
 };
 
-/// For the join lock of a process that joins. Each process holds it for some tens of microseconds. A process that
-/// sleeps longer than others hold the lock comes late when many start together.
+/// Bounds for the join lock of a process that joins. Each process holds it for some tens of microseconds. If a process
+/// sleeps for longer than others hold the lock, it joins late when many start together.
 pub(crate) const JOINING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(20),
     longest: Duration::from_micros(200),
     total: Duration::from_secs(1),
 };
 
-/// For the join lock of a process that removes the region. Removal may give up.
+/// Bounds for the join lock of a process that removes the region. Removal may give up.
 pub(crate) const REMOVING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(100),
     longest: Duration::from_millis(10),
     total: Duration::from_millis(500),
 };
 
-/// For the lock on limits. Each process holds it for some microseconds.
+/// Bounds for the lock on limits. Each process holds it for some microseconds.
 pub(crate) const CHANGING: BackoffBounds = BackoffBounds {
     first: Duration::from_micros(20),
     longest: Duration::from_millis(1),

@@ -28,7 +28,7 @@ pub fn pause(time: Duration) {
         }
     }
     let milliseconds = libc::c_int::try_from(time.as_millis().max(1)).unwrap_or(libc::c_int::MAX);
-    // SAFETY: no descriptors are named, so none is read.
+    // SAFETY: `poll` needs an array of the given length: with length 0 it reads none.
     if unsafe { libc::poll(ptr::null_mut(), 0, milliseconds) } != 0 {
         std::thread::yield_now();
     }

@@ -36,7 +36,7 @@ fn member(path: &Path, devices: &[DeviceRequest]) -> (Member, Vec<Device>) {
     (member, places)
 }
 
-/// Returns gPU time that the slice owes on a device, in milliseconds.
+/// Returns the GPU time that the slice owes on a device, in milliseconds.
 #[track_caller]
 fn owed(member: &Member, device: Device) -> u64 {
     member.terms(device).gpu(member.paid_until(device).saturating_sub(now())) / MS
@@ -190,7 +190,7 @@ fn busy_for(path: &Path, milliseconds: u64) -> (Member, Device) {
     (member, places[0])
 }
 
-/// Returns gPU time in milliseconds for which a slice has paid since an instant.
+/// Returns the GPU time in milliseconds for which a slice has paid since an instant.
 fn paid_since(path: &Path, began: u64) -> u64 {
     let (member, places) = member(path, &[device(1, 100, 0)]);
     let paid = member.terms(places[0]).gpu(member.paid_until(places[0]).saturating_sub(began)) / MS;

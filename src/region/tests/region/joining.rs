@@ -93,7 +93,7 @@ fn launches_are_free_until_they_are_paid_for_on_any_device() {
     };
     assert_eq!(told(Limits { memory: Some(50), ..whole.limits }), (true, false));
     assert_eq!(told(Limits { cores_permille: 999, ..whole.limits }), (false, true));
-    // From here on each device is looked at.
+    // From here on a launch reads the entry of its device.
     assert_eq!(told(whole.limits), (false, false));
 }
 

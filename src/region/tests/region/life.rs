@@ -8,7 +8,7 @@ use crate::puppet::{Puppet, directory, join, kill};
 
 const LIMIT: u64 = 1000;
 
-/// Returns number of processes and bytes held, as a monitor sees them after reaping.
+/// Returns the number of processes and bytes held, as a monitor sees them after reaping.
 fn seen(monitor: &Monitor) -> (usize, u64) {
     monitor.reap().unwrap();
     (monitor.processes().len(), monitor.held(monitor.devices()[0].device))

@@ -13,7 +13,7 @@ fn open(path: &Path) -> Monitor {
     Monitor::open(path, Trust::OwnerOnly).unwrap().unwrap()
 }
 
-/// Returns limits with one field changed; each process changes its own field.
+/// Returns the limits with one field changed; each process changes its own field.
 fn with(limits: Limits, field: &str, number: u64) -> Limits {
     let small = u32::try_from(number % 1000 + 1).unwrap();
     match field {

@@ -189,7 +189,7 @@ fn processes_that_do_not_fit_together_never_pass_the_limit() {
     assert!(answers.iter().any(|answer| answer.1 > 0), "nobody was refused: nothing was tried");
 }
 
-/// Lets puppets churn while the slice is looked at `times` times, and stops them.
+/// Lets puppets churn while the test reads the slice `times` times, and stops them.
 fn run_for(directory: &tempfile::TempDir, puppets: &mut [Puppet], times: u32) -> Vec<(u64, u64)> {
     let truth = Truth::at(&directory.path().join("truth"));
     let monitor =

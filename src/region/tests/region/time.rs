@@ -43,7 +43,7 @@ pub(crate) fn write(path: &Path, offset: u64, value: u64) {
     file.write_all_at(&value.to_ne_bytes(), figure("time.offset") + offset).unwrap();
 }
 
-/// Returns offset of a process's word.
+/// Returns the offset of a process's word.
 pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
     figure("time.processes") + slot * figure("process.size") + figure(name)
 }
@@ -116,7 +116,7 @@ fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     (first, second, device)
 }
 
-/// Asserts that, at an instant when one of the two members can go on, it is the first.
+/// Asserts that the first member gets time at an instant at which only one of the two can.
 fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: u64) {
     assert_eq!(first.acquire(device, MS, NOW), Err(due));
     assert_eq!(second.acquire(device, MS, due), Err(due + PATIENCE), "the first has had less");
@@ -343,7 +343,7 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     let stop = directory.path().join("stop");
     let (member, device) = join(&path, LIMIT);
     member.set_limits(device, Limits { cores_permille: 1000, burst_ns: 0, ..member.limits(device) });
-    // In debt all the time, so that no time is saved up and lost: a minute's, paid in advance by no process.
+    // The slice starts 5 ms in debt, which no process has paid, so no saved time is lost while the puppets join.
     let start = now() + 5 * MS;
     let mut puppets: Vec<_> = (0..CROWD).map(|_| Puppet::joined(&path, LIMIT)).collect();
     write(&path, figure("time.paid_until"), start);

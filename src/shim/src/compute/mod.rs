@@ -1,9 +1,9 @@
 //! GPU time: the admission of launches, and the measurement of their cost.
 //!
-//! A launch comes in through [`gate`](admission::gate::gate). It is paid from its thread's credit (`threads`). When the credit runs
-//! out, the thread takes more from the slice's words in the region (`admission::slow_path`). The launch belongs to a batch between
-//! two timing events. The library's own thread (`worker`) polls the events, charges the measured time and settles the difference
-//! (`measuring`). `gpuslice_policy::compute` has all the arithmetic.
+//! A launch comes in through [`gate`](admission::gate::gate). It is paid from its thread's credit (`threads`). When the
+//! credit runs out, the thread takes more from the slice's words in the region (`admission::slow_path`). The launch
+//! belongs to a batch between two timing events. The library's own thread (`worker`) polls the events, charges the
+//! measured time and settles the difference (`measuring`). `gpuslice_policy::compute` has all the arithmetic.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
 //! `tests/dependencies.rs` checks that.

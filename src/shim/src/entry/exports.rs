@@ -123,7 +123,7 @@ pub(crate) fn entry(symbol: Symbol) -> *const c_void {
     ENTRIES.get(symbol.index()).map_or(ptr::null(), |entry| entry.0)
 }
 
-/// Target of an entry whose door is empty: finds the real function, then jumps to it with the caller's unchanged arguments. The
+/// Finds the real function of an entry whose door is empty, then jumps to it with the caller's unchanged arguments. The
 /// symbol's index comes in `r11`, which a call may destroy.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {

@@ -1,7 +1,7 @@
 //! Hook of `cuGetProcAddress`: the driver chooses the symbol, and the library replaces its address by the entry.
 //!
-//! The driver is asked with the caller's own arguments, so names, versions, flags and statuses are its own. The library looks the
-//! result up by address, never by the requested name.
+//! The hook asks the driver with the caller's own arguments, so names, versions, flags and statuses are its own. The
+//! library looks the result up by address, never by the requested name.
 
 use crate::bypass;
 use crate::driver_calls::directory::symbol_at;

@@ -15,11 +15,11 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence, fence};
 
 /// Side or sides that execute a fence. The value only grows.
 static SIDES: AtomicU8 = AtomicU8::new(BOTH);
-/// Both sides: the frequent side executes its own fence, for now or for good.
+/// Both sides: the frequent side executes its own fence, temporarily or permanently.
 const BOTH: u8 = 0;
 /// One side: the frequent side relies on [`heavy`].
 const ONE: u8 = 1;
-/// Both sides for good: the frequent side executes its own fence again.
+/// Both sides permanently: the frequent side executes its own fence again.
 const BOTH_AGAIN: u8 = 2;
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the registration that it needs, from `linux/membarrier.h`.
@@ -27,7 +27,7 @@ const ALL_THREADS: libc::c_int = 1 << 3;
 const REGISTER: libc::c_int = 1 << 4;
 
 fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: the call reads and writes no memory of ours.
+    // SAFETY: `membarrier` with these commands takes no pointer.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Executes the fence of the frequent side, between its write and its read. A thread that executes its own fence for good sets
+/// Executes the fence of the frequent side, between its write and its read. A thread that executes its own fence permanently sets
 /// `has_heard` before the read.
 #[inline]
 pub(crate) fn light(has_heard: &AtomicBool) {
@@ -68,7 +68,7 @@ fn own(has_heard: &AtomicBool) {
 /// had one.
 pub(crate) fn heavy() -> bool {
     fence(Ordering::SeqCst);
-    // A forked child may have to register anew.
+    // A forked child may have to register again.
     let passed = || membarrier(ALL_THREADS) || (membarrier(REGISTER) && membarrier(ALL_THREADS));
     match SIDES.load(Ordering::Acquire) {
         BOTH => true,

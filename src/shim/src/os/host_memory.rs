@@ -1,7 +1,8 @@
 //! Free host memory, by the kernel's figures of this moment.
 //!
-//! Managed memory takes pages of the host when it is first used, so room now is no promise. A request that does not fit gets a
-//! status, which the program can handle. Otherwise the kernel might end the program later.
+//! Managed memory takes pages of the host when it is first used, so free memory now does not ensure free memory later.
+//! A request that does not fit gets a status, which the program can handle. Otherwise the kernel might end the program
+//! later.
 
 use gpuslice_policy::host_memory::{available, left_of_group};
 use std::fs;

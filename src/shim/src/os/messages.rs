@@ -1,7 +1,7 @@
 //! Log messages for the user of the program.
 //!
-//! A message is one line, written with one call. A process writes a few of them in its life. A reader that has gone away must
-//! not end the program, so `SIGPIPE` is blocked meanwhile.
+//! A message is one line, written with one call. A process writes a few of them in its life. A reader that has ended
+//! must not end the program, so the library blocks `SIGPIPE` during the call.
 
 use super::signals::without_sigpipe;
 use core::fmt::Display;

@@ -1,8 +1,8 @@
 //! Ceiling of the slice's limits: the operator's fixed file.
 //!
 //! The limits that hold are words of the region, which every process of the slice can write: `gpuslice set` does, and so may a
-//! tenant. So each process keeps the most that the file allows, and compares the words with it before it uses them. If a limit is
-//! above the ceiling, the process sets it back. The tenant may lower limits.
+//! tenant. So each process keeps the upper bounds from the file, and compares the words with them before it uses the words.
+//! If a limit is above the ceiling, the process sets it back. The tenant may lower limits.
 //!
 //! If limits are above the ceiling, the process reads the file again: an operator who raises the limits changes the file first.
 #![allow(

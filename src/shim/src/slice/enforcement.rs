@@ -73,9 +73,9 @@ pub(crate) fn refuse(why: &dyn Display) {
     close(|treatment| matches!(treatment, Treatment::Charge | Treatment::Gate));
 }
 
-/// Refuses memory from now on, because the slice has lost its region. Refuses launches too if the slice has a share, because no
-/// process can tell any more how much time the others use. The process can use and free the memory that it has. Only the first
-/// thread that calls this logs the message.
+/// Refuses memory from now on, because the slice has lost its region. Refuses launches too if the slice has a share,
+/// because no process knows how much time the others use. The process can use and free the memory that it has. Only
+/// the first thread that calls this logs the message.
 pub(crate) fn lose(why: &RegionError) {
     if STAGE.swap(Stage::REFUSED.0, Ordering::Relaxed) == Stage::REFUSED.0 {
         return;

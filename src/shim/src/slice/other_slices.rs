@@ -36,8 +36,8 @@ pub(crate) enum Opened {
     Other,
 }
 
-/// Opens a file if it is a region. Regions of other slices must belong to this user or root; the settings name the owners that the own
-/// region may be.
+/// Opens a file if it is a region. Regions of other slices must belong to this user or root; the settings name the
+/// users that may own this slice's region.
 pub(crate) fn open(path: &PathBuf, own: &Path) -> Opened {
     let trust = settings::settings().map_or(Trust::OwnerOnly, |settings| settings.trust);
     let trust = if path == own { trust } else { Trust::OwnerOnly };

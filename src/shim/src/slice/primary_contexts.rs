@@ -1,7 +1,8 @@
 //! Primary contexts of devices, and how often the program retains each.
 //!
-//! Only the last release ends a primary context. Before a call that may end a context, its contents are taken out of their tables
-//! (`memory::context_teardown`). Because that takes long if there are many, it is done for the last release only.
+//! Only the last release ends a primary context. Before a call that may end a context, the library removes its
+//! contents from their tables (`memory::context_teardown`). Because that takes long for many objects, the library does
+//! it for the last release only.
 //!
 //! A primary context has the same handle and the same addresses each time that it is made. So a thread that retains or releases
 //! it takes a turn until the call's changes are recorded. Otherwise one thread could make the context again before another has
@@ -24,8 +25,8 @@ pub(crate) struct Primaries {
     turns: [ReentrantMutex<()>; TURNS],
 }
 
-/// Turn of a thread: while the thread holds it, no other thread makes or ends the device's primary context. None if the wait for it
-/// timed out.
+/// Turn of a thread: while the thread holds it, no other thread makes or ends the device's primary context. None if
+/// the wait for it timed out.
 pub(crate) type Turn<'a> = Option<ReentrantMutexGuard<'a, ()>>;
 
 #[derive(Debug, Clone, Copy)]

@@ -20,6 +20,6 @@ extern "C" fn nvmlErrorString(result: Status) -> *const c_char {
 /// Returns a private table for `nvidia-smi`. No header declares it; its callers pass these two.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlInternalGetExportTable(table: *mut *const c_void, id: *const c_void) -> Status {
-    // SAFETY: the callee needs valid pointers: they are the caller's, who promises that by this function's contract.
+    // SAFETY: the callee needs valid pointers: the caller promises them by this function's contract.
     unsafe { enter(Symbol::nvmlInternalGetExportTable, |nvml| private_table(nvml, table, id)) }
 }

@@ -106,7 +106,7 @@ impl DriverCall {
         self.write(to.cast(), Requirements { size, alignment: TILE as usize, reserved: [0; 4] })
     }
 
-    /// Properties of a sparse array: tiles of 256 by 256 bytes, and no levels that share a tile.
+    /// Writes the properties of a sparse array: tiles of 256 by 256 bytes, and no levels that share a tile.
     fn sparse(&self, to: *mut CUDA_ARRAY_SPARSE_PROPERTIES, shape: Shape, levels: u32) -> Outcome {
         if shape.flags & flag::SPARSE == 0 {
             return Err(status::INVALID_VALUE);

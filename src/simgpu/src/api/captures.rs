@@ -49,7 +49,7 @@ impl DriverCall {
         ended.map(|_| ())
     }
 
-    /// Handles of nodes in a list of the caller.
+    /// Returns the handles of nodes in a list of the caller.
     pub(super) fn handles(&self, from: *const CUgraphNode, count: usize) -> Result<Vec<u64>, Status> {
         (0..count).map(|index| self.read_at(from, index).map(handle)).collect()
     }
@@ -69,7 +69,7 @@ impl DriverCall {
         self.write(to.cast::<u32>(), answer)
     }
 
-    /// Status and number of a capture. A valid capture has a graph and dependencies, too.
+    /// Writes the status and number of a capture. Returns the graph and the dependencies of a valid one.
     pub(super) fn capture_info(
         &self,
         on: StreamArgument,

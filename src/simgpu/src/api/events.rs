@@ -56,7 +56,7 @@ impl DriverCall {
         self.queue_host_task(simulation, context, place, HostTask::Event(device, id))
     }
 
-    /// Returns device and engine name of an event that is not in a capture.
+    /// Returns the device and engine name of an event that is not in a capture.
     pub(super) fn event(&self, event: CUevent) -> Result<(usize, crate::engine::EventId), Status> {
         let simulation = self.simulation()?;
         let mut objects = simulation.objects();

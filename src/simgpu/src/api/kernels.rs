@@ -130,7 +130,7 @@ impl DriverCall {
         Ok(None)
     }
 
-    /// Returns number of blocks of a launch that one multiprocessor holds.
+    /// Returns the number of blocks of a launch that one multiprocessor holds.
     fn resident_blocks(&self, function: CUfunction, config: &CUlaunchConfig) -> Result<u32, Status> {
         let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
         let threads = block.iter().fold(1_u32, |all, size| all.saturating_mul(*size));
@@ -138,7 +138,7 @@ impl DriverCall {
         self.resident(function, threads, config.sharedMemBytes as usize)
     }
 
-    /// Returns largest cluster, in blocks, that a launch can choose; 0 if not even one of its blocks fits.
+    /// Returns the largest cluster, in blocks, that a launch can choose; 0 if not even one of its blocks fits.
     pub(super) fn potential_cluster(
         &self,
         function: CUfunction,
@@ -149,7 +149,7 @@ impl DriverCall {
         Ok(if clusters::active(size, resident) > 0 { size } else { 0 })
     }
 
-    /// Returns number of clusters of a launch that run at once.
+    /// Returns the number of clusters of a launch that run at once.
     pub(super) fn active_clusters(
         &self,
         function: CUfunction,
@@ -229,7 +229,7 @@ impl DriverCall {
         )
     }
 
-    /// Returns number of blocks of a size that one multiprocessor holds.
+    /// Returns the number of blocks of a size that one multiprocessor holds.
     pub(super) fn resident(&self, function: CUfunction, block: c_int, shared: usize) -> Result<u32, Status> {
         self.ready(handle(function))?;
         let block =

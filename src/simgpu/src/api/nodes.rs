@@ -125,7 +125,7 @@ impl DriverCall {
         Ok(Op::Alloc { address, size, device })
     }
 
-    /// Returns a node that frees what a graph has allocated.
+    /// Returns a node that frees an allocation of a graph.
     pub(super) fn free_op(&self, address: u64, graph: u64) -> Result<Op, Status> {
         let objects = self.simulation()?.objects();
         objects.check_free(graph, address)?;

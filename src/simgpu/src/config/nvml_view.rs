@@ -106,8 +106,8 @@ impl NvmlView {
         }
     }
 
-    /// Returns nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`: NVML
-    /// is initialised, so `nvmlInit` only counts.
+    /// Returns the nanoseconds for which a call holds the lock of the resource manager. `None`: it needs no lock. `is_in_use`:
+    /// NVML is initialised, so `nvmlInit` only counts.
     pub(crate) fn turn_ns(&self, symbol: Symbol, is_in_use: bool) -> Option<u64> {
         match symbol {
             Symbol::nvmlInit | Symbol::nvmlInit_v2 | Symbol::nvmlInitWithFlags => {
@@ -190,7 +190,7 @@ const LIST_NS: u64 = 4_500_000;
 
 fn wall_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one structure.
+    // SAFETY: `clock_gettime` needs room for a `timespec`, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_nsec / 1000).unwrap_or(0))

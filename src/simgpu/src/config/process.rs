@@ -162,7 +162,7 @@ fn device(entry: &str, machine: &Settings, gpus: &[usize]) -> Option<usize> {
     gpus.get(digits.parse::<usize>().ok()?).copied().and_then(first)
 }
 
-/// Returns nVML's number of a MIG instance. Its compute instance is always 0.
+/// Returns NVML's number of a MIG instance. Its compute instance is always 0.
 pub(crate) const fn gpu_instance_id(instance: usize) -> usize {
     instance + 1
 }

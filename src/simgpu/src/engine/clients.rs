@@ -17,7 +17,7 @@ impl EngineState {
     /// Changes the device's properties. Numbers out of range are clamped.
     ///
     /// Queued work keeps its duration and its copy engine. The present slice keeps its end. The utilisation window
-    /// starts anew.
+    /// starts again.
     pub(crate) fn set_config(&mut self, config: Config, now_ns: u64) {
         self.advance(now_ns);
         self.config = config.checked();

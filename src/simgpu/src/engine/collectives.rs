@@ -11,7 +11,7 @@ use super::table::Link;
 pub(super) const LONGEST: u64 = 60_000_000_000;
 
 impl EngineState {
-    /// Returns number of queued or running kernels that have others to wait for.
+    /// Returns the number of queued or running kernels that have others to wait for.
     pub(crate) fn unmet(&self) -> u32 {
         self.unmet
     }

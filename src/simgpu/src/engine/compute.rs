@@ -179,7 +179,7 @@ impl EngineState {
     }
 }
 
-/// Returns duration times occupancy: the part of a client's capacity that a kernel takes.
+/// Returns the duration times occupancy: the part of a client's capacity that a kernel takes.
 pub(super) fn area(duration: u64, occupancy: u16) -> u64 {
     duration.saturating_mul(u64::from(occupancy))
 }

@@ -90,7 +90,7 @@ impl Config {
         self
     }
 
-    /// Returns duration of a copy of `bytes` on its engine.
+    /// Returns the duration of a copy of `bytes` on its engine.
     #[must_use]
     pub(crate) fn copy_ns(&self, direction: Direction, bytes: u64) -> u64 {
         let rate = match direction {
@@ -101,13 +101,13 @@ impl Config {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, rate))
     }
 
-    /// Returns duration of a fill of `bytes`, or of a copy of `bytes` inside the device.
+    /// Returns the duration of a fill of `bytes`, or of a copy of `bytes` inside the device.
     #[must_use]
     pub(crate) fn fill_ns(&self, bytes: u64) -> u64 {
         self.copy_overhead_ns.saturating_add(transfer_ns(bytes, self.device_to_device))
     }
 
-    /// Returns duration of a graph whose kernels take `kernels_ns` together.
+    /// Returns the duration of a graph whose kernels take `kernels_ns` together.
     #[must_use]
     pub(crate) fn graph_ns(&self, kernels_ns: u64, nodes: u32) -> u64 {
         let gaps = u64::from(nodes.saturating_sub(1)).saturating_mul(self.graph_node_gap_ns);

@@ -38,7 +38,7 @@ impl EngineState {
     }
 
     /// Returns the due host function of a client, the oldest first. The caller runs it and then calls
-    /// [`EngineState::finish_host_call`]. Until then the stream stands still.
+    /// [`EngineState::finish_host_call`]. Until then the stream runs nothing.
     pub(crate) fn next_host_call(&mut self, id: ClientId, now_ns: u64) -> Option<HostCall> {
         self.advance(now_ns);
         let client_link = self.client_link(id)?;

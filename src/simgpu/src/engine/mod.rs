@@ -3,7 +3,7 @@
 //! One [`EngineState`] is one device. It consists of plain integers without pointers, is valid when zeroed, and lies in
 //! a mapped file that all processes share. No function here reads a clock, sleeps or locks. The caller holds a lock that
 //! works across processes, and passes `now_ns` (`CLOCK_MONOTONIC`; virtual time in tests). It sleeps outside the lock
-//! until the instant that it was told.
+//! until the instant that a function returned.
 //!
 //! Every call with `now_ns` first advances the device to that instant. An instant before the device's clock counts as
 //! now.
@@ -12,8 +12,8 @@
 //!
 //! * A context is a client. A process with two contexts on a device has two clients with one PID. A per-thread default
 //!   stream is a [`StreamKind::Blocking`] stream that the caller makes at its first use.
-//! * A launch enqueues work. If it is told [`EnqueueError::WouldBlock`], it sleeps until then and tries again. That is
-//!   how a driver with a full queue blocks.
+//! * A launch enqueues work. At [`EnqueueError::WouldBlock`] the caller sleeps until the instant in the error and tries
+//!   again, as a driver with a full queue does.
 //! * Synchronisation is a loop over `completion`. At [`Completion::NotBefore`] the caller sleeps. At
 //!   [`Completion::NeedsHost`] it runs the function of `next_host_call`, or waits until another thread has. A query is
 //!   one turn of the loop.

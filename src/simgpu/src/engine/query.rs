@@ -5,15 +5,16 @@ use super::layout::EngineState;
 use super::rows::{Stream, kind, ordering, phase, status};
 use super::table::Link;
 
-/// Largest number of streams that are followed from a waiting stream to the stream it waits for. Beyond it the answer
-/// is only earlier.
+/// Largest number of streams that are followed from a waiting stream to the stream it waits for. Beyond this number
+/// the returned instant is an earlier one.
 const FOLLOWED: usize = 16;
 
 impl EngineState {
     /// Tells whether the target is complete at `now_ns`, and if not, how long the caller sleeps before it asks again.
     ///
     /// The instant is never later than the completion would be if nothing were added or removed. For a single stream
-    /// without a neighbour it is exact. Kernels of collectives are an exception: they end when the others have come.
+    /// without a neighbour it is exact. Kernels of collectives are an exception: they end after all others have
+    /// started.
     ///
     /// # Errors
     /// The target does not exist, or no longer exists. A ticket of a destroyed stream is [`Completion::Done`].
@@ -25,7 +26,7 @@ impl EngineState {
         self.foresee(target)
     }
 
-    /// Returns state of an event at `now_ns`.
+    /// Returns the state of an event at `now_ns`.
     ///
     /// # Errors
     /// The event does not exist, or no longer exists.
@@ -40,7 +41,7 @@ impl EngineState {
         })
     }
 
-    /// Returns time from one event to another in nanoseconds, negative if they completed in the other order.
+    /// Returns the time from one event to another in nanoseconds, negative if they completed in the other order.
     ///
     /// # Errors
     /// An event is gone, was never recorded, or is not complete.
@@ -95,7 +96,7 @@ impl EngineState {
         Ok(match bound {
             Bound::Done => Completion::Done,
             Bound::Host => Completion::NeedsHost,
-            // Nothing completes before something happens.
+            // Nothing completes before the next change of the device.
             Bound::At(instant) if next != u64::MAX => {
                 Completion::NotBefore(instant.max(next).max(self.clock + 1))
             }
@@ -216,7 +217,7 @@ impl EngineState {
         stream.detours == 0 && unheld
     }
 
-    /// Returns order and total of the newest item of a stream before `order`.
+    /// Returns the order and total of the newest item of a stream before `order`.
     fn last_before(&self, link: Link, order: u64) -> (u64, u64) {
         let mut place = self.streams.at(link).items.head;
         let mut last = (0, 0);

@@ -282,7 +282,7 @@ impl Client {
         running: [0; MAX_CONCURRENT],
     };
 
-    /// Returns streams with something on the multiprocessors.
+    /// Returns the streams with something on the multiprocessors.
     pub(super) fn running(&self) -> &[Link] {
         self.running.get(..self.running_count as usize).unwrap_or(&[])
     }

@@ -5,7 +5,7 @@ use super::layout::{
 };
 
 impl EngineState {
-    /// Returns utilisation of the device in the newest readable window at `now_ns`. Zero before the first.
+    /// Returns the utilisation of the device in the newest readable window at `now_ns`. Zero before the first.
     pub(crate) fn utilization(&mut self, now_ns: u64) -> DeviceSample {
         let mut newest = DeviceSample::default();
         self.device_samples(now_ns, 0, |sample| newest = sample);
@@ -44,14 +44,14 @@ impl EngineState {
         held.filter(wanted).map(|sample| give(*sample)).count()
     }
 
-    /// Returns end of the newest window whose samples of processes are gone.
+    /// Returns the end of the newest window whose samples of processes are gone.
     pub(crate) fn forgotten_us(&self) -> u64 {
         let before = self.device_sampled.checked_sub(PROCESS_WINDOWS as u64 + 1);
         let sample = before.and_then(|n| self.device_samples.get(place(n, DEVICE_SAMPLES)));
         sample.map_or(0, |sample| sample.timestamp_us)
     }
 
-    /// Returns end of the newest readable window.
+    /// Returns the end of the newest readable window.
     fn visible_us(&self) -> u64 {
         self.clock.saturating_sub(self.config().sample_lag_ns) / 1000
     }
@@ -178,12 +178,12 @@ impl EngineState {
     }
 }
 
-/// Indices of the newest entries of a ring, the oldest of them first.
+/// Returns the indices of the newest entries of a ring, the oldest of them first.
 pub(super) fn newest(pushed: u64, capacity: usize) -> impl DoubleEndedIterator<Item = usize> {
     (pushed.saturating_sub(capacity as u64)..pushed).map(move |n| place(n, capacity))
 }
 
-/// Returns index of the `n`-th entry of a ring.
+/// Returns the index of the `n`-th entry of a ring.
 pub(super) fn place(n: u64, capacity: usize) -> usize {
     usize::try_from(n % (capacity.max(1) as u64)).unwrap_or(0)
 }

@@ -63,7 +63,7 @@ impl<T: Row, const N: usize> Table<T, N> {
         self.free = link;
     }
 
-    /// Returns links of all rows that were ever taken, lowest first.
+    /// Returns the links of all rows that were ever taken, lowest first.
     pub(super) fn links(&self) -> core::ops::RangeInclusive<Link> {
         1..=self.used.min(u32::try_from(N).unwrap_or(u32::MAX))
     }

@@ -65,8 +65,8 @@ impl EngineState {
         }
     }
 
-    /// Returns busy time of one client, or of all, from `from_ns` to `to_ns`, both rounded down to milliseconds. Removed clients
-    /// count.
+    /// Returns the busy time of one client, or of all, from `from_ns` to `to_ns`, both rounded down to milliseconds. Removed
+    /// clients count.
     ///
     /// `None`: the start is too long ago (a minute and more), or the end is in the future.
     #[must_use]

@@ -9,7 +9,7 @@ pub(crate) const BLOCK: u64 = 2 << 20;
 /// Largest allocation that shares a block, in bytes.
 pub(crate) const LARGEST_SLOT: u64 = 1 << 20;
 
-/// Returns bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
+/// Returns the bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
 pub(crate) fn whole(size: u64) -> Option<u64> {
     if size > LARGEST_SLOT { size.checked_next_multiple_of(BLOCK) } else { Some(slot(size, ALIGNMENT)) }
 }

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-/// Returns name and description of a status.
+/// Returns the name and description of a status.
 pub(crate) fn status(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     STATUSES.iter().find(|(number, ..)| *number == code).map(|(_, name, text)| (*name, *text))
 }

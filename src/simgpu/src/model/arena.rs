@@ -137,7 +137,7 @@ impl Arena {
         }
         // A forked child takes no part in the simulation, and a core file does not need the bytes.
         for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
-            // SAFETY: the mapping made above.
+            // SAFETY: `madvise` needs mapped pages: `window` was mapped above with `length` bytes.
             unsafe { libc::madvise(window, length, advice) };
         }
         let Some(base) = reserve(size, 0) else {
@@ -226,7 +226,8 @@ impl Arena {
         let Ok(offset) = i64::try_from(address - self.base) else { return false };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: whole pages of the reserved range, given to the caller by `take`.
+        // SAFETY: `MAP_FIXED` replaces the mapping: these are whole pages of the reserved range, which the caller got
+        // from `take`.
         let mapped = unsafe { libc::mmap(at(address), length, rights, flags, self.file.as_raw_fd(), offset) };
         mapped != libc::MAP_FAILED
     }
@@ -235,7 +236,8 @@ impl Arena {
     pub(crate) fn hide(&self, address: u64, size: u64) {
         let Ok(length) = usize::try_from(size.next_multiple_of(PAGE)) else { return };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: whole pages of the reserved range, which the caller took.
+        // SAFETY: `MAP_FIXED` replaces the mapping: these are whole pages of the reserved range, which the caller got
+        // from `take`.
         unsafe { libc::mmap(at(address), length, libc::PROT_NONE, flags, -1, 0) };
     }
 }

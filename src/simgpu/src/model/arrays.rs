@@ -66,7 +66,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Returns width, height and depth of a mip level, each at least 1. Layers do not shrink.
+    /// Returns the width, height and depth of a mip level, each at least 1. Layers do not shrink.
     fn extents(&self, level: u32) -> (u64, u64, u64) {
         let shrunk = |extent: usize| (extent as u64 >> level.min(63)).max(1);
         let layered = self.flags & (flag::LAYERED | flag::CUBEMAP) != 0;
@@ -74,7 +74,7 @@ impl Shape {
         (shrunk(self.width), shrunk(self.height), depth)
     }
 
-    /// Returns bytes of a row, rows of a slice, and slices.
+    /// Returns the bytes of a row, rows of a slice, and slices.
     pub(crate) fn rows(&self, level: u32) -> Option<(u64, u64, u64)> {
         let (width, height, depth) = self.extents(level);
         Some(match self.texels()? {
@@ -83,18 +83,18 @@ impl Shape {
         })
     }
 
-    /// Returns bytes of a mip level.
+    /// Returns the bytes of a mip level.
     fn level_size(&self, level: u32) -> Option<u64> {
         let (row, rows, slices) = self.rows(level)?;
         row.checked_mul(rows)?.checked_mul(slices)?.checked_next_multiple_of(GRANULE)
     }
 
-    /// Returns bytes of `levels` mip levels.
+    /// Returns the bytes of `levels` mip levels.
     pub(crate) fn size(&self, levels: u32) -> Option<u64> {
         (0..levels).try_fold(0_u64, |sum, level| sum.checked_add(self.level_size(level)?))
     }
 
-    /// Returns largest number of mip levels.
+    /// Returns the largest number of mip levels.
     pub(crate) fn most_levels(&self) -> u32 {
         let (width, height, _) = self.extents(0);
         let layered = self.flags & (flag::LAYERED | flag::CUBEMAP) != 0;
@@ -118,7 +118,7 @@ pub(crate) struct MipLevel {
 }
 
 impl MipLevel {
-    /// Address of a part of a row. `None`: the part is outside.
+    /// Returns the address of a part of a row. `None`: the part is outside.
     pub(crate) fn place(&self, x: u64, y: u64, z: u64, width: u64) -> Option<u64> {
         // A one-dimensional copy may cross rows.
         let inside = z < self.slices && y < self.rows && x.checked_add(width)? <= self.row;

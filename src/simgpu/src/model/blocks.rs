@@ -6,7 +6,7 @@ use super::regions::Origin;
 use crate::hardware::allocation_sizes::{ALIGNMENT, LARGEST_SLOT, PAGE, slot};
 use crate::state::layout::MemoryKind;
 
-/// Returns bytes of the slot of an allocation that can share a block; 0 for one that cannot. Managed memory takes at least a
+/// Returns the bytes of the slot of an allocation that can share a block; 0 for one that cannot. Managed memory takes at least a
 /// page.
 pub(crate) fn slot_of(size: u64, origin: Origin) -> u64 {
     let least = if origin == Origin::Managed { PAGE } else { ALIGNMENT };

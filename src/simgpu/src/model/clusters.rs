@@ -33,7 +33,7 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    /// Returns largest cluster, in blocks, that a launch of the function can choose.
+    /// Returns the largest cluster, in blocks, that a launch of the function can choose.
     pub(crate) fn largest(&self) -> u32 {
         if self.beyond_portable { LARGEST } else { PORTABLE }
     }
@@ -44,13 +44,13 @@ impl Clusters {
         (sizes != [0; 3]).then_some(sizes)
     }
 
-    /// Returns blocks of the required cluster, or else of the largest one.
+    /// Returns the blocks of the required cluster, or else of the largest one.
     pub(crate) fn potential(&self) -> u32 {
         self.fixed().map_or_else(|| self.largest(), blocks)
     }
 
-    /// Returns blocks of a launch's clusters. `None`: the launch has no clusters. `chosen` is the cluster of the launch, if it
-    /// has one.
+    /// Returns the blocks of a launch's clusters. `None`: the launch has no clusters. `chosen` is the cluster of the launch, if
+    /// it has one.
     ///
     /// # Errors
     /// The cluster differs from the required one, is too large, or does not divide the grid.
@@ -85,7 +85,7 @@ fn blocks(cluster: [u32; 3]) -> u32 {
     cluster.iter().fold(1, |all, size| all.saturating_mul(*size))
 }
 
-/// Returns number of clusters of `size` blocks that run at once, if a multiprocessor holds `resident` blocks.
+/// Returns the number of clusters of `size` blocks that run at once, if a multiprocessor holds `resident` blocks.
 pub(crate) fn active(size: u32, resident: u32) -> u32 {
     GROUPS.iter().map(|processors| (processors * resident).checked_div(size).unwrap_or(0)).sum()
 }

@@ -39,12 +39,12 @@ impl Exec {
         self.graphs().flat_map(Graph::allocations).collect()
     }
 
-    /// Addresses that it frees. They may belong to other graphs.
+    /// Returns the addresses that it frees. They may belong to other graphs.
     pub(crate) fn frees(&self) -> Vec<u64> {
         self.graphs().flat_map(Graph::frees).collect()
     }
 
-    /// Allocations that it does not free. For an address that is used again, it is the last allocation.
+    /// Returns the allocations that it does not free. For an address that is used again, it is the last allocation.
     pub(crate) fn kept(&self) -> Vec<Allocation> {
         let mut left: BTreeMap<u64, Vec<Allocation>> = BTreeMap::new();
         for one in self.allocations() {
@@ -58,7 +58,7 @@ impl Exec {
         left.into_values().flatten().collect()
     }
 
-    /// Returns bytes of its addresses on each device, in whole pages. It never uses more at once.
+    /// Returns the bytes of its addresses on each device, in whole pages. It never uses more at once.
     pub(crate) fn needs(&self) -> BTreeMap<usize, u64> {
         let mut rooms: BTreeMap<(usize, u64), u64> = BTreeMap::new();
         for one in self.allocations() {

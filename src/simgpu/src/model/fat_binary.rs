@@ -20,7 +20,7 @@ const CAPABILITY: u64 = 90;
 /// Largest unpacked image, in bytes.
 const LARGEST: usize = 256 << 20;
 
-/// Returns length in bytes of a fat binary with this header.
+/// Returns the length in bytes of a fat binary with this header.
 pub(crate) fn length(header: &[u8]) -> Option<usize> {
     usize::try_from(word(header, 8, 8)?).ok()?.checked_add(usize::try_from(word(header, 6, 2)?).ok()?)
 }
@@ -51,7 +51,7 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
 }
 
 impl Entry<'_> {
-    /// Returns rank of the image: machine code of the same generation comes before text to compile, and newer before older.
+    /// Returns the rank of the image: machine code of the same generation comes before text to compile, and newer before older.
     /// `None`: the device cannot run it.
     fn rank(&self) -> Option<(bool, u64)> {
         let older = self.capability <= CAPABILITY;

@@ -74,7 +74,7 @@ pub(crate) struct Allocation {
 /// Unit of addresses, in bytes. No two allocations share a page.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// Returns bytes rounded up to whole pages.
+/// Returns the bytes rounded up to whole pages.
 pub(crate) fn pages(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
 }
@@ -162,7 +162,7 @@ impl Graph {
         self.ordered().unwrap_or_default().iter().filter_map(allocation).collect()
     }
 
-    /// Addresses that it frees.
+    /// Returns the addresses that it frees.
     pub(crate) fn frees(&self) -> Vec<u64> {
         let freed = |node: &Node| if let Op::Free(address) = node.op { Some(address) } else { None };
         self.nodes.values().filter_map(freed).collect()

@@ -73,7 +73,7 @@ impl Image {
         self.symbols.iter().find(|symbol| symbol.name == name).cloned()
     }
 
-    /// Returns duration of its kernels, if a variable tells it.
+    /// Returns the duration of its kernels, if a variable tells it.
     pub(crate) fn duration(&self) -> Option<u64> {
         self.variables.iter().find_map(|(name, _)| duration(name))
     }
@@ -93,7 +93,7 @@ fn without_comments(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Returns name and size of a variable such as `.visible .global .align 4 .b8 table[1024] = ...`.
+/// Returns the name and size of a variable such as `.visible .global .align 4 .b8 table[1024] = ...`.
 fn variable(statement: &str) -> Option<(String, u64)> {
     let (_, declaration) = statement.split_once(".global")?;
     if statement.contains(".extern") || statement.contains('%') {
@@ -132,7 +132,7 @@ fn element_size(kind: &str) -> Option<u64> {
     Some(bits / 8)
 }
 
-/// Returns duration in a kernel's name, in nanoseconds: `spin_250us`, also inside a mangled name.
+/// Returns the duration in a kernel's name, in nanoseconds: `spin_250us`, also inside a mangled name.
 pub(crate) fn duration(name: &str) -> Option<u64> {
     let (_, rest) = name.split_once("spin_")?;
     let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -152,7 +152,7 @@ fn offset(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(word(bytes, at, 8)?).ok()
 }
 
-/// Returns length of an ELF image, from its first 64 bytes: the end of its tables, which come last.
+/// Returns the length of an ELF image, from its first 64 bytes: the end of its tables, which come last.
 pub(crate) fn elf_length(header: &[u8]) -> Option<usize> {
     let table = |offset_at, size_at, count_at| {
         let entries = word(header, size_at, 2)? * word(header, count_at, 2)?;

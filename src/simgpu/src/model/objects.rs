@@ -94,7 +94,7 @@ impl<T> Objects<T> {
         self.objects.iter_mut().map(|(handle, object)| (*handle, object))
     }
 
-    /// Handles of the matching objects, oldest first.
+    /// Returns the handles of the matching objects, oldest first.
     pub(crate) fn matching(&self, fits: impl Fn(&T) -> bool) -> Vec<u64> {
         let mut handles: Vec<u64> =
             self.objects.iter().filter(|(_, object)| fits(object)).map(|(handle, _)| *handle).collect();

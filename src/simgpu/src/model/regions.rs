@@ -117,13 +117,13 @@ impl Regions {
         (address - base < region.size).then_some((base, *region))
     }
 
-    /// Returns regions that begin inside a range.
+    /// Returns the regions that begin inside a range.
     pub(crate) fn within(&self, address: u64, size: u64) -> Vec<(u64, Region)> {
         let end = address.saturating_add(size);
         self.device.range(address..end).map(|(base, region)| (*base, *region)).collect()
     }
 
-    /// Addresses of the matching regions.
+    /// Returns the addresses of the matching regions.
     pub(crate) fn matching(&self, fits: impl Fn(&Region) -> bool) -> Vec<u64> {
         self.device.iter().filter(|(_, region)| fits(region)).map(|(base, _)| *base).collect()
     }
@@ -144,7 +144,7 @@ impl Regions {
         (address - base < block.size).then_some((base, *block))
     }
 
-    /// Addresses of the host memory of a context.
+    /// Returns the addresses of the host memory of a context.
     pub(crate) fn host_of(&self, context: u64) -> Vec<u64> {
         self.host.iter().filter(|(_, block)| block.context == context).map(|(base, _)| *base).collect()
     }

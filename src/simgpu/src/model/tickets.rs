@@ -116,7 +116,8 @@ pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Status> {
     if descriptor < 0 {
         return Err(status::INVALID_VALUE);
     }
-    // SAFETY: borrowed only for the call; a number that is no descriptor is refused by it.
+    // SAFETY: `borrow_raw` needs a descriptor that stays open for the borrow: the caller's, for one call. That call
+    // refuses a number that is no descriptor.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     borrowed.try_clone_to_owned().map_err(|_| status::INVALID_VALUE)
 }
@@ -132,7 +133,7 @@ pub(crate) fn read_label(file: &OwnedFd) -> Result<Label, Status> {
     if word(&bytes, 0) == MARK && label.size == place { Ok(label) } else { Err(status::INVALID_VALUE) }
 }
 
-/// Opens a new descriptor of a file, for the program. The file is opened anew, so its state is independent of other descriptors.
+/// Opens a new descriptor of a file, for the program. The file is opened again, so its state is independent of other descriptors.
 /// Real drivers do the same.
 pub(crate) fn hand_over(file: &OwnedFd) -> Result<i32, Status> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

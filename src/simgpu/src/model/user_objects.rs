@@ -23,7 +23,8 @@ impl EndedObjects {
         for object in self.0 {
             if let Some(end) = object.end {
                 let data: *mut c_void = core::ptr::with_exposed_provenance_mut(object.data);
-                // SAFETY: the program gave the function and its argument, to be called once like this.
+                // SAFETY: `end` needs the argument that the program gave with it, and one call: `data` is that
+                // argument, and `self` is consumed.
                 unsafe { end(data) };
             }
         }

@@ -183,14 +183,14 @@ impl NvmlCall {
         if to.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // SAFETY: the caller's for writing: the invariant of `NvmlCall`.
+        // SAFETY: `write_out` needs a pointer that is null or good for a write: the invariant of `NvmlCall`.
         unsafe { arguments::write_out(to, value) };
         Ok(())
     }
 
     /// Reads an argument. The pointer must not be null.
     pub(super) fn read<T: Copy>(&self, from: *const T) -> Result<T, Status> {
-        // SAFETY: null, or the caller's for reading: the invariant of `NvmlCall`.
+        // SAFETY: `read_in` needs a pointer that is null or good for a read: the invariant of `NvmlCall`.
         unsafe { arguments::read_in(from) }.ok_or(statuses::INVALID_ARGUMENT)
     }
 
@@ -237,7 +237,7 @@ impl NvmlCall {
         if from.is_null() {
             return Err(statuses::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so a text that ends in zero: the invariant of `NvmlCall`.
+        // SAFETY: `CStr::from_ptr` needs a text that ends in zero: `from` is not null, so it is one by the invariant.
         let text = unsafe { CStr::from_ptr(from) };
         text.to_str().map_err(|_| statuses::NOT_FOUND)
     }

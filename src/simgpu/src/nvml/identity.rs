@@ -49,7 +49,7 @@ fn bytes<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// Returns domain, bus and device of `domain:bus:device[.function]` or `bus:device[.function]`, in hexadecimal.
+/// Returns the domain, bus and device of `domain:bus:device[.function]` or `bus:device[.function]`, in hexadecimal.
 pub(super) fn place(text: &str) -> Option<(u32, u32, u32)> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok();
     let (rest, device) = text.rsplit_once(':')?;
@@ -85,7 +85,7 @@ impl NvmlCall {
         self.write_handle(to, Subject::Instance(device.ok_or(statuses::NOT_FOUND)?))
     }
 
-    /// Returns nVML's numbers of the GPU instance and the compute instance of a handle.
+    /// Returns NVML's numbers of the GPU instance and the compute instance of a handle.
     pub(super) fn ids_of_instance(&self, instance: nvmlDevice_t) -> Result<(u32, u32), Status> {
         let (state, subject) = self.on(instance)?;
         match subject {

@@ -23,7 +23,7 @@ use crate::state::sizes::PROCESSES;
 #[allow(clippy::cast_possible_truncation, reason = "a few hundred")]
 const ENTRIES: u32 = PROCESSES as u32;
 
-/// Returns nVML's numbers of the instances of a device.
+/// Returns NVML's numbers of the instances of a device.
 pub(super) fn instance_ids(machine: &Settings, device: usize) -> (u32, u32) {
     let gpu_instance =
         machine.instance(device).and_then(|instance| u32::try_from(gpu_instance_id(instance)).ok());
@@ -44,7 +44,7 @@ impl From<ProcessDetail> for ProcessInfoV1 {
 }
 
 impl NvmlCall {
-    /// Returns processes with a context or memory on a device, in the order in which they joined.
+    /// Returns the processes with a context or memory on a device, in the order in which they joined.
     fn running(&self, device: nvmlDevice_t) -> Result<Vec<ProcessDetail>, u32> {
         let (state, subject) = self.on(device)?;
         let view = self.library()?.view;
@@ -100,7 +100,7 @@ impl NvmlCall {
         written
     }
 
-    /// Returns use of a device by each process since an instant of the wall clock, in microseconds.
+    /// Returns the use of a device by each process since an instant of the wall clock, in microseconds.
     fn use_since(&self, device: nvmlDevice_t, last_seen: u64) -> Result<Vec<Share>, u32> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;
@@ -192,7 +192,7 @@ impl NvmlCall {
         self.write_list(&raw mut count, asked.entries, entries)
     }
 
-    /// Returns the command of a process: from `/proc`, or else the name that the process registered.
+    /// Writes the command of a process: from `/proc`, or else the name that the process registered.
     pub(super) fn process_name(&self, pid: u32, to: *mut c_char, room: u32) -> Outcome {
         if to.is_null() || room == 0 {
             return Err(statuses::INVALID_ARGUMENT);

@@ -14,7 +14,7 @@ impl NvmlCall {
         Ok(())
     }
 
-    /// Returns utilisation of a device in the newest readable window.
+    /// Returns the utilisation of a device in the newest readable window.
     pub(super) fn utilization(&self, device: nvmlDevice_t) -> Result<DeviceSample, Status> {
         let view = self.library()?.view;
         let (mut state, device) = self.whole(device)?;
@@ -22,7 +22,7 @@ impl NvmlCall {
         Ok(engine.utilization(clock::now()))
     }
 
-    /// Samples of a device since an instant of the wall clock in microseconds, oldest first.
+    /// Returns the samples of a device since an instant of the wall clock in microseconds, oldest first.
     fn samples(&self, device: nvmlDevice_t, kind: c_uint, last_seen: u64) -> Result<Vec<Sample>, Status> {
         let value: fn(&DeviceSample) -> u32 = match kind {
             1 => |sample| sample.gpu,

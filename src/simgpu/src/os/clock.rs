@@ -1,10 +1,10 @@
 //! The monotonic clock.
 
-/// Returns nanoseconds of the monotonic clock, which all processes of the machine share.
+/// Returns the nanoseconds of the monotonic clock, which all processes of the machine share.
 #[must_use]
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one structure.
+    // SAFETY: `clock_gettime` needs room for a `timespec`, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
@@ -16,7 +16,8 @@ pub(crate) fn sleep_until(instant: u64) {
     let nanos = libc::c_long::try_from(instant % 1_000_000_000).unwrap_or(0);
     let time = libc::timespec { tv_sec: seconds, tv_nsec: nanos };
     loop {
-        // SAFETY: reads one structure; no remainder is asked for, since the instant is absolute.
+        // SAFETY: `clock_nanosleep` needs a `timespec` to read, which `time` is. The remainder may be null, because
+        // the instant is absolute.
         let result = unsafe {
             libc::clock_nanosleep(
                 libc::CLOCK_MONOTONIC,

@@ -58,7 +58,8 @@ impl RobustMutex {
         match result {
             0 => Taken::Ours,
             libc::EOWNERDEAD => {
-                // SAFETY: `init` made the mutex, and this thread holds it.
+                // SAFETY: `pthread_mutex_consistent` needs a mutex that this thread holds: `init` made it, and this
+                // thread has just taken it.
                 unsafe { libc::pthread_mutex_consistent(self.raw()) };
                 Taken::Inherited
             }
@@ -99,7 +100,7 @@ impl RobustMutex {
 fn soon() -> libc::timespec {
     const TENTH: libc::c_long = 100_000_000;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one structure.
+    // SAFETY: `clock_gettime` needs room for a `timespec`, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
     let nanoseconds = time.tv_nsec + TENTH;
     libc::timespec { tv_sec: time.tv_sec + nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 }

@@ -11,10 +11,10 @@ pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Option<
     // SAFETY: `sigfillset` needs room for a set, which `all` is.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     let mut before = MaybeUninit::uninit();
-    // SAFETY: the first set was made above, the second is written.
+    // SAFETY: `pthread_sigmask` needs a set to read, which `sigfillset` has filled, and room for a set, which `before` is.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let started = std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(body);
-    // SAFETY: the set was written by the call above.
+    // SAFETY: `pthread_sigmask` needs a set to read; the call above has written `before`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut()) };
     started.ok().map(drop)
 }
@@ -35,7 +35,7 @@ impl LifeThread {
             let Ok(alive) = given.recv() else { return };
             let _ = tell.send(alive.try_lock() != Taken::Busy);
             loop {
-                // SAFETY: waits for a signal; all are blocked, so for the end of the process.
+                // SAFETY: `pause` takes no pointer. All signals are blocked, so it waits for the end of the process.
                 unsafe { libc::pause() };
             }
         })?;
@@ -51,6 +51,6 @@ impl LifeThread {
 
 /// Returns the kernel's number of this thread.
 pub(crate) fn number() -> i32 {
-    // SAFETY: the call has no pointers and cannot fail.
+    // SAFETY: `gettid` takes no pointer and has no requirement.
     unsafe { libc::gettid() }
 }

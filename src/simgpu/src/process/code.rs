@@ -165,7 +165,7 @@ impl ProcessObjects {
         Ok(self.code.modules.get(handle)?.image.kernels.clone().unwrap_or_default())
     }
 
-    /// Address and size of a variable. A variable inside the code has no charge of its own, and gets its address now.
+    /// Returns the address and size of a variable. A variable inside the code has no charge of its own, and gets its address now.
     pub(crate) fn variable(
         &mut self,
         simulation: &Simulation,

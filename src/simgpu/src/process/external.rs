@@ -33,7 +33,8 @@ impl ProcessObjects {
         if number != 0 && !simulation.shared.lock().import(simulation.slot, number) {
             return Err(status::INVALID_VALUE);
         }
-        // SAFETY: the caller gives the descriptor away: the contract of the function.
+        // SAFETY: `from_raw_fd` needs a descriptor without another owner: the caller of this driver function gives it
+        // away.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         Ok(self.externals.add(External { file, size, number }))
     }

@@ -27,8 +27,8 @@ impl ProcessObjects {
         simulation.arena.take(pages(size), GRANULE).ok_or(status::OUT_OF_MEMORY)
     }
 
-    /// Returns bytes that the pool of a device needs now: living allocations, and for each stream the largest graph that runs or
-    /// waits.
+    /// Returns the bytes that the pool of a device needs now: living allocations, and for each stream the largest graph that runs
+    /// or waits.
     fn demand(&mut self, simulation: &Simulation, device: usize) -> u64 {
         let block = simulation.config.graph_block;
         let blocks = |bytes: u64| bytes.div_ceil(block) * block;
@@ -68,7 +68,7 @@ impl ProcessObjects {
         Ok(())
     }
 
-    /// Returns bytes that executables of a device have mapped. Memory that is mapped twice counts twice.
+    /// Returns the bytes that executables of a device have mapped. Memory that is mapped twice counts twice.
     fn mapped(&self, device: usize) -> u64 {
         let holds = self.graph_holds.iter().filter(|((_, of), _)| *of == device);
         holds.map(|(_, hold)| if hold.mapped { hold.most } else { pages(hold.kept) }).sum()

@@ -85,7 +85,8 @@ fn fulfil(simulation: &Simulation, device: usize, call: HostCall) {
             let (stream, data): (CUstream, *mut c_void) =
                 (pointer(stream), core::ptr::with_exposed_provenance_mut(data));
             if let Some(function) = function {
-                // SAFETY: the program gave the function and its argument, to be called like this after successful work.
+                // SAFETY: `function` needs the stream and the argument that the program gave with it. The work before
+                // it succeeded.
                 thread_state::call_back(|| unsafe { function(stream, status::SUCCESS, data) });
             }
         }

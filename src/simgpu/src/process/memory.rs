@@ -129,7 +129,7 @@ impl ProcessObjects {
     }
 }
 
-/// Returns bytes of the arena behind a region, and their alignment.
+/// Returns the bytes of the arena behind a region, and their alignment.
 fn spread(simulation: &Simulation, region: &Region) -> Option<(u64, u64)> {
     match region.origin {
         // The region has whole blocks for itself.
@@ -197,6 +197,6 @@ pub(crate) fn map_host(size: u64) -> Result<u64, Status> {
 fn unmap_host(address: u64, size: u64) {
     let length = usize::try_from(size).unwrap_or(0);
     let base = core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0));
-    // SAFETY: the mapping that `map_host` made; its owner has given it up.
+    // SAFETY: `munmap` needs a mapping without users: `map_host` made it, and its owner has given it up.
     unsafe { libc::munmap(base, length) };
 }

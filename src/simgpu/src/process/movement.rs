@@ -108,8 +108,8 @@ fn copy(to: &[Span], from: &[Span]) {
     let (mut target, mut source) = (targets.next(), sources.next());
     while let (Some((to, room)), Some((from, left))) = (target, source) {
         let length = room.min(left);
-        // SAFETY: both spans were found to be memory of the simulation or are the caller's own, as the driver
-        // API requires; they may overlap.
+        // SAFETY: `copy` needs `length` readable and writable bytes; they may overlap. `prepare` found both spans in
+        // the simulation's memory, or they are the caller's own, as the driver API requires.
         unsafe { core::ptr::copy(bytes(from), bytes(to), usize::try_from(length).unwrap_or(0)) };
         target = if room > length { Some((to + length, room - length)) } else { targets.next() };
         source = if left > length { Some((from + length, left - length)) } else { sources.next() };
@@ -118,7 +118,7 @@ fn copy(to: &[Span], from: &[Span]) {
 
 fn fill((address, length): Span, value: u32, element: u64) {
     let length = usize::try_from(length).unwrap_or(0);
-    // SAFETY: the span was found to be memory of the simulation.
+    // SAFETY: `from_raw_parts_mut` needs `length` writable bytes: `prepare` found the span in the simulation's memory.
     let target = unsafe { core::slice::from_raw_parts_mut(bytes(address), length) };
     let [a, b, c, d] = value.to_le_bytes();
     match element {

@@ -80,7 +80,7 @@ pub(crate) fn join() -> Outcome {
     }
     let simulation = Simulation::start(&default_path())?;
     if SIMULATION.set(simulation).is_ok() {
-        // SAFETY: registers a function that only stores a flag.
+        // SAFETY: `pthread_atfork` needs functions that may run in a forked child: `in_child` only stores a flag.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
     Ok(())
@@ -211,7 +211,7 @@ impl Simulation {
         }
     }
 
-    /// Returns bytes that new managed memory of `bytes` takes of its device.
+    /// Returns the bytes that new managed memory of `bytes` takes of its device.
     pub(crate) fn at_once(&self, bytes: u64) -> Result<u64, Status> {
         match self.config.managing {
             Managing::AtOnce | Managing::Exclusive => Ok(bytes),

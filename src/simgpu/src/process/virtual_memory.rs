@@ -151,12 +151,12 @@ impl ProcessObjects {
         self.vmm.memory.values().any(|memory| memory.export == number)
     }
 
-    /// Returns memory by a handle, even if the program has released the handle.
+    /// Returns the memory by a handle, even if the program has released the handle.
     pub(crate) fn memory_behind(&self, handle: u64) -> Result<Memory, Status> {
         self.vmm.memory.get(&handle).copied().ok_or(status::INVALID_VALUE)
     }
 
-    /// Returns memory by a handle that the program holds.
+    /// Returns the memory by a handle that the program holds.
     pub(crate) fn memory(&self, handle: u64) -> Result<Memory, Status> {
         let memory = self.vmm.memory.get(&handle).filter(|memory| memory.handles > 0);
         memory.copied().ok_or(status::INVALID_VALUE)

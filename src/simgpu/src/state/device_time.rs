@@ -40,7 +40,7 @@ pub(crate) fn process_totals(engine: &mut EngineState, serial: u64) -> ClientTot
     done
 }
 
-/// Returns busy time of a device's multiprocessors, in nanoseconds.
+/// Returns the busy time of a device's multiprocessors, in nanoseconds.
 pub(crate) fn device_busy(engine: &mut EngineState) -> u64 {
     engine.device_truth(clock::now()).busy_ns
 }

@@ -58,7 +58,7 @@ pub fn default_path() -> PathBuf {
     if let Some(path) = std::env::var_os("SIMGPU_STATE").filter(|path| !path.is_empty()) {
         return path.into();
     }
-    // SAFETY: the call has no pointers and cannot fail.
+    // SAFETY: `getuid` takes no pointer and has no requirement.
     let user = unsafe { libc::getuid() };
     PathBuf::from(format!("/dev/shm/simgpu-{user}"))
 }
@@ -197,18 +197,20 @@ impl Locked<'_> {
     /// Resets everything except the lock, as in a new file.
     pub fn clear(&mut self, settings: &Settings) {
         let state: *mut State = &raw mut **self;
-        // SAFETY: a plain address computation inside the state.
+        // SAFETY: `state` points to the mapping, so the address of its field lies inside the mapping. Nothing is read.
         let start = unsafe { &raw mut (*state).settings };
         let offset = core::mem::offset_of!(State, settings);
         // SAFETY: from the settings to the end of the mapping; all of it is valid when zeroed, and the lock
         // is held, so no other process reads it. Pages of the device times that were never used stay untouched.
         unsafe { start.cast::<u8>().write_bytes(0, ENGINES_AT - offset) };
-        // SAFETY: the start of the device times, inside the mapping.
+        // SAFETY: `byte_add` needs an offset inside the mapping: `ENGINES_AT` is the offset of the engines.
         let engines = unsafe { state.byte_add(ENGINES_AT) };
-        // SAFETY: whole pages of a shared mapping of a file; gives them back, they read as zero afterwards.
+        // SAFETY: `madvise` needs mapped whole pages: these are the mapping's pages from `ENGINES_AT` to its end. They
+        // read as zero afterwards.
         let removed = unsafe { libc::madvise(engines.cast(), LENGTH - ENGINES_AT, libc::MADV_REMOVE) };
         if removed != 0 {
-            // SAFETY: up to the end of the mapping; valid when zeroed. Not every file system can give pages back.
+            // SAFETY: `write_bytes` needs writable bytes: these reach to the end of the mapping. Engines are valid
+            // when zeroed. Not every file system can give pages back.
             unsafe { engines.cast::<u8>().write_bytes(0, LENGTH - ENGINES_AT) };
         }
         self.found(settings);
@@ -248,7 +250,7 @@ impl Drop for Locked<'_> {
 
 fn map(file: &File) -> io::Result<NonNull<State>> {
     let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
-    // SAFETY: a new mapping of a file that is `LENGTH` long; the kernel chooses the place.
+    // SAFETY: without `MAP_FIXED` the kernel chooses a free address, so the mapping replaces no other.
     let base = unsafe { libc::mmap(core::ptr::null_mut(), LENGTH, rights, flags, file.as_raw_fd(), 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -281,7 +283,7 @@ fn fill(file: &File, settings: &Settings) -> io::Result<()> {
     state.manager.init();
     state.found(settings);
     state.ready.store(1, Ordering::Release);
-    // SAFETY: the mapping made above; nothing refers to it any more.
+    // SAFETY: `munmap` needs a mapping without users: `map` made it above, and nothing refers to it any more.
     unsafe { libc::munmap(base.as_ptr().cast(), LENGTH) };
     Ok(())
 }
@@ -290,7 +292,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
     let (from, to) = (name(from)?, name(to)?);
     let (from, to): (&CStr, &CStr) = (&from, &to);
-    // SAFETY: the call needs strings that end with a zero: both are `CString`s.
+    // SAFETY: `link` needs strings that end with a zero: both are `CString`s.
     if unsafe { libc::link(from.as_ptr(), to.as_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -112,7 +112,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns bytes of all kinds together.
+    /// Returns the bytes of all kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.held.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))

@@ -22,14 +22,14 @@ impl State {
         self.processes.get_mut(process)?.usage.get_mut(device)
     }
 
-    /// Returns bytes of the device that no process holds.
+    /// Returns the bytes of the device that no process holds.
     #[must_use]
     pub fn free(&self, device: usize) -> u64 {
         let held = self.levels.get(device).map_or(0, |level| level.held);
         self.settings.capacity(device).saturating_sub(held)
     }
 
-    /// Returns bytes of dead processes that the device does not have back yet.
+    /// Returns the bytes of dead processes that the device does not have back yet.
     #[must_use]
     pub fn leaving(&self, device: usize) -> u64 {
         let here = self.leaving.iter().filter(|left| left.device as usize == device);

@@ -10,7 +10,7 @@ use super::sizes::DEVICES;
 use crate::hardware::texts;
 
 impl Settings {
-    /// Returns number of GPUs.
+    /// Returns the number of GPUs.
     #[must_use]
     pub fn gpus(&self) -> usize {
         usize::try_from(self.devices).unwrap_or(DEVICES).min(DEVICES)

@@ -107,7 +107,7 @@ impl Settings {
         self.linear_granule == 0
     }
 
-    /// Returns bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
+    /// Returns the bytes that an allocation of `size` takes of the device if it shares no block. `None`: more than there can be.
     pub(crate) fn taken(&self, size: u64) -> Option<u64> {
         if self.has_blocks() {
             allocation_sizes::whole(size)
@@ -116,7 +116,7 @@ impl Settings {
         }
     }
 
-    /// Returns number of devices: whole GPUs, and instances of divided ones.
+    /// Returns the number of devices: whole GPUs, and instances of divided ones.
     #[must_use]
     pub fn count(&self) -> usize {
         usize::try_from(self.all_devices()).unwrap_or(DEVICES).min(DEVICES)
@@ -127,7 +127,7 @@ impl Settings {
         self.instances.iter().take(gpus).fold(0, |sum, instances| sum.saturating_add((*instances).max(1)))
     }
 
-    /// Returns bytes of a device's memory; 0 if there is no such device.
+    /// Returns the bytes of a device's memory; 0 if there is no such device.
     #[must_use]
     pub fn capacity(&self, device: usize) -> u64 {
         if device >= self.count() { 0 } else { self.memory.get(device).copied().unwrap_or(0) }
@@ -143,7 +143,7 @@ fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
     Some(numbers)
 }
 
-/// Properties of the engines, such as `slice_ns=1000000,stream_depth=64`.
+/// Parses the properties of the engines, such as `slice_ns=1000000,stream_depth=64`.
 fn time(text: &str) -> Option<Config> {
     let mut config = Config::DEFAULT;
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
@@ -174,7 +174,7 @@ fn time(text: &str) -> Option<Config> {
     Some(config)
 }
 
-/// Returns bytes of a size text: a number and a power of 1024 (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`, `t`, `TiB`).
+/// Returns the bytes of a size text: a number and a power of 1024 (`k`, `KiB`, `m`, `MiB`, `g`, `GiB`, `t`, `TiB`).
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let text = text.trim();

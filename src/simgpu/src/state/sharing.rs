@@ -90,7 +90,7 @@ impl State {
         }
     }
 
-    /// Returns bytes of a device that a process uses and another process is charged for.
+    /// Returns the bytes of a device that a process uses and another process is charged for.
     #[must_use]
     pub fn imported(&self, slot: usize, device: usize) -> u64 {
         let of_others = |export: &&Export| {

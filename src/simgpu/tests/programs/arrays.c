@@ -1,4 +1,4 @@
-/* Arrays: bytes, not bits; heights of zero; all levels, all layers; nothing for sparse ones. */
+/* Charge of arrays: element sizes, a height of 0, mip levels, layers, and sparse arrays, which cost nothing. */
 #include "driver.h"
 
 static size_t cost(size_t w, size_t h, size_t d, unsigned format, unsigned channels, unsigned flags) {

@@ -1,11 +1,11 @@
-/* Allocates and frees at random until it is killed, or as often as it is told. */
+/* Allocates and frees at random: as often as the first argument says, or until it is killed. */
 #include <signal.h>
 #include <sys/prctl.h>
 #include "driver.h"
 
 int main(int argc, char **argv) {
     ptr live[64] = {0}; unsigned seed = getpid(); long rounds = argc > 1 ? atol(argv[1]) : -1; uint64_t h; memory_props props = {.kind = 1, .where = {1, 0}};
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no process behind */
     handle c; int result = cuInit(0); if (result) return 3; result = cuCtxCreate_v2(&c, 0, 0); if (result == 2) return 0;
     for (long i = 0; i != rounds; i++) {
         ptr *p = &live[rand_r(&seed) % 64]; size_t size = (size_t)rand_r(&seed) % (64 * MIB) + 1;

@@ -1,9 +1,9 @@
-/* Code: names are found, variables are device memory and hold bytes; libraries load when they are used. */
+/* Code: the driver finds names, variables are device memory that holds bytes, and libraries load at their first use. */
 #include "driver.h"
 
 int cuModuleLoadFatBinary(handle *, const void *), cuLibraryGetGlobal(ptr *, size_t *, handle, const char *);
 
-/* A fat binary with one image, and the wrapper that a compiler puts around it. Flag 0x8000: packed in a way that is not read. */
+/* A fat binary with one image, and the wrapper that a compiler puts around it. Flag 0x8000: the image cannot be unpacked. */
 static const void *fat(const void *image, size_t bytes, uint64_t flags) {
     static struct {
         uint32_t mark; uint16_t version, head; uint64_t size;
@@ -25,7 +25,7 @@ static void fat_binaries(size_t before) {
     OK(cuModuleGetGlobal_v2(&p, &n, m, "table")); SAME(n, 1000); STATUS(500, cuModuleGetFunction(&f, m, "missing"));
     STATUS(500, cuModuleGetGlobal_v2(&p, &n, m, "missing")); OK(cuModuleUnload(m)); SAME(held() - before, 0);
 
-    /* Where nothing is known of the image, every name is there: a kernel, or a variable that costs no more than the code. */
+    /* If the contents of an image are unknown, every name is found: as a kernel, or as a variable without its own charge. */
     OK(cuModuleLoadFatBinary(&m, fat(PTX, sizeof PTX, 0x8000))); OK(cuModuleGetFunction(&f, m, "whatever")); SAME(held() - before, 0);
     OK(cuModuleGetGlobal_v2(&p, &n, m, "anything")); CHECK(n >= 4096); OK(cuModuleGetGlobal_v2(&q, NULL, m, "anything")); CHECK(p == q);
     OK(cuModuleGetGlobal_v2(&q, NULL, m, "another")); CHECK(p != q); STATUS(500, cuModuleGetGlobal_v2(&q, NULL, m, ""));

@@ -1,4 +1,4 @@
-/* Nobody takes a device pointer for one of the host's and lives. */
+/* A program that reads a device pointer as a host pointer crashes. */
 #include "driver.h"
 
 int main(void) { ptr p; start(); OK(cuMemAlloc_v2(&p, 4096)); return *(volatile char *)p; }

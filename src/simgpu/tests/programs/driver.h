@@ -1,5 +1,5 @@
-/* The part of the driver API that these programs use, and how they check it. Declared here in our own words, so
-   that the programs build on machines without the CUDA headers. */
+/* The part of the driver API that these programs use, and macros that check it. It is declared here without NVIDIA's headers, so
+   that the programs build on machines without them. */
 #ifndef SIMGPU_TEST_DRIVER_H
 #define SIMGPU_TEST_DRIVER_H
 #include <stddef.h>
@@ -67,7 +67,7 @@ int cuDeviceGraphMemTrim(int); int cuDeviceGetGraphMemAttribute(int, unsigned, v
 
 #define MIB ((size_t)1 << 20)
 
-/* A call must return this status. */
+/* Ends the program unless the call returns the status `want`. */
 #define STATUS(want, call) do { int got_ = (call); if (got_ != (want)) { \
     fprintf(stderr, "%s:%d: %s returned %d, not %d\n", __FILE__, __LINE__, #call, got_, (int)(want)); exit(1); } } while (0)
 #define OK(call) STATUS(0, call)
@@ -75,20 +75,20 @@ int cuDeviceGraphMemTrim(int); int cuDeviceGetGraphMemAttribute(int, unsigned, v
 #define SAME(a, b) do { long long a_ = (long long)(a), b_ = (long long)(b); if (a_ != b_) { \
     fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #a, a_, b_); exit(1); } } while (0)
 
-/* What all processes hold of the current device. */
+/* Returns the bytes that all processes hold of the current device. */
 static inline size_t held(void) { size_t left, all; OK(cuMemGetInfo_v2(&left, &all)); return all - left; }
 
 static inline int64_t now_us(void) {
     struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000LL + t.tv_nsec / 1000;
 }
 
-/* Starts the driver, with a context current. */
+/* Starts the driver, and makes a current context. */
 static inline handle start(void) { handle c; OK(cuInit(0)); OK(cuCtxCreate_v2(&c, 0, 0)); return c; }
 
 static const char PTX[] = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 table[1000];\n"
     ".visible .entry spin_5ms() { ret; }\n.visible .entry spin_20ms() { ret; }\n.visible .entry quick() { ret; }\n";
 
-/* Holds a stream until it is opened: what comes behind it is not done, however slow this machine is. */
+/* Holds a stream until it is opened. Work behind it does not run before, however slow the machine is. */
 typedef struct { volatile int open; } gate;
 static inline void pass_(void *data) { while (!((gate *)data)->open) usleep(100); }
 static inline void shut(gate *g, handle stream) { g->open = 0; OK(cuLaunchHostFunc(stream, pass_, g)); }

@@ -1,4 +1,4 @@
-/* Events between processes: what one records, the other sees, waits for and outlives. */
+/* Events between processes: one process records an event. The other one queries it, waits for it, and outlives it. */
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include "driver.h"
@@ -26,24 +26,24 @@ static void misuse(void) {
     OK(cuEventDestroy_v2(e)); OK(cuEventDestroy_v2(plain));
 }
 
-/* The process that makes the events. */
+/* Runs the process that makes the events. */
 static void maker(void) {
     handle s, e, late; gate g; start(); misuse();
     OK(cuStreamCreate(&s, NON_BLOCKING)); OK(cuEventCreate(&e, BOTH)); OK(cuEventCreate(&late, BOTH));
     give(e); hear('f');
 
-    /* Here a record, there a query and a stream that waits. */
+    /* This process records the event. The other process queries it, and lets a stream wait for it. */
     shut(&g, s); OK(cuEventRecord(e, s)); STATUS(NOT_READY, cuEventQuery(e)); tell('r'); hear('q'); g.open = 1; hear('s'); OK(cuEventQuery(e));
 
-    /* There a record, here a query. */
+    /* The other process records the event. This process queries it, and lets a stream wait for it. */
     tell('r'); hear('r'); STATUS(NOT_READY, cuEventQuery(e)); OK(cuStreamWaitEvent(s, e, 0)); STATUS(NOT_READY, cuStreamQuery(s)); tell('q');
     OK(cuStreamSynchronize(s)); OK(cuEventSynchronize(e));
 
-    /* A record from before anybody could know of it. It completes after its event is gone here. */
+    /* This process records the event before the other process opens it, and destroys it before the record completes. */
     shut(&g, s); OK(cuEventRecord(late, s)); give(late); hear('o'); OK(cuEventDestroy_v2(late)); STATUS(HANDLE, cuEventQuery(late)); tell('d');
     hear('q'); g.open = 1; hear('s');
 
-    /* Nobody completes this one: its process dies. */
+    /* This process dies before the record completes. */
     shut(&g, s); OK(cuEventRecord(e, s)); tell('r'); hear('q'); _exit(0);
 }
 

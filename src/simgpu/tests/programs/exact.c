@@ -1,4 +1,4 @@
-/* Takes exactly the bytes it is told, in pieces, and exits at the end: with the others of its group, to the byte. */
+/* Allocates the bytes of its first argument, in pieces, and exits when its input ends. The test sums the bytes of a group. */
 #include "driver.h"
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* A child of a process that has started the driver has no driver; a child of one that has not has its own. */
+/* A fork after the driver's start gives a child without a driver. A fork before the start gives a child with its own driver. */
 #include <sys/wait.h>
 #include "driver.h"
 

@@ -1,4 +1,4 @@
-/* Graphs: capture runs nothing; memory nodes are backed when the graph runs, and kept until trimmed. */
+/* Graphs: a capture runs nothing. Memory nodes get memory when the graph runs, and keep it until a trim. */
 #include "driver.h"
 
 static uint64_t pool(unsigned what) { uint64_t v; OK(cuDeviceGetGraphMemAttribute(0, what, &v)); return v; }
@@ -15,13 +15,13 @@ int main(void) {
     OK(cuGraphInstantiateWithFlags(&x, g, 0)); begin = now_us(); OK(cuGraphLaunch(x, s)); OK(cuStreamSynchronize(s));
     CHECK(now_us() - begin >= 40000); OK(cuGraphExecDestroy(x)); OK(cuGraphDestroy(g));
 
-    /* Waiting for what is captured spoils it; so does an unsafe call in global mode, not in relaxed mode. */
+    /* A wait for captured work invalidates the capture. So does an unsafe call in global mode, but not in relaxed mode. */
     OK(cuStreamBeginCapture_v2(s, 0)); STATUS(900, cuStreamSynchronize(s)); STATUS(901, cuStreamEndCapture(s, &g)); CHECK(!g);
     OK(cuStreamBeginCapture_v2(s, 0)); STATUS(900, cuMemAlloc_v2(&a, 1)); STATUS(901, cuStreamEndCapture(s, &g));
     OK(cuStreamBeginCapture_v2(s, 0)); mode = 2; OK(cuThreadExchangeStreamCaptureMode(&mode)); SAME(mode, 0);
     OK(cuMemAlloc_v2(&a, 1)); OK(cuMemFree_v2(a)); OK(cuThreadExchangeStreamCaptureMode(&mode)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
 
-    /* So do the attributes of a pool, and trimming it; taking memory in the order of another stream does not. */
+    /* Calls for the attributes or a trim of a pool invalidate a capture. An allocation in another stream does not. */
     handle own; uint64_t told = 0; OK(cuDeviceGetDefaultMemPool(&own, 0));
     for (int i = 0; i < 4; i++) {
         OK(cuStreamBeginCapture_v2(s, 0)); OK(cuMemAllocAsync(&a, 1, t)); OK(cuMemFreeAsync(a, t));
@@ -32,19 +32,19 @@ int main(void) {
     }
     OK(cuStreamSynchronize(t)); OK(cuMemPoolTrimTo(own, 0));
 
-    /* The legacy stream would have to wait for a blocking stream that captures; asking it spoils nothing. */
+    /* The legacy stream would have to wait for a blocking stream that captures. A query of it invalidates no capture. */
     handle blocking; OK(cuStreamCreate(&blocking, 0)); OK(cuStreamBeginCapture_v2(blocking, 0)); STATUS(906, cuStreamIsCapturing(NULL, &capturing));
     OK(cuStreamEndCapture(blocking, &g)); OK(cuGraphDestroy(g)); OK(cuStreamBeginCapture_v2(blocking, 0));
     STATUS(906, cuLaunchKernel(twenty, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL)); STATUS(901, cuStreamEndCapture(blocking, &g));
     OK(cuStreamBeginCapture_v2(s, 0)); launch(kernel("quick"), NULL); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
 
-    /* A stream joins through an event and must come back. */
+    /* A stream joins a capture through an event, and must join the first stream again before the end. */
     OK(cuStreamBeginCapture_v2(s, 2)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); launch(twenty, t);
     STATUS(903, cuStreamEndCapture(t, &g)); STATUS(904, cuStreamEndCapture(s, &g));
     OK(cuStreamBeginCapture_v2(s, 2)); OK(cuEventRecord(e, s)); OK(cuStreamWaitEvent(t, e, 0)); launch(twenty, t); launch(twenty, s);
     OK(cuEventRecord(e, t)); OK(cuStreamWaitEvent(s, e, 0)); OK(cuStreamEndCapture(s, &g)); OK(cuGraphDestroy(g));
 
-    /* Memory of a graph: what is freed is used again, behind the free. What is mapped stays until it is trimmed. */
+    /* Memory of a graph: nodes behind a free use the freed memory again. Mapped memory stays until a trim. */
     OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemAllocAsync(&a, 10 * MIB, s)); OK(cuMemsetD8_v2(0, 0, 0));
     OK(cuMemFreeAsync(a, s)); STATUS(1, cuMemFreeAsync(a, s)); OK(cuMemAllocAsync(&b, 4 * MIB, s)); OK(cuMemcpyHtoDAsync_v2(b, "abc", 4, s));
     OK(cuStreamEndCapture(s, &g)); SAME(held(), before); SAME(a, b);
@@ -56,7 +56,7 @@ int main(void) {
     OK(cuGraphExecDestroy(x)); SAME(held() - before, 10 * MIB); OK(cuDeviceGraphMemTrim(0)); SAME(held(), before);
     OK(cuGraphDestroy(g)); SAME(pool(RESERVED_HIGH), 10 * MIB); SAME(pool(USED), 0);
 
-    /* Graphs that free what they take share it in one stream, not in two, and keep it while they run. */
+    /* Graphs that free their own memory share memory in one stream, but not in two streams. They keep it while they run. */
     handle gs[4], xs[4]; ptr p[4]; gate door;
     for (int i = 0; i < 4; i++) {
         OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemAllocAsync(&p[i], 8 * MIB, s)); OK(cuMemFreeAsync(p[i], s));
@@ -71,7 +71,7 @@ int main(void) {
     OK(cuDeviceGraphMemTrim(0)); SAME(held(), before);
     for (int i = 1; i < 4; i++) { OK(cuGraphExecDestroy(xs[i])); }
 
-    /* What a graph does not free outlives it; a launch that frees by itself needs no other. */
+    /* Memory that a graph does not free outlives the graph. A launch with automatic free needs no further memory. */
     for (int i = 0; i < 4; i++) {
         OK(cuStreamBeginCapture_v2(s, 2)); OK(cuMemAllocAsync(&p[i], 8 * MIB, s)); OK(cuStreamEndCapture(s, &gs[i]));
         OK(cuGraphInstantiateWithFlags(&xs[i], gs[i], i == 3)); OK(cuGraphLaunch(xs[i], s)); SAME(pool(RESERVED), (i + 1) * 8 * MIB);

@@ -1,4 +1,4 @@
-/* Green contexts: parts of the multiprocessors, a little memory, and the primary context for everything else. */
+/* Green contexts: each has a part of the multiprocessors and a little memory. All else is in the primary context. */
 #include "driver.h"
 
 typedef struct { unsigned kind, padding[23], processors, smallest, alignment, rest[9]; } resource;
@@ -30,14 +30,14 @@ int main(void) {
     STATUS(201, cuGreenCtxDestroy(other)); STATUS(1, cuGreenCtxStreamCreate(&stream, green, 0, 0));
     OK(cuGreenCtxStreamCreate(&stream, green, 1, 0)); launch(kernel("quick"), stream); OK(cuStreamSynchronize(stream));
 
-    /* What was made in it lives in the primary context. */
+    /* Memory that was allocated in a green context lives in the primary context. */
     OK(cuMemAlloc_v2(&p, 10 * MIB)); OK(cuDevicePrimaryCtxRetain(&primary, 0)); CHECK(primary != view);
     size_t full = held(); OK(cuGreenCtxDestroy(green)); STATUS(709, cuMemFree_v2(p));
     OK(cuCtxSetCurrent(primary)); OK(cuMemFree_v2(p)); SAME(held(), full - little - 10 * MIB);
     OK(cuCtxGetDevResource(NULL, &own, 1)); SAME(own.processors, 132);
     OK(cuDevicePrimaryCtxRelease_v2(0)); OK(cuDevicePrimaryCtxGetState(0, &flags, &active)); CHECK(!active);
 
-    /* A reset ends green contexts too, and their uses of the primary one. */
+    /* A reset ends green contexts, too, and their uses of the primary context. */
     OK(cuGreenCtxCreate(&green, descriptor, 0, 1)); OK(cuDevicePrimaryCtxReset_v2(0)); STATUS(201, cuGreenCtxDestroy(green));
     STATUS(201, cuDevicePrimaryCtxRelease_v2(0));
     return 0;

@@ -1,4 +1,4 @@
-/* Code: it comes to the device when it is wanted, or at once (first argument: EAGER), in whole granules. */
+/* Code is loaded to the device at its first use, or at once (first argument: EAGER), in whole granules. */
 #include "driver.h"
 
 int cuLibraryGetModule(handle *, handle), cuModuleEnumerateFunctions(handle *, unsigned, handle), cuFuncIsLoaded(int *, handle);
@@ -17,7 +17,7 @@ int main(int count, char **words) {
     OK(cuModuleLoadData(&m, PTX)); OK(cuModuleGetFunction(&f, m, "quick")); SAME(held() - before, table + code);
     OK(cuModuleUnload(m)); SAME(held() - before, 0);
 
-    /* A library is in every context at once, or in those that used it. */
+    /* A library is loaded into every context at once, or into each context at its first use there. */
     OK(cuLibraryLoadData(&l, PTX, NULL, NULL, 0, NULL, NULL, 0)); SAME(held() - before, eager ? table + code : 0);
     OK(cuCtxCreate_v2(&b, 0, 0)); size_t both = before + before; SAME(held() - both, eager ? 2 * (table + code) : 0);
     OK(cuLibraryGetModule(&m, l)); SAME(held() - both, eager ? 2 * (table + code) : table);

@@ -1,4 +1,4 @@
-/* Code that comes late waits for what is queued in its context, and other calls there wait for it; or not (first argument: free). */
+/* Late loading of code waits for the queued work of its context, and blocks other calls there. With "free" it does neither. */
 #include <pthread.h>
 #include "driver.h"
 
@@ -21,7 +21,7 @@ int main(int count, char **words) {
     context = start(); OK(cuStreamCreate(&stream, 1)); first = kernel("quick"); launch(first, stream); OK(cuStreamSynchronize(stream));
     for (int i = 0; i < 2; i++) {
         loaded = asked = elsewhere = 0; shut(&g, stream);
-        /* What is there waits for nothing. */
+        /* The use of loaded code waits for nothing. */
         launch(first, stream); SAME(kernel("spin_5ms") != NULL, 1);
         pthread_create(&a, NULL, loads, NULL); if (is_free) wait_for(&loaded);
         usleep(100000); pthread_create(&b, NULL, i ? queries : asks, NULL); pthread_create(&c, NULL, other, NULL); wait_for(&elsewhere);

@@ -1,4 +1,4 @@
-/* cuGetProcAddress: what it returns for a name is the exported function, its own self included. */
+/* cuGetProcAddress returns the exported function of each known name, also of its own. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include "driver.h"

@@ -1,4 +1,4 @@
-/* Ordinary memory: exact charges, real capacity, real pitch, bytes that come back. */
+/* Ordinary memory: exact charges, a limited capacity, the pitch of a real device, and contents that can be read back. */
 #include "driver.h"
 
 int main(void) {
@@ -12,7 +12,7 @@ int main(void) {
     SAME(held() - before, 1002);
     OK(cuMemFree_v2(a)); STATUS(1, cuMemFree_v2(a)); SAME(held() - before, 1);
 
-    /* Four bytes by two million rows are a gigabyte, not eight megabytes. */
+    /* Two million rows of 4 bytes take a gigabyte, not eight megabytes, because a row takes the pitch of 512 bytes. */
     OK(cuMemAllocPitch_v2(&a, &pitch, 4, 2000000, 4)); SAME(pitch, 512); SAME(held() - before, 1 + 512 * 2000000LL);
     OK(cuMemFree_v2(a));
 
@@ -20,7 +20,7 @@ int main(void) {
     strcpy((char *)a, "managed"); OK(cuMemcpyDtoH_v2(back, a, 8)); CHECK(!strcmp(back, "managed"));
     OK(cuMemFree_v2(a));
 
-    /* The first generation has 32 bits, and writes no more. */
+    /* Functions of the first generation have outputs of 32 bits, and write no more. */
     unsigned words[4] = {1, 2, 3, 4};
     OK(cuMemAlloc(&words[1], 5000)); CHECK(words[0] == 1 && words[2] == 3); low = words[1];
     SAME(held() - before, 5001);
@@ -29,13 +29,13 @@ int main(void) {
     OK(cuMemGetInfo(&words[1], &words[2])); CHECK(words[0] == 1 && words[3] == 4);
     OK(cuDeviceTotalMem(&words[1], 0)); CHECK(words[2] != 0 && words[3] == 4);
 
-    /* Out of memory: status 2, output untouched, nothing held. */
+    /* An allocation that does not fit returns status 2, leaves its output untouched, and holds nothing. */
     a = 77; size_t left, all; OK(cuMemGetInfo_v2(&left, &all));
     STATUS(2, cuMemAlloc_v2(&a, left + 1)); SAME(a, 77); SAME(held() - before, 1);
     OK(cuMemAlloc_v2(&a, left)); STATUS(2, cuMemAlloc_v2(&b, 1)); OK(cuMemFree_v2(a));
     STATUS(1, cuMemAlloc_v2(&a, 0)); STATUS(1, cuMemAlloc_v2(NULL, 1));
 
-    /* Ten gigabytes take no memory of the host until they are touched. */
+    /* Ten gigabytes take no memory of the host until a copy writes them. */
     OK(cuMemAlloc_v2(&a, (size_t)10 << 30));
     OK(cuMemsetD32_v2(a + ((size_t)9 << 30), 0x01020304, 1024));
     OK(cuMemcpyDtoD_v2(a, a + ((size_t)9 << 30), 4096));

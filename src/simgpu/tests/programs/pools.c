@@ -1,4 +1,4 @@
-/* Stream-ordered memory: what counts is what a pool has reserved, not what is allocated from it. */
+/* Stream-ordered memory: the device is charged for the reserved bytes of a pool, not for the bytes of its allocations. */
 #include "driver.h"
 
 static uint64_t get(handle pool, unsigned what) { uint64_t v; OK(cuMemPoolGetAttribute(pool, what, &v)); return v; }
@@ -12,24 +12,24 @@ int main(void) {
     OK(cuMemAllocAsync(&a, 1 * MIB, s)); SAME(held() - before, 32 * MIB); SAME(get(pool, USED), 1 * MIB);
     OK(cuMemAllocAsync(&b, 3 * MIB, s)); SAME(held() - before, 32 * MIB);
 
-    /* Freed and allocated again: no new memory. Threshold 0: gone at the next synchronisation. */
+    /* An allocation after a free takes no new memory. With threshold 0 the next synchronisation gives the memory back. */
     OK(cuMemFreeAsync(a, s)); OK(cuMemAllocAsync(&a, 1 * MIB, s)); SAME(held() - before, 32 * MIB);
     OK(cuMemFreeAsync(a, s)); OK(cuMemFreeAsync(b, s)); SAME(held() - before, 32 * MIB);
     OK(cuStreamSynchronize(s)); SAME(held() - before, 0); SAME(get(pool, RESERVED_HIGH), 32 * MIB);
 
-    /* Above the threshold memory stays, until it is trimmed. */
+    /* Memory up to the threshold stays until a trim. */
     OK(cuMemPoolSetAttribute(pool, THRESHOLD, &all));
     OK(cuMemAllocAsync(&a, 100 * MIB, s)); OK(cuMemFreeAsync(a, s)); OK(cuCtxSynchronize());
     SAME(held() - before, 128 * MIB); SAME(get(pool, USED), 0);
     OK(cuMemPoolTrimTo(pool, 0)); SAME(held() - before, 0); OK(cuMemPoolSetAttribute(pool, THRESHOLD, &zero));
 
-    /* Frees take effect in the order of their stream: another stream cannot have the block before. */
+    /* A free takes effect in the order of its stream: another stream cannot get the block before that. */
     OK(cuMemAllocAsync(&a, 32 * MIB, s)); shut(&g, s); OK(cuMemFreeAsync(a, s)); SAME(get(pool, USED), 32 * MIB);
     OK(cuMemAllocAsync(&b, 32 * MIB, t)); CHECK(a != b); SAME(held() - before, 64 * MIB);
     OK(cuMemAllocAsync(&c, 32 * MIB, s)); CHECK(a == c);
     g.open = 1; OK(cuMemFreeAsync(b, t)); OK(cuMemFree_v2(c)); OK(cuCtxSynchronize()); SAME(held() - before, 0); SAME(get(pool, USED), 0);
 
-    /* A pool that is destroyed keeps what still lives. Memory of the host is not the device's. */
+    /* A destroyed pool keeps its living allocations. A pool of host memory takes no device memory. */
     pool_props props = {.kind = 1, .where = {1, 0}};
     OK(cuMemPoolCreate(&own, &props)); OK(cuMemAllocFromPoolAsync(&a, 5, own, s)); SAME(held() - before, 32 * MIB);
     OK(cuMemPoolDestroy(own)); SAME(held() - before, 32 * MIB); STATUS(1, cuMemPoolTrimTo(own, 0));

@@ -1,4 +1,4 @@
-/* Memory of one process used by another: by descriptor and by handle. It is paid for once, by somebody who uses it. */
+/* One process uses the memory of another, by descriptor and by handle. One user of the memory is charged for it. */
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <sys/prctl.h>
@@ -29,7 +29,7 @@ static void importer(int socket) {
     OK(cuIpcOpenMemHandle_v2(&p, i, 1)); SAME(held(), before); OK(cuMemcpyDtoH_v2(back, p + 100, 8)); CHECK(!strcmp(back, "linear"));
     OK(cuMemcpyHtoD_v2(p + 100, "changed", 8)); STATUS(1, cuMemFree_v2(p)); OK(cuIpcCloseMemHandle(p)); STATUS(1, cuIpcCloseMemHandle(p));
     CHECK(write(socket, "r", 1) == 1);
-    /* The exporter is gone: context, memory. What it made is still there, and now paid for here. */
+    /* The exporter has ended, with its context and memory. Its shared memory lives on, and this process is charged for it. */
     CHECK(read(socket, back, 1) == 0); SAME(held(), 300 * MIB + 2 * MIB);
     OK(cuMemcpyDtoH_v2(back, va, 8)); CHECK(!strcmp(back, "vmm"));
     OK(cuMemRelease(h)); SAME(held(), 302 * MIB); OK(cuMemUnmap(va, 2 * MIB)); SAME(held(), 300 * MIB);

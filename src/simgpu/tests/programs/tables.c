@@ -1,4 +1,4 @@
-/* Private tables: there are none, and a program on the CUDA runtime is told once why it stops. */
+/* The driver has no private tables. It tells a program on the CUDA runtime once why the program stops. */
 #include "driver.h"
 
 int cuGetExportTable(const void **, const void *);

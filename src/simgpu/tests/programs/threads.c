@@ -1,4 +1,4 @@
-/* Eight threads do everything at once, in one context, and nothing is left over. */
+/* Eight threads make all kinds of calls at once in one context. At the end the context holds no memory of theirs. */
 #include <pthread.h>
 #include "driver.h"
 

@@ -1,11 +1,11 @@
-/* Memory and addresses apart: memory lives until its last handle and its last mapping are gone. */
+/* Memory and addresses are separate: memory lives until its last handle and its last mapping are gone. */
 #include "driver.h"
 
 int main(void) {
     memory_props props = {.kind = 1, .where = {1, 0}}; access_desc rw = {{1, 0}, 3};
     uint64_t h, again; ptr va, other; char back[8];
     OK(cuInit(0));
-    /* No context is needed to take memory of a named device. */
+    /* An allocation on a named device needs no context. */
     STATUS(1, cuMemCreate(&h, 3 * MIB, &props, 0)); OK(cuMemCreate(&h, 4 * MIB, &props, 0));
     handle c; OK(cuCtxCreate_v2(&c, 0, 0)); SAME(held() - 300 * MIB, 4 * MIB);
     OK(cuMemRelease(h)); size_t before = held(); STATUS(1, cuMemRelease(h));
@@ -14,7 +14,7 @@ int main(void) {
     OK(cuMemCreate(&h, 4 * MIB, &props, 0)); SAME(held() - before, 4 * MIB);
     OK(cuMemMap(va, 4 * MIB, 0, h, 0)); STATUS(1, cuMemMap(va, 2 * MIB, 0, h, 0));
     OK(cuMemMap(va + 8 * MIB, 2 * MIB, 2 * MIB, h, 0)); OK(cuMemSetAccess(va, 4 * MIB, &rw, 1));
-    /* Two mappings are the same bytes. */
+    /* Two mappings of one memory show the same bytes. */
     OK(cuMemcpyHtoD_v2(va + 2 * MIB, "shared", 7)); OK(cuMemcpyDtoH_v2(back, va + 8 * MIB, 7)); CHECK(!strcmp(back, "shared"));
     OK(cuMemRelease(h)); SAME(held() - before, 4 * MIB);
     OK(cuMemRetainAllocationHandle(&again, (void *)(va + 1000))); CHECK(again == h);

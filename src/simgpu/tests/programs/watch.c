@@ -1,8 +1,8 @@
 // Prints NVML's figures of this process and of others.
 //
 // watch show          NVML alone: sizes and processes of every device
-// watch hold BYTES    CUDA alone: a context and an allocation, until the input ends
-// watch spin          CUDA alone: keeps the device busy for ten seconds, until the input ends
+// watch hold BYTES    CUDA alone: a context and an allocation, until its input ends
+// watch spin          CUDA alone: keeps the device busy for ten seconds, until its input ends
 // watch shares        NVML alone: use of the device by each process over half a second
 // watch agree         both: after every change CUDA and NVML give equal figures, to the byte
 // watch count         NVML's starts and ends, and a call that is to fail on request

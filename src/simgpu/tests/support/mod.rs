@@ -126,7 +126,7 @@ impl Machine {
         digits.parse().unwrap_or_else(|_| panic!("no {name} after {from} in {truth}"))
     }
 
-    /// Returns bytes that all processes hold of the first device.
+    /// Returns the bytes that all processes hold of the first device.
     pub fn held(&self) -> u64 {
         self.number("\"devices\"", "held")
     }

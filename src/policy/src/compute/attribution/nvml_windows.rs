@@ -111,7 +111,7 @@ impl Use {
     }
 }
 
-/// Drivers give entries without a process, and percents above 100.
+/// Returns true if an entry can be used. Drivers also give entries without a process, and percents above 100.
 fn is_valid(entry: &Use) -> bool {
     entry.pid != 0 && entry.percent <= 100
 }
@@ -170,7 +170,7 @@ mod tests {
         Closed::Window(Window { from, to, is_cut: false })
     }
 
-    /// Windows that have seen the sample of that instant.
+    /// Returns windows that have seen a sample of the instant `at`.
     fn begun(at: u64) -> Windows {
         let mut windows = Windows::default();
         assert_eq!(windows.since(clocks(at)), 0);

@@ -184,7 +184,7 @@ impl Replay {
         if flying == 0 { self.owner = None } else { self.give(flying, at) }
     }
 
-    /// Returns nanoseconds given to the contexts in `own` since the last report.
+    /// Returns the nanoseconds given to the contexts in `own` since the last report.
     pub(super) fn tell(&mut self, own: u64) -> i64 {
         let news = self.accounts.iter_mut().enumerate().map(|(context, account)| {
             let news = account.own.saturating_sub(core::mem::replace(&mut account.told, account.own));

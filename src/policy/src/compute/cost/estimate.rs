@@ -69,7 +69,7 @@ impl Key {
         Self { id: if id == 0 { 1 } else { id }, family: 0, blocks: 0 }
     }
 
-    /// Returns blocks of the grid. For a copy, the number that the caller counts; for a graph, 0.
+    /// Returns the blocks of the grid. For a copy, the number that the caller counts; for a graph, 0.
     #[inline]
     #[must_use]
     pub const fn blocks(&self) -> u64 {

@@ -90,7 +90,7 @@ impl Recent {
     }
 }
 
-/// Bits of an id, from bit `from` on.
+/// Returns the bits of an id, from bit `from` on.
 #[inline]
 fn bits(id: u64, from: u32) -> usize {
     usize::try_from(id.wrapping_shr(from)).unwrap_or(0)

@@ -16,8 +16,8 @@ use super::token_bucket::Terms;
 
 /// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
 const LAG: u64 = 2;
-/// Nanoseconds by which a process may be late for its turn before others go: 0.5 ms. A late process overslept, was
-/// suspended, or was killed. It is due again at its next request.
+/// Nanoseconds by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept,
+/// was suspended, or was killed. It is due again at its next request.
 pub const PATIENCE: u64 = 500_000;
 /// Nanoseconds after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
 pub const OVERDUE: u64 = 10_000_000;
@@ -44,10 +44,10 @@ impl Ask {
     }
 }
 
-/// Returns gPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
+/// Returns the GPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
 /// `processes` divide the slice's time.
 ///
-/// The process goes first until it has been served this time. Time for which it did not ask earlier is lost.
+/// The process is served first until it has received this time. Time for which it did not ask earlier is lost.
 ///
 /// The bound follows: with `n` processes and turns of `t`, no launch waits for longer than two turns of each process,
 /// `2 n t`. Take a process that has just had its turn. Each of the `n - 1` others is at most `2 t / n` behind,
@@ -77,7 +77,7 @@ pub fn start(served: u64, virtual_time: u64, terms: Terms, asks: impl Iterator<I
     waiting.fold(virtual_time, u64::max).min(virtual_time.saturating_add(lag(1, terms)))
 }
 
-/// Returns nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
+/// Returns the nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
 #[must_use]
 pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u64 {
     let earlier = |(other, ask): (usize, Ask)| {
@@ -87,11 +87,11 @@ pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u6
     asks.into_iter().enumerate().map(earlier).fold(0, u64::saturating_add)
 }
 
-/// Returns the instant at which a waiting process must try again, on the monotonic clock. `None`: it may go now.
+/// Returns the instant at which a waiting process must try again, on the monotonic clock. `None`: it is its turn now.
 ///
 /// `free_since` is the instant at which the slice's time becomes or became free
 /// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first, in nanoseconds. If the time
-/// is free and the others have not gone within [`PATIENCE`], the process goes.
+/// is free and the others have not taken theirs within [`PATIENCE`], it is the process's turn.
 #[must_use]
 pub fn wait(free_since: u64, before: u64, now: u64, terms: Terms) -> Option<u64> {
     let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));

@@ -43,20 +43,20 @@ pub const LEAST: u64 = 20_000;
 /// Wall time that a lease may stand for, in nanoseconds: 4 ms. A killed thread keeps that much from its slice.
 const SPAN: u64 = 4_000_000;
 
-/// Returns gPU time of the usual lease, in nanoseconds: 0.2 ms, and less at shares below 5 %.
+/// Returns the GPU time of the usual lease, in nanoseconds: 0.2 ms, and less at shares below 5 %.
 #[must_use]
 pub fn size(terms: Terms) -> u64 {
     terms.gpu(SPAN).clamp(LEAST, MOST)
 }
 
-/// Returns gPU time of a lease where no other process uses the slice, in nanoseconds: 1 ms, and less at shares below 8 %.
+/// Returns the GPU time of a lease where no other process uses the slice, in nanoseconds: 1 ms, and less at shares below 8 %.
 #[must_use]
 pub fn alone(terms: Terms) -> u64 {
     terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
 }
 
-/// Returns gPU time that a process takes in its turn, in nanoseconds: 4 ms, and less below a share of 7 %. It applies while other
-/// processes wait, or while co-tenants use the GPU.
+/// Returns the GPU time that a process takes in its turn, in nanoseconds: 4 ms, and less below a share of 7 %. It applies while
+/// other processes wait, or while co-tenants use the GPU.
 ///
 /// The GPU takes 20 to 100 us to switch between processes. With leases of 0.2 ms two processes would lose a fifth of
 /// their share. At a share of 5 % a turn is longer than a batch
@@ -70,8 +70,8 @@ pub fn turn(terms: Terms) -> u64 {
 /// One round of all processes that ask, in nanoseconds of GPU time: 24 ms. Each of eight processes gets 3 ms.
 const ROUND: u64 = 24_000_000;
 
-/// Returns gPU time that a process takes in its turn where `processes` ask, itself included, in nanoseconds. It is a [`turn`], or
-/// the process's part of a round (`ROUND`). So a launch waits as long among many processes as among six.
+/// Returns the GPU time that a process takes in its turn where `processes` ask, itself included, in nanoseconds. It is a
+/// [`turn`], or the process's part of a round (`ROUND`). So a launch waits as long among many processes as among six.
 ///
 /// With rounds of 16 ms, eight processes would take turns as long as one batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
@@ -116,8 +116,8 @@ pub(super) const fn overlaps(estimate: &Estimate) -> bool {
     estimate.charged < estimate.plain.saturating_mul(3) / 4
 }
 
-/// Returns gPU time to take for a group of launches like this one on several streams, in nanoseconds. `None`: the launches do not
-/// overlap. `is_try`: take a group anyway, to find out.
+/// Returns the GPU time to take for a group of launches like this one on several streams, in nanoseconds. `None`: the launches do
+/// not overlap. `is_try`: take a group anyway, to find out.
 ///
 /// Example: eight small kernels fit on the GPU side by side. If each waited for its own GPU time, each would run
 /// alone and be charged as a kernel that runs alone. The eight would get an eighth of the work that their share
@@ -163,8 +163,8 @@ impl Lease {
         }
     }
 
-    /// Returns gPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and 0 if the credit
-    /// suffices. All in nanoseconds.
+    /// Returns the GPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and 0 if the
+    /// credit suffices. All in nanoseconds.
     #[must_use]
     pub const fn lacks(&self, cost: u64, size: u64) -> u64 {
         match cost.saturating_sub(self.credit) {

@@ -35,9 +35,9 @@ impl Beside {
         Self { owed }
     }
 
-    /// Returns the debt after a launch, in nanoseconds of GPU time. `None`: the launch may not go on credit.
+    /// Returns the debt after a launch, in nanoseconds of GPU time. `None`: the launch is not admitted as debt.
     ///
-    /// `done` is the predicted end of the launch's stream, `last` that of the last stream. The launch goes if
+    /// `done` is the predicted end of the launch's stream, `last` that of the last stream. The launch is admitted if
     /// launches of its kind overlap and it ends with the last stream. The debt stays within one launch that runs
     /// alone, so a wrong belief about overlap costs one launch.
     #[must_use]

@@ -29,8 +29,8 @@ const UNKNOWN: u8 = 8;
 /// Nanoseconds that a launch waits for the measurement of an unknown one: 50 ms.
 pub const UNKNOWN_WAIT: u64 = 50_000_000;
 
-/// Nanoseconds before the end of the queued work at which the next launch may go: 0.3 ms. A host takes that long to
-/// wake up and launch.
+/// Nanoseconds before the end of the queued work at which the next launch is admitted: 0.3 ms. A host takes that long
+/// to wake up and launch.
 pub const AT_END: u64 = 300_000;
 
 /// Returns the bound for launches of this cost, in nanoseconds: two launches and a quarter, at most [`MOST`].
@@ -67,7 +67,7 @@ impl Ahead {
     }
 
     /// Returns true if a launch of this cost may follow. The bound is two such launches with a quarter to spare, within
-    /// 20 to 50 ms, because estimates vary from launch to launch. One launch may always go.
+    /// 20 to 50 ms, because estimates vary from launch to launch. One launch is always admitted.
     #[must_use]
     pub fn admits(&self, cost: u64) -> bool {
         self.admits_within(cost, LEAST)
@@ -88,7 +88,7 @@ impl Ahead {
     }
 
     /// Returns true if a launch may follow because the queued work ends in `left` nanoseconds. Otherwise the GPU would
-    /// idle while the host wakes up. A third launch never goes, whatever the prediction.
+    /// idle while the host wakes up. A third launch is never admitted, whatever the prediction.
     #[must_use]
     pub fn admits_at_end(&self, cost: u64, left: u64) -> bool {
         left <= AT_END && self.queued.saturating_add(cost) <= two(cost)
@@ -112,7 +112,7 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// Returns true if one more launch of this key may go.
+    /// Returns true if one more launch of this key is admitted.
     #[must_use]
     pub fn admits(&self, key: &Key) -> bool {
         let all =
@@ -127,7 +127,7 @@ impl Unknown {
         self.under_way.iter().any(|(_, count)| *count > 0)
     }
 
-    /// Counts a launch of this key that goes.
+    /// Counts an admitted launch of this key.
     pub fn add(&mut self, key: &Key) {
         let same = self.under_way.iter().position(|(id, _)| *id == key.id());
         let free = || self.under_way.iter().position(|(_, count)| *count == 0);

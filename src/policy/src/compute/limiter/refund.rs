@@ -16,7 +16,7 @@ pub enum Work {
 /// Returns the time that a dead process ran less its `outstanding` time, in nanoseconds. `outstanding` is prepaid time that is
 /// neither measured nor refunded. The instants are of the monotonic clock. A negative result is a refund.
 ///
-/// Example: a process dies with 50 ms queued, in a slice at 5 %. Without a refund the slice would stand still for a
+/// Example: a process dies with 50 ms queued, in a slice at 5 %. Without a refund the slice could launch nothing for a
 /// second.
 ///
 /// The work ran for no longer than the time since the last settlement, and for no longer than was predicted. A launch

@@ -18,7 +18,7 @@ pub const fn running(from: u64, now: u64) -> Option<u64> {
     Some(if until < most { until } else { most })
 }
 
-/// Returns nanoseconds by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
+/// Returns the nanoseconds by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
 /// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of [`correction::ONE`].
 ///
 /// `is_replayed`: the [replay](super::super::attribution::factor::Split) settles the errors of earlier factors. Then

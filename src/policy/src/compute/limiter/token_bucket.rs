@@ -3,7 +3,7 @@
 //! The word `paid_until` is the instant up to which the slice's GPU time is paid (GCRA: the theoretical arrival
 //! time). Example: at a share of 50 %, work of 3 ms moves the word by 6 ms.
 //!
-//! - Work may go while the word lies in the past. Work of `cost` moves the word by `cost / rate`.
+//! - Work is admitted while the word lies in the past. Work of `cost` moves the word by `cost / rate`.
 //! - A word that lies further back than the burst loses the rest. A word in the future is debt.
 //!
 //! Why a word of time, and no counter of tokens: the clock refills the bucket, so no process has to, and a death
@@ -45,19 +45,19 @@ impl Terms {
         self.rate
     }
 
-    /// Returns gPU time that may be saved up, in nanoseconds.
+    /// Returns the GPU time that may be saved up, in nanoseconds.
     #[must_use]
     pub const fn burst(self) -> u64 {
         self.burst
     }
 
-    /// Returns wall nanoseconds that pay for `gpu` nanoseconds of GPU time, rounded up.
+    /// Returns the wall nanoseconds that pay for `gpu` nanoseconds of GPU time, rounded up.
     #[must_use]
     pub fn wall(self, gpu: u64) -> u64 {
         gpu.saturating_mul(1000).div_ceil(self.thousandths())
     }
 
-    /// Returns nanoseconds of GPU time that `wall` nanoseconds of the clock pay for, rounded down.
+    /// Returns the nanoseconds of GPU time that `wall` nanoseconds of the clock pay for, rounded down.
     #[must_use]
     pub fn gpu(self, wall: u64) -> u64 {
         let gpu = u128::from(wall).saturating_mul(u128::from(self.thousandths()));
@@ -70,7 +70,7 @@ impl Terms {
     }
 }
 
-/// Returns nanoseconds of the clock that work has to wait. `None`: it may go.
+/// Returns the nanoseconds of the clock that work has to wait. `None`: it is admitted.
 #[must_use]
 pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
     match paid_until.saturating_sub(now) {

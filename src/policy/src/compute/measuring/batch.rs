@@ -76,7 +76,7 @@ impl Run {
         }
     }
 
-    /// Returns nanoseconds for which the stream may have been idle. They are not charged before the batch has ended.
+    /// Returns the nanoseconds for which the stream may have been idle. They are not charged before the batch has ended.
     #[must_use]
     pub const fn gaps(&self) -> u64 {
         self.gaps.saturating_add(self.lead).saturating_add(self.slack).saturating_add(self.late)
@@ -100,13 +100,13 @@ impl Run {
         self.bracket
     }
 
-    /// Returns gPU time that was prepaid for the launches, in nanoseconds.
+    /// Returns the GPU time that was prepaid for the launches, in nanoseconds.
     #[must_use]
     pub const fn prepaid(&self) -> u64 {
         self.prepaid
     }
 
-    /// Returns predicted duration of the launches in sequence, in nanoseconds.
+    /// Returns the predicted duration of the launches in sequence, in nanoseconds.
     #[must_use]
     pub const fn plain(&self) -> u64 {
         self.plain
@@ -131,7 +131,7 @@ impl Run {
         self.awaited = self.plain;
     }
 
-    /// Returns predicted duration of the launches since the host last waited, in nanoseconds.
+    /// Returns the predicted duration of the launches since the host last waited, in nanoseconds.
     const fn unawaited(&self) -> u64 {
         self.plain.saturating_sub(self.awaited)
     }

@@ -1,7 +1,7 @@
 //! Busy intervals of the slice's other processes, read from a shared ring.
 //!
-//! The union of busy intervals covers all processes of a slice. Without it, two processes get two points too little
-//! each, because an interval of one contains the time slices of the other.
+//! The union of busy intervals covers all processes of a slice. Without it, two processes get two percentage points
+//! too little each, because an interval of one contains the time slices of the other.
 //!
 //! Each interval gets a place in a ring, in the order of arrival. A process charges only the part that lower places
 //! leave uncovered. So no two processes charge the same nanosecond, and no process waits for another.

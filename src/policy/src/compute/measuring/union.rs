@@ -10,7 +10,7 @@ const APART: usize = 128;
 /// below a mark the later ones would not be charged.
 #[derive(Debug, Clone, Default)]
 pub struct Union {
-    /// In order, disjoint, with gaps in between.
+    /// Disjoint intervals, in order, with gaps between them.
     busy: Vec<(u64, u64)>,
     /// All time before this instant counts as covered.
     floor: u64,

@@ -93,8 +93,8 @@ impl Run {
         Verdict { length, events, after, held: held > 0, lesson }
     }
 
-    /// Returns nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may have
-    /// been idle beyond that.
+    /// Returns the nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may
+    /// have been idle beyond that.
     ///
     /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
     /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before

@@ -76,13 +76,13 @@ impl Bracket {
     }
 }
 
-/// Returns nanoseconds from which a kernel or a graph is measured alone, where an event costs `event` nanoseconds.
+/// Returns the nanoseconds from which a kernel or a graph is measured alone, where an event costs `event` nanoseconds.
 #[must_use]
 pub const fn long(is_graph: bool, event: u64) -> u64 {
     beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
 }
 
-/// Returns predicted nanoseconds of work that fill a batch, where an event costs `event` nanoseconds.
+/// Returns the predicted nanoseconds of work that fill a batch, where an event costs `event` nanoseconds.
 #[must_use]
 pub const fn full(event: u64) -> u64 {
     beside_events(FULL, event)
@@ -94,8 +94,8 @@ const fn beside_events(least: u64, event: u64) -> u64 {
     if length > least { length } else { least }
 }
 
-/// Returns nanoseconds from the record of an event to its passing, in an empty stream where another event was recorded `before`
-/// nanoseconds ago. Each event costs `event` nanoseconds.
+/// Returns the nanoseconds from the record of an event to its passing, in an empty stream where another event was recorded
+/// `before` nanoseconds ago. Each event costs `event` nanoseconds.
 #[must_use]
 pub const fn delay(before: u64, event: u64) -> u64 {
     event.saturating_sub(before)

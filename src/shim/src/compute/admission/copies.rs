@@ -1,8 +1,8 @@
 //! Copies that are not paced, and other work that ends a batch.
 //!
-//! The time of copies is counted apart. One in 16 copies and fills on the device is measured, and the others are taken to last as
-//! long. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and to the host end a batch, because
-//! the host's memory may take any time. Waits in the stream end a batch too.
+//! The time of copies is counted apart. The library measures one in 16 copies and fills on the device, and assumes the
+//! same duration for the others. A copy inside a batch of kernels counts as a gap of the batch. Large copies from and
+//! to the host end a batch, because the host's memory may take any time. Waits in the stream also end a batch.
 
 use super::synchronisation::{Waits, waits};
 use crate::compute::launch::Launch;
@@ -16,10 +16,10 @@ use crate::os::reentrancy::quietly;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
-/// One copy of a kind in 16 is measured: two events for each would cost as much as a small copy.
+/// One copy in 16 of each kind is measured, because two events for each copy would cost as much as a small copy.
 const MEASURED: u32 = 16;
-/// From this many bytes on a copy from or to the host ends a batch. It takes 3 us and more on any bus, and a batch's two events
-/// take two.
+/// Bytes from which on a copy from or to the host ends a batch. Such a copy takes at least 3 us on any bus, and the
+/// two events of a batch take 2 us.
 const LARGE: u64 = 64 << 10;
 
 /// Makes a copy on the device or a fill, which is not paced.

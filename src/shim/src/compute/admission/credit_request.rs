@@ -1,11 +1,13 @@
 //! Credit for a launch whose thread has too little: from the process, from the slice's words in the region, or as debt.
 //!
-//! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, is told the instant at
-//! which that is due, and sleeps until then, or until a process of the slice gives time back. Before each wait the thread's batches are
-//! closed, because the wait would be charged.
+//! Example: a slice has 50 % of the GPU and has used its share. The thread asks the region for a lease of 1 ms, and
+//! the region answers with the instant at which the lease is due. The thread sleeps until that instant, or until a
+//! process of the slice refunds time. Before each wait the thread closes its batches, because the wait would be
+//! charged as GPU time.
 //!
-//! Three kinds of launches are admitted without credit, and leave a debt: a launch that overlaps others, and so takes no time of its
-//! own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may wait for.
+//! The thread admits three kinds of launches without credit, as a debt: a launch that overlaps others, and so takes no
+//! time of its own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may
+//! wait for.
 
 use crate::compute::limiter::credit::CreditGuard;
 use crate::compute::limiter::device::DeviceLimiter;
@@ -85,8 +87,9 @@ impl CreditRequest {
 
     /// Takes credit for a launch, or waits. True: the thread's lease was filled. False: the caller tries again.
     ///
-    /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the process asks the
-    /// region at a time, because a thread that gets a lease usually fills the process's credit for the other threads too.
+    /// The order is from cheap to dear: credit of the process, a debt for overlap, the region. One thread of the
+    /// process asks the region at a time. A thread that gets a lease usually fills the process's credit for the other
+    /// threads, too.
     pub(super) fn acquire_credit(
         &mut self,
         held: &mut OwnerGuard,
@@ -186,8 +189,8 @@ impl CreditRequest {
         true
     }
 
-    /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time that was paid;
-    /// none after a wait.
+    /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time
+    /// that was paid; none after a wait.
     fn request(&mut self, held: &mut OwnerGuard, amount: u64, launch: u64) -> Option<u64> {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         // Read before the request, so that no wake-up in between is missed.
@@ -238,7 +241,8 @@ impl CreditRequest {
     }
 
     /// Returns true if no batch of the process has ended for [`STUCK`] while work is under way: that work may wait for this
-    /// launch. Then the launch is admitted as debt. Without events nothing is charged as it runs, so there the launch comes due.
+    /// launch. Then the launch is admitted as debt. Without events running work is not charged, so the launch is
+    /// admitted when the slice's debt is paid.
     fn poll_stuck(&mut self, now: u64) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();

@@ -49,8 +49,8 @@ pub(crate) fn is_to_pace(compute: &'static Compute) -> bool {
     false
 }
 
-/// Makes a call that submits work, in a process whose launches are paced. The thread waits until the work may go, calls the
-/// driver, and records the work for the measurement.
+/// Makes a call that submits work, in a process whose launches are paced. The thread waits until the work is admitted,
+/// calls the driver, and records the work for the measurement.
 #[inline]
 pub(crate) fn gate(
     compute: &'static Compute,

@@ -11,7 +11,7 @@ pub(crate) fn capture_begins(compute: &'static Compute, stream: CUstream) {
     close_everywhere(compute, |state| state.stream.is_named(stream));
 }
 
-/// Notes that a key means other work from now on: its cost is learned anew.
+/// Notes that a key means other work from now on: its cost is learned again.
 pub(crate) fn forget(compute: &Compute, key: &Key) {
     compute.estimates.invalidate(key);
 }
@@ -38,15 +38,15 @@ pub(crate) fn context_ends(compute: &'static Compute, context: usize) -> Option<
 }
 
 /// Notes that a green context is about to be destroyed. `view` is the handle that it has as a context. Batches on its default
-/// streams are closed. Work in flight goes on in the primary context, and so do the events that time it.
+/// streams are closed. Work in flight continues in the primary context, and so do the events that time it.
 pub(crate) fn view_ends(compute: &'static Compute, view: usize) -> Option<u64> {
     close_everywhere(compute, |state| state.context == view);
     compute.contexts.count_end();
     context_ends(compute, view)
 }
 
-/// Notes that the call that may destroy a context has returned. `ended`: the context and its events are gone. Otherwise it lives
-/// on, for other users.
+/// Notes that the call that may destroy a context has returned. `ended`: the context and its events are gone.
+/// Otherwise the context remains, for other users.
 pub(crate) fn context_left(compute: &'static Compute, pool: u64, ended: bool) {
     if ended {
         // This comes first: from here on no thread gets an event of the context.

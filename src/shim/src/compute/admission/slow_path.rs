@@ -1,8 +1,8 @@
 //! Admission of a launch if its thread's credit does not suffice, or if its cost is unknown.
 //!
 //! The launch may wait for three things: for the measurement of an unknown launch; for queued work to end; and for credit
-//! ([`credit_request`](super::credit_request)). Before each wait the thread's batches are closed, because the wait would be
-//! charged.
+//! ([`credit_request`](super::credit_request)). Before each wait the thread closes its batches, because the wait would
+//! be charged as GPU time.
 
 use super::credit_request::CreditRequest;
 use crate::compute::attribution::nvml_only::NvmlOnly;
@@ -20,8 +20,8 @@ use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT};
 /// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
 const RECHECK_QUEUE: Duration = Duration::from_millis(20);
 
-/// Waits until a launch may go, and pays for it. Returns the estimate by which it was paid, and whether that is known. None: the
-/// launch goes to the driver unpaid.
+/// Waits until a launch is admitted, and pays for it. Returns the estimate by which it was paid, and whether that is
+/// known. None: the launch goes to the driver unpaid.
 #[cold]
 pub(super) fn admit(
     held: &mut OwnerGuard,
@@ -51,7 +51,7 @@ struct Admission {
 
 impl Admission {
     /// Tries until the launch is paid for; each turn ends in a wait. Because anything may change during a wait, each turn reads
-    /// everything anew.
+    /// everything again.
     fn admit(&mut self, held: &mut OwnerGuard, launch: &Launch) -> Option<(Estimate, bool)> {
         let compute = self.compute;
         loop {
@@ -101,8 +101,8 @@ impl Admission {
         is_late || !self.compute.timing.are_used() || limiter.unknown.lock().admits(&launch.key)
     }
 
-    /// Returns how long a launch of this cost has to wait for queued work at most. None if it may go, also because the queue is
-    /// about to be empty.
+    /// Returns how long a launch of this cost has to wait for queued work at most. None if it need not wait, also
+    /// because the queue is about to be empty.
     fn queue_wait(&self, cost: u64) -> Option<Duration> {
         let limiter = self.request.limiter();
         if limiter.admits(cost) {

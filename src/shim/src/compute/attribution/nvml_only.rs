@@ -1,8 +1,8 @@
 //! Cost of launches where only NVML measures: with `GPU_CORE_METER=nvml`, and while timing events fail.
 //!
-//! All launches of a process on a device have one cost. NVML says per window how long the process used the GPU; the difference to
-//! what its launches prepaid is settled, and the cost follows. Each process that launches asks NVML itself, because no other
-//! process knows what it prepaid.
+//! All launches of a process on a device have one cost. NVML tells for each window how long the process used the GPU.
+//! The process settles the difference to the time that its launches prepaid, and adjusts the cost. Each process that
+//! launches asks NVML itself, because no other process knows the prepaid time.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

@@ -1,10 +1,10 @@
 //! Arbiter client: this process divides its GPUs among all slices while it holds the arbiter leases of the GPUs.
 //!
-//! A slice whose policy or priority concerns others asks for its GPU's lease at each tick of the worker, while it has work under way
-//! or waits for its share. It gives the lease back after some ticks without work. The holder reads all slices whose regions lie in
-//! the same directory ([`slices`](super::slices)), divides the GPU ([`gpuslice_policy::arbiter`]), and writes each slice's grant into
-//! its region. `fixed` slices of normal priority never ask: among themselves they need no arbiter, and beside others these are
-//! it.
+//! A slice whose policy or priority concerns others asks for its GPU's lease at each tick of the worker. It asks while
+//! it has work under way or waits for its share. It gives the lease back after some ticks without work. The holder
+//! reads all slices whose regions lie in the same directory ([`slices`](super::slices)), divides the GPU
+//! ([`gpuslice_policy::arbiter`]), and writes each slice's grant into its region. `fixed` slices of normal priority
+//! never ask: among themselves they need no arbiter, and beside other slices one of those is the arbiter.
 //!
 //! If slices of several directories use a GPU, the node agent divides it while the agent runs, and no slice does.
 //!
@@ -79,7 +79,7 @@ impl ArbiterClient {
         }
     }
 
-    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them anew if other slices find a different file.
+    /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them again if other slices find a different file.
     fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: u64) {
         if now.saturating_sub(self.tried_at) < AGAIN && self.tried_at != 0 {
             return;

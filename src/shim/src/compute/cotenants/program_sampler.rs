@@ -1,11 +1,13 @@
 //! Sampler that finds programs on the GPU that are in no slice of the directory.
 //!
-//! Beside such a program the time between two events contains the driver's turns for it. These cannot be told apart: each of
-//! NVML's samples names one process and says how busy the whole GPU was. So that time counts as the slice's own, and the slice
-//! stays within its share. NVML is asked only whether there is such a program, so that the region and the log can say it.
+//! Beside such a program the time between two events contains the driver's turns for it. The library cannot tell these
+//! turns from the slice's own, because each of NVML's samples names one process and tells how busy the whole GPU was.
+//! So that time counts as the slice's own, and the slice stays within its share. The library asks NVML only whether
+//! there is such a program, so that the region and the log can report it.
 //!
-//! The elected process of a slice asks; the others have NVML closed. It asks once a second, and spends at most a twentieth of the
-//! worker's time on NVML, however slow NVML is. Beside co-tenants that publish their intervals it does not ask.
+//! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and spends
+//! at most a twentieth of the worker's time on NVML, however slow NVML is. Beside co-tenants that publish their
+//! intervals it does not ask.
 
 use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, linger, next_call};
 use crate::compute::attribution::source::LoggedSources;
@@ -17,7 +19,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::attribution::strangers::Strangers;
 use gpuslice_policy::config::CoreMeter;
 
-/// How often NVML is asked which programs use the GPU, in nanoseconds.
+/// Interval of the queries to NVML for the programs on the GPU, in nanoseconds.
 const INTERVAL: u64 = 1_000_000_000;
 
 /// The sampler of one device.

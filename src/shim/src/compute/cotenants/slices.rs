@@ -1,8 +1,8 @@
 //! Slices on the same GPUs whose regions lie in the same directory: this slice and its co-tenants.
 //!
-//! The arbiter of a GPU reads them, and in each slice the process that is elected to sample. A region that cannot be opened takes
-//! no part: the GPU time that its slice uses makes the GPU look smaller. Nor does a `fixed` slice with the whole GPU and normal
-//! priority: it counts nothing, so there is nothing to read.
+//! The arbiter of a GPU reads them, and in each slice the process that is elected to sample. They leave out a region
+//! that they cannot open: its slice reduces the GPU time that they see. They also leave out a `fixed` slice with the
+//! whole GPU and normal priority, because it counts nothing.
 
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;

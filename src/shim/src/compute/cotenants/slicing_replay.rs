@@ -1,10 +1,11 @@
 //! Replay of the driver's time slicing: which part of the time between two events was the slice's own.
 //!
-//! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms. One process of a
-//! slice is elected. It reads the busy intervals of all slices of its GPU whose regions lie in the same directory, and those that
-//! the node agent relays from slices of other directories. It [replays](gpuslice_policy::compute::attribution::slicing) the driver's
-//! turns, writes the factor that charges are multiplied with, and settles the difference to earlier charges. Without co-tenants
-//! that publish intervals nothing is done here, and NVML is asked.
+//! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms.
+//! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
+//! the same directory. It also reads those that the node agent relays from other directories. It
+//! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns, writes the factor by which charges
+//! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
+//! replays nothing and asks NVML.
 
 use super::slices::Cotenants;
 use crate::compute::attribution::nvml_schedule::PATIENCE;

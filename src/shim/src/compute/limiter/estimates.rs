@@ -1,7 +1,7 @@
 //! Estimates of the cost of launches, kept for the whole process.
 //!
 //! Each thread keeps copies of the estimates that it uses. A version counts up when an estimate changes, so that a thread sees
-//! without a lock that its copy is old. Several keys have one version, so a thread may read a copy anew though nothing changed.
+//! without a lock that its copy is old. Several keys have one version, so a thread may read a copy again though nothing changed.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

@@ -1,8 +1,9 @@
 //! Charges of this process on one device.
 //!
-//! A measured batch is an interval on the slice's line of time. Other intervals are of this process's streams and of the slice's
-//! other processes. The part of the batch that no other interval covers is charged and learned. Example: two streams run for 1 ms
-//! side by side. One is charged the whole of it, the other nothing.
+//! A measured batch is an interval on the slice's time line. Other intervals come from the other streams of this
+//! process and from the other processes of the slice. The library charges and learns the part of the batch that no
+//! other interval covers. Example: two streams run for 1 ms side by side. One is charged for the whole time, the other
+//! for nothing.
 
 use super::pending_batch::PendingBatch;
 use super::usage::UsageState;
@@ -23,7 +24,7 @@ use gpuslice_region::{Device, INTERVAL_SLOTS, Origin};
 /// The measured time of a device. Instants are on the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct DeviceUsage {
-    /// The slice's line of time.
+    /// The slice's time line.
     union: Union,
     /// Reads the intervals that the slice's other processes publish.
     reader: Reader,
@@ -40,7 +41,7 @@ pub(crate) struct DeviceUsage {
 /// The measurement of an ended batch by its events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventReading {
-    /// End of the batch before it in the stream, its start and its end, on the context's line of time.
+    /// End of the batch before it in the stream, its start and its end, on the context's time line.
     pub(crate) before: u64,
     pub(crate) began: u64,
     pub(crate) ended: u64,
@@ -166,7 +167,7 @@ impl DeviceUsage {
         usage.member().settle(device, batch.bill.refund(beyond), clock::now());
     }
 
-    /// Publishes an interval, and charges the part of it that no interval on the line of time covers. `goes_on`: the batch still
+    /// Publishes an interval, and charges the part of it that no interval on the time line covers. `goes_on`: the batch still
     /// runs.
     ///
     /// Two processes may publish overlapping intervals at once. The process whose place in the ring comes later reads the other's

@@ -1,4 +1,4 @@
-//! Times of a context's events on one line of time, and the offset of that line to the monotonic clock.
+//! Times of a context's events on one time line, and the offset of that line to the monotonic clock.
 //!
 //! The driver gives the time between two events as a 32-bit float of milliseconds. So a batch is timed from a base event of its
 //! context, which is replaced from time to time: after an hour the float would be off by a quarter of a millisecond.
@@ -11,7 +11,7 @@ use gpuslice_policy::compute::measuring::event_clock::{Base, EventCost, Offset};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// The line of time of a context.
+/// The time line of a context.
 #[derive(Debug)]
 pub(crate) struct EventTimes {
     /// The base event. No batch uses it.

@@ -153,7 +153,7 @@ impl MeterState {
     }
 
     /// Reads the events of all streams, then charges the measured time. First all intervals that other processes of the slice
-    /// have published must be on the line of time, because they may cover a part of it.
+    /// have published must be on the time line, because they may cover a part of it.
     fn poll(&mut self, usage: &UsageState, meter: &Meter) -> usize {
         if !self.has_read_others(usage) {
             return 0;

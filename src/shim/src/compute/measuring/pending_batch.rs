@@ -31,7 +31,7 @@ pub(crate) struct ClosedBatch {
     pub(crate) is_copy: bool,
 }
 
-/// A closed batch and the state of its measurement. Times of events are on the line of time of the context.
+/// A closed batch and the state of its measurement. Times of events are on the time line of the context.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
     pub(crate) closed: ClosedBatch,

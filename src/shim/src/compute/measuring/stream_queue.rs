@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct StreamQueue {
     batches: VecDeque<PendingBatch>,
-    /// End of the last batch, on the context's line of time.
+    /// End of the last batch, on the context's time line.
     last_end: u64,
     /// Instant since which the queue is empty; 0 while it is not.
     empty_since: u64,

@@ -1,7 +1,8 @@
 //! Timing events of this process: whether they are used, and the reaction to an event that fails.
 //!
-//! Example: `cuEventRecord` fails because the program has destroyed its context. Other contexts are not concerned, so events stay
-//! in use. A failure of another kind stops events for a second, in which launches are charged by estimates and NVML.
+//! Example: `cuEventRecord` fails because the program has destroyed its context. Other contexts are not affected, so
+//! events stay in use. A failure of another kind stops events for a second, in which launches are charged by estimates
+//! and NVML.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"

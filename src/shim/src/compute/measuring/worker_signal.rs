@@ -1,6 +1,7 @@
-//! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches have ended.
+//! Signals between the worker thread and the threads that launch: how they wake it, and how it tells them that batches
+//! have ended.
 //!
-//! The worker itself is in `worker`, which imports all folders below it. The words here are shared with it.
+//! The worker itself is in `worker`, which imports all folders below it. It shares the words of this module.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -95,7 +96,7 @@ impl WorkerSignal {
     }
 
     /// Tries to make the calling thread the poller that replaces a worker that is `late` nanoseconds late. Returns true for one
-    /// thread only, because each completion would wake all pollers. A poller that never comes back is replaced.
+    /// thread only, because each completion would wake all pollers. A poller that never returns is replaced.
     pub(crate) fn try_become_poller(&self, late: u64) -> bool {
         let now = clock::now();
         let before = self.poller_until.load(Ordering::Relaxed);

@@ -106,7 +106,7 @@ impl ThreadState {
     /// Closes batches of the legacy default stream, before a call puts work into a stream that this stream waits for.
     ///
     /// An event in the legacy default stream waits for all work that was put into such streams before it, and delays all work
-    /// that follows. So the event is recorded where the program itself goes from one to the other.
+    /// that follows. So the event is recorded where the program itself changes from one stream to another.
     pub(crate) fn close_legacy(&mut self, measuring: &MeasuringState) {
         if core::mem::take(&mut self.batching.has_legacy) {
             self.close_where(measuring, |stream| stream.stream.is_legacy());

@@ -1,7 +1,7 @@
 //! Registry of the threads that launch: each has a slot from its first launch to its end.
 //!
 //! A slot belongs to a slice, and a forked child has another slice. If a thread of the child finds its parent's slot, it sees
-//! that, and registers anew.
+//! that, and registers again.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -111,7 +111,7 @@ fn watch_end(slot: &'static ThreadSlot) {
     }
 }
 
-/// Notes that the calling thread ends. A launch in a later destructor registers anew.
+/// Notes that the calling thread ends. A launch in a later destructor registers again.
 unsafe extern "C" fn ended(slot: *mut libc::c_void) {
     // SAFETY: `slot` is the pointer that `watch_end` gave, and slots are never freed.
     let slot = unsafe { &*slot.cast::<ThreadSlot>() };

@@ -215,8 +215,8 @@ impl ThreadSlot {
         // Acquire: pairs with the release of the last remote guard.
         self.remote_active.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let guard = StateGuard { slot: self };
-        // No fence is needed for the calling thread's own slot, because a thread sees its own writes in order, nor for the slot
-        // of a thread that has ended. Acquire: pairs with the release in `asymmetric_fence::light`.
+        // The calling thread's own slot needs no fence, because a thread sees its own writes in order. Neither does
+        // the slot of a thread that has ended. Acquire: pairs with the release in `asymmetric_fence::light`.
         let is_seen = self.is_mine()
             || self.occupancy.has_ended_fenced()
             || asymmetric_fence::heavy()

@@ -163,8 +163,9 @@ impl StreamState {
             run: Run::open(bracket, cost),
             start,
             opened,
-            // An event and a kernel reach the GPU at about the same place of their calls, so the time from return to return is
-            // the time between the two. A call that took long may have been delayed before or after that place.
+            // An event and a kernel reach the GPU at about the same place of their calls. So the time between the two
+            // is the time from return to return. A call that took long may have been delayed before or after that
+            // place.
             since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
             delay: if known_idle { when_alone::delay(delay, cost) } else { 0 },
             gaps: 0,
@@ -205,7 +206,7 @@ impl StreamState {
     }
 
     /// Returns true if the events of the stream are of another context than the stream. Because the driver has refused that, all
-    /// threads look their streams up anew.
+    /// threads look their streams up again.
     fn separate_if_green(&self, measuring: &MeasuringState) -> bool {
         let is_green = self.event_context != self.context;
         if is_green {

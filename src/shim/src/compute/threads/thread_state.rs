@@ -87,7 +87,7 @@ impl ThreadState {
         Some(self.last)
     }
 
-    /// Forgets streams without an open batch, because streams have ended; a stream is looked up anew when it is used. An open
+    /// Forgets streams without an open batch, because streams have ended; a stream is looked up again when it is used. An open
     /// batch in a context that has ended is not measured.
     pub(crate) fn forget_ended(&mut self, measuring: &MeasuringState, ends: u64) {
         for stream in &mut self.streams {

@@ -60,7 +60,7 @@ extern "C" fn main(argument: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// The body of a thread that prepares the fence and ends.
+/// Prepares the fence on a thread of its own, which ends after that.
 extern "C" fn prepare_fence(_: *mut c_void) -> *mut c_void {
     thread::set_name(c"gpuslice-once");
     let _prepared = shielded(asymmetric_fence::prepare);

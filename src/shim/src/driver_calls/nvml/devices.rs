@@ -1,8 +1,8 @@
 //! Devices that NVML sees, and the numbers that CUDA would give them. CUDA need not be started.
 //!
 //! A device is identified by its UUID. NVML numbers GPUs in the order of the bus and shows all of them, without regard to
-//! `CUDA_VISIBLE_DEVICES`. If CUDA has not told its numbers, they are computed here. Lists in an operator's file name devices by
-//! NVML's numbers, which nothing in the process changes.
+//! `CUDA_VISIBLE_DEVICES`. If CUDA has not told its numbers, the library computes them. Lists in an operator's file
+//! name devices by NVML's numbers, which nothing in the process changes.
 
 use super::memory::Session;
 use crate::os::messages;

@@ -1,6 +1,7 @@
 //! Device memory that NVML attributes to this process.
 //!
-//! CUDA does not tell it. There is no answer if NVML is missing, or if NVML knows this process by a number of another namespace.
+//! CUDA does not report it. There is no answer if NVML is missing, or if NVML knows this process by a number of
+//! another namespace.
 
 use super::answers::driver_version;
 use super::initialization;

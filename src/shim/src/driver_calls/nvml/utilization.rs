@@ -1,12 +1,12 @@
 //! Utilization of a device by each process since an instant, by NVML.
 //!
-//! Drivers from 550 on have a second function for it, and some of 580 no longer answer the first. The process numbers in both
-//! depend on the driver:
+//! Drivers from 550 on have a second function for it, and some of 580 do not answer the first. The process numbers in
+//! both depend on the driver:
 //!
 //! - Asked from the initial process-number namespace, every driver gives the numbers that are valid there.
-//! - Asked from another namespace, drivers from 570 on give the processes that are visible there by their numbers there, and all
-//!   others by their numbers on the host. Drivers up to 560 give all processes by their numbers on the host, though their process
-//!   lists may use the namespace's own.
+//! - Asked from another namespace, drivers from 570 on give the processes that are visible there by their numbers there. They
+//!   give all others by their numbers on the host. Drivers up to 560 give all processes by their numbers on the host, though
+//!   their process lists may use the namespace's own.
 
 use super::answers::{ask, driver_version};
 use core::ffi::{c_uint, c_ulonglong};

@@ -26,7 +26,7 @@ const T0: u64 = 1_000 * S;
 /// Makes a device as in a fresh file: zeroes.
 fn device() -> Box<EngineState> {
     let layout = std::alloc::Layout::new::<EngineState>();
-    // SAFETY: the layout is not of size zero.
+    // SAFETY: `alloc_zeroed` needs a layout whose size is not zero, which that of `EngineState` is.
     let memory = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<EngineState>();
     assert!(!memory.is_null());
     // SAFETY: the memory has the type's layout, comes from the global allocator, and the type consists of
