@@ -12,7 +12,7 @@ pub(crate) const QUOTA: u64 = 64 * MIB;
 /// Size of the shared piece.
 pub(crate) const PIECE: u64 = 16 * MIB;
 
-/// Ways on which a program reaches the driver's functions.
+/// Ways in which a program reaches the driver's functions.
 const DOORS: [&str; 3] = ["plain", "five", "linked"];
 
 /// One GPU with up to two slices on it.
