@@ -86,7 +86,7 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
         wait("nobody looks any more", || ![0, word].contains(&holder(&bench)));
         let held = since.elapsed();
         if holder(&bench) & WHO == word & WHO {
-            continue; // It lives: it had no processor, and another one was killed.
+            continue; // The arbiter lives: it had no processor, and another process was killed.
         }
         wait("nobody is told anything", || words() != before);
         replaced.push(Replaced { held, told: since.elapsed() });
