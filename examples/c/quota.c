@@ -68,7 +68,7 @@ static void copy(void)
     printf("1024 numbers there and back: %s\n", memcmp(sent, received, sizeof sent) == 0 ? "the same" : "different");
 }
 
-/* Takes pieces until the driver has none left; says how many. */
+/* Allocates pieces until the driver has no memory left. Returns their number. */
 static int fill(CUdeviceptr *pieces, size_t bytes)
 {
     int granted = 0;

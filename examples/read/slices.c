@@ -62,7 +62,7 @@ static int print_slice(const gpuslice_slice *slice)
     return status;
 }
 
-/* Says on standard error what is wrong with a slice. */
+/* Prints a slice, or on standard error why it cannot be read. Returns the status. */
 static int show(const char *name)
 {
     gpuslice_slice *slice = NULL;
@@ -75,13 +75,13 @@ static int show(const char *name)
     return status;
 }
 
-/* All paths that may be regions; the caller frees them. */
+/* Returns all paths that may be regions. The caller frees them. */
 static char *list(void)
 {
     size_t room = 0;
     char *paths = NULL;
     int status;
-    /* Slices may come between two calls. */
+    /* Slices may appear between two calls. */
     while ((status = gpuslice_list(paths, room, &room)) == GPUSLICE_ERROR_ROOM) {
         free(paths);
         paths = malloc(room);
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         return failed;
     char *paths = list();
     for (const char *path = paths; path != NULL && *path != '\0'; path += strlen(path) + 1)
-        show(path); /* others' slices, and what is no region, are said and passed over */
+        show(path); /* says why slices of others and files that are no regions cannot be read, and goes on */
     free(paths);
     return paths == NULL;
 }

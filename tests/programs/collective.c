@@ -1,5 +1,5 @@
 // Ranks that wait for each other on their GPUs.
-// 
+//
 // collective DEVICES STEPS KERNEL KERNELS MEETINGS TOGETHER [LATE [RANKS]]: there is a rank for each device. In each step a rank
 // launches KERNELS kernels of length KERNEL and then one that runs until those of TOGETHER ranks run, MEETINGS times, and waits
 // for the end. With TOGETHER of 1 no rank waits for another. On the second device a kernel of length LATE comes before the last

@@ -1,5 +1,5 @@
 // A program that keeps a GPU busy in one of the usual ways.
-// 
+//
 // load SECONDS LENGTHS [NAME=NUMBER...]: launches kernels of these lengths (nanoseconds, separated by commas; of several one at
 // random) until the seconds are over. It says "ready", and begins with the first byte or the end of its input.
 //   how=0 kernels, 1 cooperative, 2 cuLaunchKernelEx, 3 a graph of eight kernels of that length together

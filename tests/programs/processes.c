@@ -2,7 +2,7 @@
 //
 // processes LIBRARIES SCENE: plays a scene. Each participant is a process of its own: `a1` and `a2` in a slice, `b1` in another
 // one, `o1` without the library. Participants run `processes play BYTES` and get their orders over a pipe.
-// 
+//
 // BLIND: the management library names no process to processes that only look. QUOTA: the limit of the slices. THIRD_FORM: bytes
 // of an entry of the third form.
 #include "process_lists.h"

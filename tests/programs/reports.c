@@ -1,5 +1,5 @@
 // Reports of a device's memory, which must agree at every instant.
-// 
+//
 // reports storm SEED: takes and frees memory as long as it lives.
 // reports work: keeps the device busy from 0.3 s before it says `ready` to half a minute after that.
 // reports watch QUOTA HOLDS: takes HOLDS bytes (0: does not use CUDA), says `ready`, and answers commands, one a line.

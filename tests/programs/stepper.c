@@ -1,5 +1,5 @@
 // Kills a process between two instructions.
-// 
+//
 // stepper QUOTA: reads commands, one a line. It forks a host for each, stops it right before a call, and steps it instruction by
 // instruction. It never uses the driver itself.
 //   trace CALL: steps over the whole call; prints the number of instructions, and of those in the library.

@@ -1,5 +1,5 @@
 // Busy processes, each killed at a random instant.
-// 
+//
 // storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and free memory of every kind at random. At
 // each command (one a line: microseconds) it kills them all, each at an instant of its own within that time, and starts new ones;
 // `0` ends. After each round it prints how many processes were killed, and how many had ended before. With MOST the processes end

@@ -1,6 +1,6 @@
 // A preload of another author between the library and the management library, with answers of drivers that the simulated one does
 // not give. It names all participants of `processes.c`, whose numbers are in the file `pids`.
-// 
+//
 // STRANGE_STRIDE: bytes of an entry of the third form. STRANGE_VERSION: the driver's. STRANGE_SHIFT: added to the numbers in the
 // third form. STRANGE_EMPTY: the third form names no process. STRANGE_CROWD: number of strangers that are named first,
 // everywhere. STRANGE_BUSY: how busy the device is. STRANGE_SILENT: it does not say which process is.
