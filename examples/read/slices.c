@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which slices are there, and what do they hold and use? A monitor in C, with libgpuslice_read.
+ * A monitor in C that shows the slices, their memory and their GPU time, with libgpuslice_read.
  *
  *     cc -O2 -Iinclude -o slices examples/read/slices.c -Ltarget/release -lgpuslice_read -Wl,-rpath,$PWD/target/release
- *     ./slices                     all that may be read
+ *     ./slices                     all slices that this user may read
  *     ./slices red /dev/shm/blue   these, by name or by the path of the region
  *
- * Ends with 1 if a slice that was named could not be read.
+ * Ends with 1 if a named slice cannot be read.
  */
 #include <gpuslice_read.h>
 
