@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the portable library works with other C libraries. Runs one small program under it with the glibc of each of
-# Debian's releases and with musl, each started through its own loader: without the library, without a limit and inside a quota.
-# With each glibc it runs the command line as well. The C libraries are fetched into build/libc, never installed. The driver does
-# nothing.
+# Checks that the portable library works with other C libraries: the glibc of each of Debian's releases, and musl. Each starts one
+# small program through its own loader, without the library, with it and no limit, and inside a quota. With each glibc the script
+# runs the command line as well. The C libraries are fetched into build/libc, never installed. The driver does nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the repository works on a machine that has nothing yet. Makes a minimal Debian from the sources of this machine's
-# apt, copies the clone and the Rust toolchain into it, and runs a command there, in a home that only its owner may enter:
+# apt and copies the clone and the Rust toolchain into it. Runs a command there, in a home that only its owner may enter:
 #   ci/fresh.sh [--user] [COMMAND...]    ci/test-full.sh --all unless told; as root, or as an ordinary user
 # With --user the machine has a C compiler, which the run of root installs itself. Everything lies in build/fresh and is removed
 # at the end. The only mount of this machine is the toolchain, which is read-only.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that the library touches no foreign memory and keeps no memory with each call. A program makes every kind of call on the
-# simulated GPU: under valgrind, where a thousand more rounds must not leave more memory in use, and built with the compiler's
-# sanitizers for addresses and for threads.
+# simulated GPU. Under valgrind, a thousand more rounds must not leave more memory in use. The program also runs built with the
+# compiler's sanitizers for addresses and for threads.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

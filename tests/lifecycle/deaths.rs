@@ -250,8 +250,8 @@ fn a_full_table_refuses_the_next_program_until_a_place_is_free() {
     aftermath.end();
 }
 
-/// Ways to unwind a stack: an exception or the end of a thread through a call of the library, and an exception or a jump in a
-/// function that the driver calls, or out of it.
+/// Ways to unwind a stack: an exception or the end of a thread through a call of the library. Others are an exception or a jump
+/// in a function that the driver calls, or out of it.
 const UNWINDINGS: &[&str] =
     &["through", "cancel", "leave", "caught", "callback", "jumped", "thrown", "thrown_callback"];
 

@@ -1,7 +1,7 @@
 //! Proof that the simulated GPU detects the known mistakes of libraries that limit memory.
 //!
 //! `naive.c` limits memory by a quota and makes one mistake, which a variable names. Each test runs a host under it without and
-//! with one mistake, and compares the answers that the host got and the memory that the device really gave out. Without a mistake
+//! with one mistake. It compares the answers that the host got and the memory that the device really gave out. Without a mistake
 //! the quota holds, so a difference shows the mistake and not the library.
 
 use crate::support::bench::Bench;

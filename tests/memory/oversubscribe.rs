@@ -25,8 +25,8 @@ impl Ground {
         self.actor("a", "64MiB", &[ON, ("SIMGPU_FAULTS", faults)])
     }
 
-    /// Asserts that the slice holds `held` bytes of the device and `spilled` bytes of host memory, by the ledger and in truth,
-    /// and that the device never held more than the quota.
+    /// Asserts that the slice holds `held` bytes of the device and `spilled` bytes of host memory, by the ledger and in truth.
+    /// Asserts also that the device never held more than the quota.
     #[track_caller]
     fn holds(&self, held: u64, spilled: u64) {
         let figures = self.figures("a");

@@ -113,8 +113,8 @@ impl Aftermath {
         assert_eq!(self.bench.truth_at_rest(0).held, HELD, "the dead have left something behind");
     }
 
-    /// Ends the witness. Asserts that it has as many descriptors and mappings as in the beginning and printed nothing, and that
-    /// the peak is the quota to the byte. Returns the longest that the witness waited.
+    /// Ends the witness. Asserts that it has as many descriptors and mappings as in the beginning, that it printed nothing, and
+    /// that the peak is exactly the quota. Returns the longest that the witness waited.
     #[track_caller]
     pub(crate) fn end(self) -> Duration {
         let longest = self.longest;

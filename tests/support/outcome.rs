@@ -27,8 +27,8 @@ impl Outcome {
         Self { name, out: text(&output.stdout), err: text(&output.stderr), ended }
     }
 
-    /// Fails unless the host ended with 0 and printed nothing on standard error, except that the quota is reached: a test of
-    /// denials does not have to expect those lines each time.
+    /// Fails unless the host ended with 0 and printed nothing on standard error. Lines that say that the quota is reached are
+    /// allowed, because a test of denials would have to expect them each time.
     #[track_caller]
     pub(crate) fn quiet(self) -> Self {
         assert!(self.ended == "exit 0" && but_refusals(&self.err).is_empty(), "{self}");

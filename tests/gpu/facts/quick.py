@@ -23,8 +23,8 @@ from slicing import worker
 from stats import median
 from watch import Watcher
 
-# A question: how to get the answer; how to compare two answers; whether other programs on the processors change the answer; the
-# line of the design that rests on it, and what would change there.
+# A question: how to get the answer, how to compare two answers, and whether other programs on the processors change the answer.
+# Then the line of the design that rests on it, and what would change there.
 Question = collections.namedtuple("Question", ["name", "ask", "alike", "timed", "rests", "otherwise"])
 # An answer: one value, and everything else that was seen.
 Answer = collections.namedtuple("Answer", ["value", "seen"])
