@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# How exactly does a share of GPU time hold? Prints workloads by limits beside the targets; fails where a target is missed
-# and no reason is known.
+# Measures how exactly shares of GPU time hold. Prints workloads by limits beside the targets. Fails if a target is missed
+# without a known reason.
 #   ci/accuracy.sh virtual    the control loop in virtual time, on a simulated GPU (also without an argument)
 #   ci/accuracy.sh real       the library under real programs on the simulated GPU; half an hour
-#   ci/accuracy.sh changes    new limits and deaths while they run
-#   ci/accuracy.sh events     kernels of all lengths where events take the GPU's time; twenty minutes
-#   ci/accuracy.sh variants   the same table where events fail, NVML is missing, or knows less; five times as long
+#   ci/accuracy.sh changes    new limits and deaths while programs run
+#   ci/accuracy.sh events     kernels of all lengths while events take the GPU's time; twenty minutes
+#   ci/accuracy.sh variants   the table of `real` if events fail, NVML is missing, or NVML knows less; five times as long
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
 #   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
 #                             quarter of an hour
 #   ci/accuracy.sh debts      programs of one kernel, one after the other in a slice; three minutes
 #   ci/accuracy.sh picture    draws docs/results/share.svg
-# GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows, GPUSLICE_SECONDS=n how long a cell of `real` or `debts` takes,
-# GPUSLICE_RUNS=n how many runs of `start`, GPUSLICE_VARIANT=part what is wrong around it; GPUSLICE_JSON=file collects the
-# figures for programs.
+# GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows. GPUSLICE_SECONDS=n sets the seconds of a cell of `real` or
+# `debts`, GPUSLICE_RUNS=n the runs of `start`, GPUSLICE_VARIANT=part the variant. GPUSLICE_JSON=file collects the figures as
+# JSON.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -25,12 +25,12 @@ ci/stage.sh >/dev/null
 program=accuracy
 if [ "$1" = debts ]; then program=debts; fi
 cargo test --quiet --package gpuslice-cli --test "$program" --no-run
-# At real-time priority, which not everybody may have, other programs of the machine do not count.
+# At real-time priority, other programs of the machine do not count. Not every user may have it.
 first=()
 if have chrt && chrt -r 1 true 2>/dev/null; then first=(chrt -r 1); fi
 missed=0
 
-measure() { # the test; variables
+measure() { # name of the test; variables
     env GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-11}" "${@:2}" ${first[@]+"${first[@]}"} \
         cargo test --quiet --package gpuslice-cli --test "$program" -- "$1" --nocapture --test-threads=1 || missed=1
 }

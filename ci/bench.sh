@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What does the library cost? Each figure bare, with the library and no limit, and with a limit that does not bind, in
-# turn and in one run; the least of several rounds (3, or the first argument) counts, which noise disturbs least. Beside
-# it the most that may be added, from tests/bench/targets.txt. Nanoseconds; of memory, KiB. The driver does nothing, but
-# for the kernels that keep a GPU busy: these run on the simulated one, whose events take no time of the GPU's.
+# Measures the cost of the library: each figure without it, with it and no limit, and with a limit that does not bind. The three
+# alternate in one run, and the least of several rounds (3, or the first argument) counts, because noise disturbs the least value
+# least. Beside it stands the most that may be added, from tests/bench/targets.txt. Figures are in nanoseconds, those of memory in
+# KiB. The driver does nothing. Only the kernels that keep a GPU busy run on the simulated GPU, whose events take no GPU time.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -25,7 +25,7 @@ cp "${CARGO_TARGET_DIR:-target}/release/libgpuslice_read.so" "$folder/libgpuslic
 cc -O2 -Iinclude -o "$folder/reading" tests/bench/reading.c "$folder/libgpuslice_read.so.1" -Wl,-rpath,"$folder"
 cc -O2 -o "$folder/quota" examples/c/quota.c "$folder/gpu/libcuda.so.1"
 
-measure() { # where the figures go; variables for the programs; they are in the list `jobs`
+measure() { # file of the figures; variables for the programs, which are in the list `jobs`
     rm -f "$GPUSLICE_REGION"
     for job in "${jobs[@]}"; do
         # shellcheck disable=SC2086 # a program and its argument
@@ -54,7 +54,7 @@ jobs=(throughput)
 measure bare NOTHING=
 measure unlimited LD_PRELOAD="$library"
 measure limited LD_PRELOAD="$library" GPU_MEM_LIMIT=16GiB GPU_CORE_PERCENT=99.9
-# NVML as slow as that of real drivers, which other processes wait for.
+# NVML is as slow as that of real drivers, for which other processes wait.
 slow=(LD_LIBRARY_PATH="$folder/gpu:$folder/nvml" SIMGPU_NVML_INIT_MS=300 SIMGPU_NVML_LIST_US=4500 SIMGPU_MODULE_BYTES=64KiB)
 jobs=(many_look_ups)
 rm -f "$SIMGPU_STATE"
@@ -70,4 +70,4 @@ LD_PRELOAD=$library GPU_MEM_LIMIT=1GiB "$folder/quota" \
 
 cd "$folder"
 awk -f "$OLDPWD/tests/bench/table.awk" "$OLDPWD/tests/bench/targets.txt" bare unlimited limited
-cat read # what a monitor pays for a slice of one process, a call
+cat read # cost of a call, for a monitor of a slice of one process

@@ -4,7 +4,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# Modules of which only files are used, with the sums that Go's checksum database has.
+# Modules of which only files are used, with the sums of Go's checksum database.
 KUBERNETES=k8s.io/kubernetes@v1.36.3 KUBERNETES_SUM=h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o=
 KUEUE=sigs.k8s.io/kueue@v0.17.0 KUEUE_SUM=h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I=
 # The versions of the kubelet whose protocols the agent speaks.
@@ -17,7 +17,7 @@ missing() { # why
     skip_here "the chart with helm and kubeconform: $1" "where Go 1.26 reaches its modules"
     exit 0
 }
-module() { # name; sum. Prints its folder
+module() { # name; sum. Prints the folder of the module
     local told
     told=$(go mod download -json "$1") || return 1
     grep -qF "\"Sum\": \"$2\"" <<<"$told" || return 1
@@ -41,7 +41,7 @@ done
 mkdir -p "$OUT/crd"
 install -m 644 "$kubernetes/api/openapi-spec/swagger.json" "$OUT/swagger.json"
 install -m 644 "$kueue"/config/components/crd/bases/*.yaml "$OUT/crd/"
-# The version of the cluster that helm assumes where there is none.
+# The version of the cluster that helm assumes if there is no cluster.
 helm=$(sed -n 's/^\thelm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' tests/charts/go.mod)
 minor=$(cut -d. -f2 <<<"${KUBERNETES#*@}")
 (cd tests/charts && go build -trimpath -o "$OUT/" -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm \

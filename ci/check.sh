@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Form: formatting, lints, documentation, licences of what we depend on.
+# Checks the form: formatting, lints, documentation, licences of dependencies.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

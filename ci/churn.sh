@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Do slices stay whole for a day? Lets programs come and go, be killed, fork, and change limits, on the simulated GPU; every
-# few seconds nothing may be left of those that have gone. Fails where anything is, and where a slice stands still for 250
-# ms beyond what it owes.
-#   ci/churn.sh [SECONDS]    a day unless said otherwise; GPUSLICE_SEED=n repeats what chance decides
+# Checks that slices stay whole for a day. Lets programs come and go, be killed and fork, and changes limits, on the simulated
+# GPU. Every few seconds nothing may be left of programs that have gone. Fails if anything is left, or if a slice stands still
+# for 250 ms beyond what it owes.
+#   ci/churn.sh [SECONDS]    a day unless said otherwise; GPUSLICE_SEED=n repeats the random choices
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs unmodified third-party programs on the simulated GPU: bare, under the library, and inside a quota.
-# Arguments go to tests/clients/run.py.
+# Runs unmodified third-party programs on the simulated GPU: without the library, with it, and inside a quota. Arguments go to
+# tests/clients/run.py.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

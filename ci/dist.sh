@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes what a release consists of in target/dist: an archive, Debian packages, a wheel, lists of parts and checksums.
+# Makes the files of a release in target/dist: an archive, Debian packages, a wheel, bills of materials and checksums.
 #   sudo tar -C /usr/local -xzf gpuslice-VERSION-x86_64-linux.tar.gz     any other folder works as well
 #   sudo apt install ./*.deb
 #   pip install gpuslice-VERSION-*.whl
@@ -17,7 +17,7 @@ ci/dist/portable.sh
 [ -e "$TARGET/portable/gpuslice-agent" ] || exit 0 # the reason is printed above
 ci/dist/pack.sh "$TARGET/dist"
 
-# Unpacked elsewhere, the command finds its library, and says why it shows no demo where there is no GPU.
+# Unpacked elsewhere, the command finds its library. Without a GPU, it says why it shows no demo.
 wrong() {
     echo "FAIL $archive: $1"
     exit 1

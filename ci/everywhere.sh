@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Does the portable library work with other C libraries? Runs one small program under it with the glibc of each of
-# Debian's releases and with musl, each started through its own loader, bare, without a limit and inside a quota; with
-# each glibc the command line as well.
-# The C libraries are fetched into build/libc, never installed. The driver behind does nothing.
+# Checks that the portable library works with other C libraries: the glibc of each of Debian's releases, and musl. Each starts one
+# small program through its own loader, without the library, with it and no limit, and inside a quota. With each glibc the script
+# runs the command line as well. The C libraries are fetched into build/libc, never installed. The driver does nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -20,7 +19,7 @@ left_out() {
     skipped=$((skipped + 1))
 }
 
-# Each release's glibc and musl, as they are; musl's headers come from the first that has musl.
+# Fetches each release's glibc and musl unchanged. The headers of musl come from the first release that has it.
 fetch_all() {
     local suite
     [ ! -e "$TREES/sid" ] || return 0
@@ -36,7 +35,7 @@ fetch_all() {
 driver="tests/bench/null_driver.c -shared -fPIC -Wl,-soname,libcuda.so.1,-Bsymbolic"
 host="tests/programs/everywhere.c -fPIE -pie"
 
-# Linked against the oldest, so that one program serves every glibc.
+# Links the program against the oldest glibc, so that one program serves each.
 make_for_glibc() {
     local one
     mkdir -p "$folder/glibc"
@@ -64,7 +63,7 @@ find_glibc() { # a release's tree
     find "$1" -path '*/x86_64-linux-gnu/ld-linux-x86-64.so.2'
 }
 
-compare() { # what; the program's output; what was expected
+compare() { # name of the check; output of the program; expected output
     if [ "$2" = "$3" ]; then
         passed=$((passed + 1))
         echo "ok $1"
@@ -77,7 +76,7 @@ compare() { # what; the program's output; what was expected
 
 expected() { # status of one piece more; the line of a process that reaches its quota, if it does
     local line=${2-}
-    # sed drops the line where a process says nothing.
+    # sed drops the line if the process prints nothing.
     sed '/^$/d' <<EXPECTED
 getpid found
 nothing not found
@@ -94,7 +93,7 @@ exit 0
 EXPECTED
 }
 
-check() { # what; kind; its loader; its folder of libraries
+check() { # name; kind; its loader; its folder of libraries
     run() { # variables
         local status=0
         env GPUSLICE_REGION="$folder/region" "${@:4}" "$2" --library-path "$3:$folder/$1" "$folder/$1/host" $QUOTA 2>&1 ||
@@ -104,13 +103,13 @@ check() { # what; kind; its loader; its folder of libraries
     rm -f "$folder/region"
     compare "$1, bare" "$(run "${@:2}")" "$(expected 0)"
     compare "$1, no limit" "$(run "${@:2}" LD_PRELOAD="$library")" "$(expected 0)"
-    # The process and its command differ from run to run.
+    # The process number and its command differ between runs.
     compare "$1, a quota" \
         "$(run "${@:2}" LD_PRELOAD="$library" GPU_MEM_LIMIT=$QUOTA | sed 's/^gpuslice: .*\( is refused: the slice holds [0-9]*MiB\).*/...\1/')" \
         "$(expected 2 "... is refused: the slice holds 64MiB")"
 }
 
-check_command() { # what; its loader; its folder of libraries
+check_command() { # name; its loader; its folder of libraries
     local path=/nonexistent/region status=0 said
     said=$("$2" --library-path "$3" "$TARGET/portable/gpuslice" status $path 2>&1) || status=$?
     compare "$1, the command line" "$said; exit $status" \

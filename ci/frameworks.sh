@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Runs whole frameworks on the simulated GPU, in the three ways of ci/clients.sh. No part of ci/test-full.sh, since it
-# takes 800 MB of the disk.
-# The names of frameworks on NVIDIA's CUDA runtime (cupy, warp, torch, jax) as arguments: fetches those, up to 6 GB each,
-# and shows where they stop. The folder build/frameworks may be removed afterwards.
+# Runs whole frameworks on the simulated GPU, in the three ways of ci/clients.sh. It is no part of ci/test-full.sh, because it
+# takes 800 MB of the disk. Arguments are names of frameworks on NVIDIA's CUDA runtime (cupy, warp, torch, jax): the script
+# fetches those, up to 6 GB each, and shows where they stop. The folder build/frameworks may be removed afterwards.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 FOLDER=build/frameworks
 ROOM=20 # GB that stay free on the disk
 
-# The packages that pip fetches, and how many GB they take.
+# Packages that pip fetches, and the GB that they take.
 declare -A PACKAGE=([cupy]=cupy-cuda12x==14.2.0 [warp]=warp-lang==1.19.0 [torch]=torch==2.15.0 ['jax']='jax[cuda12]==0.10.2')
 declare -A SIZE=([base]=1 [cupy]=1 [warp]=1 [torch]=6 ['jax']=6)
 
-fetch() { # folder in $FOLDER; which size; pip's arguments
+fetch() { # folder in $FOLDER; key of its size; pip's arguments
     local free
     free=$(df -BG --output=avail "$FOLDER" | tail -1 | tr -dc 0-9)
     if [ "$free" -lt $((ROOM + SIZE[$2])) ]; then

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Does it work on a machine that has nothing yet? Makes a minimal Debian from the sources of this machine's apt, puts a copy
-# of the clone and of the Rust toolchain in, and runs a command there, in a home that only its owner may enter:
+# Checks that the repository works on a machine that has nothing yet. Makes a minimal Debian from the sources of this machine's
+# apt and copies the clone and the Rust toolchain into it. Runs a command there, in a home that only its owner may enter:
 #   ci/fresh.sh [--user] [COMMAND...]    ci/test-full.sh --all unless told; as root, or as an ordinary user
-# --user has a C compiler, which root's run installs itself. Everything lies in build/fresh and is removed at the end. Nothing
-# of this machine is mounted but the toolchain, which cannot be written to.
+# With --user the machine has a C compiler, which the run of root installs itself. Everything lies in build/fresh and is removed
+# at the end. The only mount of this machine is the toolchain, which is read-only.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_cargo
@@ -37,7 +37,7 @@ include=ca-certificates
 [ $who = root ] || include+=,gcc,libc6-dev
 settings=() sources=()
 for file in /etc/apt/apt.conf.d/*; do
-    ! grep -qs '^Acquire::' "$file" || settings+=(--aptopt="$file") # proxies and the like
+    ! grep -qs '^Acquire::' "$file" || settings+=(--aptopt="$file") # proxies and similar settings
 done
 for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
     [ ! -s "$file" ] || sources+=("$file")
@@ -48,7 +48,7 @@ if ! mmdebstrap --quiet --variant=minbase --include=$include ${settings[@]+"${se
     exit 0
 fi
 
-# As one finds it after `git clone` and rustup. Crates that the registry has sent already need not come again.
+# The machine is as after `git clone` and rustup. Crates that the registry has sent already need not come again.
 [ $who = root ] || chroot "$TREE" useradd --create-home --shell /bin/bash $who
 mkdir -p "$TREE$home/gpuslice" "$TREE$home/.cargo" "$TREE/opt/rustup"
 git ls-files -z --cached --others --exclude-standard | tar -c --null --files-from=- --ignore-failed-read |
@@ -58,7 +58,7 @@ for part in bin registry config.toml; do
 done
 chroot "$TREE" chown -R $who:$who "$home"
 chmod 700 "$TREE$home"
-# The authorities that this machine trusts, where its registries are behind one of its own.
+# The certificate authorities that this machine trusts, if its registries are behind one of its own.
 cp /etc/ssl/certs/ca-certificates.crt "$TREE/etc/ssl/certs/"
 cp -L /etc/resolv.conf /etc/hosts "$TREE/etc/"
 [ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$TREE/etc/"

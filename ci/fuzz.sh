@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Hostile regions, arbiters' files, configurations and lines to the agent, made by chance for SECONDS each (10 unless told): ci/fuzz.sh [SECONDS [SEED]]
-# Without coverage to guide it, which takes a nightly compiler. Prints the seed; a case that fails is kept in build/fuzz.
+# Tries regions, arbiters' files, configurations and lines to the agent with random content, for SECONDS each (10 unless told):
+# ci/fuzz.sh [SECONDS [SEED]]. No coverage guides it, because that takes a nightly compiler. Prints the seed. Keeps a case that
+# fails in build/fuzz.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings the CUDA and NVML headers into build/headers/, for the tests that compare our declarations with NVIDIA's, and the
-# assembler for the kernels of the GPU suite, which no simulated GPU reads.
+# Brings the CUDA and NVML headers into build/headers/, for the tests that compare gpuslice's declarations with NVIDIA's. Brings
+# also the assembler for the kernels of the GPU suite, which no simulated GPU reads.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs gpuslice in a real Kubernetes cluster of one node on this machine: etcd, apiserver, controller manager, scheduler, kubelet,
-# containerd and runc, in namespaces of their own. The GPUs are simulated. Needs root; says SKIP where something cannot be had,
-# and fails there with GPUSLICE_REQUIRE_KUBE=1.
+# containerd and runc, in namespaces of their own. The GPUs are simulated. The script needs root. If a part is not available, it
+# prints SKIP, or fails if GPUSLICE_REQUIRE_KUBE=1.
 #   ci/kube.sh [SCENARIO...]    only these scenarios of tests/kube/scenarios, e.g. ci/kube.sh three_pods
 # Everything is built and kept in build/kube. The first run takes a quarter of an hour.
 set -euo pipefail
@@ -26,13 +26,13 @@ finish() { # why there is no cluster
 
 suite() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release; }
 
-sources() { # once, and only where something is to be fetched
+sources() { # once, and only if something has to be fetched
     [ -z "${has_sources:-}" ] || return 0
     make_sources main "$(suite)" "$(suite)-updates" "$(suite)-security" trixie-backports sid
     has_sources=1
 }
 
-# The machine's Go where it is new enough, otherwise Debian's.
+# Finds the machine's Go if it is new enough, otherwise Debian's.
 find_go() {
     export GOTOOLCHAIN=local CGO_ENABLED=0 GOFLAGS="-buildvcs=false -mod=readonly -trimpath"
     local wanted
@@ -62,7 +62,7 @@ build() { # a package of the module; the program's name
     echo "built $2 in $((SECONDS - begun)) s"
 }
 
-# The engine of containers: the newest that Debian has, because kubelets need its CDI.
+# Fetches the container engine: the newest that Debian has, because kubelets need its CDI.
 fetch_node() {
     [ ! -x "$NODE/usr/sbin/runc" ] || return 0
     rm -rf "$NODE"
@@ -71,8 +71,8 @@ fetch_node() {
     mv "$NODE.new" "$NODE"
 }
 
-# The file system of all images: Python and a shell, with what they depend on. Its C library is the machine's, like that of the
-# programs which ci/stage.sh builds.
+# Fetches the file system of all images: Python and a shell, with their dependencies. Its C library is the machine's, like that of
+# the programs that ci/stage.sh builds.
 fetch_base() {
     [ ! -x "$BASE/usr/bin/python3" ] || return 0
     rm -rf "$BASE" "$BASE.new" "$APT/cache/archives"
@@ -81,7 +81,7 @@ fetch_base() {
     private apt-get install -t "$(suite)" --download-only -y --no-install-recommends python3 dash grep coreutils >"$KUBE/base.log" 2>&1 || return 1
     local package name
     for package in "$APT"/cache/archives/*.deb; do dpkg -x "$package" "$BASE.new"; done
-    # Some releases have the folders below /usr only, others both: images have them below /usr.
+    # Some releases have only the folders below /usr, others both. Images have them below /usr.
     for name in bin sbin lib lib64; do
         [ ! -d "$BASE.new/$name" ] || [ -L "$BASE.new/$name" ] || {
             mkdir -p "$BASE.new/usr/$name"
@@ -94,7 +94,7 @@ fetch_base() {
     mv "$BASE.new" "$BASE"
 }
 
-# The image of all pods, under whatever name their manifests have, and one with another preload library: that of an upgrade.
+# Makes the image of all pods, for each name in their manifests, and one with another preload library for an upgrade.
 make_images() {
     local tree=$KUBE/image target=${CARGO_TARGET_DIR:-$ROOT/target}/release
     rm -rf "$tree" "$KUBE"/image*.tar

@@ -1,24 +1,24 @@
 # shellcheck shell=bash
-# Helpers of the scripts beside it, which source it: the repository's root, skips, the compilers, distribution packages of
+# Helpers for the scripts beside this file, which source it: the repository's root, skips, the compilers, distribution packages of
 # this and of other releases, Python.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit
 
-# A skip is a line that starts with `SKIP `; any program may print it. ci/parts.sh counts them and makes two lists of them:
-# what a command brings on this machine, and what nothing brings here.
-skip() { # what is not checked, and why; the command that mends it on this machine
+# A skip is a line that starts with `SKIP `. Any program may print it. ci/parts.sh counts skips and makes two lists of them: those
+# that a command brings on this machine, and those that nothing brings here.
+skip() { # the check that is left out, and why; the command that mends it on this machine
     printf 'SKIP %s; to mend it: %s\n' "$1" "$2"
 }
-skip_here() { # what is not checked, and why; where it can be checked
+skip_here() { # the check that is left out, and why; the place where it can run
     printf 'SKIP %s; elsewhere: %s\n' "$1" "$2"
 }
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# These end the script with one line where something is missing without which nothing can be built.
+# These end the script with one line if a tool is missing that every build needs.
 need_cargo() {
     local wanted found
-    # A shell that was started before rustup was installed does not have it in PATH.
+    # A shell that was started before rustup was installed does not have cargo in PATH.
     have cargo || [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ] || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
     if ! have cargo; then
         echo "$0: there is no cargo; install Rust with rustup: https://rustup.rs" >&2
@@ -39,14 +39,14 @@ need_compilers() {
     fi
 }
 
-# Newer releases call some libraries NAMEt64. dpkg-query fails where it does not know one of the two names.
+# Newer releases call some libraries NAMEt64. dpkg-query fails if it does not know one of the two names.
 installed() { { dpkg-query -W -f '${db:Status-Status}\n' "$1" "$1t64" 2>/dev/null || true; } | grep -qx installed; }
 
 install_packages() { # names
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1
 }
 
-# Makes the named distribution packages be there, by installing them where that is allowed, and says which.
+# Installs the named distribution packages if they are missing and that is allowed, and prints their names.
 packages() {
     local missing=() name
     for name in "$@"; do
@@ -57,7 +57,7 @@ packages() {
         echo "installing ${missing[*]}"
         apt-get update >/dev/null 2>&1 || true
         install_packages "${missing[@]}" && return 0
-        # One that this distribution does not have keeps apt from installing the others.
+        # A package that this distribution does not have keeps apt from installing the others.
         for name in "${missing[@]}"; do install_packages "$name" || true; done
         missing=()
         for name in "$@"; do
@@ -71,7 +71,7 @@ packages() {
     return 1
 }
 
-# Packages of other releases, as files: apt with sources and a state of its own in the folder $APT.
+# Fetches packages of other releases as files: apt with sources and a state of its own in the folder $APT.
 private() { # an apt program; its arguments
     "$1" -q -o Dir::Etc::sourcelist="$APT/sources" -o Dir::Etc::sourceparts=- -o Dir::Etc::preferencesparts=- \
         -o Dir::State="$APT/state" -o Dir::State::status="$APT/status" -o Dir::Cache="$APT/cache" \
@@ -80,7 +80,7 @@ private() { # an apt program; its arguments
         -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1 "${@:2}"
 }
 
-# The mirror is the one the machine uses; only the suites and the component are ours. What is not to be had fails where it is
+# The mirror is the machine's. Only the suites and the component are chosen here. A package that is not available fails when it is
 # unpacked.
 make_sources() { # component; suites
     mkdir -p "$APT/state/lists/partial" "$APT/cache/archives/partial"
@@ -103,7 +103,7 @@ make_sources() { # component; suites
     private apt-get update >"$APT/update.log" 2>&1 || true
 }
 
-# A package is named as apt does it: NAME=VERSION or NAME/SUITE.
+# A package has the form of apt: NAME=VERSION or NAME/SUITE.
 unpack() { # folder; packages
     local part=$APT/part package
     rm -rf "$part"
@@ -115,7 +115,7 @@ unpack() { # folder; packages
     rm -rf "$part"
 }
 
-# The clients need 3.11; a distribution's own interpreter may come without `venv`.
+# Clients need 3.11. A distribution's own interpreter may come without `venv`.
 find_python() {
     local candidate
     for candidate in python3 python3.13 python3.12 python3.11; do
@@ -126,7 +126,7 @@ find_python() {
     return 1
 }
 
-# build/venv, the one virtual environment of the scripts.
+# Makes build/venv, the only virtual environment of the scripts.
 make_venv() {
     [ ! -x build/venv/bin/pip ] || return 0
     local python

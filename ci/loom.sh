@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tries every interleaving of the ledgers' models, with at most four switches of a thread where it need not
-# be switched, and two tries of a reservation. About 40 s on two cores, most of it three racers; three switches take
-# a second, two miss one of the deliberate mistakes. With these flags everything is built anew, so in its own folder.
+# Tries every interleaving of the ledgers' models, with at most four preemptions of a thread and two tries of a reservation. Takes
+# about 40 s on two cores, most of it for three racers. Three preemptions take a second; two miss one of the deliberate mistakes.
+# These flags rebuild everything, so the build has a folder of its own.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

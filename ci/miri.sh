@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Runs the region's ledger in miri, which sees undefined behaviour, and what passes between the reader and programs in C.
-# Of the other crates, policy has no unsafe code, and what is unsafe elsewhere are calls of the system, which miri does
-# not know. Half a minute.
-# Miri is a part of nightly compilers.
+# Runs the region's ledger, and the boundary between the reader and programs in C, in miri, which detects undefined behaviour. Of
+# the other crates, policy has no unsafe code, and unsafe code elsewhere calls the system, which miri does not know. Takes half a
+# minute. Miri is a part of nightly compilers.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# The parts of ci/test.sh and ci/test-full.sh, which source this: what each runs, the count of the results, and the list of
-# what was skipped. A part belongs to one of the two; what comes first belongs to both, and counts nothing.
+# Parts of ci/test.sh and ci/test-full.sh, which source this file: the commands of each, the count of the results, and the list of
+# skips. A part belongs to one of the two. The first parts belong to both, and count no results.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_cargo
 
 LOG=$ROOT/build/test.log
 broken=() wanted=() known=()
 
-begin() { # the parts that are wanted; all without a name
+begin() { # the wanted parts; all without a name
     wanted=("$@")
     mkdir -p build
     : >"$LOG"
@@ -24,10 +24,10 @@ part() { # its name; the command
     printf '== %s: %s s\n' "$1" $((SECONDS - seconds))
 }
 
-# All that some part uses, before the first part: a first run tests what a second one would. Compilers for the test programs,
-# which bring the sanitizers; the allocators that some of them run under; what counts system calls and instructions; a
-# terminal, the readers of manual pages and completions, Python for the third-party clients and real drivers; what reads the
-# agent's metrics, page and devices.
+# Installs everything that a part uses, before the first part, so that a first run tests the same as a second one. Compilers for
+# the test programs come with the sanitizers. Further: the allocators that some test programs run under; tools that count system
+# calls and instructions; a terminal; readers of manual pages and completions; Python for the third-party clients and real
+# drivers; clients for the agent's metrics, page and devices.
 tools() {
     local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
         prometheus chromium podman runc)
@@ -39,7 +39,7 @@ tools() {
     fi
 }
 
-# The test binaries of a run, as options of cargo.
+# Prints the test binaries of a run as options of cargo.
 binaries() { # short or long
     awk -v run="$1" '$1 == run { print "--test"; print $2 }' ci/tests.txt
 }
@@ -70,9 +70,9 @@ short_parts() {
 long_parts() {
     part "real drivers" ci/drivers.sh
     part "headers" ci/headers.sh
-    part "clients" ci/clients.sh # before the tests, some of which use what it installs
-    part "charts" ci/charts.sh   # the same
-    part "release" ci/dist.sh    # what tests/dist installs
+    part "clients" ci/clients.sh # before the tests: some use the packages that it installs
+    part "charts" ci/charts.sh   # before the tests, which use its tools
+    part "release" ci/dist.sh    # the files that tests/dist installs
     part "long tests" long_tests
     part "models" ci/loom.sh
     part "instructions" ci/instructions.sh
@@ -85,8 +85,8 @@ long_parts() {
     OUT=build part "GPU" ci/gpu.sh
 }
 
-# Prints how many passed, failed, were ignored and were inconclusive. `cargo test` says "test result: ok. 3 passed; 0 failed;
-# 1 ignored"; our own runners "3 passed, 0 failed, 1 skipped". A test that is inconclusive ends well, and says so in a line of
+# Prints the numbers of passed, failed, ignored and inconclusive tests. `cargo test` prints "test result: ok. 3 passed; 0 failed;
+# 1 ignored", the repository's own runners "3 passed, 0 failed, 1 skipped". An inconclusive test passes, and says so in a line of
 # its output, which cargo shows below `successes:`.
 count() {
     awk '
@@ -103,8 +103,8 @@ count() {
         END { print passed + 0, failed + 0, ignored + 0, inconclusive + 0 }' "$1"
 }
 
-# Lists the skipped checks: those that a command brings on this machine, under that command; then the rest. Then the tests
-# that the host was too late for.
+# Lists the skipped checks: those that a command brings on this machine, under that command; then the rest. Then lists the tests
+# for which the host was too late.
 list() {
     grep '^SKIP ' "$LOG" | sed 's/^SKIP //' | sort -u | awk -F '; to mend it: ' '
         NF == 2 { if (!($2 in brings)) order[++commands] = $2; brings[$2] = brings[$2] "      " $1 "\n"; next }
@@ -118,8 +118,8 @@ list() {
     sed -n 's/^INCONCLUSIVE /  /p' "$LOG" | sort -u
 }
 
-# Prints each test of a log that failed, with the place of the panic and the first two lines of its message, and each line in
-# which a runner of ours says FAIL. A reader of the last lines of a run learns there which test failed, and why.
+# Prints each failed test of a log, with the place of the panic and the first two lines of its message, and each line of a runner
+# with FAIL. So the last lines of a run show which test failed, and why.
 failures() {
     awk '
         /^failures:$/ { bad = 1 }
@@ -131,7 +131,7 @@ failures() {
         /process didn.t exit successfully/ { print "FAILED: " $0 }' "$1" | cut -c1-300
 }
 
-# Ends the run: lists, and one line that counts. Fails if a part or a test failed.
+# Ends the run: prints the lists and one line that counts. Fails if a part or a test failed.
 finish() {
     local name passed failed ignored inconclusive skipped
     read -r passed failed ignored inconclusive < <(count "$LOG")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Is a change worth a longer look? Builds what the tests of the whole product run, without the optimisations of a release,
-# and runs the unit tests and a few tests of the whole product; those that are named instead, if any are:
+# Gives a quick answer about a change. Builds the parts that the tests of the whole product run, without the optimisations of a
+# release. Runs the unit tests and a few tests of the whole product, or the named ones instead:
 #   ci/quick.sh [--only] [TEST...]    tests/launches.rs is launches, tests/memory/limits.rs is memory/limits, and memory all of
 #                                     that folder; --only: no unit tests
 # Under two minutes after a change of one line. ci/check.sh, ci/test.sh and ci/test-full.sh decide.
@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
 
-# The same folder as a release, so that tests find it there; ci/stage.sh builds the release again.
+# The folder is that of a release, so that tests find the build there. ci/stage.sh builds the release again.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 export CARGO_PROFILE_RELEASE_INCREMENTAL=true CARGO_PROFILE_RELEASE_STRIP=none
 units=yes

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Does the library touch memory that is not its own, or keep some with every call? A program that makes every kind of
-# call, on the simulated GPU: under valgrind, where a thousand rounds more must not leave more in use; and
-# built with the compiler's sanitizers for addresses and for threads.
+# Checks that the library touches no foreign memory and keeps no memory with each call. A program makes every kind of call on the
+# simulated GPU. Under valgrind, a thousand more rounds must not leave more memory in use. The program also runs built with the
+# compiler's sanitizers for addresses and for threads.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -12,7 +12,7 @@ folder=$TARGET/sanitize
 QUOTA=67108864
 passed=0 failed=0 skipped=0
 export SIMGPU_MEMORY=1GiB SIMGPU_CONTEXT_BYTES=0 SIMGPU_STATE=$folder/state GPUSLICE_REGION=$folder/region
-# Thousands of rounds are not to wait for a slow NVML.
+# Thousands of rounds must not wait for a slow NVML.
 export SIMGPU_NVML_INIT_MS=0 SIMGPU_NVML_LIST_US=0
 export LD_LIBRARY_PATH=$simulated
 
@@ -24,7 +24,7 @@ left_out() {
     skipped=$((skipped + 1))
 }
 
-verdict() { # what; whether it went well; what to show if not
+verdict() { # name; status; the file to show on failure
     if [ "$2" = 0 ]; then
         passed=$((passed + 1))
         echo "ok $1"
@@ -39,14 +39,14 @@ compiled() { # name; flags
     cc -std=gnu11 -O1 -g -o "$folder/$1" "${@:2}" tests/programs/steady.c -ldl -lpthread 2>"$folder/$1.compiler"
 }
 
-checked() { # rounds: under memcheck, prints bytes and blocks in use at its end
-    # Without its search for leaks: that would read the simulated GPU's memory, all of it.
+checked() { # rounds. Runs them under memcheck and prints the bytes and blocks in use at the end
+    # The search for leaks is off: it would read all of the simulated GPU's memory.
     LD_PRELOAD=$library GPU_MEM_LIMIT=$QUOTA valgrind --error-exitcode=9 --leak-check=no \
         "$folder/steady" $QUOTA "$1" >"$folder/memcheck.$1" 2>&1 || return
     awk '/in use at exit/ { gsub(",", ""); print $6, $9 }' "$folder/memcheck.$1"
 }
 
-# What is kept with every call is a thousand blocks or more; a few come and go with when threads meet.
+# If each call kept memory, there would be a thousand blocks or more. A few come and go with the timing of threads.
 memcheck() {
     local few many status=0
     few=$(checked 500) || status=1
@@ -70,7 +70,7 @@ sanitized() { # name; the variable of its options; options
 
 compiled steady
 if have valgrind || packages valgrind; then memcheck; else skipped=$((skipped + 1)); fi
-# Its search for leaks does not look into the page that is empty in a forked child, where the library keeps its state.
+# The search for leaks does not look into the page that is empty in a forked child, where the library keeps its state.
 sanitized address ASAN_OPTIONS verify_asan_link_order=0:detect_leaks=0
 sanitized thread TSAN_OPTIONS exitcode=66:ignore_noninstrumented_modules=1
 echo "$passed passed, $failed failed, $skipped skipped"

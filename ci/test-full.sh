@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that ci/test.sh leaves out and that can be tested on this machine, with or without a GPU. With --all it runs the
+# Runs everything that ci/test.sh leaves out and that can be tested on this machine, with or without a GPU. With --all it runs the
 # parts of ci/test.sh first: each test once, one list of skips, one last line.
 #   ci/test-full.sh [--all] [PART...]    only these parts, e.g. ci/test-full.sh build "real drivers"
 set -euo pipefail

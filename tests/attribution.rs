@@ -1,4 +1,4 @@
-//! Does a slice know which part of a shared GPU's time was its own, and does it say so where it does not?
+//! Attribution of a shared GPU's time: a slice finds its own part, and says so if it cannot.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,9 +26,9 @@ use support::living::Living;
 use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
 use support::{compiler, skip_without_rights};
 
-/// What must come comes within this, on a machine that has other things to do.
+/// Time within which an expected state is reached, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The older question of the two that NVML is asked, and the newer one: not supported.
+/// Faults with which NVML supports neither the older of its two questions nor the newer one.
 const NO_SAMPLES: &str = "nvmlDeviceGetProcessUtilization=3";
 const NO_LIST: &str = "nvmlDeviceGetProcessesUtilizationInfo=3";
 
@@ -39,12 +39,12 @@ fn untold(why: Why) -> Measured {
     Measured { source: Source::Events, why: Some(why) }
 }
 
-/// A process of the slice that is always busy.
+/// Starts a process of the slice that is always busy.
 fn member(bench: &Bench) -> Living {
     member_that(bench, &BUSY)
 }
 
-/// A process of the slice.
+/// Starts a process of the slice.
 fn member_that(bench: &Bench, does: &[&str]) -> Living {
     begin(host(bench, does).start())
 }
@@ -53,14 +53,14 @@ fn host<'bench>(bench: &'bench Bench, does: &[&str]) -> Host<'bench> {
     bench.host("load", does).loaded().set("GPU_CORE_PERCENT", "40").set("SIMGPU_GROUP", "home")
 }
 
-/// How the slice's time is measured, and which part of it is its own.
+/// Returns how the slice's time is measured, and the part of it that is the slice's own.
 fn told(bench: &Bench) -> (Measured, u32) {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     let device = monitor.devices()[0].device;
     (Measured::of_word(monitor.measure_source(device)), monitor.correction(device))
 }
 
-/// Waits until that is so.
+/// Waits until `is_so` accepts the measurement and the correction.
 #[track_caller]
 fn until(bench: &Bench, is_so: impl Fn(Measured, u32) -> bool) {
     let end = Instant::now() + PATIENCE;
@@ -74,12 +74,12 @@ fn until(bench: &Bench, is_so: impl Fn(Measured, u32) -> bool) {
     }
 }
 
-/// Nothing is taken off what events show, and it is said whether somebody else's turns are in it.
+/// Returns the condition that nothing is taken off the measured time, and that it is measured as `expected`.
 fn is(expected: Measured) -> impl Fn(Measured, u32) -> bool {
     move |measured, factor| measured == expected && factor == ONE
 }
 
-/// For eight seconds nobody else is said to use the GPU.
+/// Asserts that for eight seconds the slice reports no other program on the GPU.
 #[track_caller]
 fn is_alone_for_long(bench: &Bench) {
     until(bench, is(EVENTS));
@@ -134,16 +134,16 @@ fn several_processes_of_a_slice_are_no_such_program() {
     is_alone_for_long(&bench);
 }
 
-/// Returns true if there may be containers.
+/// Returns true if this process may make containers.
 fn may_be_elsewhere() -> bool {
     let tried = Command::new("unshare").args(IN_A_CONTAINER).arg("true").stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
-/// A process of the slice that is always busy, in a container.
+/// Starts a process of the slice that is always busy, in a container.
 fn member_elsewhere(bench: &Bench) -> Living {
     let load = compiler::plain("load").display().to_string();
-    // What a shell starts in the background reads nothing.
+    // A program that a shell starts in the background would read nothing without this descriptor.
     let go = "exec 3<&0; shift; \"$@\" <&3 & wait";
     let words = [IN_A_CONTAINER.as_slice(), &[go, "sh", "1", &load], &BUSY].concat();
     let host = bench.program(Path::new("/usr/bin/unshare"), &words).loaded();
@@ -204,7 +204,7 @@ fn nvml_is_not_asked_where_events_alone_are_wanted() {
     }
 }
 
-/// For how much of the time from now on a process is busy, in percents.
+/// Measures for four seconds. Returns the percentage of the time for which a process was busy.
 fn share(bench: &Bench, pid: u32) -> u64 {
     let busy = || {
         let truth: Value = serde_json::from_str(&bench.report()).unwrap();
@@ -236,10 +236,10 @@ fn slices_that_publish_beside_each_other_hold_their_shares_without_nvml() {
 #[test]
 fn nvml_alone_holds_the_share() {
     let bench = Bench::simulated().with("GPU_CORE_METER", "nvml");
-    // Longer than what a launch costs at first: four times the share, if nothing were learned.
+    // The kernel is longer than the first cost of a launch: without learning, the slice would use four times its share.
     let member = member_that(&bench, &["300", "8000000"]);
     until(&bench, |measured, _| measured == Measured::by(Source::Nvml));
-    // What was launched too much at first is worked off.
+    // The slice works off the launches that were too many at first.
     sleep(Duration::from_secs(6));
     let share = share(&bench, member.pid());
     assert!((10..=48).contains(&share), "{share} %");
@@ -258,7 +258,7 @@ fn one_process_of_a_slice_asks_nvml_and_the_next_one_after_its_death() {
     let bench = Bench::simulated();
     let mut first = member(&bench);
     until(&bench, is(EVENTS));
-    // One that would be told nothing.
+    // NVML tells this process nothing.
     let blind = format!("{NO_SAMPLES};{NO_LIST}");
     let _second = begin(host(&bench, &BUSY).set("SIMGPU_FAULTS", &blind).start());
     is_alone_for_long(&bench);
@@ -266,7 +266,7 @@ fn one_process_of_a_slice_asks_nvml_and_the_next_one_after_its_death() {
     until(&bench, is(untold(Why::NotSupported)));
 }
 
-/// A busy process of a slice that divides the GPU with others, whose region lies in a folder. What it warns of is in a file.
+/// Starts a busy process of a slice under policy equal, whose region lies in a folder. Its warnings go to a file.
 fn dividing(bench: &Bench, folder: &str, group: &str) -> (Living, PathBuf) {
     let at = |name: &str| bench.region().with_file_name(name);
     fs::create_dir_all(at(folder)).unwrap();
@@ -277,13 +277,13 @@ fn dividing(bench: &Bench, folder: &str, group: &str) -> (Living, PathBuf) {
     (begin(host.start()), log)
 }
 
-/// How often a log says that the policy does not reach a program.
+/// Returns how often a log says that the policy does not reach a program.
 fn warnings(log: &Path) -> usize {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.matches("a program uses this GPU that is in no slice of").count()
 }
 
-/// Waits until a log says so.
+/// Waits until a log says that the policy does not reach a program.
 #[track_caller]
 fn until_warned(log: &Path) {
     let end = Instant::now() + PATIENCE;
@@ -295,7 +295,7 @@ fn until_warned(log: &Path) {
 
 #[test]
 fn a_policy_that_does_not_reach_a_program_on_its_gpu_says_so_once() {
-    // Whatever numbers NVML uses, and however few processes it names at a time.
+    // The warning must come for each way in which NVML numbers processes and for each number of processes in a sample.
     for (pids, samples) in [("host", "each"), ("mixed", "one"), ("host", "one")] {
         let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", pids).with("SIMGPU_NVML_SAMPLES", samples);
         let bench = bench.with("SIMGPU_CUDA_VERSION", "12040");
@@ -303,7 +303,7 @@ fn a_policy_that_does_not_reach_a_program_on_its_gpu_says_so_once() {
         let (_second, other) = dividing(&bench, "there", "second");
         until_warned(&log);
         until_warned(&other);
-        // Neither sees the third one, and the first does not say it again.
+        // Neither slice sees the third one, and the first does not repeat its warning.
         let (_third, third) = dividing(&bench, "yonder", "third");
         until_warned(&third);
         assert_eq!((warnings(&log), warnings(&other)), (1, 1), "{pids} {samples}");
@@ -315,7 +315,7 @@ fn a_policy_that_reaches_its_neighbours_says_nothing() {
     let bench = Bench::simulated();
     let (_first, log) = dividing(&bench, "here", "first");
     let (_second, other) = dividing(&bench, "here", "second");
-    // A program in no slice takes time as well, but the policy has somebody to divide with.
+    // A program in no slice takes time as well, but the policy has a slice to divide the GPU with.
     let _neighbour = neighbour(&bench);
     for _ in 0..150 {
         sleep(Duration::from_millis(20));

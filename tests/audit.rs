@@ -1,4 +1,4 @@
-//! Is what we export exactly the table, and does the table know everything that drivers export?
+//! Exports: the library exports exactly the table, and the table knows every function that drivers export.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -16,7 +16,7 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Names that an object offers to others.
+/// Returns the names that an object exports.
 fn exports(path: &Path) -> BTreeSet<String> {
     let bytes = read(path);
     let file = object::File::parse(&*bytes).expect("a shared object");
@@ -24,17 +24,17 @@ fn exports(path: &Path) -> BTreeSet<String> {
     offered.map(|symbol| symbol.name().expect("names are text").to_owned()).collect()
 }
 
-/// Objects that an object cannot be loaded without.
+/// Returns the objects without which an object cannot be loaded.
 fn needed(path: &Path) -> Vec<String> {
     texts(path, elf::DT_NEEDED)
 }
 
-/// The name by which other objects ask for an object.
+/// Returns the name by which other objects ask for an object.
 fn soname(path: &Path) -> Vec<String> {
     texts(path, elf::DT_SONAME)
 }
 
-/// Texts in the dynamic section of an object.
+/// Returns the texts in the dynamic section of an object that have a tag.
 fn texts(path: &Path, tag: u32) -> Vec<String> {
     let bytes = read(path);
     let file = ElfFile64::<Endianness>::parse(&*bytes).expect("a 64-bit shared object");
@@ -47,7 +47,7 @@ fn texts(path: &Path, tag: u32) -> Vec<String> {
         .collect()
 }
 
-/// Names of the driver API or of NVML that neither the table nor the list of exceptions knows.
+/// Returns names of the driver API or of NVML that neither the table nor the list of exceptions knows.
 fn unknown(names: &BTreeSet<String>) -> Vec<&String> {
     let known: BTreeSet<_> = ALL.iter().map(|symbol| symbol.name()).collect();
     let excepted =
@@ -115,7 +115,7 @@ fn every_export_of_a_real_driver_is_in_the_table() {
     }
 }
 
-/// Functions that a header declares, under each of the macros that change what it declares.
+/// Returns the functions that a header declares, under each of the macros that change its declarations.
 fn declared(header: &Path, macros: &[&str], result: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for definition in macros {
@@ -132,11 +132,11 @@ fn declared(header: &Path, macros: &[&str], result: &str) -> BTreeSet<String> {
     names
 }
 
-/// What `cuda.h` declares; `nvml.h` likewise.
+/// Returns the functions that `cuda.h` declares, and those that `nvml.h` declares.
 fn header_names(headers: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
     let modes = ["-DPLAIN", "-D__CUDA_API_VERSION_INTERNAL", "-DCUDA_API_PER_THREAD_DEFAULT_STREAM"];
     let mut cuda = declared(&headers.join("cuda.h"), &modes, "CUresult ");
-    // Defined in the header itself; no library exports it.
+    // The header itself defines this function; no library exports it.
     cuda.remove("cuGetProcAddress_v2_ptsz");
     let modes = ["-DPLAIN", "-DNVML_NO_UNVERSIONED_FUNC_DEFS"];
     let mut nvml = declared(&headers.join("nvml.h"), &modes, "nvmlReturn_t ");
@@ -174,7 +174,7 @@ fn every_name_of_the_table_comes_from_a_driver_or_a_header() {
         names.extend(exports(&driver.join("libcuda.so.1")));
         names.extend(exports(&driver.join("libnvidia-ml.so.1")));
     }
-    // These need headers of other libraries, so they are searched as text.
+    // These headers need headers of other libraries, so they are searched as text.
     let texts =
         ["cudaEGL.h", "cudaGL.h", "cudaVDPAU.h"].map(|name| std::fs::read_to_string(headers.join(name)));
     let in_text = |name: &str| texts.iter().flatten().any(|text| text.contains(&format!(" {name}(")));
@@ -192,14 +192,14 @@ fn both_libraries_of_the_simulated_driver_offer_the_table_and_nothing_else() {
             .iter()
             .filter(|name| name.starts_with("cu") || name.starts_with("nvml") || name.starts_with("dl"))
             .filter(|name| !known.contains(name.as_str()) && Symbol::find(name.as_bytes()).is_none())
-            // The one that stands for what newer drivers have.
+            // This name stands for functions of newer drivers.
             .filter(|name| *name != "cuLaunchUnheardOf")
             .collect();
         assert!(surplus.is_empty(), "{library} offers {surplus:?}");
     }
 }
 
-/// Every word of the test programs.
+/// Returns the text of all test programs.
 fn words_of_programs() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
     let sources =

@@ -1,4 +1,4 @@
-//! How busy is a slice shown to be where NVML does not call its processes by their own numbers?
+//! Utilisation that a slice is shown if NVML does not name its processes by their own numbers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,15 +20,15 @@ use support::living::Living;
 use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
 use support::{compiler, skip_without_rights};
 
-/// What must come comes within this, on a machine that has other things to do.
+/// Time within which an expected state is reached, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How NVML calls processes, and the version of CUDA of a driver that does.
+/// Ways in which NVML numbers processes, each with the CUDA version of a driver that does so.
 const NUMBERINGS: [(&str, &str); 3] = [("mixed", "12040"), ("offset", "12040"), ("foreign", "13000")];
-/// What a slice that uses all of its 30 % is shown, about.
+/// Percentages that a slice may be shown if it uses all of its 30 %.
 const ABOUT_30: std::ops::RangeInclusive<u64> = 20..=40;
 
-/// How busy the device is shown to be, in percents: GPU and memory by the rates, by the domains, and on average over
-/// two seconds; what NVML returned for what each process uses, by both functions.
+/// How busy the device is shown to be, in percent: GPU and memory by the rates, by the domains, and on average over two seconds.
+/// Then the statuses of both functions that report the use by process.
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     rates: [u64; 2],
@@ -47,12 +47,12 @@ fn at_home<'bench>(bench: &'bench Bench, name: &str, does: &[&str]) -> Host<'ben
     bench.host(name, does).loaded().set("SIMGPU_GROUP", "home")
 }
 
-/// A process of the slice that is always busy.
+/// Starts a process of the slice that is always busy.
 fn member(bench: &Bench) -> Living {
     begin(at_home(bench, "load", &BUSY).start())
 }
 
-/// Somebody of the slice who looks, and holds so many bytes; none: does not use CUDA.
+/// Starts a process of the slice that looks and holds `holds` bytes. With zero bytes it does not use CUDA.
 fn viewer(bench: &Bench, holds: &str) -> Living {
     ready(at_home(bench, "reports", &["watch", "0", holds]).start())
 }
@@ -62,7 +62,7 @@ fn ready(viewer: Living) -> Living {
     viewer
 }
 
-/// Waits until what is shown is so.
+/// Waits until `is_so` accepts the figures.
 #[track_caller]
 fn until(viewer: &mut Living, is_so: impl Fn(&Shown) -> bool) {
     let end = Instant::now() + PATIENCE;
@@ -76,10 +76,10 @@ fn until(viewer: &mut Living, is_so: impl Fn(&Shown) -> bool) {
     }
 }
 
-/// Fails unless somebody who looks at a slice that uses its 30 % is shown about that for some time, and never an idle one.
+/// Asserts that a viewer of a slice that uses its 30 % is shown about 30 % for some time, and never an idle slice.
 #[track_caller]
 fn is_busy_for_about_30(viewer: &mut Living) {
-    // The first seconds are not all work.
+    // The first seconds contain time without work.
     until(viewer, |shown| ABOUT_30.contains(&shown.rates[0]) && ABOUT_30.contains(&shown.samples[0]));
     let looks: Vec<Shown> = (0..60).map(|_| look_again(viewer)).collect();
     let forms: [fn(&Shown) -> u64; 3] =
@@ -108,7 +108,7 @@ fn a_busy_slice_beside_a_busy_neighbour_is_shown_its_share() {
     }
 }
 
-/// GPU time that the slice was charged for so far, in nanoseconds, on the monotonic clock.
+/// Returns the GPU time that the slice was charged for so far, in nanoseconds, with the instant of the look.
 fn charged(bench: &Bench) -> (u64, Instant) {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     (monitor.time_used(monitor.devices()[0].device).used, Instant::now())
@@ -125,7 +125,7 @@ fn where_nvml_names_one_process_for_each_sample_a_slice_is_shown_what_it_was_cha
     let span = u64::try_from(ended.duration_since(began).as_nanos()).unwrap();
     let (ledger, mean) =
         ((after - before) * 100 / span, looks.iter().map(|shown| shown.rates[0]).sum::<u64>() / 80);
-    // The mean of seconds, of which the first began before.
+    // Each figure shown is a mean over a second, and the first of these seconds began before the look.
     assert!(mean.abs_diff(ledger) <= 5, "{mean} shown, {ledger} charged: {looks:?}");
     assert!(looks.iter().all(|shown| (1..=45).contains(&shown.rates[0])), "{looks:?}");
 }
@@ -170,8 +170,8 @@ fn where_nvml_tells_nobody_apart_a_slice_is_shown_its_share_and_as_much_of_the_m
     assert!((15..=36).contains(&shown.samples[1]), "{shown:?}");
 }
 
-/// A busy member, or an idle one, and somebody who looks, in a process-number namespace of their own beside a busy
-/// neighbour outside. None where that is not allowed.
+/// Starts a viewer beside a busy neighbour, in a process-number namespace of its own, with a member that `member` describes if it
+/// is not empty. Returns `None` if that is not allowed.
 fn in_a_container(bench: &Bench, member: &[&str]) -> Option<Living> {
     let programs = ["load", "reports"].map(|name| compiler::plain(name).display().to_string());
     let [load, reports] = programs.each_ref().map(String::as_str);
@@ -183,7 +183,7 @@ fn in_a_container(bench: &Bench, member: &[&str]) -> Option<Living> {
     (viewer.hear()? == "ready").then_some(viewer)
 }
 
-/// What must be so of what is shown.
+/// Condition on the figures.
 type Claim<'a> = &'a dyn Fn(&Shown) -> bool;
 
 #[test]
@@ -193,12 +193,12 @@ fn in_a_container_of_an_old_driver_a_slice_is_shown_its_share_if_it_has_one_and_
     let cases: [(_, _, &[&str], Claim<'_>); 3] = [
         ("GPU_CORE_PERCENT", "30", &BUSY, &about_30),
         ("GPU_MEM_LIMIT", "1GiB", &BUSY, &whole),
-        // Nobody has used the device: whose work it does is known.
+        // No process of the container has used the device, so it is known that the work is not the slice's.
         ("GPU_MEM_LIMIT", "1GiB", &[], &|shown| shown.rates[0] == 0),
     ];
     for (name, value, does, is_so) in cases {
         let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "mixed").with("SIMGPU_CUDA_VERSION", "12040");
-        // Who uses the device holds something of it, as everywhere but on this bench.
+        // A process that uses the device holds memory of it, as on every real device.
         let bench = bench.with("SIMGPU_CONTEXT_BYTES", "64MiB").with(name, value);
         let _neighbour = neighbour(&bench);
         let mut outside = ready(bench.host("reports", &["watch", "0", "0"]).start());
@@ -207,7 +207,7 @@ fn in_a_container_of_an_old_driver_a_slice_is_shown_its_share_if_it_has_one_and_
             return skip_without_rights("utilisation in a container");
         };
         until(&mut viewer, is_so);
-        // Nobody can be named there.
+        // NVML cannot name a process of the container.
         assert_eq!(look(&mut viewer).uses, [6, 6]);
     }
 }

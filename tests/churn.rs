@@ -1,7 +1,7 @@
-//! Do slices stay whole for as long as programs come and go, are killed, fork, and limits change?
+//! Slices stay whole while programs come and go, are killed and fork, and while limits change.
 //!
-//! The ordinary run takes a few seconds. `GPUSLICE_CHURN=86400` makes it so many (`ci/churn.sh`), and holds nobody waits
-//! too long against the target; `GPUSLICE_SEED` repeats what chance decides.
+//! The ordinary run takes a few seconds. `GPUSLICE_CHURN` sets the seconds, e.g. 86400 (`ci/churn.sh`), and makes the run fail if
+//! a slice stalls for longer than the target. `GPUSLICE_SEED` repeats the random choices.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,23 +30,23 @@ use support::living::Living;
 const SECONDS: u64 = 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// All come to an end, and nothing but what stays may be left, so often.
+/// Interval between two calms, at which all guests end and only the memory of the residents may be left.
 const CALM: Duration = Duration::from_secs(4);
-/// In which all that the dead had must be there again.
+/// Time in which everything that a dead process held must be available again.
 const SOON: Duration = Duration::from_secs(1);
-/// The most that a slice may stand still beyond what its ledger owes, in milliseconds.
+/// Most that a slice may stand still beyond what its ledger owes, in milliseconds.
 const STALL: u64 = 250;
-/// Mappings of regions: two of the own, and one of each slice where this process reads them all.
+/// Mappings of regions: two of the process's own, and one of each slice if this process reads them all.
 const MAPPINGS: usize = 2 + KINDS.len();
-/// KiB that whoever stays may grow by, however long that is: estimates of what is launched, buffers of threads.
+/// KiB that a resident may grow by, in a run of any length: estimates of launches, buffers of threads.
 const MORE_KIB: u64 = 4096;
-/// Programs of a slice that come and go at the same time.
+/// Guests of a slice: programs that come and go at the same time.
 const GUESTS: usize = 3;
 const MIB: u64 = 1 << 20;
-/// The quotas that a slice has in turn.
+/// Quotas that a slice has in turn.
 const QUOTAS: [u64; 3] = [48 * MIB, 64 * MIB, 96 * MIB];
 
-/// A slice: how it shares, and the shares that it has in turn, in percent.
+/// Kind of a slice: its settings, and the shares that it has in turn, in percent.
 struct Kind {
     name: &'static str,
     settings: &'static [(&'static str, &'static str)],
@@ -63,7 +63,7 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// How often what happened.
+/// Number of events of each kind.
 #[derive(Debug, Default)]
 struct Count {
     started: u64,
@@ -74,28 +74,28 @@ struct Count {
     calms: u64,
 }
 
-/// Somebody who stays, and what is known of his last kernel.
+/// A slice with a resident program that stays, and the stalls of that program.
 struct Slice<'a> {
     kind: &'a Kind,
     monitor: Monitor,
-    /// Has work all the time.
+    /// Program that always has work.
     resident: Living,
     guests: Vec<Guest>,
-    /// The last millisecond in which the resident ran, until when that was owed for since, and the longest beyond.
+    /// Last millisecond in which the resident ran, the millisecond until which the slice owed since, and the longest stall.
     ran: u64,
     owed_until: u64,
     stall: u64,
-    /// What the resident had after a while.
+    /// Footprint of the resident at the first calm.
     at_first: Option<Footprint>,
 }
 
-/// What a process has that must not grow.
+/// Resources of a process that must not grow.
 #[derive(Debug, Clone, Copy)]
 struct Footprint {
     descriptors: usize,
     mappings: usize,
     threads: usize,
-    /// Memory of its own.
+    /// Memory of the process's own.
     kib: u64,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Slice<'a> {
         self.guests.push(Guest { living, dies_at, signal: Some(signal) });
     }
 
-    /// Whoever has reached the end of its days goes; all of them, if asked.
+    /// Ends the guests whose time is over, or all guests if `all`.
     fn see_off(&mut self, all: bool, count: &mut Count) {
         let now = Instant::now();
         for mut guest in std::mem::take(&mut self.guests) {
@@ -164,7 +164,7 @@ impl<'a> Slice<'a> {
             let signal = guest.signal.take().unwrap_or(libc::SIGKILL);
             guest.living.signal(signal);
             let (status, said) = guest.living.end();
-            // It may have come to its end just before.
+            // The guest may have come to its end just before the signal.
             let by_it = signal_of(status) == Some(signal);
             let by_itself = status.success() || signal_of(status) == Some(libc::SIGABRT);
             assert!((by_it || by_itself) && said.is_empty(), "{}: {status}: {said}", self.kind.name);
@@ -181,7 +181,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// How long the resident has stood still beyond what the slice owes.
+    /// Updates the longest time for which the resident has stood still beyond what the slice owes.
     fn look(&mut self, last: Option<u64>, now: u64) {
         let device = self.monitor.devices()[0].device;
         if let Some(last) = last {
@@ -199,7 +199,7 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// The most that the processes of a slice had together, by ground truth.
+/// Returns the most bytes that the processes of a slice held together in truth.
 fn peak_of(report: &str, name: &str) -> u64 {
     let report: Value = serde_json::from_str(report).unwrap();
     let groups = report["groups"].as_array().unwrap();
@@ -217,12 +217,12 @@ fn settled<'b>(host: support::bench::Host<'b>, kind: &Kind) -> support::bench::H
     let host = host
         .set("GPU_MEM_LIMIT", &QUOTAS[0].to_string())
         .set("GPU_CORE_PERCENT", &kind.shares[0].to_string());
-    // Limits change while they live; who comes later is told so, at the level of warnings.
+    // Limits change while guests live. A later guest is told so by a warning, which this level leaves out.
     let host = host.set("GPUSLICE_LOG", "error");
     host.set_all(kind.settings)
 }
 
-/// Nobody but those who stay: what is held is theirs, in the ledgers and in truth, and they have no more than at first.
+/// Asserts that only the residents are left: all memory is theirs, in the ledgers and in truth, and they have not grown.
 fn calm(bench: &Bench, slices: &mut [Slice<'_>], residents: u64) {
     let began = Instant::now();
     loop {

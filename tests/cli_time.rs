@@ -1,4 +1,4 @@
-//! Does the command line show and set shares of GPU time as they are?
+//! Shares of GPU time at the command line: `status` shows them, and `set` changes them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
@@ -113,7 +113,7 @@ fn what_is_used_lately_is_what_was_charged_while_status_looked() {
     let report = thread::scope(|scope| {
         let member = &slice.member;
         scope.spawn(move || {
-            // A quarter of the time that passes is charged.
+            // A quarter of the passing time is charged.
             let (start, mut charged) = (Instant::now(), 0);
             while wanted.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
@@ -128,7 +128,7 @@ fn what_is_used_lately_is_what_was_charged_while_status_looked() {
     for pointer in ["/slices/0/devices/0/time", "/slices/0/devices/0/processes/0/time"] {
         let time = report.pointer(pointer).expect("there is a device");
         let used = time.get("used_permille").and_then(Value::as_u64).expect("it was looked at");
-        // The thread may be late by a tenth of a second where others have the processor.
+        // The thread may be late by a tenth of a second if other programs have the processor.
         assert!((150..=350).contains(&used), "{time}");
     }
     assert_eq!(report.pointer("/slices/0/devices/1/time/used_permille"), Some(&0.into()), "{report}");
@@ -138,7 +138,7 @@ fn what_is_used_lately_is_what_was_charged_while_status_looked() {
 fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
     let slice = with_share("history", 300);
     let (device, member) = (slice.device(0x11), &slice.member);
-    // 61 s ago and ever since; then 2 s without anything.
+    // The slice used time from 61 s ago on, and nothing in the last 2 s.
     let now = support::monotonic();
     for ago in (3..=61).rev() {
         member.note_second(device, now - ago * SECOND);
@@ -152,7 +152,7 @@ fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
     for (told, seconds, at_most) in [(0, 1, 0), (1, 10, 8), (2, 60, 58)] {
         let figure = |name: &str| lately[told].get(name).and_then(Value::as_u64).expect("it is a number");
         assert_eq!(figure("seconds"), seconds);
-        // A second more or less, by the time that passed since.
+        // A second more or less, because time has passed since.
         let used = figure("used_ns") / (SECOND / 4);
         assert!(used <= at_most + 1 && used + 8 >= at_most, "{used} quarters of a second in {seconds} s");
         assert_eq!(figure("throttled_ns"), 2 * figure("used_ns"));
@@ -163,7 +163,7 @@ fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
     assert!((200..=250).contains(&last), "{last}");
 }
 
-/// Thousandths of the simulated GPU's time that a program used over so long at the least, by ground truth.
+/// Measures for `long`. Returns the part of the simulated GPU's time that a program used, in thousandths, at least.
 fn used_over(running: &Running, long: Duration) -> u128 {
     let ([began, _], before) = running.busy();
     thread::sleep(long);
@@ -180,18 +180,18 @@ fn a_share_that_is_set_holds_in_a_running_program_within_300_ms() {
         ask(&["set", &name, "--cores", share]).code(0).says(&format!("-> {share}% of its time"));
         thread::sleep(Duration::from_millis(300));
         let used = used_over(&running, Duration::from_secs(1));
-        // Less than the share where the processor is busy with others, and never more.
+        // Less than the share if other programs have the processor, and never more.
         assert!((permille / 2..=permille + 50).contains(&used), "{used} thousandths at {share} %");
     }
     let report = json(&["status", &name, "--json", "--over", "1"]);
     let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
     let used = time.get("used_permille").and_then(Value::as_u64).expect("it was looked at");
     assert!((150..=350).contains(&used) && time.get("throttled_ns") != Some(&0.into()), "{time}");
-    // The library has noted the seconds that the GPU was used in.
+    // The library has noted the seconds in which the GPU was used.
     let noted = time.pointer("/lately/0/used_permille").and_then(Value::as_u64).expect("it is a number");
     assert!((100..=400).contains(&noted), "{time}");
     let all = time.pointer("/lately/2/used_ns").and_then(Value::as_u64).expect("it is a number");
-    // The program runs on while one is read after the other.
+    // The program runs on between the two reads.
     let used = time.get("used_ns").and_then(Value::as_u64).expect("it is a number");
     assert!(used.abs_diff(all) < used / 100, "{time}");
     running.finish().code(0);
@@ -213,7 +213,7 @@ fn policy_weight_and_priority_are_set_at_once_and_what_is_not_mentioned_stays() 
     let told = ["policy", "weight", "priority"].map(|name| time.get(name).cloned().expect("it is told"));
     assert_eq!(told, [Value::from("equal"), 300.into(), "low".into()]);
     ask(&["status", &slice.name]).code(0).says("time    limit 40%, policy equal, weight 300, priority low");
-    // Nothing is changed where a part of it cannot be.
+    // If one part of a change is refused, nothing is changed.
     ask(&["set", &slice.name, "--policy", "fixed", "--cores", "9=5"])
         .code(1)
         .complains("names 9, which is no device");

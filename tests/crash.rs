@@ -1,7 +1,6 @@
-//! Does a process that is killed, at any instruction and at any instant, leave nothing behind?
+//! Deaths at any instruction and at any instant: a killed process leaves nothing behind.
 //!
-//! The ordinary run takes samples. `GPUSLICE_STORM=10000` makes it that many deaths of each kind, and
-//! `GPUSLICE_SEED` repeats a run.
+//! The ordinary run takes samples. `GPUSLICE_STORM=10000` runs that many deaths of each kind, and `GPUSLICE_SEED` repeats a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -12,22 +11,22 @@ use support::chance::{seed, variable};
 use support::living::Living;
 use support::{bench::Bench, skip};
 
-/// How far it is stepped without a breakpoint.
+/// Most instructions that the stepper steps without a breakpoint.
 const REACH: u64 = 5_000;
 
-/// A slice in which hundreds die one after the other, or dozens together. The device has their memory back at once: 300 ms after
-/// each of them would make minutes of seconds. In a storm a wait for what leaves can also end too early, which the peak would
-/// tell. `leaving` and `churn` try what leaves later.
+/// Makes a slice in which hundreds of processes die one after the other, or dozens together. The device gets their memory back at
+/// once, because 300 ms after each death would make minutes of seconds. In a storm a wait for leaving memory can also end too
+/// early, which the peak would show. The tests `leaving` and `churn` cover memory that comes back later.
 fn of_many_deaths() -> Aftermath {
     Aftermath::on(Bench::simulated().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
 }
 
-/// How many deaths there are to be: what was asked for, or what an ordinary run has time for.
+/// Returns the number of deaths: the one asked for, or the one that an ordinary run has time for.
 fn deaths(ordinary: u64) -> u64 {
     variable("GPUSLICE_STORM").unwrap_or(ordinary)
 }
 
-/// The program that steps hosts through a call; none where no process may trace another.
+/// Starts the program that steps hosts through a call. Returns `None` if no process may trace another.
 fn stepper(bench: &Bench) -> Option<Living> {
     let mut stepper = bench.host("stepper", &[&QUOTA.to_string()]).loaded().start();
     assert_eq!(stepper.hear().as_deref(), Some("ready"));
@@ -40,8 +39,8 @@ fn stepper(bench: &Bench) -> Option<Living> {
     None
 }
 
-/// Kills hosts in this call, at every so many of the library's instructions, beginning anywhere. Before it dies, each
-/// stands still there, and nobody may wait for that either.
+/// Kills hosts inside a call, at about `wanted` of the library's instructions, beginning at a random one. Before its death each
+/// host stands still, and no other process may wait for it.
 fn killed_inside(call: &str, wanted: u64) {
     let mut chance = seed(call);
     let mut aftermath = of_many_deaths();
@@ -54,7 +53,7 @@ fn killed_inside(call: &str, wanted: u64) {
     let [mut killed, mut ended] = [0_u64; 2];
     let mut count = |answer: &str| match answer {
         "killed" => killed += 1,
-        // The way is not the same every time: what is hashed has another seed in each process.
+        // The way through the call differs between runs: hashes have another seed in each process.
         "ended" => ended += 1,
         other => panic!("{call}: {other}"),
     };
@@ -62,7 +61,7 @@ fn killed_inside(call: &str, wanted: u64) {
     while at < inside {
         if stepper.ask(&format!("stop {call} {at}")) == "stopped" {
             let status = aftermath.take(4096);
-            // Room that somebody stands still over who is just finding out that it is too little is given up.
+            // If a host stands still while it finds out that its request is too large, its reservation may deny the witness room.
             let fine = status == 0 || (matches!(call, "refused" | "reap") && status == 2);
             assert!(fine, "{status} beside a host that stands still at {at}");
         }
@@ -70,7 +69,7 @@ fn killed_inside(call: &str, wanted: u64) {
         aftermath.settles();
         at += stride;
     }
-    // Anywhere: in the driver, in the C library, in between. This is slow, and so there are fewer.
+    // At any instruction: in the driver, in the C library, or between them. This is slow, so there are fewer samples.
     for _ in 0..wanted.div_ceil(20) {
         let at = chance.below(all.min(REACH));
         count(&stepper.ask(&format!("at {call} {at}")));
@@ -141,8 +140,8 @@ fn a_process_may_be_killed_at_any_instruction_of_clearing_the_dead() {
     killed_inside("reap", deaths(100));
 }
 
-/// Kills hosts in this call wherever the system may have been changed: at each entry into the kernel, and at each
-/// return. Whoever then does `next` finds all as if the host had never been.
+/// Kills hosts inside a call at each entry into the kernel and at each return, because only there the system may have changed.
+/// Asserts that a host that then does `next` finds everything as if the killed host had never been.
 fn killed_at_every_system_call(call: &str, next: &str) {
     let mut aftermath = of_many_deaths();
     let Some(mut stepper) = stepper(&aftermath.bench) else { return };
@@ -178,7 +177,7 @@ fn a_process_may_be_killed_at_every_system_call_of_making_a_region_anew() {
     killed_at_every_system_call("renew", "renew");
 }
 
-/// Lets busy processes die until so many were killed; after each round everything is as if they had not been.
+/// Kills busy processes until `wanted` were killed. Asserts after each round that everything is as before it.
 fn storm(processes: u64, threads: u64, wanted: u64, within: u64) {
     let mut chance = seed("storm");
     let mut killed = 0;
@@ -223,7 +222,7 @@ fn members_do_not_wait_for_those_who_die_beside_them() {
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     for _ in 0..deaths(200).div_ceil(40) {
         storm.order("20000");
-        // Busy ones live and die all the time until the answer comes.
+        // Busy processes live and die until the answer comes.
         let mut calls = 0_u64;
         let answer = loop {
             let status = aftermath.take(4096);

@@ -1,4 +1,4 @@
-//! Does a slice keep its share through programs that live for no longer than a kernel?
+//! Debts of short programs: a slice keeps its share through programs that live no longer than a kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -11,14 +11,14 @@ use support::bench::Bench;
 use support::command::{RegionFile, gpuslice, name};
 use support::compiler;
 
-/// Nanoseconds in which the only device of the bench ran kernels.
+/// Returns the nanoseconds for which the only device of the bench ran kernels.
 fn busy(bench: &Bench) -> u64 {
     let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
     report.pointer("/devices/0/busy_ns").and_then(serde_json::Value::as_u64).expect("the device is there")
 }
 
-/// The part of the time in which the device is busy while `program` runs again and again, in thousandths. The first run, which
-/// the burst pays for, is not looked at.
+/// Returns the part of the time for which the device is busy while `program` runs again and again, in thousandths. The first run
+/// is left out, because the burst pays for it.
 fn share_of_a_loop(bench: &Bench, span: Duration, mut program: impl FnMut()) -> u128 {
     program();
     let (began, before, mut runs) = (Instant::now(), busy(bench), 0_u32);
@@ -31,20 +31,20 @@ fn share_of_a_loop(bench: &Bench, span: Duration, mut program: impl FnMut()) -> 
     share
 }
 
-/// How long a loop runs: `ci/accuracy.sh debts` asks for a minute.
+/// Returns how long a loop runs. `ci/accuracy.sh debts` asks for a minute.
 fn span() -> Duration {
     let seconds = std::env::var("GPUSLICE_SECONDS").ok().filter(|text| !text.is_empty());
     let seconds = seconds.map(|text| text.parse().expect("GPUSLICE_SECONDS is a number"));
     Duration::from_secs(seconds.unwrap_or(14))
 }
 
-/// It is as many thousandths as it is to be, or ten more or less.
+/// Asserts that a share is within ten thousandths of the expected one.
 #[track_caller]
 fn is_about(found: u128, expected: u128) {
     assert!(found.abs_diff(expected) < 10, "{found} thousandths of the time instead of {expected}");
 }
 
-/// A program of one kernel, in the bench's slice.
+/// Runs a program of one kernel in the bench's slice.
 fn brief(bench: &Bench, kernel: &str, ends: &str, share: &str) {
     let host = bench.host("brief", &[kernel, ends]).loaded().set("GPU_CORE_PERCENT", share);
     host.run().quiet();
@@ -60,8 +60,8 @@ fn programs_one_after_the_other_have_their_share() {
     }
 }
 
-/// The share that programs have which end so many microseconds after their only launch, a kernel of 50 ms, with a share of a
-/// tenth. The GPU goes on until somebody sees that they are dead.
+/// Returns the share of programs that end `after` microseconds after their only launch, a kernel of 50 ms, under a share of a
+/// tenth. The GPU goes on until a process finds out that they are dead.
 fn share_of_the_dying(after: &str, is_beside: bool) -> u128 {
     let bench = Bench::simulated();
     let member = is_beside.then(|| {
@@ -117,7 +117,7 @@ fn members_of_a_removed_region_keep_to_their_share() {
     let began = Instant::now();
     let start = || bench.host("paced", &["plain", "2ms", "500"]).loaded().start();
     let members = [start(), start()];
-    // Once both are in it.
+    // The region is removed once both are members.
     loop {
         match Monitor::open(&bench.region(), Trust::AnyOwner).unwrap() {
             Some(monitor) if monitor.processes().len() == 2 => break,

@@ -14,7 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Files of a crate that lie in a circle. The numbers may only fall: a circle makes every file of it depend on every other.
+/// Number of files of each crate that lie in a circle. The numbers may only fall, because each file of a circle depends on every
+/// other.
 const IN_CIRCLES: [(&str, usize); 10] = [
     ("agent", 0),
     ("cli", 9),
@@ -28,10 +29,10 @@ const IN_CIRCLES: [(&str, usize); 10] = [
     ("slices", 0),
 ];
 
-/// The files of a crate: the text of each by its module path, `""` for the root.
+/// Files of a crate: the text of each by its module path, `""` for the root.
 type Sources = BTreeMap<String, String>;
 
-/// The files that each file imports, and the path of the first such import.
+/// Files that each file imports, each with the path of the first such import.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Reads the files of a crate.
@@ -53,7 +54,7 @@ fn sources(name: &str) -> Sources {
     found
 }
 
-/// The module path of a file.
+/// Returns the module path of a file.
 fn module(file: &Path) -> String {
     let path = file.with_extension("").to_string_lossy().replace('/', "::");
     match path.strip_suffix("::mod").unwrap_or(&path) {
@@ -62,8 +63,7 @@ fn module(file: &Path) -> String {
     }
 }
 
-/// The words and signs of a source text that paths are made of; everything else is one sign, `.`. Comments and texts are
-/// left out.
+/// Returns the words and signs of a source text that form paths. Each other sign becomes `.`. Comments and texts are left out.
 fn tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let (mut found, mut at) = (Vec::new(), 0);
@@ -108,7 +108,7 @@ fn tokens(text: &str) -> Vec<String> {
     found
 }
 
-/// The paths of a `use`, whose tokens begin at `at`: `a::{b, c::d}` has two.
+/// Collects the paths of a `use` whose tokens begin at `at`: `a::{b, c::d}` has two.
 fn use_paths(tokens: &[String], at: &mut usize, prefix: &str, paths: &mut Vec<String>) {
     let mut path = prefix.to_owned();
     while *at < tokens.len() {
@@ -132,11 +132,11 @@ fn use_paths(tokens: &[String], at: &mut usize, prefix: &str, paths: &mut Vec<St
     paths.push(path.trim_end_matches("::self").to_owned());
 }
 
-/// The paths that a file imports, each from the root of the crate. Modules in the file named `tests` are left out.
+/// Returns the paths that a file imports, each from the root of the crate. Modules in the file named `tests` are left out.
 fn imports(module: &str, text: &str) -> Vec<String> {
     let tokens = tokens(text);
     let mut found = Vec::new();
-    // The modules inside the file that the position lies in, and the depth of braces at which each began.
+    // Modules inside the file in which the position lies, and the depth of braces at which each began.
     let (mut inside, mut depth, mut at): (Vec<(String, usize)>, usize, usize) = (Vec::new(), 0, 0);
     let is = |at: usize, token: &str| tokens.get(at).is_some_and(|found| found == token);
     while at < tokens.len() {
@@ -154,7 +154,7 @@ fn imports(module: &str, text: &str) -> Vec<String> {
                 depth += 1;
                 at += 2;
             }
-            // Not the `use<'a>` of a type.
+            // The `use<'a>` of a type is no import.
             "use" if !is(at + 1, ".") => {
                 at += 1;
                 use_paths(&tokens, &mut at, "", &mut paths);
@@ -165,7 +165,7 @@ fn imports(module: &str, text: &str) -> Vec<String> {
                     path = format!("{path}::{}", tokens[at + 2]);
                     at += 2;
                 }
-                // An exported macro lies in the root, in whatever file it is written.
+                // An exported macro lies in the root, regardless of the file that defines it.
                 if path.matches("::").count() > 1 || !is(at + 1, "!") {
                     paths.push(path);
                 }
@@ -182,7 +182,7 @@ fn imports(module: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// A path as it is from the root of the crate, where it stands in the module `here`.
+/// Returns a path of the module `here` as a path from the root of the crate.
 fn from_root(here: &str, path: &str) -> String {
     let mut here: Vec<&str> = here.split("::").filter(|part| !part.is_empty()).collect();
     let mut parts = path.split("::").peekable();
@@ -204,12 +204,12 @@ fn from_root(here: &str, path: &str) -> String {
     here.join("::")
 }
 
-/// Which file imports which. A path that leads to no file is another crate's.
+/// Returns the imports of each file. A path that leads to no file is another crate's.
 fn edges(sources: &Sources) -> Edges {
     let mut edges = Edges::new();
     for (from, text) in sources {
         for path in imports(from, text) {
-            // The file of a path is that of its longest beginning that has one: an item of the root has none but the root.
+            // The file of a path is that of its longest prefix that has one. For an item of the root that is the root.
             let mut to = path.as_str();
             while !sources.contains_key(to) {
                 to = to.rsplit_once("::").map_or("", |(before, _)| before);
@@ -222,7 +222,7 @@ fn edges(sources: &Sources) -> Edges {
     edges
 }
 
-/// All files that can be reached from a file by one import or more, each with the file that imports it.
+/// Returns all files that can be reached from a file by one import or more, each with the file that imports it.
 fn reached(edges: &Edges, from: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut ahead = std::collections::VecDeque::from([from.to_owned()]);
@@ -237,7 +237,7 @@ fn reached(edges: &Edges, from: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The files that lie in a circle, and for each circle one shortest way around, with the imports on it.
+/// Returns the files that lie in a circle, and for each circle one shortest way around, with its imports.
 fn circles(edges: &Edges) -> (BTreeSet<String>, Vec<String>) {
     let mut files = BTreeSet::new();
     let mut shown = BTreeSet::new();
@@ -269,7 +269,7 @@ fn file(module: &str) -> String {
     if module.is_empty() { String::from("the root") } else { module.replace("::", "/") }
 }
 
-/// The folders that the root's numbered list names, with their places in it: lines such as "1. `low`, `lower`: what they hold".
+/// Returns the folders of the root's numbered list with their places, from lines such as "1. `low`, `lower`: what they hold".
 fn folders(root: &str) -> BTreeMap<String, usize> {
     let mut folders = BTreeMap::new();
     for line in root.lines().filter_map(|line| line.strip_prefix("//! ")) {
@@ -283,13 +283,13 @@ fn folders(root: &str) -> BTreeMap<String, usize> {
     folders
 }
 
-/// Imports of a folder that comes later in a list, and files whose folder the list does not have. The root has a list of the
-/// crate's folders, and a folder may have one of its own.
+/// Returns imports of a folder that comes later in a list, and files whose folder is not in the list. The root lists the crate's
+/// folders, and a folder may list its own.
 fn upward(sources: &Sources, edges: &Edges) -> Vec<String> {
     sources.iter().flat_map(|(parent, text)| upward_in(parent, &folders(text), sources, edges)).collect()
 }
 
-/// The same for the folders of one folder.
+/// Checks the list of one folder, `parent`.
 fn upward_in(
     parent: &str,
     folders: &BTreeMap<String, usize>,
@@ -299,7 +299,7 @@ fn upward_in(
     if folders.is_empty() {
         return Vec::new();
     }
-    // The folder of the list that a file lies in; none of the file that has the list, and of files elsewhere.
+    // Returns the folder of the list in which a file lies. The file with the list and files elsewhere have none.
     let top = |module: &str| {
         let inside =
             if parent.is_empty() { Some(module) } else { module.strip_prefix(parent)?.strip_prefix("::") };
@@ -364,7 +364,7 @@ fn no_file_imports_from_a_later_folder() {
     assert_eq!(folders(&sources("shim")["compute"]).len(), 9);
 }
 
-/// A crate of these files.
+/// Returns a crate of these files.
 fn planted(files: &[(&str, &str)]) -> Sources {
     let root = "//! 1. `low`: first.\n//! 2. `high`: second.\nmod low;\nmod high;\npub use high::b::Item;\n";
     let root = [("", root)];

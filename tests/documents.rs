@@ -1,5 +1,5 @@
-//! Checks documents: links lead somewhere, pages are reached and short, the troubleshooting page quotes messages as they are
-//! printed, and the page of constants has the values of the source.
+//! Documents: links lead somewhere, pages are reachable and short, the troubleshooting page quotes messages as they are printed,
+//! and the page of constants has the values of the source.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -11,7 +11,7 @@ use support::command::{end, gpuslice};
 use support::other_user::is_root;
 use support::{artefacts, skip};
 
-/// All documents of the repository, without their code blocks.
+/// Returns all documents of the repository, without their code blocks.
 fn documents() -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![artefacts::repository()];
@@ -19,7 +19,7 @@ fn documents() -> BTreeMap<PathBuf, String> {
         for entry in std::fs::read_dir(&folder).expect("a folder of the repository can be read") {
             let path = entry.expect("its entries too").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // Built and fetched files are not the repository's.
+            // Built and fetched files do not belong to the repository.
             let is_ours = !name.starts_with('.') && !matches!(name.as_str(), "target" | "build" | "shared");
             if path.is_dir() && is_ours {
                 folders.push(path);
@@ -46,7 +46,7 @@ fn without_code_blocks(text: &str) -> String {
     kept
 }
 
-/// The anchor that a heading has in a rendered page.
+/// Returns the anchor of a heading in a rendered page.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars()
@@ -60,12 +60,12 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(|heading| anchor(heading.trim_start_matches('#'))).collect()
 }
 
-/// The targets of a document's links.
+/// Returns the targets of a document's links.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
-/// A path without `..` in it.
+/// Returns a path without `..` in it.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -141,13 +141,13 @@ fn pages_that_are_read_in_a_hurry_stay_short() {
     assert!(cells > 300, "{cells} cells");
 }
 
-/// The messages that the troubleshooting page quotes: its code spans, each cut where `…` stands for anything.
+/// Returns the messages that the troubleshooting page quotes: its code spans, each cut where `…` stands for any text.
 fn quotations() -> Vec<Vec<String>> {
     let page = artefacts::repository().join("docs/guide/troubleshooting.md");
     let text = without_code_blocks(&std::fs::read_to_string(page).expect("there is a page"));
     let mut spans = Vec::new();
     for line in text.lines() {
-        // A span that has a backtick in it stands between two.
+        // A span with a backtick in it stands between double backticks.
         for (number, part) in line.split("``").enumerate() {
             if number % 2 == 1 {
                 spans.push(part.trim().to_owned());
@@ -172,7 +172,7 @@ fn is_said(quotation: &[String], text: &str) -> bool {
     })
 }
 
-/// Fails unless the page has exactly one quotation with these words, and it is what was printed.
+/// Fails unless the page has exactly one quotation with `words`, and that quotation matches the printed text.
 #[track_caller]
 fn quotes(words: &str, printed: &str) {
     let with_words = |quotation: &Vec<String>| quotation.iter().any(|piece| piece.contains(words));
@@ -187,7 +187,7 @@ fn quotes(words: &str, printed: &str) {
     );
 }
 
-/// The lines of a program that uses CUDA with the library and these variables.
+/// Returns the standard error of a program that uses CUDA with the library and these variables.
 fn refused(variables: &[(&str, &str)]) -> String {
     Bench::simulated().host("refused", &[]).loaded().set_all(variables).run().err
 }
@@ -237,7 +237,7 @@ fn messages_about_a_library_that_is_not_loaded_are_quoted_as_they_are_printed() 
     } else if is_root() {
         quotes("LD_PRELOAD is dropped on the way", &run(&["su", "nobody", "-s", "/bin/false"]));
     } else {
-        // To an ordinary user `su` is first of all a program with more rights.
+        // For an ordinary user, `su` is first of all a program with more rights.
         quotes("runs with more rights than its caller", &run(&["su", "nobody"]));
     }
     let program = support::compiler::compile("holder.c", "holder_static", &["-static"]);
@@ -285,7 +285,7 @@ const OF_COMPUTE: [&str; 4] = [
     "src/shim/src/slice/other_slices.rs",
 ];
 
-/// Source files of the compute side.
+/// Returns the source files of the compute side.
 fn compute_files() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = OF_COMPUTE.map(|file| artefacts::repository().join(file)).into();
     let mut folders: Vec<PathBuf> = COMPUTE.map(|folder| artefacts::repository().join(folder)).into();
@@ -298,7 +298,7 @@ fn compute_files() -> Vec<PathBuf> {
     files
 }
 
-/// A number of the source, or of a Duration, in nanoseconds where it is a time; none where it is an expression.
+/// Returns a number of the source, in nanoseconds if it is a duration, or `None` for an expression.
 fn number(value: &str) -> Option<u64> {
     let of = |value: &str| value.replace('_', "").parse::<u64>().ok();
     let duration = value.strip_prefix("Duration::from_").and_then(|rest| rest.split_once('('));
@@ -307,7 +307,7 @@ fn number(value: &str) -> Option<u64> {
     Some(of(number.strip_suffix(')')?)? * factor.get(unit)?)
 }
 
-/// A value of the page: a number, or one with a unit of time.
+/// Returns a value of the page: a number, or a number with a unit of time.
 fn shown(value: &str) -> Option<u64> {
     let (digits, unit) = value.split_once(' ').unwrap_or((value, ""));
     let factor = BTreeMap::from([("", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]);
@@ -317,12 +317,12 @@ fn shown(value: &str) -> Option<u64> {
     Some(thousandths * factor.get(unit)? / 1_000)
 }
 
-/// Numeric constants of a file, without those of its tests and those that name states.
+/// Returns the numeric constants of a file, without those of its tests and those that name states.
 fn constants(path: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(path).expect("source is text");
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let text = text.split("#[cfg(test)]\n#[allow").next().unwrap_or_default();
-    // The checkout itself may lie in a folder of any name.
+    // The clone itself may lie in a folder of any name.
     let is_of_shim = path.starts_with(artefacts::repository().join("src/shim"));
     let mut file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     if file == "mod" {
@@ -344,7 +344,7 @@ fn constants(path: &Path) -> Vec<(String, String)> {
     text.lines().filter_map(constant).collect()
 }
 
-/// Rows of the page of constants: name, value, and the source of the value.
+/// Returns the rows of the page of constants: name, value, and the source of the value.
 fn rows() -> Vec<[String; 3]> {
     let page = artefacts::repository().join("docs/internals/constants.md");
     let page = std::fs::read_to_string(page).expect("the page can be read");

@@ -1,4 +1,4 @@
-//! Do the examples do what they say, bare and inside a quota?
+//! Examples do what they say, without the library and inside a quota.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use support::bench::{Bench, Host};
 use support::{artefacts, executable, skip};
 
-/// What the examples print on a device that seems to have this many MiB, all of them free.
+/// Returns the lines that the examples print on a device that seems to have `size` MiB, all of them free.
 fn story(size: u64) -> Vec<String> {
     let piece = size / 8;
     vec![
@@ -26,7 +26,7 @@ fn story(size: u64) -> Vec<String> {
     ]
 }
 
-/// Runs an example bare, under the library without a limit, and inside a quota.
+/// Runs an example without the library, with it and no limit, and inside a quota.
 fn tells_its_story(program: &Path, arguments: &[&str]) {
     let says = |host: Host<'_>, size: u64| {
         let lines = story(size);
@@ -43,17 +43,17 @@ fn example(path: &str) -> PathBuf {
     artefacts::repository().join("examples").join(path)
 }
 
-/// One at a time: several tests use the same program.
+/// Lets one thread compile at a time, because several tests use the same program.
 static COMPILER: Mutex<()> = Mutex::new(());
 
-/// Compiles an example as the command says that stands in it, unless that has been done.
+/// Compiles an example with the command that stands in it, unless the program is newer than its sources.
 fn compiled(source: &str, name: &str, flags: &[String]) -> Option<PathBuf> {
     let _one = COMPILER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let folder = artefacts::target().join("examples-in-c");
     std::fs::create_dir_all(&folder).unwrap();
     let (source, finished) = (example(source), folder.join(name));
     let modified = |path: &Path| path.metadata().and_then(|data| data.modified());
-    // An archive becomes part of the program; a flag that names no file has no age.
+    // An archive becomes part of the program. A flag that names no file has no age.
     let archives = flags.iter().filter_map(|flag| modified(Path::new(flag)).ok());
     let newest = archives.chain([modified(&source).unwrap()]).max();
     if modified(&finished).ok() > newest {
@@ -76,7 +76,7 @@ fn in_c() -> Option<PathBuf> {
     compiled("c/quota.c", "quota", &[folder, "-l:libcuda.so.1".to_owned()])
 }
 
-/// The monitor in C, linked with the library or with the archive.
+/// Returns the monitor in C, linked with the library or with the archive.
 fn slices_in_c(name: &str, link: &[String]) -> Option<PathBuf> {
     let include = format!("-I{}", artefacts::repository().join("include").display());
     let flags: Vec<String> = [include].into_iter().chain(link.iter().cloned()).collect();
@@ -97,7 +97,7 @@ fn slices_with_archive() -> Option<PathBuf> {
     slices_in_c("slices-static", &[&[archive], &system[..]].concat())
 }
 
-/// The monitors, as commands.
+/// Returns the monitors as commands.
 fn monitors() -> Vec<Vec<String>> {
     let in_c = [slices_with_library(), slices_with_archive()].into_iter().flatten();
     let mut commands: Vec<Vec<String>> = in_c.map(|program| vec![program.display().to_string()]).collect();
@@ -107,7 +107,7 @@ fn monitors() -> Vec<Vec<String>> {
     commands
 }
 
-/// A monitor that runs on a bench; `None` for the slices means all.
+/// Prepares a monitor on a bench. `None` for the slice means all slices.
 fn watch<'bench>(bench: &'bench Bench, monitor: &[String], slice: Option<&str>) -> Host<'bench> {
     let arguments: Vec<&str> = monitor.iter().skip(1).map(String::as_str).chain(slice).collect();
     bench
@@ -117,7 +117,7 @@ fn watch<'bench>(bench: &'bench Bench, monitor: &[String], slice: Option<&str>) 
 
 const HEADING: &str = "SIZES IN MIB         HELD    LIMIT     PEAK REFUSED SHARE %   USED MS";
 
-/// The interpreter itself, which needs no search path.
+/// Returns the interpreter itself, which needs no search path.
 fn python() -> Option<PathBuf> {
     let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
     let found = asked.ok().filter(|output| output.status.success());
@@ -164,7 +164,7 @@ fn the_monitors_see_what_a_process_holds_and_what_is_left_when_it_has_ended() {
         let process = outcome.out.lines().find(|line| line.starts_with("    pid ")).unwrap_or_default();
         let words: Vec<&str> = process.split_whitespace().collect();
         assert_eq!((words.len(), words.get(2), words.get(3)), (5, Some(&"256"), Some(&"1")), "{outcome}");
-        // Afterwards nobody lives and nothing is held: what the slice was is still there.
+        // Then no process lives in the slice and nothing is held, but the region still has the slice's figures.
         watch(&bench, &monitor, Some(&region)).run().quiet().says(&[
             HEADING,
             "region: 1 devices, 0 processes",
@@ -181,7 +181,7 @@ fn the_monitors_see_all_slices_of_the_machine_and_open_them_by_name() {
     let user = Command::new("id").arg("-u").output().unwrap();
     let region = format!("/dev/shm/gpuslice-{}-run-{name}", String::from_utf8_lossy(&user.stdout).trim());
     let bench = Bench::simulated();
-    // Every command removes regions that nobody lives in.
+    // Every command removes regions in which no process lives.
     let (_resident, _) = Member::join(region.as_ref(), Trust::OwnerOnly, &[]).expect("it can be made");
     bench.program(&program, &[]).limited("256MiB").set("GPUSLICE_REGION", &region).run().quiet();
     let seen: Vec<_> = monitors()
@@ -203,7 +203,7 @@ fn the_monitors_need_the_right_to_read_and_no_other() {
     bench.program(&program, &[]).limited("256MiB").run().quiet();
     let region = bench.region();
     let folder = region.parent().unwrap();
-    // Another user, who has to reach the program and the libraries too.
+    // Another user has to reach the program and the libraries too.
     let copies = [(artefacts::reader(), "libgpuslice_read.so.1"), (monitor, "slices")].map(|(from, name)| {
         executable::copy(from, folder.join(name), 0o755);
         folder.join(name)
@@ -236,7 +236,7 @@ fn the_monitors_need_the_right_to_read_and_no_other() {
     watch().quiet().contains(&["  device 0              0      256      256       1   100.0         0"]);
 }
 
-/// What the example for shares says, in seconds.
+/// Returns the seconds that the example for shares reports.
 fn took(host: Host<'_>) -> f64 {
     let outcome = host.run().quiet();
     let seconds = outcome.out.strip_prefix("60 kernels took ").and_then(|rest| rest.strip_suffix(" s\n"));
@@ -285,7 +285,7 @@ fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
     }
 }
 
-/// What the example for day and night says of a program, as the GPU counted it.
+/// Line of the example for day and night about a program, with the figures of the GPU.
 #[derive(Debug, PartialEq)]
 struct Shown {
     part: String,

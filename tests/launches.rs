@@ -1,4 +1,4 @@
-//! Is every call that submits work for the GPU caught by every way in, and does it stay what it was?
+//! Calls that submit work: each way in leads through the library, and each call does the same as without it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -14,7 +14,7 @@ use support::outcome::Outcome;
 
 const DOORS: &[&str] = &["linked", "dlsym", "first", "second"];
 
-/// A driver that has every function.
+/// Makes a bench whose driver has every function.
 fn bench() -> Bench {
     Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040")
 }
@@ -27,7 +27,7 @@ fn program(door: &str) -> PathBuf {
     }
 }
 
-/// Kernels that the only process has run, and their durations.
+/// Returns the number of kernels that the only process has run, and their durations in nanoseconds.
 fn kernels(bench: &Bench) -> (u64, u64) {
     let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
     let number =
@@ -48,7 +48,7 @@ fn every_call_that_submits_work_leads_through_us_whatever_the_door() {
     }
 }
 
-/// Runs the host, and tells what it has done to the GPU.
+/// Runs the host. Returns its outcome and what it has done to the GPU.
 fn submit<'bench>(
     bench: &'bench Bench,
     door: &str,
@@ -84,7 +84,7 @@ fn every_call_that_submits_work_does_what_it_did_without_the_library() {
     }
 }
 
-/// GPU time that the only slice was charged, and that its GPU was busy, after so many calls of one kind.
+/// Returns the GPU time that the only slice was charged, and the time that its GPU was busy, after `count` calls of one kind.
 fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
     let bench = bench();
     let arguments = ["dlsym", "each", name, &count.to_string(), "400us"];
@@ -97,7 +97,7 @@ fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
     let device = region.devices().first().expect("it has a device").device;
     let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
     let busy = report.pointer("/devices/0/busy_ns").unwrap().as_u64().unwrap();
-    // The last run is closed and measured a moment after the wait.
+    // The last batch is closed and measured a moment after the wait.
     let until = Instant::now() + Duration::from_millis(500);
     while region.time_used(device).used < busy * 9 / 10 && Instant::now() < until {
         std::thread::yield_now();
@@ -114,15 +114,15 @@ fn every_call_that_submits_work_is_charged_what_it_takes() {
         let is_copy = symbol.name().starts_with("cuMem");
         let (count, copies) = if is_copy { (2000, "1") } else { (20, "0") };
         let settings = [("GPU_CORE_PERCENT", "50"), ("GPU_CORE_COPIES", copies)];
-        // Nobody but its thread can end the last measurement on a thread's own stream; and of copies that are shorter
-        // than their calls some of the time between them is taken off too much.
+        // Only the thread itself can end the last measurement on its own stream. Of copies that are shorter than their calls, too
+        // much of the time between them is taken off.
         let is_rough = is_copy || symbol.row().hook.unwrap().ends_with("_per_thread");
         let is_right = |(charged, busy): &(u64, u64)| {
             let least = if is_rough { busy / 2 } else { busy * 8 / 10 };
             (least..busy * 12 / 10 + if is_copy { 40_000_000 } else { 3_000_000 }).contains(charged)
         };
-        // The time of a call counts as the GPU's where that has nothing to do meanwhile, which tells with copies that are
-        // shorter than their calls, and with a host that other programs hold up: then once more.
+        // The time of a call counts as GPU time if the GPU has nothing to do meanwhile. This shows with copies that are shorter
+        // than their calls, and on a host that other programs delay. Then the test measures once more.
         let seen: Vec<_> = (0..5)
             .map(|_| charged(symbol.name(), count, &settings))
             .take_while(|one| !is_right(one))

@@ -1,5 +1,5 @@
-//! Memory of a killed process that the device has back only later: is it granted to nobody until then, and to the next process
-//! after that?
+//! Leaving memory: the device gets back memory of a killed process only later. Until then no process gets it, and after that the
+//! next process does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
@@ -13,7 +13,7 @@ use support::living::Living;
 
 const MIB: u64 = 1 << 20;
 const QUOTA: u64 = 1000 * MIB;
-/// Most of the quota.
+/// Bytes that are most of the quota.
 const MOST: u64 = 700 * MIB;
 
 fn bench(memory: &str, teardown: &str) -> Bench {
@@ -21,7 +21,7 @@ fn bench(memory: &str, teardown: &str) -> Bench {
     bench.with("SIMGPU_TEARDOWN_MS", teardown)
 }
 
-/// A process with a context.
+/// Starts a process with a context.
 fn begin(bench: &Bench) -> Living {
     begin_as(bench.host("modules", &["dlsym"]))
 }
@@ -50,7 +50,7 @@ fn slice(bench: &Bench) -> Monitor {
 
 #[test]
 fn the_next_process_gets_the_memory_of_a_killed_one_once_it_is_there() {
-    // Alone in the slice, so that the region is made anew; and beside another process.
+    // The first round has no other process, so the region is initialised anew. The second round has one.
     for others in [0, 1] {
         let bench = bench("8GiB", "300");
         let _others: Vec<Living> = (0..others).map(|_| begin(&bench)).collect();
@@ -69,7 +69,7 @@ fn the_next_process_gets_the_memory_of_a_killed_one_once_it_is_there() {
 
 #[test]
 fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
-    // The device is full where the quota is not: no part of the quota has to come back.
+    // The device is full and the quota is not, so the process waits for no part of the quota.
     let bench = bench("1100MiB", "300");
     let mut stays = begin(&bench);
     let mut first = begin(&bench);
@@ -81,7 +81,7 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
     first.kill();
     does(&mut stays, &format!("alloc {MOST}"));
     assert_eq!(slice.device_denials(view.device), 0);
-    // Nobody has died lately, or it does not help: the driver's status.
+    // No process has died lately, or the wait does not help. Then the driver's status stands.
     let began = Instant::now();
     answers(&mut stays, &format!("alloc {MOST}"), 2);
     assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
@@ -109,7 +109,7 @@ fn what_leaves_is_shown_and_neither_free_nor_used() {
     assert_eq!(told, [Some(100 * MIB), Some(0), Some(MOST + 100 * MIB)], "{report}");
     ask(&["status", &path]).code(0).says("800.00 MiB leaving: the dead held it");
     assert_eq!(stays.numbers("left"), [0, 100 * MIB]);
-    // It is never back: after two seconds it counts no more, whatever free memory says.
+    // The memory never comes back. After two seconds it no longer counts, regardless of free memory.
     let began = Instant::now();
     does(&mut stays, &format!("alloc {MOST}"));
     assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
@@ -140,7 +140,7 @@ fn nothing_is_back_while_a_ledger_has_bytes_that_the_driver_is_still_to_take() {
     let mut stays = begin(&bench);
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {MOST}"));
-    // Free memory and what the neighbour holds are as much as before the death, for as long as its call lasts.
+    // While its call lasts, free memory plus the neighbour's charge is as much as before the death.
     neighbour.order(&format!("alloc {}", QUOTA - 100 * MIB));
     let beside =
         Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
@@ -164,7 +164,7 @@ fn nothing_is_back_while_a_ledger_has_bytes_that_the_driver_is_still_to_take() {
 #[test]
 fn a_context_that_a_neighbour_makes_is_not_taken_for_memory_that_nobody_can_have() {
     let bench = bench("8GiB", "60000");
-    // The driver has given the neighbour a context, and NVML is slow to say how large it is.
+    // The driver has given the neighbour a context, and NVML is slow to report its size.
     let slow = bench.host("modules", &["dlsym"]).in_slice("neighbour");
     let slow =
         slow.set("SIMGPU_FAULTS", "nvmlDeviceGetMemoryInfo=delay:5s;nvmlDeviceGetMemoryInfo_v2=delay:5s");
@@ -197,7 +197,7 @@ fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
     let (mut known, mut first) = (begin(&bench), begin(&bench));
     let neighbour = bench.host("modules", &["dlsym"]).in_slice("neighbour");
     let mut neighbour = begin_as(neighbour.set("CUDA_MODULE_LOADING", "EAGER"));
-    // The driver has given the neighbour room for code, and is slow to say how much.
+    // The driver has given the neighbour memory for code, and is slow to report how much.
     bench.goes_wrong(
         "cuMemGetInfo_v2=delay:5s;nvmlDeviceGetMemoryInfo=delay:5s;nvmlDeviceGetMemoryInfo_v2=delay:5s",
     );
@@ -264,7 +264,7 @@ fn the_first_context_of_a_slice_waits_for_what_leaves_and_no_longer() {
     let bench = bench("8GiB", "300");
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {}", QUOTA - 150 * MIB));
-    // The slice ends with it, and what it knew of contexts.
+    // The slice ends with this process, and so does what it knew about contexts.
     first.kill();
     let began = Instant::now();
     let mut second = begin(&bench);
@@ -276,7 +276,7 @@ fn the_first_context_of_a_slice_waits_for_what_leaves_and_no_longer() {
 
 #[test]
 fn what_is_measured_when_the_driver_has_given_it_waits_no_longer_than_for_what_leaves() {
-    // Code has a size that nobody knows before it is loaded, and no room beside what leaves.
+    // The size of code is unknown before it is loaded, and the code does not fit beside the leaving memory.
     let bench =
         bench("8GiB", "300").with("CUDA_MODULE_LOADING", "EAGER").with("SIMGPU_MODULE_BYTES", "150MiB");
     let (mut stays, mut first) = (begin(&bench), begin(&bench));

@@ -1,4 +1,4 @@
-//! Does pacing launches leave everything else as it was, whatever the program, the driver and the kernel do meanwhile?
+//! Paced launches leave everything else as it was, in each state of the program, the driver and the kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -13,7 +13,7 @@ use support::living::Living;
 use support::outcome::Outcome;
 use support::{skip, timed};
 
-/// A driver that has every function.
+/// Makes a bench whose driver has every function.
 fn bench() -> Bench {
     Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040")
 }
@@ -22,7 +22,7 @@ fn paced<'bench>(host: Host<'bench>, percent: &str) -> Host<'bench> {
     host.loaded().set("GPU_CORE_PERCENT", percent)
 }
 
-/// Runs a host bare, and with launches paced at 30 percent: it must do the same.
+/// Runs a host without the library and with launches paced at 30 percent, and asserts that it does the same.
 fn same(program: &str, arguments: &[&str]) -> Outcome {
     let bare = bench().host(program, arguments).run();
     let bench = bench();
@@ -31,23 +31,23 @@ fn same(program: &str, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// A number of the ground truth.
+/// Returns a number of the ground truth.
 fn truth(bench: &Bench, place: &str) -> u64 {
     let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
     report.pointer(place).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("{place} in {report}"))
 }
 
-/// Nanoseconds in which the only device ran kernels.
+/// Returns the nanoseconds for which the only device ran kernels.
 fn busy(bench: &Bench) -> u64 {
     truth(bench, "/devices/0/busy_ns")
 }
 
-/// Kernels that the only process has run.
+/// Returns the number of kernels that the only process has run.
 fn kernels(bench: &Bench) -> u64 {
     truth(bench, "/processes/0/devices/0/launches")
 }
 
-/// The number that follows `before` on its line.
+/// Returns the number that follows `before` on its line.
 fn number(outcome: &Outcome, before: &str) -> u64 {
     let line = outcome.out.lines().find_map(|line| line.strip_prefix(before)).expect("the line is there");
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -63,13 +63,13 @@ fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
     let failed: Vec<_> =
         outcome.out.lines().filter(|line| line.ends_with("end 401, 0 kernels, 0 others")).collect();
     assert_eq!(failed.len(), 2, "{outcome}");
-    // Sixteen hundred milliseconds of kernels: paid for, they would take more than five seconds.
+    // The recordings hold 1600 ms of kernels. If they were paid for, they would take more than 5 s.
     assert!(number(&outcome, "recorded in ") < 1000, "{outcome}");
-    // Kernels that ran: two launches before each of eleven recordings, and those of the two that were none.
+    // Kernels that ran: two launches before each of eleven recordings, and those of the two recordings that failed.
     assert_eq!(kernels(&bench), 422, "{outcome}");
 }
 
-/// Returns the time that the slice has used, once it stays the same.
+/// Returns the time that the slice has used, once it no longer changes.
 fn used(bench: &Bench) -> TimeUsed {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     let device = monitor.devices().first().expect("a device is in use").device;
@@ -111,7 +111,7 @@ fn a_launch_that_waited_for_the_share_is_measured_like_any_other() {
     member.ask("other 0");
     counted(21);
     for round in 1..=3 {
-        // The share is used up for more than a second: whoever looks after the thread finds nothing to do meanwhile.
+        // The share is used up for more than a second, and a thread that looks after this thread finds nothing to do meanwhile.
         let (all, _) = told(&mut member, "other 1");
         assert!(all > Duration::from_millis(500), "{all:?}");
         counted(21 + 2 * round);
@@ -131,7 +131,7 @@ fn fills_that_are_recorded_take_no_time() {
     assert!(ran > 0 && recorded == ran && used(&bench).copied > ran, "{ran}, {recorded}");
 }
 
-/// How copies can be asked for whose direction only the driver knows.
+/// Ways to ask for copies whose direction only the driver knows.
 const WAYS: [&str; 11] = [
     "one",
     "with",
@@ -172,8 +172,8 @@ fn copies_in_batches_are_paid_for_where_copies_are() {
             assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
             (busy(&bench) - before, used(&bench).used)
         };
-        // Of 6.2 ms more than 5 are paid for. A machine that has other things to do makes what lies between a batch's copies
-        // longer, and never pays for them.
+        // More than 5 ms of 6.2 ms are paid for. On a machine that has other things to do, the time between a batch's copies is
+        // longer and is not paid for.
         let slack = Duration::from_millis(2);
         let (took, paid) = timed::holds(slack, copies, |(took, paid)| *paid > took / 2);
         assert!(took > 0 && paid > 0, "{how}: {took} ns, {paid} ns paid for");
@@ -234,8 +234,8 @@ fn events_that_fail_never_fail_a_launch_and_are_told_once() {
             "{fault}: {outcome}"
         );
         let told: Vec<_> = outcome.err.lines().collect();
-        // A handle that is not valid any more may have been ended by the program, and what a kernel has broken says so itself:
-        // no reason for words.
+        // The program may have ended a handle that is not valid any more, and a broken kernel reports itself. The library prints
+        // nothing about either.
         let is_ours = !["=400", "=700"].iter().any(|code| fault.contains(code));
         let is_one = told.iter().all(|line| line.contains("timing events fail"));
         assert!(told.len() == usize::from(is_ours) && is_one, "{fault}: {outcome}");
@@ -250,7 +250,7 @@ fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
         let line = outcome.out.lines().last().unwrap_or_default();
         line.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()).expect("a duration")
     };
-    // 400 ms of kernels at half the time. A machine that has other things to do makes it longer, never shorter.
+    // 400 ms of kernels at half of the time. A machine that has other things to do makes that longer, never shorter.
     let taken = timed::holds(Duration::from_millis(2000 - 800), once, |taken| *taken < 2000);
     assert!(taken >= 400, "{taken} ms");
 }
@@ -326,14 +326,14 @@ fn the_usual_launch_makes_no_system_call() {
     assert!(paced <= bare + 80, "{bare} without the library, {paced} with it");
 }
 
-/// A member that launches when it is told.
+/// Starts a member that launches on order.
 fn member(bench: &Bench, kernel: &str, percent: &str) -> Living {
     let host = paced(bench.host("paced", &["waits", kernel]), percent).start();
     assert_eq!(host.hear().as_deref(), Some("ready"));
     host
 }
 
-/// For how long a member's launches took, all and the longest.
+/// Returns how long a member's launches took: all of them, and the longest.
 fn launches(member: &mut Living, count: u32) -> (Duration, Duration) {
     told(member, &count.to_string())
 }
@@ -346,7 +346,7 @@ fn told(member: &mut Living, order: &str) -> (Duration, Duration) {
 
 #[test]
 fn a_host_that_is_held_up_before_it_records_what_ends_a_run_does_not_pay_for_it() {
-    // One of a run's two events, and the next, which is the other.
+    // The delay hits one of a batch's two events, and then the next event, which is the other one.
     let cases = [("1ms", 200, 200), ("1ms", 200, 201), ("100us", 2000, 30), ("100us", 2000, 31)];
     for (kernel, count, at) in cases {
         let fault = format!("cuEventRecord=delay:400ms@{at}");
@@ -371,13 +371,13 @@ fn nobody_waits_for_a_process_that_is_killed_while_it_has_credit_or_asks() {
     for round in 0..12_u64 {
         let mut others: Vec<_> = (0..2).map(|_| member(&bench, "1ms", "30")).collect();
         others.iter_mut().for_each(|other| other.order("1000000"));
-        // All three wait for their turn; then the other two die, at another instant each time.
+        // All three wait for their turn. Then the other two die, at another instant in each round.
         let (_, beside) = launches(&mut survivor, 20 + u32::try_from(round).unwrap());
         for other in &mut others {
             other.kill();
         }
         let (all, alone) = launches(&mut survivor, 30);
-        // A second until what the dead have prepaid is taken back, and another for a machine that has other things to do.
+        // One second until the prepaid time of the dead is taken back, and one for a machine that has other things to do.
         assert!(beside.max(alone) < Duration::from_secs(2), "{beside:?}, {alone:?}");
         assert!(all < Duration::from_secs(3), "30 ms of kernels took {all:?}");
     }
@@ -401,7 +401,7 @@ fn launches_are_paced_without_the_regions_file() {
     let mut member = member(&bench, "1ms", "30");
     launches(&mut member, 20);
     std::fs::remove_file(bench.region()).unwrap();
-    // The burst of 20 ms and 50 ms that are queued ahead need not be waited for.
+    // The launches need not wait for the burst of 20 ms and for 50 ms that are queued ahead.
     let (took, _) = launches(&mut member, 300);
     assert!(took >= Duration::from_millis((300 - 20 - 50) * 10 / 3), "{took:?}");
     let (status, said) = member.end();
@@ -448,7 +448,7 @@ fn a_process_that_was_suspended_gets_no_more_than_its_share() {
     }
     let (used, passed) = (busy(&bench), began.elapsed());
     host.kill();
-    // The saved burst (20 ms) and the time that is prepaid come on top.
+    // The saved burst (20 ms) and the prepaid time come on top.
     let most = passed.as_nanos() * 30 / 100 + 80_000_000;
     assert!(u128::from(used) < most, "{used} ns busy within {passed:?}");
     assert!(u128::from(used) > passed.as_nanos() / 10, "{used} ns busy within {passed:?}");
@@ -464,7 +464,7 @@ fn a_kernel_that_does_not_end_is_charged_while_it_runs() {
     while busy(&bench) < 400_000_000 {
         std::thread::yield_now();
     }
-    // At half the time it owes as long as it has run for, at least.
+    // At half of the time the slice owes at least as long as the kernel has run.
     waiting.order("1");
     let asked = Instant::now();
     while busy(&bench) < 900_000_000 {
@@ -485,7 +485,7 @@ fn a_program_whose_first_launches_return_after_their_kernels_have_ended_keeps_to
     let outcome = host.run().quiet();
     outcome.contains(&["wrapped: yes"]);
     let launches = number(&outcome, "first second ");
-    // The share, the burst, a lease, and the kernels that nobody could measure, of 400 us each.
+    // The share, the burst, a lease, and the kernels that could not be measured, of 400 us each.
     assert!((200..=(100 + 20 + 1) * 10 / 4 + 4).contains(&launches), "{launches} launches");
     let longest = number(&outcome, "longest ");
     assert!(longest < 500, "a launch took {longest} ms");

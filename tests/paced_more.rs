@@ -1,4 +1,4 @@
-//! Is the share kept, and does nothing stand still, whatever a program does between its launches?
+//! The share is kept and no launch hangs, for each thing that a program does between its launches.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -16,14 +16,14 @@ fn paced(arguments: &[&str]) -> Outcome {
     paced_beside(arguments, None).quiet()
 }
 
-/// The same with another preload.
+/// Runs a host with launches paced at 30 percent and with another preload.
 fn paced_beside(arguments: &[&str], preload: Option<&Path>) -> Outcome {
     let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
     let host = preload.into_iter().fold(bench.host("paced_more", arguments), Host::preload);
     host.loaded().set("GPU_CORE_PERCENT", "30").run()
 }
 
-/// The number before `after` in the line that begins with `before`.
+/// Returns the number that follows `before` on its line.
 fn number(outcome: &Outcome, before: &str) -> u64 {
     let line = outcome.out.lines().find_map(|line| line.strip_prefix(before)).expect("the line is there");
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -62,7 +62,7 @@ fn launches_find_events_that_were_made_ahead() {
     let host = bench.host("paced_more", &["stocked", "1500us", "12"]).loaded();
     let mut host = host.set("GPU_CORE_PERCENT", "95").start();
     assert_eq!(host.hear().as_deref(), Some("stocked 0"));
-    // Of 12 kernels of 1.5 ms each takes two. A launch that has to make one says that it cannot.
+    // Each of 12 kernels of 1.5 ms takes two events. A launch that has to make an event would report that it cannot.
     bench.goes_wrong("cuEventCreate=2");
     assert_eq!(host.ask("launch"), "failed 0");
     let (status, said) = host.end();
@@ -71,8 +71,8 @@ fn launches_find_events_that_were_made_ahead() {
 
 #[test]
 fn no_event_lies_between_launches_that_may_overlap() {
-    // Of 12 kernels of 1.5 ms each has two events. Up to there 14 are recorded: of three launches, and those that tell what one
-    // costs. A run of 10 ms has two.
+    // Each of 12 kernels of 1.5 ms has two events. Before them 14 events are recorded: those of three launches, and those that
+    // measure the cost of an event. A batch of 10 ms has two.
     let survives = |attribute: &str| {
         let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventRecord=kill@30");
         let host = bench.host("paced_more", &["chained", "1500us", attribute]).loaded();
@@ -84,7 +84,7 @@ fn no_event_lies_between_launches_that_may_overlap() {
     assert!(serialization && event && !none, "{serialization}, {event}, {none}");
 }
 
-/// Runs `collective` with threads on as many GPUs, at so many percent of each.
+/// Runs `collective` with threads on `devices` GPUs, at `percent` of each.
 fn collective(percent: &str, devices: &str, words: &[&str]) -> Outcome {
     let bench = Bench::simulated().with("SIMGPU_DEVICES", devices);
     let host = bench.host("collective", &[&[devices], words].concat()).loaded();
@@ -93,7 +93,7 @@ fn collective(percent: &str, devices: &str, words: &[&str]) -> Outcome {
     outcome
 }
 
-/// How long a step takes, in microseconds, of threads on two GPUs that share so much of each.
+/// Returns the time of a step in microseconds, of threads on two GPUs that have a share of each.
 fn step_of_two(
     percent: &str,
     steps: u64,
@@ -105,7 +105,7 @@ fn step_of_two(
     number(&outcome, "took ") * 1000 / steps
 }
 
-/// The time between what so many steps take, and what they may take at most, each so many milliseconds.
+/// Returns the slack of `steps` steps that take `each` milliseconds and may take `at_most`.
 fn slack_of(steps: u64, each: u64, at_most: u64) -> Duration {
     Duration::from_millis(steps * (at_most - each))
 }
@@ -123,21 +123,21 @@ fn a_rank_on_the_simulated_gpu_waits_for_the_others() {
 
 #[test]
 fn threads_that_wait_for_each_other_on_their_gpus_keep_in_step() {
-    // 5.05 ms at 30 percent are 16.8; out of step, one is seconds.
+    // 5.05 ms at 30 percent take 16.8 ms. Out of step, one step takes seconds.
     let slack = slack_of(60, 17, 40);
     timed::holds(slack, || step_of_two("30", 60, "5ms", "1", ["1", "2"]), |took| *took < 40_000);
 }
 
 #[test]
 fn threads_that_wait_for_each_other_all_the_time_keep_in_step() {
-    // Ten times half a millisecond, each with a collective, at 10 percent: 50 ms. Of what leases leave, more than a second.
+    // Ten times half a millisecond, each with a collective, take 50 ms at 10 percent. From what leases leave, more than a second.
     let slack = slack_of(40, 50, 250);
     timed::holds(slack, || step_of_two("10", 40, "500us", "1", ["10", "2"]), |took| *took < 250_000);
 }
 
 #[test]
 fn a_kernel_that_waits_for_a_launch_on_another_gpu_does_not_wait_for_what_that_one_owes() {
-    // 100 ms at 20 percent are half a second, of which 400 ms are owed when they have ended.
+    // 100 ms at 20 percent take half a second, of which 400 ms are owed when they have ended.
     let outcome = collective("20", "2", &["12", "500us", "1", "1", "2", "100ms"]);
     println!("{outcome}");
     assert!(number(&outcome, "last ") < 300);
@@ -145,14 +145,14 @@ fn a_kernel_that_waits_for_a_launch_on_another_gpu_does_not_wait_for_what_that_o
 
 #[test]
 fn threads_on_four_gpus_keep_in_step() {
-    // 5.05 ms at 10 percent are 50.5; out of step, seconds.
+    // 5.05 ms at 10 percent take 50.5 ms. Out of step, a step takes seconds.
     let step = || number(&collective("10", "4", &["40", "5ms", "1", "1", "4"]), "took ") * 1000 / 40;
     timed::holds(slack_of(40, 51, 150), step, |took| *took < 150_000);
 }
 
 #[test]
 fn processes_that_wait_for_each_other_on_their_gpus_keep_in_step() {
-    // Each process sees all GPUs, or its own; a step may be a graph. 50.5 ms as above.
+    // Each process sees all GPUs or only its own, and a step may be a graph. A step takes 50.5 ms: 5.05 ms at 10 percent.
     for ranks in ["processes", "apart", "processes,graphs"] {
         let words = ["40", "5ms", "1", "1", "2", "0us", ranks];
         let step = || number(&collective("10", "2", &words), "took ") * 1000 / 40;
@@ -164,7 +164,7 @@ fn processes_that_wait_for_each_other_on_their_gpus_keep_in_step() {
 #[test]
 fn threads_that_do_not_wait_for_each_other_each_have_their_share() {
     for (kernel, kernels) in [("5ms", "1"), ("100us", "50")] {
-        // Of 16.8 ms.
+        // A step takes 16.8 ms.
         let step = || step_of_two("30", 60, kernel, kernels, ["1", "1"]);
         timed::holds(slack_of(60, 17, 20), step, |took| *took < 20_000);
     }
@@ -177,7 +177,7 @@ fn a_step_of_many_shapes_is_not_charged_twice_once_events_fail() {
     let outcome = host.set("GPU_CORE_PERCENT", "50").run();
     outcome.contains(&["failed 0"]);
     println!("{outcome}");
-    // 2.5 s of kernels; what is blind may be wrong by a fifth.
+    // 2.5 s of kernels. Estimates without events may be wrong by a fifth.
     assert!(number(&outcome, "took ") < 6000, "{outcome}");
 }
 
@@ -191,12 +191,12 @@ fn threads_that_launch_little_do_not_wait_for_what_others_hold_in_advance() {
 fn while_nvml_keeps_the_meter_launches_go_on() {
     for fault in ["nvmlDeviceGetProcessesUtilizationInfo=delay:3s@5", "nvmlInit_v2=delay:3s@1"] {
         let bench = Bench::simulated().with("SIMGPU_FAULTS", fault);
-        // One thread, for two seconds, without a pause.
+        // One thread launches for two seconds without a pause.
         let host = bench.host("paced_more", &["threads", "1ms", "1", "0"]);
         let outcome = host.loaded().set("GPU_CORE_PERCENT", "95").run().quiet();
         println!("{fault}: {outcome}");
         assert!(number(&outcome, "longest ") < 700, "{fault}: {outcome}");
-        // 1900 ms of kernels; where none is measured, one each 50 ms.
+        // 1900 ms of kernels. If none were measured, one kernel would run each 50 ms.
         assert!(number(&outcome, "launches ") > 300, "{fault}: {outcome}");
     }
 }
@@ -226,14 +226,14 @@ fn where_a_sandbox_forbids_membarrier_later_streams_end_all_the_same() {
     assert!(number(&outcome, "ended 0 in ") < 5000, "{outcome}");
 }
 
-/// How many launches the slice has counted.
+/// Returns the number of launches that the slice has counted.
 fn counted(bench: &Bench) -> u64 {
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
     let device = monitor.devices().first().expect("a device is in use").device;
     monitor.time_used(device).launches
 }
 
-/// Returns true if all launches are counted within so many milliseconds.
+/// Returns true if all launches are counted within `within` milliseconds.
 fn are_counted(bench: &Bench, launched: u64, within: u64) -> bool {
     let end = Instant::now() + Duration::from_millis(within);
     while counted(bench) != launched {
@@ -259,7 +259,7 @@ fn where_a_sandbox_forbids_membarrier_later_a_threads_launches_are_looked_after_
             "a sandbox that is entered late: this kernel has no membarrier; elsewhere: on a kernel with membarrier",
         );
     }
-    // Of a thread that launches no more a run stays open, until it launches again: who looks after it has to find out.
+    // A batch of a thread that launches no more stays open until the thread launches again. The library has to find that out.
     let is_looked_after = (0..20).any(|_| {
         host.ask("8");
         launched += 8;
@@ -275,7 +275,7 @@ fn where_a_sandbox_forbids_membarrier_later_a_threads_launches_are_looked_after_
 
 #[test]
 fn what_runs_on_a_stream_of_a_green_context_is_charged_though_that_ends() {
-    // The last one never asks for the handle by which the driver calls the stream's context.
+    // With `unnamed` the program never asks for the handle that the driver uses for the stream's context.
     for on in ["stream", "default", "unnamed"] {
         let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
         let host =
@@ -336,7 +336,7 @@ fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_the
         }
         said => assert_eq!(said, Some("ending 0")),
     }
-    // The next to ask for an event is the meter's thread, of the other context: the first one rests.
+    // The worker asks for the next event, which is of the other context: the first thread rests.
     bench.goes_wrong("cuEventQuery=delay:6s@1");
     assert_eq!(host.ask("go on"), "launched 0, destroyed 0");
     let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
@@ -371,7 +371,7 @@ fn a_stream_that_waits_for_its_host_keeps_neither_the_host_nor_other_streams() {
     outcome.contains(&["failed 0"]);
     assert!(number(&outcome, "queued after ") < 1000, "{outcome}");
     assert!(number(&outcome, "beside after ") < 1000, "{outcome}");
-    // Unknown kernels are measured one by one where they can be: here they cannot.
+    // Unknown kernels are measured one by one if they can be measured. Here they cannot.
     let outcome = limited("50", "20us");
     outcome.contains(&["failed 0"]);
     assert!(number(&outcome, "queued after ") < 1000, "{outcome}");
@@ -380,8 +380,8 @@ fn a_stream_that_waits_for_its_host_keeps_neither_the_host_nor_other_streams() {
 #[test]
 fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
     let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
-    // Without a limit it would be less than a millisecond. At 95 percent something is saved up and what is queued keeps it,
-    // at 30 also a debt that grows for as long as the kernel runs.
+    // Without a limit it would be less than a millisecond. At 95 percent the saved time and the queue delay the launch. At 30
+    // percent a debt does too, which grows as long as the kernel runs.
     for (percent, most) in [("95", 1_000), ("30", 8_000)] {
         let host = bench.host("paced_more", &["outlasts", "1ms", "3"]).loaded();
         let mut host = host.set("GPU_CORE_PERCENT", percent).start();
@@ -394,7 +394,7 @@ fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
     }
 }
 
-/// How much is queued at most when a launch returns, in milliseconds: of a slice that has saved up for all of it.
+/// Returns the most milliseconds that are queued when a launch returns, of a slice whose burst covers all of them.
 fn ahead(words: &[&str]) -> u64 {
     let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
     let host = bench.host("ahead", words).loaded();
@@ -406,7 +406,7 @@ fn ahead(words: &[&str]) -> u64 {
 
 #[test]
 fn what_is_queued_ahead_is_bounded_whatever_is_saved_up() {
-    // Runs that are open do not count, and are a millisecond or a launch.
+    // Open batches do not count. They are a millisecond or one launch long.
     for (kernel, most) in [("1", 25), ("5", 30), ("15", 55), ("40", 85)] {
         let ahead = ahead(&[kernel, "60"]);
         assert!(ahead <= most, "{ahead} ms of kernels of {kernel} ms");
@@ -449,7 +449,7 @@ fn what_a_stream_waits_for_between_kernels_is_not_charged() {
             outcome.contains(&["failed 0"]);
             number(&outcome, "took ")
         };
-        // Naps of 2 ms, one after the other. Charged, each would cost its kernel 6 ms more.
+        // Naps of 2 ms, one after the other. If they were charged, each would cost its kernel 6 ms more.
         let took = timed::holds(Duration::from_millis(2200 - 1300), naps, |took| *took < 2200);
         assert!(took >= 1200, "{way}: {took} ms");
     }
@@ -462,7 +462,7 @@ fn shapes_that_are_all_new_do_not_wait_for_the_meter_one_by_one() {
     let (bare, limited) = (host().run(), host().loaded().set("GPU_CORE_PERCENT", "95").run().quiet());
     println!("{bare}{limited}");
     limited.contains(&["failed 0"]);
-    // Where each eight of them wait for a round of the meter it is seven times as long.
+    // If each eight of them waited for a tick of the worker, the run would be seven times as long.
     assert!(number(&limited, "took ") < 3 * number(&bare, "took ") + 50, "{bare}{limited}");
 }
 
@@ -473,7 +473,7 @@ fn what_measures_the_default_stream_waits_for_no_stream_that_is_held_up() {
     outcome.run().quiet().contains(&["failed 0"]);
 }
 
-/// Returns the milliseconds that a slice was charged for and used, with a thread that goes from stream to stream.
+/// Returns the milliseconds that a slice was charged for and used, with a thread that changes between streams.
 fn charged_and_used_aside() -> (u64, u64) {
     let bench = Bench::simulated();
     let host =
@@ -498,8 +498,8 @@ fn charged_and_used_aside() -> (u64, u64) {
 
 #[test]
 fn what_a_thread_does_elsewhere_is_not_charged_to_a_stream_that_it_left() {
-    // Kernels that are shorter than their launches are told from gaps by estimates; a sixth too much without the claim. A host
-    // that is held up makes it more: 10 ms of gaps are half of what may be too much.
+    // Estimates tell kernels that are shorter than their launches from gaps. Without that, a sixth too much is charged. A host
+    // that is delayed makes it more: 10 ms of gaps are half of the excess that is allowed.
     let is_kept = |(used, busy): &(u64, u64)| used * 100 > busy * 80 && used * 100 < busy * 112;
     timed::holds(Duration::from_millis(10), charged_and_used_aside, is_kept);
 }
@@ -513,7 +513,7 @@ fn what_measures_the_default_stream_is_no_barrier_between_others() {
         number(&outcome, "took ")
     };
     let limited = || took(host().loaded().set("GPU_CORE_PERCENT", "95").run().quiet());
-    // 130 ms; 200 where the second kernel waits for the first.
+    // 130 ms. It would be 200 ms if the second kernel waited for the first.
     let bare = took(host().run());
     timed::holds(Duration::from_millis(45), limited, |took| *took < bare + 45);
 }

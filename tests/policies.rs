@@ -1,7 +1,7 @@
-//! Do slices divide a GPU by policy, weight and priority, whoever of them dies, stops or is told something else?
+//! Policy, weight and priority divide a GPU among slices while processes die, stop or get other limits.
 //!
-//! In real time on the simulated GPU, whose ground truth is the judge. Bounds are wide, since the machine may have other
-//! things to do: `ci/accuracy.sh policies` prints the figures.
+//! The tests run in real time on the simulated GPU, whose ground truth is the judge. Bounds are wide, because the machine may
+//! have other things to do. `ci/accuracy.sh policies` prints the figures.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -41,7 +41,7 @@ use support::timed::{self, Verdict};
 use workloads::{Program, VARIANTS, of};
 
 const US: u64 = 1_000;
-/// How often something is measured for which the machine had no time.
+/// Number of times that a measurement is taken while the machine has no time for it.
 const TRIES: usize = 4;
 
 type Setting = (&'static str, &'static str);
@@ -54,7 +54,7 @@ fn weight(number: &'static str) -> Setting {
     ("GPU_CORE_WEIGHT", number)
 }
 
-/// One program for each slice, which may use all of the GPU and always has work.
+/// Returns one program for each slice, which may use all of the GPU and always has work.
 fn busy(slices: usize) -> Vec<Program> {
     (0..slices).map(|slice| of(slice, &[200 * US], "")).collect()
 }
@@ -66,9 +66,9 @@ fn play(programs: &[Program], settings: Settings<'_>, seconds: u64, events: &[(u
         .unwrap()
 }
 
-/// Fails where something is not as it should be and the machine kept up. Measures again only if the machine was late; a test
-/// for which it always was is inconclusive. So many milliseconds of `slack` explain a miss: of a share its tolerance times the
-/// window, e.g. 116 for 4 points of 2.9 s; of a time what it may last longer than it does on a machine that is idle.
+/// Fails if `is_right` rejects a measurement and the machine kept up. Measures again only if the machine was late. If it was late
+/// each time, the test is inconclusive. `slack` in milliseconds is the lateness that explains a miss. For a share it is the
+/// tolerance times the window, e.g. 116 for 4 points of 2.9 s. For a time it is the bound less the time on an idle machine.
 #[track_caller]
 fn comes_out<T: core::fmt::Debug>(slack: u64, measure: impl Fn() -> T, is_right: impl Fn(&T) -> bool) {
     let slack = Duration::from_millis(slack);
@@ -86,7 +86,7 @@ fn comes_out<T: core::fmt::Debug>(slack: u64, measure: impl Fn() -> T, is_right:
     timed::inconclusive(&last);
 }
 
-/// Returns true if a share, in hundredths of points, is within so many points.
+/// Returns true if a share, in hundredths of points, is at most `within` points from `points`.
 fn is_near(share: i64, points: i64, within: i64) -> bool {
     (share - points * 100).abs() <= within * 100
 }
@@ -149,7 +149,7 @@ fn low_priority_has_its_least_beside_high_and_best_effort_what_is_left() {
             let began = course.tracks[0].began[1] as usize;
             (part(&course, 1, began - 700, began - 100), part(&course, 1, began + 200, began + 900))
         },
-        // On a busy machine the other one may not even get to launch what it may.
+        // On a busy machine the other program may not be able to launch all that it may.
         |(left, beside)| *left >= 8500 && (100..=1500).contains(beside),
     );
 }
@@ -171,11 +171,11 @@ fn fixed_keeps_its_limit_beside_equal_and_a_low_one_gives_way() {
     );
 }
 
-/// Three slices of these weights; one after the other is stopped, or killed, for a second.
+/// Runs three slices with weights. `events` stops or kills one after the other for a second.
 fn one_by_one(events: &[(u64, Event)]) -> Vec<u64> {
     let settings: Settings<'_> = &[&[EQUAL, weight("100")], &[EQUAL, weight("300")], &[EQUAL, weight("600")]];
     let course = play(&busy(3), settings, 8, events);
-    // The other two, from half a second after it until it comes back.
+    // Slices that remain, with the millisecond from which they are judged: half a second after the event.
     let others = [(1, 2, 2_500), (0, 2, 4_500), (0, 1, 6_500)];
     let weights = [100, 300, 600];
     let pair = |(one, other, from): (usize, usize, usize)| {
@@ -193,7 +193,7 @@ fn whoever_is_stopped_the_others_go_on_dividing_the_gpu() {
         [(at, Event::Suspend(me)), (at + 1000, Event::Resume(me))]
     });
     let stops: Vec<_> = stops.collect();
-    // By turns alone the index of 300 beside 600 is 0.9, of 100 beside 600 0.67.
+    // If the slices only took turns, the index of 300 beside 600 would be 0.9, and of 100 beside 600 it would be 0.67.
     comes_out(90, || one_by_one(&stops), |indices| indices.iter().all(|index| *index >= 960));
 }
 
@@ -206,9 +206,9 @@ fn whoever_is_killed_the_others_go_on_dividing_the_gpu_and_the_next_one_takes_pa
 
 #[test]
 fn an_arbiter_that_dies_is_replaced_within_three_tenths_of_a_second() {
-    /// What is promised.
+    /// Promised time.
     const PROMISED: Duration = Duration::from_millis(300);
-    /// On a machine that has other things to do nobody may have a processor for a while.
+    /// On a machine that has other things to do, no process may get a processor for a while.
     const BUSY: Duration = Duration::from_secs(3);
     let _alone = support::machine();
     comes_out(
@@ -245,13 +245,13 @@ fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
     );
 }
 
-/// What a slice was charged for so far.
+/// Returns the time that a slice was charged for so far.
 fn used(bench: &Bench, slice: usize) -> u64 {
     let monitor = monitor(bench, slice);
     monitor.devices().iter().map(|device| monitor.time_used(device.device).used).sum()
 }
 
-/// All of these slices do so many milliseconds of work more.
+/// Waits until each of the slices was charged for 50 ms more.
 #[track_caller]
 fn go_on(bench: &Bench, slices: usize) {
     for slice in 0..slices {
@@ -283,12 +283,12 @@ fn that_a_slice_is_one_too_many_is_said_once() {
         let path = bench.region().with_file_name(format!("living-{number:02}"));
         Member::join(&path, Trust::OwnerOnly, &[]).unwrap().0
     };
-    // One place is the program's own.
+    // One slice is the program's own.
     let mut members: Vec<Member> = (1..MOST_SLICES).map(live_in).collect();
     let mut program = working(&bench, 0, &[EQUAL]);
     (0..6).for_each(|_| go_on(&bench, 1));
     members.push(live_in(MOST_SLICES));
-    // Time enough to read the folder several times.
+    // This is time enough to read the folder several times.
     (0..12).for_each(|_| go_on(&bench, 1));
     program.kill();
     let said = program.end().1;
@@ -350,22 +350,22 @@ fn what_is_overwritten_with_anything_starves_nobody() {
     }
 }
 
-/// A slice with kernels of so many nanoseconds beside one that has a process and no work; what it has queued, looked at
-/// again and again for a second, and how much of that time it has used, in thousandths.
+/// Runs a slice with kernels of `kernel` nanoseconds beside a slice that has a process and no work. Returns the queued time, in
+/// looks over a second, and the part of that time that the slice used, in thousandths.
 fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     let bench = Bench::simulated();
     let start = |slice: usize, settings: &[Setting], words: &[&str]| {
         begun(bench.host("load", words).loaded().set_all(settings).in_slice(slice))
     };
-    // A millisecond of work, and then nothing for a minute.
+    // The program works for a millisecond and then pauses for a minute.
     let _idle = start(0, first, &["60", "200000", "work=1000000", "pause=60000000000"]);
-    // Much is saved up, so that the queue's bound decides how much is queued, and not what is saved.
+    // The large burst makes the queue's bound decide how much is queued, and not the saved time.
     let _busy = start(1, &[EQUAL, ("GPU_CORE_BURST", "latency")], &["60", &kernel.to_string()]);
     let progress = |time: u64| {
         let before = used(&bench, 1);
         wait("the slice stands still", || used(&bench, 1) >= before + time);
     };
-    // After the first launches, of which nothing is known, and until it has been seen who is there.
+    // The look begins after the first launches, whose cost is unknown, and once the slice knows its neighbours.
     progress(500_000_000);
     let (began, before, mut queued) = (support::monotonic(), used(&bench, 1), Vec::new());
     let (monitor, mut time) = (monitor(&bench, 1), 0);
@@ -384,7 +384,7 @@ fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
 #[test]
 fn beside_high_priority_that_has_no_work_others_queue_little_and_keep_the_gpu_busy() {
     let _alone = support::machine();
-    // Most of the time at most so much: 3 ms and what one measurement spans, or one launch.
+    // Most that is queued in three quarters of the looks: 3 ms and the span of one measurement, or one launch.
     for (kernel, most) in [(200 * US, 6_000 * US), (5_000 * US, 6_000 * US)] {
         let mostly = |first: &[Setting]| {
             let (queued, busy) = beside_idle(first, kernel);
@@ -397,10 +397,10 @@ fn beside_high_priority_that_has_no_work_others_queue_little_and_keep_the_gpu_bu
 
 #[test]
 fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_of_before() {
-    /// A reading takes so long, in milliseconds; twenty times as long it is not repeated. Who is silent for 100 ms is
-    /// replaced.
+    /// Time that a read of the directory takes, in milliseconds. It is not repeated for twenty times as long. An arbiter that is
+    /// silent for 100 ms is replaced.
     const SLOW: u64 = 60;
-    /// Where the instant stands in what was told, and its unit.
+    /// Position of the instant in a grant, and the shift of its unit.
     const AT: (u32, u32) = (26, 20);
     let _alone = support::machine();
     comes_out(
@@ -415,12 +415,12 @@ fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_
                 host.set("FOLDER_MS", &SLOW.to_string()).set("FOLDER_READ", &read.display().to_string());
             let _slow = begun(host.in_slice(1));
             wait("nobody reads the directory", || readings() > 0);
-            // What it is told once it is found tells the slice beside it to give way.
+            // Once this slice is found, the grant of the slice beside it tells that slice to give way.
             let _high = working(&bench, 0, &[EQUAL, HIGH]);
             wait("nobody is told anything", || told(&bench, 1) != 0);
             let (said_at, seen) = ((told(&bench, 1) >> AT.0) << AT.1, support::monotonic());
             let late = seen.saturating_sub(said_at) / 1_000_000;
-            // The process that makes a region reads the directory once too, so only what comes from here on is timed.
+            // The process that makes a region reads the directory once too, so only later reads are timed.
             let before = readings();
             wait("the directory is not read again", || readings() > before);
             let one = support::monotonic();
@@ -431,7 +431,7 @@ fn a_directory_that_is_slow_to_read_is_read_seldom_and_what_is_told_then_is_not_
     );
 }
 
-/// The threads of a process, by name.
+/// Returns the names of the threads of a process.
 fn threads(program: &Living) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", program.pid())).unwrap().flatten();
     tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok()).collect()

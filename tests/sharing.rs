@@ -1,6 +1,6 @@
-//! Who pays for physical memory that several processes use? Whoever made it; then those who still use it.
+//! Payers of physical memory that several processes use: its maker pays, and after the maker a process that still uses it.
 //!
-//! After each step the ledger of each slice is compared with what the simulated GPU really holds, to the byte.
+//! After each step the tests compare the ledger of each slice with the bytes that the simulated GPU really holds.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -63,7 +63,7 @@ fn whoever_still_uses_memory_of_a_dead_maker_pays_for_it() {
         user.imports();
         stage.holds(PIECE + 4 * MIB);
         maker.host.kill();
-        // Nobody has looked since: the first who asks for what is left finds the heir.
+        // No process has looked since the death. The first one that asks for the rest of the quota finds the heir.
         stage.has_left(&mut other, QUOTA - PIECE);
         stage.holds(PIECE);
         user.does("release 0");
@@ -82,7 +82,7 @@ fn of_several_users_one_after_the_other_pays() {
         stage.holds(PIECE);
         maker.host.kill();
         stage.holds(PIECE);
-        // The first heir gives it up, the next one dies.
+        // The first heir gives the memory up, and the next one dies.
         users[0].does("release 0");
         stage.holds(PIECE);
         users[1].host.kill();
@@ -158,7 +158,7 @@ fn what_is_exported_twice_and_passed_on_is_one_memory() {
         let mut third = stage.actor("a", "third");
         maker.do_all(&[&format!("create 0 {PIECE} 1"), "export 0 0", "export 1 0", "sendfile 1 user"]);
         user.imports();
-        // The user exports what it imported.
+        // The user exports memory that it imported.
         user.do_all(&["export 1 0", "sendfile 1 third", "close 1"]);
         third.imports();
         stage.holds(PIECE);
@@ -222,13 +222,13 @@ fn a_forged_handle_is_the_drivers_to_refuse_and_changes_no_charge() {
             }
             user.does(&format!("scribble 0 {byte} {}", 1 + byte));
         }
-        // A handle of nothing, and the true one behind all these.
+        // First a handle of zeros, then the true handle.
         assert_ne!(user.asks("ipcopen 1 5"), "0", "a handle of zeros");
         user.does("ipcopen 1 0");
         stage.holds(PIECE);
         stage.has_left(&mut user, QUOTA - PIECE);
         user.does("ipcclose 1");
-        // What it led to is gone, and its handle leads to nothing.
+        // The memory is gone, and its handle leads to nothing.
         maker.does("free 0");
         assert_ne!(user.asks("ipcopen 1 0"), "0", "a handle of memory that was freed");
         stage.holds(0);
@@ -277,7 +277,7 @@ fn memory_of_another_slice_is_never_charged_here() {
     });
 }
 
-/// What one process does next, and with whom. Orders that make no sense get the driver's refusal.
+/// Makes a random process take a random step with another one. The driver refuses orders that make no sense.
 fn one_step(stage: &Stage, actors: &mut [Actor], born: &mut usize, chance: &mut Chance) {
     let (from, to) = (chance.index(actors.len()), chance.index(actors.len()));
     let (here, there) = (chance.index(4), chance.index(4));
@@ -287,7 +287,7 @@ fn one_step(stage: &Stage, actors: &mut [Actor], born: &mut usize, chance: &mut 
         2 => actors[from].tries(&format!("alloc {here} {bytes}")),
         3..=5 => {
             actors[from].tries(&format!("export {there} {here}"));
-            // A descriptor is sent only if there is one.
+            // The process has a descriptor to send only if the export succeeded.
             if actors[from].asks(&format!("sendfile {there} {name}")) == "0" {
                 actors[to].does(&format!("receivefile {there}"));
                 actors[to].tries(&format!("import {here} {there}"));

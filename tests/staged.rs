@@ -1,4 +1,4 @@
-//! Do tests refuse to run what is older than its sources?
+//! Tests refuse to run an artefact that is older than its sources.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 #[path = "support/freshness.rs"]
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
-/// A project with two sources, and what was built from them.
+/// A project with two sources and the artefact that was built from them.
 struct Project {
     folder: TempDir,
 }
@@ -39,7 +39,7 @@ impl Project {
         self.is_of(name, 0);
     }
 
-    /// Gives a file a time, in seconds after a fixed instant.
+    /// Sets the time of a file, in seconds after a fixed instant.
     fn is_of(&self, name: &str, seconds: u64) {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + seconds);
         File::options().write(true).open(self.path(name)).unwrap().set_modified(time).unwrap();

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes Debian packages from the tree of a release: ci/dist/deb.sh TREE FOLDER. ci/dist/pack.sh sets the environment.
 #
-# There are two, as with a kernel: `gpuslice` follows the newest version, and the package of the library has the version in its
-# name. An upgrade leaves the library of the old version where it is, because programs of a running slice load it again.
+# There are two packages, as with a kernel: `gpuslice` follows the newest version, and the package of the library has the version
+# in its name. An upgrade leaves the library of the old version in place, because programs of a running slice load it again.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 
@@ -14,7 +14,7 @@ tree=$1 out=$2 library=libgpuslice-$VERSION
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-control() { # package; a line of what it is; further fields
+control() { # package; a line that describes it; further fields
     local root=$work/$1 field
     mkdir -p "$root/DEBIAN" "$root/usr/share/doc/$1"
     cp "$tree/share/doc/gpuslice/LICENSE" "$root/usr/share/doc/$1/copyright"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs what ci/dist/portable.sh built, in a folder that is made anew: ci/dist/pack.sh FOLDER.
+# Packs the output of ci/dist/portable.sh into a new folder: ci/dist/pack.sh FOLDER.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 need_cargo
@@ -16,8 +16,8 @@ mkdir -p "$OUT"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The archive has no folder of its own on top: its folders are those of /usr/local. The library lies in a folder of its version:
-# a new version overwrites none that programs have mapped, and the programs of a slice that runs find theirs again.
+# The archive has no folder of its own on top: its folders are those of /usr/local. The library lies in a folder of its version.
+# So a new version overwrites no file that programs have mapped, and the programs of a running slice find their version again.
 lay_out() { # the tree's folder
     local share=$1/share
     mkdir -p "$1"/{bin,include,lib/systemd/system,"lib/gpuslice/$VERSION"} "$share"/{man/man1,doc/gpuslice} \
@@ -44,7 +44,7 @@ ci/dist/parts.sh "$OUT" "$tree/share/doc/gpuslice"
 chmod -R u=rwX,go=rX "$tree"
 find "$tree" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 
-# No users of this machine. No folders, which have their own rights where it is installed.
+# The archive names no users of this machine. It has no folders, which have their own rights at the place of installation.
 (cd "$tree" && find . ! -type d -printf '%P\n' | sort |
     tar -c --format=gnu --owner=0 --group=0 --numeric-owner --files-from=-) |
     gzip -n9 >"$OUT/gpuslice-$VERSION-x86_64-linux.tar.gz"

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Writes a software bill of materials for each library and command of a release, in the form of CycloneDX:
-# ci/dist/parts.sh FOLDER... Each folder gets the same files. Installs cargo-cyclonedx in build/tools where it is missing.
+# Writes a software bill of materials for each library and command of a release, in the CycloneDX format: ci/dist/parts.sh
+# FOLDER... Each folder gets the same files. Installs cargo-cyclonedx in build/tools if it is missing.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 need_cargo
 
 TOOL=0.5.9
 PATH=$ROOT/build/tools/bin:$PATH
-# Without optimisation: it takes a second of work, and is compiled in half of the time.
+# The tool is built without optimisation: it works for a second, and compiles in half of the time.
 if ! cargo cyclonedx --version >/dev/null 2>&1 &&
     ! cargo install --quiet --locked --debug --root build/tools --version "$TOOL" cargo-cyclonedx 2>/dev/null; then
     skip_here "lists of parts: cargo does not get cargo-cyclonedx" "ci/dist.sh, where cargo reaches its registry"
     exit 0
 fi
-# It writes beside the manifests, and writes their paths.
+# The tool writes its files beside the manifests, with their paths.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r Cargo.toml Cargo.lock src examples "$work/"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the libraries and commands of a release in target/portable. They run with glibc 2.31 and newer and need nothing but the
-# C library: they are linked against the files of Debian 11, which are fetched into build/debian11 and never installed. The same
-# sources give the same bytes in any folder. Prints sizes, and what the preload library adds to a program's start.
+# Builds the libraries and commands of a release in target/portable. They run with glibc 2.31 and newer and need nothing but the C
+# library: they are linked against the files of Debian 11, which are fetched into build/debian11 and never installed. The same
+# sources make the same bytes in any folder. Prints the sizes, and the time that the preload library adds to a program's start.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 need_compilers
@@ -11,9 +11,9 @@ TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 OUT=$TARGET/portable LINK=$TARGET/portable/link
 NEWEST=2.31
 
-# What the linker is told to use instead of the machine's own libraries. The unwinder comes from gcc 10, whose static
-# one asks for nothing newer than glibc 2.31; `libgcc_s` is the name under which Rust asks for it. The loader is left
-# out of the C library's own script: it is in every process anyway, and musl has none of that name.
+# Makes the files that the linker uses instead of the machine's own libraries. The unwinder comes from gcc 10, whose static one
+# asks for nothing newer than glibc 2.31. Rust asks for it under the name `libgcc_s`. The loader is left out of the C library's
+# own script: it is in every process anyway, and musl has none of that name.
 make_link() {
     local name gcc=$TREE/usr/lib/gcc/x86_64-linux-gnu/10 lib=$TREE/lib/x86_64-linux-gnu usr=$TREE/usr/lib/x86_64-linux-gnu
     rm -rf "$LINK"
@@ -41,7 +41,7 @@ wrong() {
     exit 1
 }
 
-# Paths of this machine in messages become the same everywhere. The last prefix that fits counts.
+# Makes paths of this machine in messages the same everywhere. The last prefix that matches counts.
 remap() { # pairs FROM=TO
     local flags
     flags=$(printf '\x1f--remap-path-prefix=%s' "$@")
@@ -49,8 +49,8 @@ remap() { # pairs FROM=TO
 }
 remap "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$ROOT=/gpuslice" "$OUT=/gpuslice/target/portable"
 
-# Builds one library or program, and looks at what it needs before it is given its place.
-make_portable() { # package; what cargo makes of it; cargo's words for it
+# Builds one library or program, and checks what it needs before it gets its place.
+make_portable() { # package; file that cargo makes of it; cargo's arguments for it
     local library=$OUT/$2 needed name open version
     CARGO_TARGET_DIR=$OUT cargo rustc --release --quiet --package "$1" "${@:3}" -- -C strip=symbols \
         -C link-arg="--sysroot=$TREE" -C link-arg="-L$LINK"
@@ -62,7 +62,7 @@ make_portable() { # package; what cargo makes of it; cargo's words for it
             *) wrong "$2 needs $name" ;;
         esac
     done
-    # What has no version belongs to a library that was not linked with; the loader alone is left out on purpose.
+    # A symbol without a version belongs to a library that was not linked. Only the loader is left out on purpose.
     open=$(readelf --dyn-syms --wide "$library.new" | awk '$5 == "GLOBAL" && $7 == "UND" && $8 !~ /@/ { print $8 }' | xargs)
     [ -z "${open#__tls_get_addr}" ] || wrong "$2 asks for $open without a version"
     version=$(readelf --version-info --wide "$library.new" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -uV | tail -1)

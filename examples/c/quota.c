@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What does a program in C that uses the CUDA driver API see of a quota?
+ * A program in C that uses the CUDA driver API, and the quota that it sees.
  *
- * It knows nothing of gpuslice: copies numbers to the device and back, fills the device until the driver says that it
- * is full, gives a part back, and goes on. With a command as its argument it runs that while the device is full.
+ * The program knows nothing of gpuslice. It copies numbers to the device and back, fills the device until the driver says that
+ * it is full, frees a part, and goes on. With a command as its argument it runs the command while the device is full.
  *
  *     cc -O2 -o quota quota.c -l:libcuda.so.1
  *
- * CUDA's header is not needed: what is used is declared here, with the names that the driver exports.
+ * CUDA's header is not needed: this file declares what it uses, with the names that the driver exports.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ static void copy(void)
     printf("1024 numbers there and back: %s\n", memcmp(sent, received, sizeof sent) == 0 ? "the same" : "different");
 }
 
-/* Takes pieces until the driver has none left; says how many. */
+/* Allocates pieces until the driver has no memory left. Returns their number. */
 static int fill(CUdeviceptr *pieces, size_t bytes)
 {
     int granted = 0;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Day, night and day again, in seconds, on the simulated GPU: four programs that run on while their limits change.
-# Needs `ci/stage.sh` and Python 3. What is printed of each part is what the GPU itself counted.
+# Runs day, night and day again, in seconds, on the simulated GPU: four programs run on while their limits change. Needs
+# `ci/stage.sh` and Python 3. The printed figures of each part are those that the GPU itself counted.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../../target}
@@ -8,7 +8,7 @@ target=${CARGO_TARGET_DIR:-$here/../../target}
 : "${GPUSLICE_TRUTH:=$target/release/simgpu-truth}"
 folder=$(mktemp -d /dev/shm/day-night.XXXXXX)
 export GPUSLICE GPUSLICE_LIB LD_LIBRARY_PATH="$GPUSLICE_SIMGPU" SIMGPU_STATE="$folder/state"
-# per-process windows: the trim needs them
+# NVML reports windows of each process, which the slices need to tell their own time
 export SIMGPU_NVML_SAMPLES=each
 export SIMGPU_MEMORY=16GiB SIMGPU_CONTEXT_BYTES=0
 export NIGHT="$folder/train" SLICES="$folder/train $folder/serve-1 $folder/serve-2 $folder/serve-3"
@@ -22,8 +22,8 @@ for slice in $SLICES; do
     programs="$programs $!"
 done
 
-# Waits until the GPU has counted what the part is to be like, and prints a line for each program.
-report() { # its name; GiB that the programs are to hold, and percent of the GPU's time that they are to have
+# Waits until the GPU has counted the figures of the part, and prints a line for each program.
+report() { # name of the part; GiB that the programs must hold, and percent of the GPU's time that they must have
     python3 - "$GPUSLICE_TRUTH" "$@" <<'PYTHON'
 import json, subprocess, sys, time
 reader, part, sizes, shares = sys.argv[1:]
@@ -31,11 +31,11 @@ sizes, shares = ([int(word) for word in words.split()] for words in (sizes, shar
 
 def look():
     said = subprocess.run([reader], capture_output=True).stdout
-    truth = json.loads(said or '{"processes": []}')  # nobody has started the GPU yet
+    truth = json.loads(said or '{"processes": []}')  # no program has started the GPU yet
     alive = sorted((p for p in truth["processes"] if p["alive"] and p["devices"]), key=lambda p: p["pid"])
     return time.monotonic(), [(p["pid"], p["devices"][0]["held"], p["devices"][0]["busy_ns"]) for p in alive]
 
-# A change of a share holds within a third of a second; whose time was whose, NVML tells with a lag.
+# A change of a share holds within a third of a second. NVML reports with a lag which process had which time.
 deadline = time.monotonic() + 60
 began, before = look()
 while True:

@@ -11,7 +11,7 @@ import time
 
 LAUNCHES, WARM_UP = 60, 2
 
-# Steps that depend on each other: about ten milliseconds on most devices. The simulated GPU goes by the name.
+# The steps depend on each other and take about 10 ms on most devices. The simulated GPU takes the length from the name.
 KERNEL = b"""
 .version 7.0
 .target sm_75

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which slices are there, and what do they hold and use? A monitor in C, with libgpuslice_read.
+ * A monitor in C that shows the slices, their memory and their GPU time, with libgpuslice_read.
  *
  *     cc -O2 -Iinclude -o slices examples/read/slices.c -Ltarget/release -lgpuslice_read -Wl,-rpath,$PWD/target/release
- *     ./slices                     all that may be read
+ *     ./slices                     all slices that this user may read
  *     ./slices red /dev/shm/blue   these, by name or by the path of the region
  *
- * Ends with 1 if a slice that was named could not be read.
+ * Ends with 1 if a named slice cannot be read.
  */
 #include <gpuslice_read.h>
 
@@ -62,7 +62,7 @@ static int print_slice(const gpuslice_slice *slice)
     return status;
 }
 
-/* Says on standard error what is wrong with a slice. */
+/* Prints a slice, or on standard error why it cannot be read. Returns the status. */
 static int show(const char *name)
 {
     gpuslice_slice *slice = NULL;
@@ -75,13 +75,13 @@ static int show(const char *name)
     return status;
 }
 
-/* All paths that may be regions; the caller frees them. */
+/* Returns all paths that may be regions. The caller frees them. */
 static char *list(void)
 {
     size_t room = 0;
     char *paths = NULL;
     int status;
-    /* Slices may come between two calls. */
+    /* Slices may appear between two calls. */
     while ((status = gpuslice_list(paths, room, &room)) == GPUSLICE_ERROR_ROOM) {
         free(paths);
         paths = malloc(room);
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         return failed;
     char *paths = list();
     for (const char *path = paths; path != NULL && *path != '\0'; path += strlen(path) + 1)
-        show(path); /* others' slices, and what is no region, are said and passed over */
+        show(path); /* says why slices of others and files that are no regions cannot be read, and goes on */
     free(paths);
     return paths == NULL;
 }

@@ -77,7 +77,7 @@ def check(status):
 
 def paths():
     room, buffer = c_size_t(0), None
-    while True:  # slices may come between two calls
+    while True:  # slices may appear between two calls
         status = gpuslice.gpuslice_list(buffer, room, byref(room))
         if status != ROOM:
             check(status)
@@ -121,7 +121,7 @@ def main():
     failed = False
     print(f"{'SIZES IN MIB':<16} {'HELD':>8} {'LIMIT':>8} {'PEAK':>8} {'REFUSED':>7} {'SHARE %':>7} {'USED MS':>9}")
     named = [os.fsencode(name) for name in sys.argv[1:]]
-    for slice_ in named or paths():  # others' slices, and what is no region, are said and passed over
+    for slice_ in named or paths():  # says why slices of others and files that are no regions cannot be read, and goes on
         try:
             show(slice_)
         except Failure as failure:

@@ -1,4 +1,4 @@
-//! Does an election end well with anything in the arbiter's file?
+//! Elections with any content in the arbiter's file.
 
 use gpuslice_region::{ArbiterLeases, RegionError, Uuid};
 use std::{
@@ -9,23 +9,23 @@ use std::{
 
 use crate::random::Random;
 
-/// Bytes of the file.
+/// Size of the file in bytes.
 const SIZE: u64 = 4096;
 /// An instant of the monotonic clock.
 const NOW: u64 = 1 << 50;
 
 #[derive(Debug)]
 pub(crate) struct Case {
-    /// Words written before it is opened, and while it is open.
+    /// Words that are written before the file is opened, and while it is open.
     before: Vec<(u64, u64)>,
     after: Vec<(u64, u64)>,
-    /// Its length before it is opened, and while it is open.
+    /// Length of the file before it is opened, and while it is open.
     lengths: [Option<u64>; 2],
 }
 
 impl Case {
     pub(crate) fn new(random: &mut Random) -> Self {
-        // The first two words are those by which the file is known: most cases leave them.
+        // The first two words identify the file. Most cases leave them as they are.
         let place = |random: &mut Random| match random.one_in(20) {
             true => random.below(SIZE - 8),
             false => 16 + 8 * random.below(SIZE / 8 - 2),
@@ -52,7 +52,7 @@ impl Case {
             Err(RegionError::NotArbiterLeases { .. }) => {}
             Err(error) => panic!("{error}"),
         }
-        // The file may be removed in any state, and a new one elects.
+        // The file may be removed in any state, and an election in a new one must work.
         fs::remove_file(&path).expect("it is there");
         assert!(ArbiterLeases::open(&folder).expect("chairs can be made").renew(&gpu(0), NOW));
     }

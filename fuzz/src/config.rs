@@ -1,4 +1,4 @@
-//! What does a configuration come to in which anything may stand?
+//! Configurations with any content in variables and operator's files.
 
 use gpuslice_policy::config::{Config, DeviceIdentity, FileRead, OperatorFiles, operator_file};
 use gpuslice_policy::units::{Bytes, Permille};
@@ -28,7 +28,7 @@ const KEYS: [&str; 20] = [
     "NOT_OURS",
 ];
 
-/// What values are made of.
+/// Pieces of values.
 const PIECES: [&str; 42] = [
     "0",
     "1",
@@ -93,11 +93,11 @@ impl Case {
         Self { variables, named, fixed, raw, total: random.edge() }
     }
 
-    /// Reads it, and looks at what holds whatever is in it.
+    /// Reads the configuration and checks what must hold for any content.
     pub(crate) fn run(&self) {
         let variables = |key: &str| {
             let found = self.variables.iter().find(|(name, _)| *name == key)?;
-            // The raw bytes stand behind some values, which so need not be text.
+            // The raw bytes stand behind some values, which therefore need not be text.
             Some([found.1.as_bytes(), if key.ends_with(char::is_numeric) { &self.raw } else { &[] }].concat())
         };
         let read = |text: &'_ Option<String>| text.clone().map(String::into_bytes);

@@ -1,4 +1,4 @@
-//! Checks what the agent makes of lines in which anything may stand.
+//! Lines with any content on the agent's control socket.
 
 #[path = "../../src/agent/src/request.rs"]
 mod request;
@@ -7,7 +7,7 @@ use gpuslice_policy::units::Permille;
 
 use crate::random::Random;
 
-/// What lines are made of.
+/// Pieces of lines.
 const PIECES: [&str; 40] = [
     "{",
     "}",
@@ -80,7 +80,7 @@ impl Case {
         Self { line, is_whole: !random.one_in(20) }
     }
 
-    /// Reads it, and looks at what holds whatever is in it.
+    /// Parses the line and checks what must hold for any content.
     pub(crate) fn run(&self) {
         match request::parse(&self.line, self.is_whole) {
             Ok((_, change)) => {

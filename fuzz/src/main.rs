@@ -1,9 +1,9 @@
-//! Does anything go wrong with input made by chance?
+//! Tries the parts of gpuslice that read foreign input with random input.
 //!
-//! `gpuslice-fuzz TARGET SECONDS SEED FOLDER` tries cases until the time is over; `gpuslice-fuzz TARGET case NUMBER
-//! FOLDER` tries one again. The number of a case decides all of it. It is written to `FOLDER/TARGET.case` before the
-//! case is tried, so that it is known whatever becomes of this process; a case that fails is kept in
-//! `FOLDER/TARGET.NUMBER.failed`, one that takes too long ends the process.
+//! `gpuslice-fuzz TARGET SECONDS SEED FOLDER` tries cases until the time is over. `gpuslice-fuzz TARGET case NUMBER FOLDER` tries
+//! one case again. The number of a case decides all of it. The program writes the number to `FOLDER/TARGET.case` before it tries
+//! the case, so the number is known even if the process dies. A case that fails is kept in `FOLDER/TARGET.NUMBER.failed`. A case
+//! that takes too long ends the process.
 
 #![allow(clippy::disallowed_types, reason = "a word of this process")]
 
@@ -25,19 +25,19 @@ use std::{
 
 use random::Random;
 
-/// How long a case may take. A reservation may wait 0.2 s, joining a second.
+/// Time that a case may take. A reservation may wait 0.2 s, joining a second.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How many cases were begun.
+/// Number of cases that were begun.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
-/// What is tried.
+/// The target of a run.
 struct Target {
     name: String,
     folder: PathBuf,
 }
 
 impl Target {
-    /// Returns true if the case of this number went well.
+    /// Tries the case of this number. Returns true if it went well.
     fn attempt(&self, number: u64) -> bool {
         let _ = fs::write(self.folder.join(format!("{}.case", self.name)), number.to_string());
         BEGUN.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl Target {
         well
     }
 
-    /// Cases until the time is over or one fails.
+    /// Tries cases until the time is over or a case fails.
     fn attempt_for(&self, time: Duration, seed: u64) -> bool {
         let mut numbers = Random::new(seed);
         let start = Instant::now();

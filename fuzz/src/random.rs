@@ -1,4 +1,4 @@
-//! Where does chance come from, so that it comes again?
+//! Random numbers that a seed repeats.
 
 /// A stream of numbers that its seed decides.
 #[derive(Debug, Clone)]
@@ -9,7 +9,7 @@ impl Random {
         Self(seed)
     }
 
-    /// The next number: splitmix64.
+    /// Returns the next number: splitmix64.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,7 +17,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `end`, which is not zero.
+    /// Returns a number below `end`, which is not zero.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -34,7 +34,7 @@ impl Random {
         self.below(end) == 0
     }
 
-    /// A number that a careless program may not expect.
+    /// Returns a number that a careless program may not expect.
     pub(crate) fn edge(&mut self) -> u64 {
         let near =
             [0, 1, 63, 64, 65, 1000, 1001, 1023, 1024, 1025, 1 << 31, 1 << 32, 1 << 40, 1 << 63, u64::MAX];

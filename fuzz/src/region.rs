@@ -1,4 +1,4 @@
-//! What do those who open a region make of a file in which anything was written?
+//! Regions with any content: what processes that open them make of it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,7 +16,7 @@ use gpuslice_region::{
 
 use crate::random::Random;
 
-/// What is done to the file of a region.
+/// A change of a region's file.
 #[derive(Debug)]
 enum Change {
     Word { at: u64, value: u32 },
@@ -25,7 +25,7 @@ enum Change {
     Length { bytes: u64 },
 }
 
-/// A region that others wrote into, before it is opened and while it is open.
+/// A region into which others wrote, before it is opened and while it is open.
 #[derive(Debug)]
 pub(crate) struct Case {
     before: Vec<Change>,
@@ -42,7 +42,7 @@ impl Case {
         Self { before, after: changes(random) }
     }
 
-    /// Everything there is, called for what comes of it.
+    /// Opens the region and calls every function of it, whose results may be anything.
     pub(crate) fn run(&self, folder: &Path) {
         let path = folder.join("region");
         let _ = fs::remove_file(&path);
@@ -104,14 +104,14 @@ impl Change {
     }
 }
 
-/// Writes within the file: how long it is, only [`Change::Length`] says.
+/// Writes within the file. Only [`Change::Length`] changes the length of the file.
 fn write(file: &File, at: u64, bytes: &[u8]) {
     let room = file.metadata().map_or(0, |found| found.len()).saturating_sub(at);
     let length = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
     file.write_all_at(&bytes[..length], at).expect("a region can be written");
 }
 
-/// A place where something is that others believe: a named one, of the first devices and slots or any.
+/// Returns the place of a word that other processes believe: a named one, of the first devices and slots or of any.
 fn place(random: &mut Random) -> u64 {
     let figure =
         |name: &str| FIGURES.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value as u64);
@@ -191,7 +191,7 @@ fn read_all(region: &Region) {
     );
 }
 
-/// Few devices, because a reservation waits for words that say that others are at it.
+/// Uses few devices, because a reservation waits for words that say that another process is reserving.
 fn use_all(member: &Member) {
     for view in member.devices().into_iter().take(2) {
         use_time(member, view.device);
@@ -211,13 +211,13 @@ fn use_all(member: &Member) {
         member.begin_context(device, u64::MAX);
         member.end_context(device, 4096);
     }
-    // Last, since it writes what the others read.
+    // Coupling comes last, because it writes words that the other calls read.
     if let [one, other, ..] = member.devices().as_slice() {
         use_step(member, [one.device, other.device]);
     }
 }
 
-/// Whatever the words of the other device say, nobody is kept for its sake for longer than ten seconds.
+/// Asserts that for any words of the other device, no process waits for it for longer than ten seconds.
 fn use_step(member: &Member, devices: [Device; 2]) {
     const NOW: u64 = 1 << 51;
     const MOST: u64 = 10_000_000_000;
@@ -238,7 +238,7 @@ fn one_line(text: &str) {
     assert!(!text.is_empty() && text.chars().all(|letter| !letter.is_control()), "{text:?}");
 }
 
-/// Whatever the words say, nobody sleeps for longer than a second, and nobody is told to look again in the past.
+/// Asserts that for any words no process sleeps for longer than a second, and none is told to look again in the past.
 fn use_time(member: &Member, device: Device) {
     const NOW: u64 = 1 << 50;
     let _ = (

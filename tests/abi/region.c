@@ -156,7 +156,7 @@ static int is_alive(int file, uint32_t slot)
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* What device, or one process on it, holds beside its words. */
+/* Returns the bytes that a device, or one process on it, holds beside its words. */
 static uint64_t transferred(const struct gpuslice_region *region, uint32_t device, int64_t slot)
 {
     uint32_t shared = at_most(load32(&region->header.share_high_water), GPUSLICE_SHARES);
@@ -170,7 +170,7 @@ static uint64_t transferred(const struct gpuslice_region *region, uint32_t devic
     return bytes;
 }
 
-/* GPU time that device's processes have used, the dead included. */
+/* Returns the GPU time that a device's processes have used, dead ones included. */
 static uint64_t used(const struct gpuslice_region *region, uint32_t device, uint32_t claimed)
 {
     const struct gpuslice_device_time *time = &region->time[device];

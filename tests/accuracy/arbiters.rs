@@ -1,6 +1,6 @@
-//! Who looks at the slices of a GPU, and how soon does another one after its death?
+//! Arbiters of a GPU, and how soon another process takes the place of a dead one.
 //!
-//! Read from outside: from the chairs beside the regions, and from what the slices are told.
+//! The tests look from outside: at the arbiter leases (chairs) beside the regions, and at the grants in the regions.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
@@ -9,18 +9,19 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before it counts as never: the machine may be busy.
+/// Time after which something counts as never happening. The machine may be busy.
 const NEVER: Duration = Duration::from_secs(30);
-/// A process that looks says so each millisecond. One that was stopped for so long without a change of the word was it;
-/// should another one only have had no processor, the next one is tried.
+/// Time for which a process is stopped to find out if it is the arbiter, which renews its word each millisecond. If the word does
+/// not change, the process counts as the arbiter. Another process may be the arbiter and have had no processor; [`replacements`]
+/// finds that out.
 const SILENT: Duration = Duration::from_millis(40);
-/// Where the first chair lies in the file: the GPU, then who holds it; behind them the next.
+/// Offset of the first arbiter lease in the file, and size of a lease: a word for the GPU, then a word for the holder.
 const FIRST: usize = 16;
 const CHAIR: usize = 16;
-/// Bits of the holder's number; above them stands when it said so.
+/// Bits of the holder's number. The bits above them hold the time of the last renewal.
 const WHO: u64 = (1 << 24) - 1;
 
-/// The chairs beside the regions.
+/// Returns the path of the file of arbiter leases beside the regions.
 pub(crate) fn chairs(bench: &Bench) -> PathBuf {
     // SAFETY: the call has no arguments and cannot fail.
     bench.region().with_file_name(format!(".gpuslice-arbiter-{}", unsafe { libc::geteuid() }))
@@ -30,18 +31,18 @@ pub(crate) fn monitor(bench: &Bench, slice: usize) -> Monitor {
     Monitor::open(&bench.region_of(slice), Trust::AnyOwner).unwrap().expect("the slice has a region")
 }
 
-/// What the slice was told last.
+/// Returns the current grant of a slice, as a word of its region.
 pub(crate) fn told(bench: &Bench, slice: usize) -> u64 {
     let monitor = monitor(bench, slice);
     monitor.grant(monitor.devices()[0].device)
 }
 
-/// A program with work in a slice of its own, which lasts until it is killed.
+/// Starts a program with work in a slice of its own. The program works until it is killed.
 pub(crate) fn working(bench: &Bench, slice: usize, settings: &[(&'static str, &'static str)]) -> Living {
     begun(bench.host("load", &["60", "200000"]).loaded().set_all(settings).in_slice(slice))
 }
 
-/// A program that is told to begin.
+/// Starts a program and lets it begin.
 pub(crate) fn begun(host: Host<'_>) -> Living {
     let mut living = host.start();
     assert_eq!(living.hear().as_deref(), Some("ready"));
@@ -49,7 +50,7 @@ pub(crate) fn begun(host: Host<'_>) -> Living {
     living
 }
 
-/// The word of who holds the chair of the only GPU; zero where nobody does.
+/// Returns the holder's word of the only GPU's arbiter lease, or zero if nobody holds it.
 fn holder(bench: &Bench) -> u64 {
     let bytes = fs::read(chairs(bench)).unwrap_or_default();
     let word =
@@ -58,16 +59,15 @@ fn holder(bench: &Bench) -> u64 {
     taken.map_or(0, |at| word(at + 8))
 }
 
-/// How long after the arbiter stood still for good it took: until another process held its chair, and until that one told
-/// a slice something.
+/// Times after the arbiter stood still for good: until another process held its lease, and until that process changed a grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replaced {
     pub(crate) held: Duration,
     pub(crate) told: Duration,
 }
 
-/// Ends the arbiter of so many slices that always have work, again and again until one slice is left. Fewer figures than
-/// deaths where the machine was so busy that another process was taken for it.
+/// Ends the arbiter of `slices` slices that always have work, again and again until one slice is left. There are fewer figures
+/// than deaths if the machine was so busy that another process was taken for the arbiter.
 pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
     let bench = Bench::simulated();
     let equal = [("GPU_CORE_POLICY", "equal")];
@@ -86,7 +86,7 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
         wait("nobody looks any more", || ![0, word].contains(&holder(&bench)));
         let held = since.elapsed();
         if holder(&bench) & WHO == word & WHO {
-            continue; // It lives: it had no processor, and another one was killed.
+            continue; // The arbiter lives: it had no processor, and another process was killed.
         }
         wait("nobody is told anything", || words() != before);
         replaced.push(Replaced { held, told: since.elapsed() });
@@ -94,7 +94,7 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
     replaced
 }
 
-/// Stops a program; since when nobody looks. If others do it goes on.
+/// Stops a program. Returns since when, if it is the arbiter; otherwise lets the program go on.
 fn silenced(bench: &Bench, program: &Living) -> Option<Instant> {
     let since = Instant::now();
     program.suspend();
@@ -109,7 +109,7 @@ fn silenced(bench: &Bench, program: &Living) -> Option<Instant> {
     Some(since)
 }
 
-/// Waits until something is so; half a minute at most.
+/// Waits until `is_so` returns true, for 30 s at most.
 #[track_caller]
 pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();

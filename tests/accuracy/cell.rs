@@ -1,4 +1,4 @@
-//! What is a figure worth? One workload under one limit, beside its targets.
+//! One cell of the table: the figures of one workload under one limit, beside its targets.
 
 use crate::course::{Course, Play, run};
 use crate::figures::{Figures, Terms, WARM_UP, figures, jain, p99, share, sums};
@@ -7,26 +7,26 @@ use crate::workloads::{EXCUSED, SWITCHED, Target, Targets, Variant, Workload};
 use serde_json::{Value, json};
 
 const MS: u64 = 1_000_000;
-/// What a slice may save up, in nanoseconds of GPU time: `strict` and `latency`.
+/// Bursts of `strict` and `latency`, in nanoseconds of GPU time.
 const BURSTS: [(&str, u64); 2] = [("strict", 20 * MS), ("latency", 200 * MS)];
-/// Nobody waits longer than this beyond what is owed, in milliseconds; times are told to one more.
+/// Longest time without work beyond what is owed, in milliseconds: 1 ms, and 1 ms of resolution.
 const PATIENCE: u64 = 2;
-/// How often something is measured again because the machine had no time for it.
+/// Number of times that a measurement is repeated because the machine had no time for it.
 const AGAIN: u32 = 2;
-/// A program that reaches no more than so many hundredths of points beyond a limit is not held back by it all the time.
+/// A program whose unlimited share is at most this far above the limit is not always held back by it. Hundredths of points.
 const MARGIN: i64 = 50;
 
-/// What a program does without a limit.
+/// Figures of a program without a limit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Free {
-    /// Its share, in hundredths of points.
+    /// Share of the GPU, in hundredths of points.
     share: i64,
-    /// Durations of its kernels in a second.
+    /// Durations of the kernels of one second, summed up.
     work: u64,
     p99: u64,
 }
 
-/// Runs a workload without the library.
+/// Runs a workload without the library. Repeats the run if the machine was late.
 pub(crate) fn free(workload: &Workload, limit: u64, seconds: u64, variant: &Variant) -> Result<Free, String> {
     let play = play(workload, limit, None, seconds, variant);
     let mut course = run(&play)?;
@@ -62,40 +62,40 @@ fn play<'a>(
     }
 }
 
-/// A workload under a limit.
+/// Figures of a workload under a limit.
 #[derive(Debug)]
 pub(crate) struct Cell {
     workload: &'static str,
     limit: u64,
     target: Target,
     pub(crate) figures: Figures,
-    /// The share beyond the limit, in hundredths of points.
+    /// Share beyond the limit, in hundredths of points.
     beyond: i64,
-    /// What physics allows in a window of a second, in hundredths of points.
+    /// Physical bound for the error of a window of one second, in hundredths of points.
     bound: i64,
     jain: u64,
-    /// What each of its processes was served, in microseconds.
+    /// GPU time that each process of the slice was served, in microseconds.
     served: Vec<u64>,
-    /// What was charged for beyond what was used, in hundredths of a percent.
+    /// Time that was charged beyond the time used, in hundredths of a percent of the latter.
     charged: i64,
-    /// True if the programs are held back by the limit.
+    /// True if the limit holds the programs back.
     is_bound: bool,
-    /// Of limit times unlimited, in thousandths.
+    /// Throughput in thousandths of the unlimited throughput times the limit.
     throughput: u64,
-    /// What a group of kernels that go at once is of the throughput, in thousandths: one more or less may fall into the
-    /// time that is judged.
+    /// One group of kernels that run at once, in thousandths of the throughput. The time that is judged may contain one group
+    /// more or less.
     edge: u64,
-    /// Of unlimited, in hundredths.
+    /// 99th percentile of latencies, in hundredths of the unlimited one.
     p99: u64,
     host: Host,
-    /// What it misses.
+    /// Names of the targets that the cell misses.
     pub(crate) misses: String,
-    /// The share in each tenth of a second, in hundredths of points.
+    /// Share in each tenth of a second, in hundredths of points.
     course: Vec<i64>,
     said: String,
 }
 
-/// Runs a workload under a limit; again, but not for ever, if it misses and the machine was late.
+/// Runs a workload under a limit. Repeats the run at most [`AGAIN`] times while it misses a target and the machine was late.
 pub(crate) fn cell(
     workload: &Workload,
     limit: u64,
@@ -151,12 +151,12 @@ fn measured(play: &Play, workload: &Workload, limit: u64, free: &Free, course: &
 }
 
 impl Cell {
-    /// What physics allows for the mean.
+    /// Returns the physical bound for the mean.
     fn mean_bound(&self, seconds: u64) -> i64 {
         self.bound / (seconds as i64 - 1).max(1)
     }
 
-    /// What is promised where nothing is wrong.
+    /// Returns the targets of a workload without documented ones.
     fn targets(&self, seconds: u64) -> Targets {
         match self.target {
             Target::Short => Targets { throughput: 990, stall: PATIENCE, ..Targets::within(50, 150) },
@@ -170,7 +170,7 @@ impl Cell {
         }
     }
 
-    /// Which of the targets it misses.
+    /// Returns the names of the targets that the cell misses.
     fn judge(&self, targets: Targets) -> String {
         let Figures { mean, p95, stall, .. } = self.figures;
         let wrong = [
@@ -186,7 +186,7 @@ impl Cell {
         missed.join(" ")
     }
 
-    /// Returns true if it is known why it misses.
+    /// Returns true if the reason for the miss is known.
     pub(crate) fn is_excused(&self) -> bool {
         let is_switched = EXCUSED.contains(&(self.workload, self.limit)) && self.judge(SWITCHED).is_empty();
         is_switched || self.is_at_the_edge()
@@ -208,7 +208,7 @@ impl Cell {
         }
     }
 
-    /// A line of the table.
+    /// Returns the cell as a line of the table.
     pub(crate) fn line(&self) -> String {
         let start = format!("{:<24}{:>4}", self.workload, self.limit);
         let end = format!("{:>24}  {}", self.host.text(), self.verdict());
@@ -237,7 +237,7 @@ impl Cell {
         )
     }
 
-    /// The same for programs: shares in hundredths of points.
+    /// Returns the cell as JSON. Shares are in hundredths of points.
     pub(crate) fn json(&self, seconds: u64, variant: &Variant) -> Value {
         json!({
             "variant": variant.name, "workload": self.workload, "limit": self.limit, "seconds": seconds,
@@ -252,7 +252,7 @@ impl Cell {
     }
 }
 
-/// Hundredths of points as points.
+/// Formats hundredths of points as points.
 pub(crate) fn points(hundredths: i64) -> String {
     let sign = if hundredths < 0 { "-" } else { "" };
     format!("{sign}{}.{:02}", hundredths.abs() / 100, hundredths.abs() % 100)

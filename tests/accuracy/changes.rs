@@ -1,4 +1,4 @@
-//! Does the share hold when things change? Limits while programs run, and deaths.
+//! Shares while limits change and processes die.
 
 use crate::cell::points;
 use crate::course::{Course, Event, Play, run};
@@ -10,9 +10,9 @@ use crate::{note, seconds, variable, variant};
 use serde_json::json;
 
 const MS: u64 = 1_000_000;
-/// A new limit holds after so many milliseconds.
+/// Milliseconds after which a new limit holds.
 const SOON: usize = 300;
-/// What a slice may owe: its burst, and the longest kernel here.
+/// Most GPU time that a slice may owe, in nanoseconds: its burst, and the longest kernel here.
 const DEBT: u64 = 22 * MS;
 
 fn programs(name: &str) -> Vec<Program> {
@@ -27,7 +27,7 @@ fn play(name: &str, limit: u64, seconds: u64, events: Vec<(u64, Event)>) -> Cour
     run(&Play { programs, limits, burst, settings, seconds, variant, events, has_requests: false }).unwrap()
 }
 
-/// Starts with the first limit and changes to each of the others, after so many seconds each.
+/// Runs a workload with each of `limits` in turn, for `each` seconds.
 fn changing(name: &str, limits: &[u64], each: u64) -> Course {
     let changes = (1..).zip(limits.iter().skip(1));
     let events = changes.map(|(at, limit)| (at * each * 1000, Event::Limit(*limit))).collect();
@@ -54,7 +54,7 @@ fn a_new_limit_holds_soon() {
                 "change": name, "from": before, "to": limit, "holds_after_ms": held,
                 "host_was_late": course.host.is_late(),
             }));
-            // In the short run of the test suite it is enough that it holds at all.
+            // In the short run of the test suite it is enough that the limit holds at all.
             let soon = if each < 4 { usize::MAX } else { SOON };
             assert!(held.is_some_and(|held| held <= soon) || course.host.is_late(), "{limit} %: {text}");
         }
@@ -92,17 +92,17 @@ fn a_killed_process_leaves_the_share_to_the_others() {
         "stall_ms": figures.stall, "jain_thousandths": jain(&living), "host_was_late": course.host.is_late(),
     }));
     assert!(figures.mean <= 100 && figures.mean >= -target / 2, "{figures:?}");
-    // The short run of the test suite is too short for more.
+    // The short run of the test suite is too short for exact figures.
     let is_exact = figures.mean.abs() <= 50 && figures.p95 <= 150;
     assert!(is_exact || seconds < 10 || course.host.is_late(), "{figures:?}");
-    // A short look at a share that each has an eighth of says little.
+    // A short run is too short for a share of which each process has an eighth.
     let even = if seconds < 10 { 950 } else { 990 };
     assert!(course.host.is_late() || jain(&living) >= even, "{living:?}");
-    // Who has died is no neighbour: the others pay for all of their time.
+    // A dead process is no neighbour: the others pay for all of their time.
     assert!(charged >= -100, "charged {charged}");
 }
 
-/// What the picture shows: workloads, what is said of them, and their limits one after the other.
+/// Lines of the picture: workload, label, and the limits one after the other.
 const LINES: [(&str, &str, &[u64]); 4] = [
     ("mixed 10 us to 2 ms", "10 us to 2 ms, 10 %", &[10]),
     ("20 us, async", "20 us, 30 %", &[30]),
@@ -110,7 +110,7 @@ const LINES: [(&str, &str, &[u64]); 4] = [
     ("20 us, async", "20 us, 80, 20, 65 %", &[80, 20, 65]),
 ];
 
-/// `GPUSLICE_PICTURE=path` draws all that is measured; without it one short line is drawn.
+/// Draws all lines into the file that `GPUSLICE_PICTURE` names. Without the variable, measures one short line.
 #[test]
 fn a_share_over_time_can_be_drawn() {
     let _alone = machine();

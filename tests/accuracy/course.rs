@@ -1,4 +1,4 @@
-//! How do programs use the simulated GPU when they really run? Its ground truth, millisecond by millisecond.
+//! Runs programs on the simulated GPU and reads its ground truth, millisecond by millisecond.
 
 use crate::figures::WARM_UP;
 use crate::support::bench::Bench;
@@ -13,55 +13,55 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Time between two looks at the ground truth.
+/// Time between two reads of the ground truth.
 const LOOK: Duration = Duration::from_millis(20);
-/// A program runs on for so many seconds after it is no longer watched, and is killed there.
+/// Seconds by which the run time of a program exceeds the watch. The program is killed when the watch ends.
 const MORE: u64 = 5;
 
-/// What is to run.
+/// A run: programs, limits and events.
 pub(crate) struct Play<'a> {
     pub(crate) programs: Vec<Program>,
-    /// The limits of the slices in percent; none: without the library.
+    /// Limits of the slices in percent. `None`: the programs run without the library.
     pub(crate) limits: Option<Vec<u64>>,
     pub(crate) burst: &'a str,
     /// More settings of each slice.
     pub(crate) settings: Settings<'a>,
     pub(crate) seconds: u64,
     pub(crate) variant: &'a Variant,
-    /// What befalls them, and at which millisecond.
+    /// Events, each with its millisecond.
     pub(crate) events: Vec<(u64, Event)>,
-    /// True if the first program is asked for the latencies of its requests.
+    /// True if the first program reports the latencies of its requests.
     pub(crate) has_requests: bool,
 }
 
-/// Names and values, by slice.
+/// Names and values of variables, by slice.
 pub(crate) type Settings<'a> = &'a [&'a [(&'a str, &'a str)]];
 
-/// What can befall them.
+/// An event during a run.
 #[derive(Debug, Clone, Copy)]
 #[allow(dead_code, reason = "each test uses a part")]
 pub(crate) enum Event {
     /// The first slice gets this limit, in percent.
     Limit(u64),
-    /// A slice shares like this from now on.
+    /// A slice gets this policy, weight and priority.
     Sharing(usize, Sharing),
     /// A program is stopped.
     Suspend(usize),
-    /// It goes on.
+    /// A program that is stopped goes on.
     Resume(usize),
     /// A program is killed, and another one like it starts in its place.
     Kill(usize),
 }
 
-/// What they did.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     pub(crate) tracks: Vec<Track>,
-    /// What the library charged the first slice for and what that used, in nanoseconds of GPU time, from the second second on.
+    /// GPU time that the library charged the first slice for, and that the slice used, from the second second on.
     spent: Spent,
     pub(crate) latencies: Vec<u64>,
     pub(crate) host: Host,
-    /// What they said on standard error.
+    /// Standard error of the programs.
     pub(crate) complaints: String,
 }
 
@@ -72,20 +72,20 @@ struct Spent {
     used: u64,
 }
 
-/// What one program did.
+/// Course of one program.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     pub(crate) slice: usize,
     /// Busy nanoseconds of each millisecond.
     pub(crate) busy: Vec<u32>,
-    /// Durations of the kernels that ended from the second second on.
+    /// Durations of the kernels that ended from the second second on, summed up, in nanoseconds.
     pub(crate) work: u64,
-    /// When it went to work again, if it does so in turns, in milliseconds.
+    /// Instants at which the program began to work again, in milliseconds, if it works and pauses in turns.
     pub(crate) began: Vec<u64>,
 }
 
 impl Course {
-    /// Busy nanoseconds of a slice in each millisecond.
+    /// Returns the busy nanoseconds of a slice in each millisecond.
     pub(crate) fn busy(&self, slice: usize) -> Vec<u32> {
         let mut sum = Vec::new();
         for track in self.tracks.iter().filter(|track| track.slice == slice) {
@@ -95,22 +95,22 @@ impl Course {
         sum
     }
 
-    /// What the first slice was charged for beyond what it used, in hundredths of a percent.
+    /// Returns the time that was charged to the first slice beyond the time it used, in hundredths of a percent of the latter.
     pub(crate) fn overcharge(&self) -> i64 {
         let Spent { charged, used } = self.spent;
         (charged as i64 - used as i64) * 10_000 / used.max(1) as i64
     }
 
-    /// Durations of a slice's kernels from the second second on.
+    /// Returns the durations of a slice's kernels from the second second on, summed up.
     pub(crate) fn work(&self, slice: usize) -> u64 {
         self.tracks.iter().filter(|track| track.slice == slice).map(|track| track.work).sum()
     }
 }
 
-/// Lets them run.
+/// Runs the programs.
 ///
 /// # Errors
-/// What a program said that did not begin.
+/// Returns the standard error of a program that did not begin.
 pub(crate) fn run(play: &Play<'_>) -> Result<Course, String> {
     Stage::new(play).and_then(|stage| stage.run())
 }
@@ -121,7 +121,7 @@ struct Stage<'a> {
     load: PathBuf,
     programs: Vec<Living>,
     truth: Shared,
-    /// Which program a process is, the dead included.
+    /// Index of the program of each process, dead processes included.
     who: HashMap<u32, usize>,
 }
 
@@ -131,7 +131,7 @@ fn bench(variant: &Variant) -> Bench {
     if variant.has_nvml {
         return bench;
     }
-    // Half of the driver, beside the region.
+    // A folder with libcuda alone, beside the region: a driver without NVML.
     let driver = artefacts::simulated_driver().join("libcuda.so.1");
     std::os::unix::fs::symlink(driver, bench.region().with_file_name("libcuda.so.1")).unwrap();
     bench
@@ -191,12 +191,12 @@ impl<'a> Stage<'a> {
         self.play.programs.iter().map(track).collect()
     }
 
-    /// The millisecond that it is.
+    /// Returns the current millisecond of the simulated GPU.
     fn now(&self) -> u64 {
         self.truth.lock().course(0, u64::MAX >> 1, |_| {})
     }
 
-    /// Notes what happened since the last look; returns up to when.
+    /// Adds the busy time since `seen` to the tracks. Returns the millisecond up to which the tracks are complete.
     fn look(&self, tracks: &mut [Track], began: u64, seen: u64) -> u64 {
         self.truth.lock().course(0, seen, |span| {
             let track = self.who.get(&span.pid).and_then(|me| tracks.get_mut(*me));
@@ -207,7 +207,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Durations of the kernels of each program.
+    /// Returns the durations of the kernels of each program, summed up.
     fn work(&self) -> HashMap<usize, u64> {
         let mut work = HashMap::new();
         for deeds in self.truth.lock().process_totals(0) {
@@ -218,7 +218,7 @@ impl<'a> Stage<'a> {
         work
     }
 
-    /// What the library has charged the first slice for, and what that has used, at one instant.
+    /// Returns the time that the library has charged the first slice for, and the time that the slice has used.
     fn spent(&self) -> Spent {
         let is_of_it = |pid| self.who.get(pid).is_some_and(|me| self.play.programs[*me].slice == 0);
         let deeds = self.truth.lock().process_totals(0);
@@ -241,7 +241,8 @@ impl<'a> Stage<'a> {
             }
             Event::Sharing(slice, sharing) => self.limit(slice, |limits| Limits { sharing, ..limits }),
             Event::Suspend(me) => {
-                // Not in the middle of the simulated driver, which would keep all others waiting.
+                // The lock keeps the program out of the simulated driver. If the program stood still in it, all others would
+                // wait.
                 let _outside = self.truth.lock();
                 self.programs[me].suspend();
                 Ok(())

@@ -1,41 +1,41 @@
-//! How exactly was a share held? From busy milliseconds to figures, as in virtual time.
+//! Figures of a share from the busy time of each millisecond, as in the tests in virtual time.
 
 const MS: u64 = 1_000_000;
-/// Sliding windows begin so often, in milliseconds.
+/// Interval between the starts of two sliding windows, in milliseconds.
 const LOOK: usize = 50;
-/// A share that holds is seen in so many windows in a row, of this length and with so many hundredths of a point to
-/// spare.
+/// A share holds if this many windows in a row, of this length in milliseconds, are off by at most this many hundredths of a
+/// point.
 const SETTLED: (usize, usize, i64) = (3, 300, 300);
-/// Where it begins to hold is told to this many milliseconds.
+/// Resolution of the time at which a share begins to hold, in milliseconds.
 const STEP: usize = 10;
-/// From the second second on.
+/// Milliseconds that are left out: figures begin with the second second.
 pub(crate) const WARM_UP: usize = 1000;
 
-/// What came out, in hundredths of points where it is a share.
+/// Figures of a run. Shares are in hundredths of points.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
-    /// The share beyond the target, over all the time from the second second on.
+    /// Share beyond the target, over all the time from the second second on.
     pub(crate) mean: i64,
-    /// How far windows of a second are from the target on average.
+    /// Mean error of the windows of one second.
     pub(crate) absolute: i64,
-    /// How far 95 % of them are at most.
+    /// Error that 95 % of the windows do not pass.
     pub(crate) p95: i64,
-    /// Milliseconds until the share holds; none: it never does.
+    /// Milliseconds until the share holds, or `None` if it never does.
     pub(crate) settling: Option<usize>,
-    /// The longest time in milliseconds without work beyond what was owed.
+    /// Longest time without work beyond what was owed, in milliseconds.
     pub(crate) stall: u64,
 }
 
-/// What is known of a slice beside its busy time.
+/// Terms of a slice that its figures depend on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// The share that it should have, in hundredths of points.
+    /// Share that the slice should have, in hundredths of points.
     pub(crate) target: i64,
-    /// What it may owe at the most: its burst and its longest kernel, in nanoseconds of GPU time.
+    /// Most that the slice may owe, in nanoseconds of GPU time: its burst and its longest kernel.
     pub(crate) debt: u64,
 }
 
-/// `busy`: nanoseconds of each millisecond.
+/// Computes the figures from the nanoseconds of each millisecond in which the slice was busy.
 pub(crate) fn figures(busy: &[u32], terms: Terms) -> Figures {
     let used = sums(busy);
     let late = WARM_UP.min(busy.len().saturating_sub(1));
@@ -49,7 +49,7 @@ pub(crate) fn figures(busy: &[u32], terms: Terms) -> Figures {
     }
 }
 
-/// What was used before each millisecond.
+/// Returns the GPU time that was used before each millisecond.
 pub(crate) fn sums(busy: &[u32]) -> Vec<u64> {
     let mut used = vec![0];
     used.extend(busy.iter().scan(0, |sum, busy| {
@@ -59,13 +59,13 @@ pub(crate) fn sums(busy: &[u32]) -> Vec<u64> {
     used
 }
 
-/// The share between two milliseconds, in hundredths of points.
+/// Returns the share between two milliseconds, in hundredths of points.
 pub(crate) fn share(used: &[u64], from: usize, to: usize) -> i64 {
     let time = (to - from).max(1) as u64 * MS;
     (u128::from(used[to] - used[from]) * 10_000 / u128::from(time)) as i64
 }
 
-/// How far the windows of a second are off, the best first.
+/// Returns the errors of the windows of one second, in rising order.
 fn windows(used: &[u64], from: usize, to: usize, target: i64) -> Vec<i64> {
     let starts = (from..(to + 1).saturating_sub(1000)).step_by(LOOK);
     let mut windows: Vec<i64> = starts.map(|at| (share(used, at, at + 1000) - target).abs()).collect();
@@ -73,7 +73,7 @@ fn windows(used: &[u64], from: usize, to: usize, target: i64) -> Vec<i64> {
     windows
 }
 
-/// After how many milliseconds a share holds.
+/// Returns the millisecond from which the share holds.
 pub(crate) fn settling(busy: &[u32], target: i64) -> Option<usize> {
     let (count, length, spare) = SETTLED;
     let used = sums(busy);
@@ -82,8 +82,8 @@ pub(crate) fn settling(busy: &[u32], target: i64) -> Option<usize> {
     starts.into_iter().find(|at| (0..count).all(|next| holds(at + next * length)))
 }
 
-/// A stretch without work is no stall while what was used before is owed: what passes the share, but no more than a
-/// burst and a kernel.
+/// Returns the longest stall in milliseconds. Time without work is no stall while the slice pays for earlier use: for what it
+/// used beyond its share, up to a burst and a kernel.
 fn stall(busy: &[u32], terms: Terms) -> u64 {
     let rate = terms.target.max(1) as u64;
     let (mut debt, mut owed, mut idle, mut longest) = (0_u64, 0_u64, 0_u64, 0);
@@ -98,14 +98,14 @@ fn stall(busy: &[u32], terms: Terms) -> u64 {
     longest / MS
 }
 
-/// How evenly processes were served, in thousandths.
+/// Returns how evenly processes were served: the Jain index in thousandths.
 pub(crate) fn jain(served: &[u64]) -> u64 {
     let sum: u128 = served.iter().map(|served| u128::from(*served)).sum();
     let squares: u128 = served.iter().map(|served| u128::from(*served).pow(2)).sum();
     (sum * sum * 1000 / (squares * served.len() as u128).max(1)) as u64
 }
 
-/// The value that 99 % do not pass.
+/// Returns the value that 99 % of the values do not pass.
 pub(crate) fn p99(values: &[u64]) -> u64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -118,7 +118,7 @@ mod tests {
 
     const HALF: Terms = Terms { target: 5_000, debt: 22 * MS };
 
-    /// So many milliseconds that are busy for so many thousandths, one after the other.
+    /// Returns busy nanoseconds for parts, each of a number of milliseconds that are busy for a number of thousandths.
     fn course(parts: &[(usize, u32)]) -> Vec<u32> {
         let busy = parts.iter().flat_map(|(count, part)| std::iter::repeat_n(part * 1000, *count));
         busy.collect()

@@ -1,7 +1,7 @@
-//! Does a share of GPU time hold when programs really run? On the simulated GPU, whose ground truth is the judge.
+//! Accuracy of shares of GPU time with programs that really run. The simulated GPU's ground truth is the judge.
 //!
-//! Without variables a few cells, with generous bounds: the machine may have other things to do. With
-//! `GPUSLICE_SECONDS` the whole table (`ci/accuracy.sh`); see `docs/development/testing.md` for the other variables.
+//! Without variables the tests run a few cells with generous bounds, because the machine may have other things to do. With
+//! `GPUSLICE_SECONDS` they run the whole table (`ci/accuracy.sh`). `docs/development/testing.md` has the other variables.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,21 +32,21 @@ use serde_json::Value;
 use std::io::Write as _;
 use workloads::{LIMITS, Target, VARIANTS, Variant, Workload};
 
-/// Seconds of a cell where the table was not asked for.
+/// Seconds of a cell if the table was not asked for.
 const QUICK: u64 = 3;
-/// Seconds that a program is watched without a limit at the most: it does the same all the time.
+/// Most seconds for which a program is watched without a limit: it does the same all the time.
 const FREE: u64 = 4;
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Seconds of each cell, if the table was asked for.
+/// Returns the seconds of each cell if the table was asked for.
 fn seconds() -> Option<u64> {
     variable("GPUSLICE_SECONDS").map(|text| text.parse().expect("GPUSLICE_SECONDS is a number"))
 }
 
-/// What is missing or wrong around the slices, by a part of its name.
+/// Returns the variant whose name contains `GPUSLICE_VARIANT`.
 fn variant() -> &'static Variant {
     let name = variable("GPUSLICE_VARIANT").unwrap_or_default();
     VARIANTS
@@ -55,7 +55,7 @@ fn variant() -> &'static Variant {
         .expect("GPUSLICE_VARIANT is a part of a name")
 }
 
-/// Appends a line for programs to the file that `GPUSLICE_JSON` names.
+/// Appends a line of JSON to the file that `GPUSLICE_JSON` names.
 fn note(line: &Value) {
     let Some(path) = variable("GPUSLICE_JSON") else { return };
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
@@ -68,12 +68,12 @@ fn limits() -> Vec<u64> {
     wanted.map_or_else(|| LIMITS.to_vec(), |text| text.split(',').map(number).collect())
 }
 
-/// Prints a workload's part of the table; returns the cells that miss for no known reason.
+/// Prints a workload's part of the table. Returns the cells that miss without a known reason.
 fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
     let (mut missed, mut unlimited) = (Vec::new(), None);
     let requests = workload.target == Target::Latency;
     for limit in limits() {
-        // Requests come in another rhythm at each limit, and the slowest of a hundred counts.
+        // Requests come at other intervals for each limit, and the slowest of a hundred counts.
         let seconds = if requests { seconds * (1 + 20 / limit) } else { seconds };
         let length = if requests { seconds } else { seconds.min(FREE) };
         let known = unlimited.take().filter(|_| !requests);
@@ -111,7 +111,7 @@ fn table(seconds: u64) {
     assert!(missed.is_empty(), "{} cells miss: {missed:#?}", missed.len());
 }
 
-/// A limit is kept within a few points, and work is done.
+/// Asserts that a limit is kept within a few points, and that work is done.
 fn quick() {
     println!("{}", heading());
     for (name, limit) in [("20 us, async", 30), ("graph of 8 ms", 10), ("2 processes", 50)] {
@@ -120,7 +120,7 @@ fn quick() {
         let cell = cell(workload, limit, QUICK, &before, variant()).unwrap();
         println!("{}", cell.line());
         assert!(cell.figures.mean <= 500, "{cell:?}");
-        // Where the machine has no time for the programs, the GPU is idle.
+        // If the machine has no time for the programs, the GPU is idle.
         assert!(cell.figures.mean >= -100 * limit as i64 / 2, "{cell:?}");
     }
 }

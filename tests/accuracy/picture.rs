@@ -1,4 +1,4 @@
-//! What does a share over time look like? A picture from measured figures, readable on light and on dark paper.
+//! Draws shares over time as a picture that is readable on light and on dark paper.
 
 use std::fmt::Write as _;
 
@@ -8,9 +8,9 @@ const LEFT: i64 = 52;
 const RIGHT: i64 = 150;
 const TOP: i64 = 46;
 const BOTTOM: i64 = 44;
-/// Each point is the share of so many milliseconds.
+/// Time of which each point is the share, in milliseconds.
 pub(crate) const POINT_MS: usize = 100;
-/// Of the lines, in the order of the courses; told apart by those who do not see all colours.
+/// Colours of the lines, in the order of the courses. Colour-blind readers can tell them apart.
 const COLOURS: [&str; 5] = ["#3987d4", "#d55e00", "#009e73", "#cc79a7", "#b58900"];
 
 const STYLE: &str = "\
@@ -23,17 +23,17 @@ const STYLE: &str = "\
 </style>
 ";
 
-/// How a share went.
+/// Course of a share.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// From which millisecond on the limit was so many percent.
+    /// Limits in percent, each with the millisecond from which it holds.
     pub(crate) limits: Vec<(usize, u64)>,
     /// Busy nanoseconds of each millisecond.
     pub(crate) busy: Vec<u32>,
 }
 
-/// A scalable picture of all lines.
+/// Draws a scalable picture (SVG) of all lines.
 pub(crate) fn draw(title: &str, lines: &[Line]) -> String {
     let length = lines.iter().map(|line| line.busy.len()).max().unwrap_or(1).max(1);
     let mut svg = format!(
@@ -53,7 +53,7 @@ fn x(ms: usize, length: usize) -> i64 {
     LEFT + ms as i64 * (WIDTH - LEFT - RIGHT) / length as i64
 }
 
-/// In tenths, for the lines; `share` in hundredths of points.
+/// Returns the height in tenths of a pixel of `share`, which is in hundredths of points.
 fn tenths(share: i64) -> i64 {
     (HEIGHT - BOTTOM) * 10 - share * (HEIGHT - BOTTOM - TOP) / 1000
 }
@@ -79,7 +79,7 @@ fn axes(svg: &mut String, length: usize) {
     }
 }
 
-/// The limit, broken, with a name at its end.
+/// Draws the limits as broken lines, and the name at the end of the last one.
 fn limits(svg: &mut String, line: &Line, length: usize) {
     let ends = line.limits.iter().skip(1).map(|(from, _)| *from).chain([line.busy.len()]);
     for ((from, percent), to) in line.limits.iter().zip(ends) {

@@ -1,4 +1,4 @@
-//! How well do slices divide a GPU by policy, weight and priority? Figures beside the targets.
+//! Slices that divide a GPU by policy, weight and priority: figures beside the targets.
 
 use crate::arbiters::{Replaced, replacements};
 use crate::course::{Course, Play, Settings, run};
@@ -13,11 +13,11 @@ use std::time::Duration;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// Seconds where the table was not asked for.
+/// Seconds of a run if the table was not asked for.
 const QUICK: u64 = 4;
-/// Seconds that the same programs are watched without the library at the most.
+/// Most seconds for which the programs are watched without the library.
 const FREE: u64 = 4;
-/// How often something is measured again because the machine had no time for it.
+/// Number of times that a measurement is repeated because the machine had no time for it.
 const AGAIN: u32 = 2;
 
 const EQUAL: &[(&str, &str)] = &[("GPU_CORE_POLICY", "equal")];
@@ -26,8 +26,8 @@ const HIGH: &[(&str, &str)] =
 const LOW: &[(&str, &str)] = &[("GPU_CORE_POLICY", "equal"), ("GPU_PRIORITY", "low")];
 const REST: &[(&str, &str)] = &[("GPU_CORE_POLICY", "best-effort")];
 
-/// Slices that may use all of the GPU; without settings, programs without the library. Again, but not for ever, if the
-/// machine was late.
+/// Runs slices that may use all of the GPU; without `settings`, runs the programs without the library. Repeats the run at most
+/// [`AGAIN`] times while the machine was late and `is_good` rejects the result.
 fn play(
     programs: &[Program],
     settings: Option<Settings<'_>>,
@@ -58,12 +58,12 @@ fn play(
     course
 }
 
-/// What missed its target for no known reason.
+/// Names and figures of the rows that missed their target without a known reason.
 #[derive(Default)]
 struct Table(Vec<String>);
 
 impl Table {
-    /// A line: a figure beside its target. `excused`: it is known why it may miss.
+    /// Prints a row: a figure beside its target. `excused` is true if the reason for a miss is known.
     fn row(&mut self, [name, figure, target]: [&str; 3], (is_met, excused): (bool, bool), host: &Host) {
         let late = if host.is_late() { " (host late)" } else { "" };
         let verdict = match (is_met, excused) {
@@ -86,7 +86,7 @@ fn several(count: usize) -> Vec<Program> {
     (0..count).map(|slice| of(slice, &[[20, 100, 300, 1500][slice % 4] * US], "")).collect()
 }
 
-/// So many equal slices that always have work: how evenly they divide the GPU, in thousandths.
+/// Runs `count` equal slices that always have work. Returns how evenly they divide the GPU: the Jain index in thousandths.
 fn fairness(table: &mut Table, seconds: u64, count: usize) -> u64 {
     let (weights, settings, programs) = (vec![1; count], vec![EQUAL; count], several(count));
     let until = |seconds: u64| seconds as usize * 1000 - 1;
@@ -106,7 +106,7 @@ fn fairness(table: &mut Table, seconds: u64, count: usize) -> u64 {
     found
 }
 
-/// Weights other than one.
+/// Runs slices with three weights, and judges their shares by weight.
 fn weights(table: &mut Table, seconds: u64) {
     let with = |weight| vec![EQUAL[0], ("GPU_CORE_WEIGHT", weight)];
     let settings = ["100", "300", "600"].map(with);
@@ -123,7 +123,7 @@ fn weights(table: &mut Table, seconds: u64) {
     );
 }
 
-/// The first slice works and pauses in turn, the second always works.
+/// Runs a slice that works and pauses in turn beside one that always works. Judges how soon time is lent and taken back.
 fn lent(table: &mut Table, seconds: u64, weights: [&str; 2]) {
     let settings = weights.map(|weight| vec![EQUAL[0], ("GPU_CORE_WEIGHT", weight)]);
     let settings: Vec<&[_]> = settings.iter().map(Vec::as_slice).collect();
@@ -144,19 +144,20 @@ fn lent(table: &mut Table, seconds: u64, weights: [&str; 2]) {
     }
 }
 
-/// Requests take so long, and come at such intervals on average, in nanoseconds.
+/// GPU time of a request, and the mean interval between two requests, in nanoseconds.
 const REQUEST: u64 = 10 * MS;
 const EVERY: u64 = 30 * MS;
 
-/// The 99th percentile of requests' latencies where the GPU is never idle beside them and kernels of so many nanoseconds
-/// cannot be stopped, in hundredths of what it is without those: what no division of the GPU can be better than. A
-/// request that finds the GPU with the other one shares it, every other turn, until the kernel that has begun is done.
+/// Returns a lower bound for the 99th percentile of requests' latencies, for any division of the GPU. Another program always has
+/// work, and its kernels of `kernel` nanoseconds cannot be stopped. The result is in hundredths of the percentile without that
+/// program. A request that finds the GPU with the other program shares it, every other turn, until the current kernel of the
+/// other program ends.
 #[allow(clippy::float_arithmetic, reason = "arrivals by chance, as those of the program")]
 fn physics(kernel: u64) -> u64 {
-    /// A turn of the driver, and the way from one process to the other.
+    /// Length of a turn of the driver, and time to change from one process to the other.
     const TURN: u64 = 2 * MS;
     const SWITCH: u64 = 50 * US;
-    /// So many requests.
+    /// Number of requests.
     const MANY: usize = 200_000;
     let slowest = |kernel: u64| {
         let (mut state, mut arrival, mut free) = (1_u64, 0_f64, 0_f64);
@@ -180,14 +181,15 @@ fn physics(kernel: u64) -> u64 {
     slowest(kernel) * 100 / slowest(0)
 }
 
-/// The one in the middle.
+/// Returns the middle value.
 fn median(values: &[u64]) -> u64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// Requests of ten launches of 1 ms at two thirds of a half of the GPU, of high priority beside one that takes all it gets.
+/// Runs requests of ten launches of 1 ms with high priority beside a slice that takes all it gets. The requests need two thirds
+/// of a half of the GPU.
 fn latency(table: &mut Table, seconds: u64) {
     let requests = of(0, &[REQUEST / 10], &format!("every={EVERY} launches=10"));
     let unlimited = play(core::slice::from_ref(&requests), None, seconds, |_| false).latencies;
@@ -215,12 +217,12 @@ fn latency(table: &mut Table, seconds: u64) {
         let busy: i64 = parts(&course, 2, 1000, until).iter().sum();
         let name = format!("high beside best-effort of {} us: GPU busy", kernel / US);
         let figure = format!("{}.{} %", busy / 100, busy % 100 / 10);
-        // It goes from one to the other, which takes 2.4 % of its time while both have work.
+        // The GPU changes from one process to the other, which takes 2.4 % of its time while both have work.
         table.row([&name, &figure, "at least 95.6 %"], (busy >= 9_560, false), &course.host);
     }
 }
 
-/// Low beside high, both always busy; what low has, in hundredths of points.
+/// Runs a low slice beside a high one, both always busy. Returns the share of the low one, in hundredths of points.
 fn least(table: &mut Table, seconds: u64) -> i64 {
     let programs = [of(0, &[200 * US], ""), of(1, &[100 * US], "")];
     let low = |course: &Course| part(course, 1, 1000, seconds as usize * 1000 - 1);
@@ -232,7 +234,7 @@ fn least(table: &mut Table, seconds: u64) -> i64 {
     share
 }
 
-/// The process that looks at four equal slices is killed, then the next one, then the next: how soon another one looks.
+/// Kills the arbiter of four equal slices, again and again. Judges how soon another process takes its place.
 fn replaced(table: &mut Table) {
     let watch = Watch::start(&[]);
     let replaced = replacements(4);
@@ -246,7 +248,7 @@ fn replaced(table: &mut Table) {
     println!("    after {held} ms at most it holds the chair");
 }
 
-/// With `GPUSLICE_SECONDS` the table; otherwise a part of it, with generous bounds.
+/// Runs the table if `GPUSLICE_SECONDS` is set, and a part of it with generous bounds otherwise.
 #[test]
 fn slices_divide_a_gpu() {
     let _alone = machine();

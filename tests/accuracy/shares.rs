@@ -1,52 +1,52 @@
-//! How do slices divide a GPU? From busy milliseconds to shares, and to when they changed.
+//! Shares of slices that divide a GPU, and the times at which they change, from busy milliseconds.
 
 use crate::course::Course;
 use crate::figures::{self, share, sums};
 
-/// A share that was reached is seen over so many milliseconds.
+/// Length of the window in which a share counts as reached, in milliseconds.
 const SEEN: usize = 40;
-/// Percents of its part that count as having it: a GPU that goes from one process to the other has 97.6 % of its time for
-/// kernels.
+/// Percent of a slice's part that count as having reached it. A GPU that changes from one process to the other has 97.6 % of its
+/// time for kernels.
 const NEARLY: i64 = 93;
 
-/// The share of a slice between two milliseconds, in hundredths of points.
+/// Returns the share of a slice between two milliseconds, in hundredths of points.
 pub(crate) fn part(course: &Course, slice: usize, from: usize, to: usize) -> i64 {
     share(&sums(&course.busy(slice)), from, to)
 }
 
-/// The same, of all slices.
+/// Returns the shares of all slices between two milliseconds, in hundredths of points.
 pub(crate) fn parts(course: &Course, slices: usize, from: usize, to: usize) -> Vec<i64> {
     (0..slices).map(|slice| part(course, slice, from, to)).collect()
 }
 
-/// How evenly shares were for their weights, in thousandths.
+/// Returns how evenly the shares follow the weights: the Jain index in thousandths.
 pub(crate) fn jain(shares: &[i64], weights: &[u64]) -> u64 {
     let each = shares.iter().zip(weights).map(|(share, weight)| *share as u64 * 1000 / weight);
     figures::jain(&each.collect::<Vec<_>>())
 }
 
-/// How many milliseconds after one a slice first has nearly its part, in hundredths of points, for a while; none: not before
-/// the end of the others.
+/// Returns how many milliseconds after `from` a slice first has nearly its part `due`, in hundredths of points, for a while.
+/// Returns `None` if it does not before `until`.
 pub(crate) fn reaches(busy: &[u32], from: usize, until: usize, due: i64) -> Option<u64> {
     let used = sums(busy);
     let last = until.min(busy.len()).saturating_sub(SEEN);
     (from..last).find(|at| share(&used, *at, at + SEEN) * 100 >= due * NEARLY).map(|at| (at - from) as u64)
 }
 
-/// One slice works in turns beside another one that always does.
+/// Times of lending between a slice that works in turns and one that always works.
 #[derive(Debug, Default)]
 pub(crate) struct Lending {
-    /// How long after the first stopped the other one had nearly all, in milliseconds; each time.
+    /// Milliseconds from the first slice's last work until the other slice had nearly all of the GPU, for each pause.
     pub(crate) lent: Vec<Option<u64>>,
-    /// How long after the first had work again it had nearly its part.
+    /// Milliseconds from the start of new work in the first slice until it had nearly its part.
     pub(crate) back: Vec<Option<u64>>,
 }
 
-/// What came of lending, where the first is due so much of the GPU, in hundredths of points, and works for so long.
+/// Measures lending. The first slice is due `due` hundredths of points of the GPU, and works for `work_ms` at a time.
 pub(crate) fn lending(course: &Course, due: i64, work_ms: usize) -> Lending {
     let (first, other) = (course.busy(0), course.busy(1));
     let mut lending = Lending::default();
-    // The first time nothing is known of it.
+    // The first start is left out: nothing is known of the slice then.
     for began in course.tracks[0].began.iter().skip(1).map(|ms| *ms as usize) {
         if began + work_ms + 500 > first.len() {
             break;
@@ -62,7 +62,7 @@ pub(crate) fn lending(course: &Course, due: i64, work_ms: usize) -> Lending {
     lending
 }
 
-/// The middle one, and the last, of times; what was never reached is the last.
+/// Returns the median and the largest of `times`. A part that was never reached counts as the largest time.
 pub(crate) fn median_and_most(times: &[Option<u64>]) -> (u64, u64) {
     let mut sorted: Vec<u64> = times.iter().map(|time| time.unwrap_or(9999)).collect();
     sorted.sort_unstable();

@@ -1,5 +1,5 @@
-//! Processes of one slice that start together: how evenly they are served, how long a launch waits, and how far the first
-//! second is beyond the share. And kernels so short that the ends of measurements count.
+//! Processes of one slice that start together: how evenly they are served, how long a launch waits, and how far the first second
+//! exceeds the share. Kernels so short that the ends of measurements count are judged too.
 
 use crate::cell::{cell, free, points};
 use crate::course::{Course, Play, run};
@@ -14,10 +14,10 @@ use gpuslice_policy::units::{Nanos, Permille};
 use serde_json::json;
 
 const MS: u64 = 1_000_000;
-/// The processes of the slice, and what each of their kernels takes, in nanoseconds.
+/// Number of processes of the slice, and length of each of their kernels in nanoseconds.
 const PROCESSES: usize = 8;
 const KERNEL: u64 = 400_000;
-/// The burst that a slice may save up (`strict`), in nanoseconds of GPU time.
+/// Burst of `strict`, in nanoseconds of GPU time.
 const BURST: u64 = 20 * MS;
 /// Seconds of a run.
 const SECONDS: u64 = 8;
@@ -28,20 +28,20 @@ const LIMITS: [u64; 3] = [10, 30, 80];
 /// The least Jain index of a run, in thousandths.
 const EVEN: u64 = 990;
 
-/// The result of one run. Shares are in hundredths of points.
+/// Result of one run. Shares are in hundredths of points.
 #[derive(Debug)]
 struct Start {
     jain: u64,
-    /// The longest time in which one of the processes had no work on the GPU, in milliseconds.
+    /// Longest time in which a process had no work on the GPU, in milliseconds.
     wait: u64,
-    /// The share of the first second beyond the limit.
+    /// Share of the first second beyond the limit.
     first: i64,
-    /// The share from the second second on beyond the limit.
+    /// Share from the second second on beyond the limit.
     mean: i64,
     was_late: bool,
 }
 
-/// The targets at a limit.
+/// Targets at a limit.
 struct Bounds {
     /// Twice the time until each process has had its turn, in milliseconds.
     wait: u64,
@@ -98,7 +98,7 @@ fn judged(course: &Course, target: i64) -> Start {
     }
 }
 
-/// The longest stretch of milliseconds without work.
+/// Returns the longest run of milliseconds without work.
 fn longest_idle(busy: &[u32]) -> u64 {
     let idle = busy.split(|busy| *busy > 0).map(<[u32]>::len);
     idle.max().unwrap_or(0) as u64
@@ -108,7 +108,7 @@ fn jain_text(thousandths: u64) -> String {
     format!("{}.{:03}", thousandths / 1000, thousandths % 1000)
 }
 
-/// Prints what came of the runs at a limit, and returns whether one of them missed.
+/// Prints the figures of the runs at a limit. Returns true if a run missed a target.
 fn row(limit: u64, starts: &[Start]) -> bool {
     let bounds = Bounds::of(limit);
     let sorted = |of: fn(&Start) -> i64| {
@@ -173,7 +173,7 @@ fn heading() {
     );
 }
 
-/// Kernels of 5 us in steps that are waited for. Returns the limits that miss.
+/// Runs kernels of 5 us in steps that the program waits for. Returns the limits that miss.
 fn shortest(seconds: u64) -> Vec<String> {
     println!("{}", crate::heading());
     let before = free(&SHORTEST, 0, seconds.min(crate::FREE), variant()).expect("the program runs");

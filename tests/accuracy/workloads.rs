@@ -1,28 +1,28 @@
-//! What is run, under which limits, and by what is it judged? As in virtual time, where it can be run here.
+//! Workloads, their limits and their targets. They are those of the tests in virtual time, as far as they can run here.
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// The limits of the judged slice, in percent.
+/// Limits of the judged slice, in percent.
 pub(crate) const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
 
-/// Programs, each of a slice, of which the first is judged.
+/// Programs, each of one slice. The first slice is judged.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) programs: fn(u64) -> Vec<Program>,
-    /// The limits of all slices in percent, where the judged one has this.
+    /// Limits of all slices in percent, from the limit of the judged slice.
     pub(crate) limits: fn(u64) -> Vec<u64>,
     /// `GPU_CORE_BURST`.
     pub(crate) burst: &'static str,
     pub(crate) target: Target,
-    /// The longest kernel of the judged slice.
+    /// Longest kernel of the judged slice, in nanoseconds.
     pub(crate) longest: u64,
-    /// GPU time that goes at once, in nanoseconds, where that is much of what a small limit has: of kernels side by side, or of
-    /// a long one.
+    /// GPU time of one group of kernels that run side by side, or of one long kernel, in nanoseconds. Zero if that is little of
+    /// the time that a small limit grants.
     pub(crate) group: u64,
 }
 
-/// By what it is judged.
+/// Kind of targets of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Kernels up to 5 ms, graphs, mixed lengths: the mean within 0.5 points, 95 % of windows within 1.5.
@@ -31,29 +31,29 @@ pub(crate) enum Target {
     Long,
     /// Beside other slices: the mean within 1 point, windows within 5.
     Beside,
-    /// It never needs all of its share: the 99th percentile of latencies at most 1.2 times that without a limit.
+    /// Programs that never need all of their share: the 99th percentile of latencies at most 1.2 times that without a limit.
     Latency,
 }
 
-/// How much a cell may miss by.
+/// Bounds of a cell's figures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Targets {
-    /// How far the mean may be below and above the limit, in hundredths of points.
+    /// Most that the mean may be below and above the limit, in hundredths of points.
     pub(crate) below: i64,
     pub(crate) above: i64,
-    /// How far 95 % of windows of a second may be off, in hundredths of points.
+    /// Most that 95 % of windows of a second may be off, in hundredths of points.
     pub(crate) p95: i64,
-    /// The least Jain index, and the least throughput by limit × unlimited, in thousandths.
+    /// Least Jain index, and least throughput relative to limit × unlimited, in thousandths.
     pub(crate) jain: u64,
     pub(crate) throughput: u64,
-    /// The longest time without work beyond what is owed, in milliseconds.
+    /// Longest time without work beyond what is owed, in milliseconds.
     pub(crate) stall: u64,
-    /// The 99th percentile of latencies, in hundredths of that without a limit.
+    /// Most for the 99th percentile of latencies, in hundredths of that without a limit.
     pub(crate) p99: u64,
 }
 
 impl Targets {
-    /// The mean and windows within so much, processes evenly, and whatever else.
+    /// Returns targets for the mean, the windows and an even service of processes, without any other.
     pub(crate) const fn within(mean: i64, p95: i64) -> Self {
         Self { below: mean, above: mean, p95, jain: 990, throughput: 0, stall: u64::MAX, p99: u64::MAX }
     }
@@ -63,19 +63,19 @@ impl Targets {
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) slice: usize,
-    /// Kernels of these lengths, of several one by chance.
+    /// Lengths of the kernels in nanoseconds. Of several lengths the program takes one at random.
     lengths: Vec<u64>,
-    /// How `tests/programs/load.c` launches them.
+    /// Further arguments of `tests/programs/load.c`: how it launches the kernels.
     how: String,
 }
 
 impl Program {
-    /// Returns true if it answers requests, whose times it tells.
+    /// Returns true if the program answers requests and reports their latencies.
     pub(crate) fn has_requests(&self) -> bool {
         self.how.contains("every=")
     }
 
-    /// What the program is told.
+    /// Returns the arguments of the program.
     pub(crate) fn arguments(&self, seconds: u64, seed: usize) -> Vec<String> {
         let lengths: Vec<_> = self.lengths.iter().map(u64::to_string).collect();
         let mut words = vec![seconds.to_string(), lengths.join(",")];
@@ -125,7 +125,7 @@ const SHORT: Workload = Workload {
     group: 0,
 };
 
-/// Steps of ten kernels of 5 us, each of which is waited for.
+/// Steps of ten kernels of 5 us. The program waits for each step.
 pub(crate) const SHORTEST: Workload =
     Workload { name: "5 us, ten waited for", programs: |_| one(5 * US, "wait=10"), ..SHORT };
 
@@ -176,8 +176,8 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
     },
     Workload {
         name: "bursty beside steady",
-        // Ten launches of 1 ms at once, then a wait for them: more than half of the share, if it were let. The other one
-        // would use all of it as well.
+        // Ten launches of 1 ms at once, then a wait for them. Alone, this program would use more than half of the share. The
+        // other program would use all of the share.
         programs: |limit| {
             vec![of(0, &[MS], &format!("every={} launches=10", 10 * MS * 100 / limit)), of(0, &[20 * US], "")]
         },
@@ -199,7 +199,7 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
     },
     Workload {
         name: "inference at 2/3",
-        // Ten launches of 1 ms, at two thirds of the share on average.
+        // Ten launches of 1 ms, which take two thirds of the share on average.
         programs: |limit| one(MS, &format!("every={} launches=10", 10 * MS * 150 / limit)),
         burst: "latency",
         target: Target::Latency,
@@ -207,7 +207,7 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
     },
 ];
 
-/// Kernels of all lengths, as they are measured: in runs, alone, and behind a host that has paused.
+/// Kernels of all lengths, in each way of measuring: in batches, alone, and behind a host that has paused.
 const LENGTHS: [Workload; 14] = [
     Workload { name: "10 us", programs: |_| one(10 * US, ""), ..SHORT },
     Workload { name: "20 us", programs: |_| one(20 * US, ""), ..SHORT },
@@ -225,28 +225,28 @@ const LENGTHS: [Workload; 14] = [
     Workload { name: "520 us, waited for", programs: |_| one(520 * US, "wait=1"), ..SHORT },
 ];
 
-/// Cells that may miss, by so much, and why: the GPU of several processes that are always busy goes from one to the other every
-/// 2 ms, and has 97.6 % of its time for kernels. The rest lies within their intervals, and is charged.
+/// Cells that may miss their targets. The GPU of several processes that are always busy changes from one process to the other
+/// every 2 ms and has 97.6 % of its time for kernels. The rest lies within their intervals and is charged.
 pub(crate) const EXCUSED: [(&str, u64); 4] =
     [("2 processes", 95), ("8 processes", 95), ("long beside short", 95), ("bursty beside steady", 95)];
-/// How much those may miss by.
+/// Targets of the cells in [`EXCUSED`].
 pub(crate) const SWITCHED: Targets =
     Targets { jain: 950, throughput: 970, stall: 5, ..Targets::within(200, 250) };
 
-/// What is missing or wrong around the slices.
+/// An environment in which something may be missing or wrong.
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// True if there is a libnvidia-ml.
     pub(crate) has_nvml: bool,
-    /// What is run there.
+    /// Workloads to run in this environment.
     pub(crate) workloads: &'static [Workload],
-    /// What is documented instead of the usual targets, of workloads with such a part in their names: the first counts.
+    /// Documented targets of workloads whose names contain a text, in place of the usual ones. The first match counts.
     pub(crate) documented: &'static [(&'static str, Targets)],
 }
 
 impl Variant {
-    /// What is documented of a workload; none: the usual.
+    /// Returns the documented targets of a workload, or `None` for the usual ones.
     pub(crate) fn targets(&self, workload: &str) -> Option<Targets> {
         let documented = self.documented.iter().find(|(part, _)| workload.contains(part));
         documented.map(|(_, targets)| *targets)
@@ -263,7 +263,7 @@ const WHOLE: Variant = Variant {
 
 pub(crate) const VARIANTS: [Variant; 7] = [
     WHOLE,
-    // A pair takes two microseconds of the GPU's time, as is assumed of real ones; every target holds all the same.
+    // A pair of events takes 2 us of the GPU's time, as is assumed of real ones. Every target holds all the same.
     Variant {
         name: "events that cost a microsecond",
         variables: &[("SIMGPU_TIME", "event_ns=1000")],
@@ -292,18 +292,18 @@ pub(crate) const VARIANTS: [Variant; 7] = [
     },
 ];
 
-/// NVML's samples are all that is known of launches, which cost the same each: docs/results/accuracy-table.md.
+/// NVML's samples are the only source for the cost of launches, so all launches cost the same: docs/results/accuracy-table.md.
 const WITHOUT_EVENTS: [(&str, Targets); 6] = [
     ("ms, waited for", Targets { jain: 0, stall: 3000, ..Targets::within(1500, i64::MAX) }),
     ("graph", Targets { stall: 1500, ..Targets::within(250, 600) }),
-    // What runs side by side goes one after the other.
+    // Kernels that could run side by side run one after the other.
     ("8 streams", Targets { throughput: 130, stall: 50, ..Targets::within(100, 300) }),
     ("inference", Targets { p99: 120, ..Targets::within(i64::MAX, i64::MAX) }),
     ("long beside short", Targets { jain: 750, stall: 300, ..Targets::within(200, 300) }),
     ("", Targets { jain: 850, throughput: 880, stall: 300, ..Targets::within(350, 600) }),
 ];
 
-/// Nobody tells neighbours' turns from the slice's own kernels. Alone nothing is lost.
+/// Nothing tells a neighbour's turns from the slice's own kernels. Without a neighbour no time is lost.
 const UNTOLD: [(&str, Targets); 1] =
     [("slices", Targets { below: 2200, above: 50, ..Targets::within(0, i64::MAX) })];
 

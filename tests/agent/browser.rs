@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Programs that are Chromium, by distribution.
+/// Names of the program of Chromium, by distribution.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-/// The longest time for an answer, and for a change of a page.
+/// Longest time for an answer and for a change of a page.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Chromium reads messages from descriptor 3 and writes them to 4, each with a zero behind it.
+/// Chromium reads messages from descriptor 3 and writes them to 4. A zero byte ends each message.
 const PIPES: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
 /// A browser with one page.
@@ -29,7 +29,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Starts one; says why not where there is none.
+    /// Starts a browser. If there is none, skips with the reason and returns `None`.
     pub(crate) fn start() -> Option<Self> {
         let is_there = |program: &&&str| Command::new(program).arg("--version").output().is_ok();
         let Some(program) = PROGRAMS.iter().find(is_there) else {
@@ -109,13 +109,13 @@ impl Browser {
         }
     }
 
-    /// Goes to a page.
+    /// Opens a page.
     pub(crate) fn open(&mut self, address: &str) {
         let gone = self.call("Page.navigate", json!({"url": address}));
         assert!(gone["errorText"].is_null(), "{gone}");
     }
 
-    /// The value of an expression in the page.
+    /// Returns the value of an expression in the page.
     #[track_caller]
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let wanted = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});

@@ -1,4 +1,4 @@
-//! Checks how configuration and limits change, what is made of them, and that there is one agent.
+//! Checks how configuration and limits change, what the agent makes of them, and that there is one agent.
 
 use crate::node::{Node, may_have_containers, text};
 use crate::{MIB, TWO, join, witness};
@@ -26,7 +26,7 @@ fn limits_are_changed_by_the_socket_while_a_program_runs_and_hold_after_a_restar
     assert_eq!(limits(&node), [Some((512 * MIB) as f64), Some(0.4)]);
     let config = fs::read_to_string(node.at("/var/lib/gpuslice/slots/a/conf/config")).unwrap();
     assert!(config.contains(&format!("={}\n", 512 * MIB)) && config.contains("=40\n"), "{config}");
-    // Killed, so that nothing can be written at the end.
+    // SIGKILL, so that the agent can write nothing at its end.
     node.end(libc::SIGKILL);
     assert!(a.ask(&format!("take {}", 300 * MIB)).starts_with("0 "), "the slice goes on without the agent");
     node.begin();
@@ -116,7 +116,7 @@ fn a_second_agent_and_one_without_its_port_end_before_they_make_anything() {
     fs::remove_file(node.at("/var/run/cdi/gpuslice-a.json")).unwrap();
     let (code, said) = run(&node);
     assert!(code == Some(1) && said.contains("agent.lock: another agent has it"), "{said}");
-    // Also where its socket is gone, and where it does not answer.
+    // The lock is also found if the socket is gone or does not answer.
     fs::remove_file(node.at("/run/gpuslice/agent.sock")).unwrap();
     let (code, said) = run(&node);
     assert!(code == Some(1) && said.contains("agent.lock: another agent has it"), "{said}");

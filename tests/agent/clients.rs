@@ -72,9 +72,9 @@ fn clients_cannot_ask_for_more_than_is_allowed() {
     assert_eq!(node.request(&long).status, 431);
     let answers: Vec<u16> = (0..40).map(|_| node.get("/page.css").status).collect();
     assert!(answers.contains(&429) && answers.contains(&200), "{answers:?}");
-    // A supervisor asks this one.
+    // A supervisor asks this page, so the limit of requests does not count for it.
     assert!((0..10).all(|_| node.get("/healthz").status == 200));
-    // Clients that send nothing keep others waiting for a while, and not for ever.
+    // Clients that send nothing delay others for a while, and not for ever.
     let silent = [node.connect(), node.connect(), node.connect()];
     assert_eq!(node.get("/healthz").status, 200);
     drop(silent);

@@ -6,12 +6,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 const SLICES: u8 = 64;
-/// Bytes that the agent may have in memory.
+/// Most bytes of memory that the agent may have.
 const MOST_BYTES: u64 = 32 << 20;
-/// Thousandths of a processor that it may use.
+/// Most time that the agent may use, in thousandths of a processor.
 const MOST_PERMILLE: u128 = 10;
 
-/// Clock ticks that a process and its children that have ended used of processors.
+/// Returns the clock ticks that a process and its ended children used of processors.
 fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let fields: Vec<&str> =

@@ -11,12 +11,12 @@ use serde_json::Value;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A program of the slice that is always busy, in a container.
+/// Starts a program of the slice that is always busy, in a container.
 pub(crate) fn busy(node: &Node, slice: &str) -> Living {
     begin(node.in_slice(slice, &compiler::plain("load"), &BUSY))
 }
 
-/// How each slice measures its time.
+/// Returns how each slice measures its time.
 fn sources(node: &Node) -> Vec<Source> {
     let source = |slice| {
         let monitor = Monitor::open(&node.region(slice), Trust::AnyOwner).ok()??;
@@ -26,14 +26,14 @@ fn sources(node: &Node) -> Vec<Source> {
     ["a", "b"].into_iter().filter_map(source).collect()
 }
 
-/// Nanoseconds for which the GPU was busy for each process, in the order in which they came.
+/// Returns the nanoseconds for which the GPU was busy for each process, in the order of their start.
 fn busy_times(node: &Node) -> Vec<u64> {
     let truth: Value = serde_json::from_str(&node.bench.report()).unwrap();
     let processes = truth["processes"].as_array().unwrap();
     processes.iter().map(|process| process["devices"][0]["busy_ns"].as_u64().unwrap()).collect()
 }
 
-/// The percentages of the GPU's time that each process gets over some seconds.
+/// Measures for five seconds. Returns the percentage of the GPU's time that each process gets.
 fn shares(node: &Node) -> Vec<f64> {
     let (began, before) = (Instant::now(), busy_times(node));
     sleep(Duration::from_secs(5));
@@ -54,7 +54,7 @@ fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
     let told = shares(&node);
     println!("shares: {told:?} of 30 and 70");
     assert!((25.0..=32.0).contains(&told[0]) && (65.0..=72.0).contains(&told[1]), "{told:?} of 30 and 70");
-    // Slices go on without the agent, and its successor takes up where it was.
+    // Slices go on without the agent, and the next agent continues.
     node.end(libc::SIGKILL);
     node.until("they know that nobody relays", |node| {
         sources(node).iter().all(|source| *source != Source::Replayed).then_some(())

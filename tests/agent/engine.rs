@@ -9,14 +9,14 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Gives the engine folders of its own: it reads specifications in `/run/cdi` alone, and others may have some there.
+/// Gives the engine folders of its own. It reads specifications in `/run/cdi` only, and others may have some there.
 const ENGINE: &str = "set -e
 mount -t tmpfs tmpfs /run
 mkdir /run/cdi
 mount --bind \"$CDI\" /run/cdi
 exec podman --root \"$ENGINE/storage\" --runroot /run/engine --cgroup-manager cgroupfs \"$@\"";
 
-/// As podman wants it where a container may not have the limits that it sets by itself.
+/// Settings of podman in a container, which may not have the limits that podman sets by itself.
 const SETTINGS: &str =
     "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]\n[engine]\nruntime=\"runc\"\n";
 
@@ -42,7 +42,7 @@ impl Engine {
         self.0.path().join(name).display().to_string()
     }
 
-    /// A command of the engine.
+    /// Returns a command of the engine as arguments of `unshare`.
     fn words(&self, node: &Node, words: &[String]) -> Vec<String> {
         let mut all: Vec<String> = ["--mount", "env"].map(str::to_owned).to_vec();
         all.push(format!("CDI={}", node.at("/var/run/cdi").display()));
@@ -54,7 +54,7 @@ impl Engine {
     }
 }
 
-/// Whether the engine can run a container at all.
+/// Tells whether the engine can run a container at all.
 fn can_run(engine: &Engine, node: &Node) -> bool {
     for (program, package) in [("podman", "podman"), ("runc", "runc")] {
         if Command::new(program).arg("--version").output().is_err() {

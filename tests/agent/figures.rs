@@ -54,7 +54,7 @@ fn slices_are_told_before_their_first_process_and_with_what_they_use_afterwards(
     let last = [first_process(&a), first_process(&b)];
     drop((a, b));
     last.iter().for_each(|pid| dies(&mut node, *pid));
-    // While the agent reaps the dead their bytes count once more.
+    // While the agent reaps the dead processes, their bytes count once more.
     node.until("the slice stays when its processes have ended, and holds nothing", |node| {
         let used = node.scrape().get("gpuslice_slice_memory_used_bytes", &of("a"))?;
         (used == 0.0).then_some(())
@@ -78,7 +78,7 @@ fn gpu_time_is_the_simulated_gpus() {
     };
     node.until("a second of GPU time", |node| (seconds(node) > 1.0).then_some(()));
     let (before, told, after) = (busy(&node), seconds(&node), busy(&node));
-    // What is under way was not charged yet.
+    // Work in flight is not charged yet.
     assert!(told > before * 0.9 - 0.1 && told < after * 1.1 + 0.1, "{before} {told} {after}");
     let source = |source: &'static str| {
         node.scrape().get("gpuslice_slice_time_source", &[("slot", "b"), ("source", source)])

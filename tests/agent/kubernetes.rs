@@ -1,5 +1,5 @@
-//! Checks the agent as the device plugin of a node and as its driver of claims: a program in a pod is held to what its container
-//! asked for.
+//! Checks the agent as the device plugin of a node and as its driver of claims: a program in a pod is held to the limits that its
+//! container asked for.
 
 #[path = "../../src/kubernetes/tests/support/apiserver.rs"]
 #[allow(dead_code, reason = "the tests of the cluster's parts use the rest")]
@@ -20,12 +20,12 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// An event that the test waits for comes within this time, on a machine that has other things to do.
+/// Time within which an expected event comes, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Memory of the agent at the most, in KiB.
+/// Most memory of the agent, in KiB.
 const MOST_KIB: u64 = 32 << 10;
 
-/// The objects of a folder of manifests; none where nothing can render them.
+/// Returns the objects of a folder of manifests, or `None` if they cannot be rendered.
 fn rendered(folder: &str) -> Option<String> {
     let folder = crate::support::artefacts::repository().join("examples/kubernetes").join(folder);
     let Ok(rendered) = Command::new("kubectl").arg("kustomize").arg(folder).output() else {
@@ -38,7 +38,7 @@ fn rendered(folder: &str) -> Option<String> {
     Some(String::from_utf8(rendered.stdout).expect("it is text"))
 }
 
-/// The words of a role's rules.
+/// Returns the words of a role's rules.
 fn rights<'a>(text: &'a str, role: &str) -> BTreeSet<&'a str> {
     let is_it = |document: &&str| {
         document.contains("kind: ClusterRole\n") && document.contains(&format!("  name: {role}\n"))
@@ -48,7 +48,7 @@ fn rights<'a>(text: &'a str, role: &str) -> BTreeSet<&'a str> {
     words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || "/*".contains(c))).collect()
 }
 
-/// The same agent in the other mode, without a scheduler of its own.
+/// The manifests run the same agent in the other mode, without a scheduler of its own.
 #[test]
 fn manifests_of_claims_have_the_same_agent_with_other_rights() {
     let Some(text) = rendered("dra") else { return };

@@ -1,5 +1,5 @@
-//! Checks that `gpuslice-agent` makes slices, tells what they use as regions and the simulated GPU have it, and stays unharmed by
-//! what tenants write.
+//! Checks that `gpuslice-agent` makes slices, reports their use as regions and the simulated GPU have it, and stays unharmed by
+//! files that tenants write.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -38,14 +38,14 @@ const MIB: u64 = 1 << 20;
 pub(crate) const TWO: &str = "[[slices]]\nname = \"a\"\ngpu = 0\nmemory = \"256MiB\"\ncores = 30\npriority = \"high\"\n\
     [[slices]]\nname = \"b\"\ngpu = 0\nmemory = \"25%\"\ncores = 70\n";
 
-/// A program that takes memory as it is told, in a slice.
+/// Starts a program in a slice that takes memory on order.
 fn witness(node: &Node, slice: &str, bytes: u64) -> Living {
     let program = node.in_slice(slice, &compiler::plain("witness"), &[&bytes.to_string()]);
     assert_eq!(program.hear().as_deref(), Some("ready"));
     program
 }
 
-/// The process that a container's first one is, by its number here.
+/// Returns the first process of a container, by its number outside.
 fn first_process(container: &Living) -> u64 {
     let pid = container.pid();
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it has a child");
@@ -60,7 +60,7 @@ fn dies(node: &mut Node, pid: u64) {
     });
 }
 
-/// This process, in a slice that the agent made.
+/// Makes this process join a slice that the agent made.
 pub(crate) fn join(node: &Node, slice: &str) -> Member {
     let uuid = node
         .scrape()

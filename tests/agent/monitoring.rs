@@ -17,13 +17,13 @@ fn read(name: &str) -> String {
     fs::read_to_string(example(name)).unwrap()
 }
 
-/// The metrics that a text names.
+/// Returns the metrics that a text names.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     words.filter(|word| word.starts_with("gpuslice_")).map(str::to_owned).collect()
 }
 
-/// Every text that stands under a key, at any depth.
+/// Collects every text under a key, at any depth.
 fn under<'a>(key: &str, value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -35,7 +35,7 @@ fn under<'a>(key: &str, value: &'a Value, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The queries of the alert rules. Each stands in one line, in single quotes.
+/// Returns the queries of the alert rules. Each stands in one line, in single quotes.
 fn rules() -> Vec<String> {
     let text = read("alerts.yaml");
     let queries = text.lines().filter_map(|line| line.trim().strip_prefix("expr: '")?.strip_suffix('\''));
@@ -44,7 +44,7 @@ fn rules() -> Vec<String> {
     queries
 }
 
-/// Runs a checker of files; none where it is not installed.
+/// Runs a checker of files, or returns `None` if it is not installed.
 fn checked(program: &str, arguments: &[&str], package: &str) -> Option<Output> {
     match Command::new(program).args(arguments).output() {
         Ok(output) => Some(output),
@@ -116,7 +116,7 @@ fn systemd_takes_the_unit() {
     assert!(unit.contains(installed));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gpuslice-agent.service");
-    // systemd looks for the program.
+    // systemd looks for the program, so the unit names its path here.
     let here = format!("ExecStart={}\n", artefacts::agent().display());
     fs::write(&path, unit.replace(installed, &here)).unwrap();
     let path = path.display().to_string();

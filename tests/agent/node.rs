@@ -14,11 +14,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What must come comes within this, on a machine that has other things to do.
+/// Time within which an expected state is reached, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Mounts what a specification says, hides the host's regions, and does a command, as a container engine would.
-/// A name that this file system has not is made in memory before.
+/// Script that makes a container, as an engine would: it mounts what a specification names, hides the host's regions, and runs a
+/// command. It makes each missing mount point in memory.
 const CONTAINER: &str = "set -e
 for folder in /run /usr/local/lib; do mount -t tmpfs tmpfs $folder; done
 mkdir /run/bench; mount --bind \"$BENCH\" /run/bench
@@ -43,7 +43,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// The node.
+/// A node: a simulated GPU, an agent, and a root folder.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) bench: Bench,
@@ -53,7 +53,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// With this configuration, on which the agent has begun to serve.
+    /// Starts a node with a configuration, and waits until its agent serves.
     pub(crate) fn start(slices: &str) -> Self {
         Self::start_on(Bench::simulated(), slices)
     }
@@ -66,8 +66,8 @@ impl Node {
         node
     }
 
-    /// Writes the configuration; a port is chosen by the system. Slices that other tests have on this machine are looked for
-    /// only where the configuration says so: the GPUs of two simulated machines have the same UUIDs.
+    /// Writes the configuration, with a port that the system chooses. The agent looks for other slices of this machine only if
+    /// the configuration says so, because the GPUs of two simulated machines have the same UUIDs.
     pub(crate) fn configure(&self, slices: &str) {
         let discover = if slices.contains("discover = ") { "" } else { "discover = false\n" };
         fs::create_dir_all(self.at("/etc/gpuslice")).expect("a folder can be made");
@@ -76,12 +76,12 @@ impl Node {
             .expect("it can be written");
     }
 
-    /// A path of the node, here.
+    /// Returns a path of the node as a path of this machine.
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// The region of a slice that the agent made.
+    /// Returns the region of a slice that the agent made.
     pub(crate) fn region(&self, slice: &str) -> PathBuf {
         self.at(&format!("/run/gpuslice/slots/{slice}/region"))
     }
@@ -90,7 +90,7 @@ impl Node {
         self.bench.region().parent().expect("it lies in a folder").to_owned()
     }
 
-    /// The agent, not started yet.
+    /// Prepares the agent's command.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(artefacts::agent());
         command.args(arguments).arg("--root").arg(self.root.path()).env_clear();
@@ -120,12 +120,12 @@ impl Node {
         self.address = Some(address);
     }
 
-    /// What the agent has said.
+    /// Returns the agent's standard error.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.at("/log")).unwrap_or_default()
     }
 
-    /// Waits until there is an answer.
+    /// Waits until `answer` returns a value.
     #[track_caller]
     pub(crate) fn until<T>(&mut self, what: &str, mut answer: impl FnMut(&mut Self) -> Option<T>) -> T {
         let end = Instant::now() + PATIENCE;
@@ -153,17 +153,17 @@ impl Node {
         agent.wait().expect("it is our child")
     }
 
-    /// The agent's port.
+    /// Returns the agent's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address.expect("it serves")
     }
 
-    /// A connection to the agent.
+    /// Connects to the agent.
     pub(crate) fn connect(&self) -> TcpStream {
         connect(self.address())
     }
 
-    /// Sends a request to the agent as it is, and reads the answer to its end.
+    /// Sends a request to the agent unchanged, and reads the answer to its end.
     pub(crate) fn request(&self, text: &str) -> Answer {
         request(self.address(), text)
     }
@@ -190,12 +190,12 @@ impl Node {
         serde_json::from_str(&answer.body).expect("this is JSON")
     }
 
-    /// A slice in the JSON, if it is there.
+    /// Returns a slice of the agent's JSON, if it is there.
     pub(crate) fn slice(&self, is_it: impl Fn(&Value) -> bool) -> Option<Value> {
         self.json("/api/v1/slices")["slices"].as_array()?.iter().find(|slice| is_it(slice)).cloned()
     }
 
-    /// Says a line to the agent's socket, and hears the answer.
+    /// Sends a line to the agent's socket. Returns the answer.
     pub(crate) fn control(&self, line: &str) -> Value {
         let mut stream = UnixStream::connect(self.at("/run/gpuslice/agent.sock")).expect("the agent listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
@@ -205,13 +205,13 @@ impl Node {
         serde_json::from_str(&answer).expect("this is JSON")
     }
 
-    /// The specification of a slice.
+    /// Returns the specification of a slice.
     pub(crate) fn spec(&self, slice: &str) -> Value {
         let text = fs::read(self.at(&format!("/var/run/cdi/gpuslice-{slice}.json"))).expect("there is one");
         serde_json::from_slice(&text).expect("this is JSON")
     }
 
-    /// A program in a container that has the slice, as its specification says.
+    /// Starts a program in a container that has the slice, by the slice's specification.
     pub(crate) fn in_slice(&self, slice: &str, program: &Path, arguments: &[&str]) -> Living {
         let edits = &self.spec(slice)["devices"][0]["containerEdits"];
         let texts = |key: &str| edits[key].as_array().expect("it has them").clone();
@@ -220,12 +220,12 @@ impl Node {
             .map(|mount| format!("{} {}", text(&mount["hostPath"]), text(&mount["containerPath"])))
             .collect();
         let mut environment = texts("env").iter().map(|item| text(item).to_owned()).collect::<Vec<_>>();
-        // For /etc/ld.so.preload, which this file system may not have.
+        // The variable stands for /etc/ld.so.preload, which this file system may not have.
         environment.push("LD_PRELOAD=/usr/local/lib/gpuslice/libgpuslice.so".to_owned());
         self.contained(&mounts, &environment, program, arguments)
     }
 
-    /// A program in a container of its own, which nobody has prepared for slices.
+    /// Starts a program in a container that is not prepared for slices.
     pub(crate) fn contained(
         &self,
         mounts: &[String],
@@ -241,7 +241,7 @@ impl Node {
         words.extend([program.as_str()].into_iter().chain(arguments.iter().copied()));
         let folder = self.bench_folder().display().to_string();
         let host = self.bench.program(Path::new("/usr/bin/unshare"), &words);
-        // The state lies where the container hides it.
+        // The container hides the folder of the state, so the state has a mount of its own.
         host.set("BENCH", &folder)
             .set("MOUNTS", &mounts.join("\n"))
             .set("GPUSLICE_REGION", "")
@@ -265,10 +265,10 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends a request to a server as it is, and reads the answer to its end.
+/// Sends a request to a server unchanged, and reads the answer to its end.
 pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
     let mut stream = connect(address);
-    // What is too long may be answered before all of it was read.
+    // The server may answer a request that is too long before it has read all of it.
     let _may_be_closed = stream.write_all(text.as_bytes());
     let mut answer = Vec::new();
     let _reset_behind_the_answer = stream.read_to_end(&mut answer);
@@ -286,7 +286,7 @@ pub(crate) fn text(value: &Value) -> &str {
     value.as_str().expect("this is text")
 }
 
-/// Whether there may be containers.
+/// Tells whether this process may make containers.
 pub(crate) fn may_have_containers() -> bool {
     let tried = Command::new("unshare")
         .args(["--mount", "--pid", "--fork", "--mount-proc", "true"])

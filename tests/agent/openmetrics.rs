@@ -1,7 +1,7 @@
-//! Is a text what `OpenMetrics` 1.0 allows, and what does it say?
+//! Reader of the text format `OpenMetrics` 1.0 that rejects wrong texts.
 //!
-//! The parts of the standard that an exporter of gauges and counters can break: order of lines, types, suffixes, labels and their
-//! escapes, numbers, series that come twice, and the end.
+//! It checks what an exporter of gauges and counters can break: order of lines, types, suffixes, labels and their escapes,
+//! numbers, duplicate series, and the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub(crate) type Series = (String, BTreeMap<String, String>);
 pub(crate) struct Metrics(pub(crate) BTreeMap<Series, f64>);
 
 impl Metrics {
-    /// Reads a text, or says which line is wrong.
+    /// Reads a text. The error names the wrong line.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let body = text.strip_suffix("# EOF\n").ok_or("it does not end with # EOF")?;
         let mut families = BTreeSet::new();
@@ -65,7 +65,7 @@ impl Metrics {
         Ok(Self(values))
     }
 
-    /// The value of the series that has this name and, among others, these labels; none if there is none.
+    /// Returns the value of the series with this name and, among others, these labels, or `None` if there is none.
     #[track_caller]
     pub(crate) fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |found: &BTreeMap<String, String>| {
@@ -90,7 +90,7 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|letter: char| letter.is_ascii_alphabetic()) && name.chars().all(usual)
 }
 
-/// `name{key="value",…} number`
+/// Parses a line `name{key="value",…} number`.
 fn series(line: &str) -> Option<(Series, f64)> {
     let end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(end);
@@ -116,7 +116,7 @@ fn series(line: &str) -> Option<(Series, f64)> {
     Some(((name.to_owned(), labels), is_name(name).then(|| number.parse().ok())??))
 }
 
-/// A value up to its closing quote, and what follows.
+/// Parses a value up to its closing quote. Returns it with the rest of the text.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut letters = text.char_indices();

@@ -5,14 +5,14 @@ use crate::node::Node;
 use crate::{MIB, TWO, join};
 use serde_json::json;
 
-/// The text of a field of a slice.
+/// Returns an expression for the text of a field of a slice.
 fn field(slice: &str, field: &str) -> String {
     format!("document.querySelector('[data-slice=\"{slice}\"] [data-f=\"{field}\"]')?.textContent ?? ''")
 }
 
 const IS_LIVE: &str = "document.getElementById('state')?.textContent === 'live'";
 
-/// A node whose agent answers a page that asks all the time, and a browser on its page.
+/// Starts a node, and a browser on its page, which asks the agent all the time.
 fn opened(slices: &str) -> Option<(Node, Browser)> {
     let mut browser = Browser::start()?;
     let node = Node::start(slices);
@@ -36,7 +36,7 @@ fn the_page_shows_what_changes_without_being_loaded_again() {
     browser.until("document.querySelector('[data-slice=\"a\"] .limit').getAttribute('x1') === '400'");
     let bar = "document.querySelector('[data-slice=\"a\"] [data-f=\"memory\"] rect.c0')";
     browser.until(&format!("{bar}.getAttribute('width') === '125'"));
-    // A slice more, one less, and one that cannot be made.
+    // One more slice, one less, and one that cannot be made.
     node.configure(&format!(
         "{}[[slices]]\nname = \"c\"\ngpu = 7\n",
         &TWO[..TWO.find("[[slices]]\nname = \"b\"").unwrap()]
@@ -53,7 +53,7 @@ fn the_page_shows_what_changes_without_being_loaded_again() {
 #[test]
 fn a_page_whose_agent_refuses_says_so_and_goes_on_when_it_answers() {
     let Some((node, mut browser)) = opened(TWO) else { return };
-    // As an agent answers that has too many clients.
+    // An agent with too many clients answers like this.
     browser.value(
         "window.real = window.fetch; window.fetch = (path) => path === '/' ? Promise.resolve(new Response('busy', {status: 429})) : window.real(path); 0",
     );

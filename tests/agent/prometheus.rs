@@ -9,14 +9,14 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A server; killed when dropped.
+/// A Prometheus server. It is killed when this is dropped.
 struct Server {
     child: Child,
     folder: TempDir,
 }
 
 impl Server {
-    /// Starts one that scrapes an agent each second; says why not where there is none.
+    /// Starts a server that scrapes an agent each second. If there is no Prometheus, skips with the reason and returns `None`.
     fn start(node: &Node) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let rules = artefacts::repository().join("examples/agent/alerts.yaml");
@@ -47,7 +47,7 @@ impl Server {
         }
     }
 
-    /// The port that it has chosen, once it listens.
+    /// Returns the address that the server has chosen, once it listens.
     fn address(&self) -> Option<SocketAddr> {
         let log = fs::read_to_string(self.folder.path().join("log")).unwrap();
         log.split_once("\"Listening on\" address=")?.1.split_ascii_whitespace().next()?.parse().ok()
@@ -68,7 +68,7 @@ fn asked(address: SocketAddr, path: &str) -> Value {
     serde_json::from_str(&answer.body).expect("this is JSON")
 }
 
-/// The alert rules, by name: their health and state.
+/// Returns the alert rules: name, health and state.
 fn rules(address: SocketAddr) -> Vec<(String, String, String)> {
     let answer = asked(address, "/api/v1/rules");
     let rules = answer["data"]["groups"][0]["rules"].as_array().expect("there are rules").clone();

@@ -1,10 +1,10 @@
 //! Compares a document with a schema.
 //!
-//! The keywords that the schemas of the agent use, and no other: an unknown keyword fails, so that none is passed over.
+//! It knows the keywords that the agent's schemas use. An unknown keyword fails, so that none is ignored.
 
 use serde_json::Value;
 
-/// What is wrong with a document, by the place in it; nothing, where all is as the schema says.
+/// Returns the faults of a document, each with its place, or nothing if the document fits the schema.
 pub(crate) fn faults(document: &Value, schema: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     look(document, schema, schema, "$", &mut faults);

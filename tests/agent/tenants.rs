@@ -43,7 +43,7 @@ fn a_slice_in_a_private_folder_is_found_with_its_numbers_and_gone_with_its_conta
     assert!(stale.is_empty(), "{stale:?}");
 }
 
-/// Puts whatever is no region under a region's name into a folder.
+/// Puts files that are no regions into a folder, under names of regions.
 fn plant(folder: &Path) {
     let at = |name: &str| folder.join(format!("gpuslice-0-{name}"));
     fs::write(at("empty"), "").unwrap();
@@ -128,7 +128,7 @@ fn a_tenant_who_raises_its_limits_is_set_back() {
     assert!(node.log().contains("was set back"), "{}", node.log());
 }
 
-/// The status of an allocation of so many bytes, which is given back.
+/// Returns the status of an allocation of `bytes`, which the program frees again.
 fn take(program: &mut Living, bytes: u64) -> String {
     program.ask(&format!("take {bytes}")).split(' ').next().unwrap_or_default().to_owned()
 }
@@ -151,7 +151,7 @@ fn processes_keep_to_the_operators_file_themselves() {
     assert_eq!(take(&mut program, 300 * MIB), "2");
     assert_eq!(region.limits(device), limits);
     assert_eq!(take(&mut program, 100 * MIB), "0");
-    // Limits that are lowered stay, and so do limits that the operator raises in the file first.
+    // Lowered limits stay, and so do limits that the operator has raised in the file first.
     let lowered = Limits { memory: Some(64 * MIB), cores_permille: 100, ..limits };
     region.set_limits(device, lowered);
     assert_eq!(take(&mut program, 100 * MIB), "2");

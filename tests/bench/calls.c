@@ -1,5 +1,5 @@
-/* What do calls cost? Prints one line `name nanoseconds` a measurement: the least of several rounds, which is the
- * figure that noise of the machine disturbs least. */
+/* Measures the cost of calls. Prints one line `name nanoseconds` a measurement: the least of several rounds, because noise of
+ * the machine disturbs the least figure least. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -72,7 +72,7 @@ static void *thread(void *count) {
     return NULL;
 }
 
-/* How long a call takes in its thread, as if each that runs had a processor of its own. */
+/* Measures a call in its thread, as if each running thread had a processor of its own. */
 static void with_threads(const char *name, int threads, long count) {
     long processors = sysconf(_SC_NPROCESSORS_ONLN), running = threads < processors ? threads : processors;
     double best = 1e300;
@@ -93,7 +93,8 @@ static void among(const char *name, long live) {
     for (long i = 0; i < live; i++) release(kept[i]);
 }
 
-/* A million live: made one by one, which shows the slowest, and then replaced in an order that no cache can follow. */
+/* A million allocations live: they are made one by one, which shows the slowest, and then replaced in an order that no cache
+ * can follow. */
 static void among_a_million(void) {
     double slowest = 0;
     for (long i = 0; i < MANY; i++) {

@@ -1,6 +1,6 @@
-/* What does a launch cost that need not wait? `launches NAME [SHAPES]` prints one line `name nanoseconds` for each number of
- * threads: the median of launches in short bursts, so far apart that no limit binds, of so many shapes in turn (one).
- * `launches idle` prints what the first launch takes after ten seconds without any. */
+/* Measures a launch that need not wait. `launches NAME [SHAPES]` prints one line `name nanoseconds` for each number of
+ * threads: the median of launches in short bursts, so far apart that no limit binds, of SHAPES shapes in turn (one). `launches
+ * idle` prints the time of the first launch after ten seconds without any. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -33,7 +33,7 @@ static unsigned next_shape(void) {
     return shape + 1;
 }
 
-/* Cycles of so many launches, one right after the other. */
+/* Returns the cycles of `count` launches, one right after the other. */
 static uint64_t launches(int count, void *stream) {
     unsigned ignored;
     uint64_t start = __rdtscp(&ignored);

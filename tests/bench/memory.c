@@ -1,5 +1,5 @@
-/* What memory does a process have? `memory none` never touches CUDA, `memory COUNT` has so many allocations. Prints
- * two lines `name KiB`: what is resident, and the process's share of it where several have the same pages. */
+/* Measures the memory of a process. `memory none` never touches CUDA, `memory COUNT` has COUNT allocations. Prints two lines
+ * `name KiB`: the resident memory, and the process's share of it if several processes have the same pages. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A driver that does nothing, so that what a call costs on the way to it can be measured. */
+/* A driver that does nothing, so that the cost of a call on the way to it can be measured. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static uint64_t next = 1 << 20;
 
 int cuInit(unsigned flags) { return (int)flags; }
 int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
-/* As many as the environment says, of which the first is used. */
+/* The environment sets the number of devices. The first one is used. */
 int cuDeviceGetCount(int *count) {
     const char *devices = getenv("NULL_DEVICES");
     return *count = devices ? atoi(devices) : 1, 0;
@@ -26,7 +26,7 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     return 0;
 }
 
-/* Streams of kernels that take 100 ns each, as far as events can tell. */
+/* Streams of kernels that take 100 ns each, as far as events show. */
 enum { KERNEL = 100, NOT_READY = 600 };
 typedef struct { uint64_t launched, free_from; } *stream_t;
 
@@ -58,12 +58,12 @@ int cuEventRecord(uint64_t *event, stream_t stream) {
     return 0;
 }
 
-/* Nobody has any business making a context here. */
+/* The programs must make no context here. */
 int cuDevicePrimaryCtxRetain(void **context, int device) { abort(); }
 int cuCtxCreate_v2(void **context, unsigned flags, int device) { abort(); }
 int cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) { abort(); }
 
-/* The newest forms of two names; it finds no other. */
+/* Finds the newest forms of two names, and no other name. */
 int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags) {
     int allocates = !strcmp(name, "cuMemAlloc"), launches = !strcmp(name, "cuLaunchKernel");
     *found = allocates ? (void *)cuMemAlloc_v2 : launches ? (void *)cuLaunchKernel : NULL;

@@ -1,6 +1,5 @@
-/* What does a slice cost its processes when there are many of them? `processes COUNT` starts so many, which call
- * cuInit at the same moment and then allocate and free at the same time. Prints one line `name nanoseconds` a
- * measurement. */
+/* Measures the cost of a slice for many processes. `processes COUNT` starts COUNT processes, which call cuInit at the same
+ * moment and then allocate and free at the same time. Prints one line `name nanoseconds` a measurement. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

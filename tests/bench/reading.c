@@ -1,5 +1,4 @@
-/* What does one reading of a slice cost? Reads the slice that is named, in nanoseconds a call: the mean of the fastest
- * of ten rounds. */
+/* Measures one read of the named slice, in nanoseconds a call: the mean of the fastest of ten rounds. */
 #include <gpuslice_read.h>
 
 #include <stdio.h>
@@ -48,7 +47,7 @@ static void measure(const char *what, int (*call)(void))
     printf("%s %.0f\n", what, least);
 }
 
-/* Opening and closing, by the path. */
+/* Opens and closes the slice by its path. */
 static const char *path;
 
 static int open_and_close(void)

@@ -1,6 +1,6 @@
-/* Makes one kind of call as often as it is told, so that instructions can be counted: `repeat KIND COUNT`. Of what is
- * `replaced` there are a thousand allocations at any time, of which the oldest is freed; what is `stepped` is a launch, of 256
- * shapes in turn. */
+/* Makes one kind of call a number of times, so that instructions can be counted: `repeat KIND COUNT`. With `replaced` there
+ * are a thousand allocations at any time, of which the oldest is freed. With `stepped` each call is a launch, of 256 shapes in
+ * turn. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What does the library add to a program that never touches CUDA? Runs /bin/true bare and with the library named by
- * the first argument, in turn, and prints the medians in nanoseconds: `name bare loaded`. */
+/* Measures what the library adds to a program that never touches CUDA. Runs /bin/true without the library and with the one
+ * that the first argument names, in turn, and prints the medians in nanoseconds: `name bare loaded`. */
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>

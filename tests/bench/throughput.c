@@ -1,5 +1,5 @@
-/* How long does the simulated GPU take for each of many kernels, launched as fast as it takes them? Prints one line
- * `kernel_of_TIME nanoseconds` for each length; the kernel's own time is part of it. */
+/* Measures the time that the simulated GPU takes for each of many kernels, launched as fast as it accepts them. Prints one
+ * line `kernel_of_TIME nanoseconds` for each length. The kernel's own time is part of it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <time.h>

@@ -11,14 +11,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// An event that the test waits for comes within this time, on a machine that has other things to do.
+/// Time within which an expected event comes, on a machine that has other things to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A user of the apiserver, as a kubeconfig names one.
 #[derive(Clone, Copy)]
 pub(crate) enum User {
     Administrator,
-    /// May edit what is in namespaces.
+    /// May edit objects in namespaces.
     Tenant,
     /// A service account of gpuslice, in a pod on the node n1.
     Account(&'static str),
@@ -31,7 +31,7 @@ pub(crate) struct Cluster {
     server: String,
 }
 
-/// The programs that `ci/kube.sh` builds.
+/// Returns the folder of the programs that `ci/kube.sh` builds.
 fn programs() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("GPUSLICE_KUBE") {
         return Some(named.into());
@@ -46,7 +46,7 @@ fn port() -> u16 {
 }
 
 impl Cluster {
-    /// None where its programs are not there; the test then says what is not checked.
+    /// Starts a cluster. If its programs are not there, skips `what` with the reason and returns `None`.
     pub(crate) fn begin(what: &str) -> Option<Self> {
         let Some(programs) = programs() else {
             skip(&format!("{what}: there is no apiserver; to mend it: ci/kube.sh"));
@@ -93,7 +93,7 @@ impl Cluster {
             ],
         );
         let end = Instant::now() + PATIENCE;
-        // Its roles are there a little later than its port.
+        // The apiserver has its roles a little later than its port.
         while !cluster.kubectl(User::Administrator, &["get", "clusterrole", "edit"], "").0 {
             assert!(
                 Instant::now() < end,
@@ -117,7 +117,7 @@ impl Cluster {
         self.running.push(child);
     }
 
-    /// The kubeconfig of a user.
+    /// Writes the kubeconfig of a user.
     pub(crate) fn kubeconfig(&self, user: User) -> PathBuf {
         let (name, who) = match user {
             User::Administrator => ("admin".to_owned(), json!({"token": "admin"})),
@@ -142,7 +142,7 @@ impl Cluster {
         path
     }
 
-    /// Runs kubectl with a text on its standard input. True if it has done it; and what it said.
+    /// Runs kubectl with a text on its standard input. Returns true if it succeeded, and its output.
     pub(crate) fn kubectl(&self, user: User, arguments: &[&str], input: &str) -> (bool, String) {
         let mut command = self.command(user);
         let command =
@@ -159,7 +159,7 @@ impl Cluster {
         command
     }
 
-    /// An apiserver without TLS that is this one for a user.
+    /// Starts a proxy without TLS that asks the apiserver as a user.
     pub(crate) fn proxy(&mut self, user: User) -> SocketAddr {
         let port = port();
         let mut command = self.command(user);
@@ -175,7 +175,7 @@ impl Cluster {
         address
     }
 
-    /// An object as the administrator sees it.
+    /// Returns an object as the administrator sees it.
     pub(crate) fn object(&self, kind: &str, name: &str) -> Value {
         let (found, text) = self.kubectl(User::Administrator, &["get", kind, name, "-o", "json"], "");
         assert!(found, "{text}");
@@ -192,7 +192,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Names a kubeconfig to helm.
+/// Returns the argument that names a kubeconfig to helm.
 pub(crate) fn kubeconfig_argument(path: &Path) -> String {
     format!("--kubeconfig={}", path.display())
 }

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A pod of these containers, each with its limits of slices, memory and time.
+/// Returns a pod of these containers, each with its limits of slices, memory and time.
 fn pod(name: &str, containers: &[[i64; 3]]) -> Value {
     let container = |(number, [slices, memory, core]): (usize, &[i64; 3])| {
         let limits = [("slice", slices), ("memory-mib", memory), ("core-percent", core)];
@@ -25,7 +25,7 @@ fn pod(name: &str, containers: &[[i64; 3]]) -> Value {
         "spec": {"schedulerName": "gpuslice-scheduler", "containers": containers}})
 }
 
-/// The answer to a request, with its head.
+/// Sends a request. Returns the answer with its head.
 fn http(address: SocketAddr, method: &str, path: &str, form: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
@@ -72,7 +72,7 @@ impl Installed {
         assert!(is_done, "{arguments:?} {object}: {told}");
     }
 
-    /// The request is refused with this reason, once the apiserver knows the policies.
+    /// Asserts that the request is refused with this reason. The apiserver must know the policies already.
     #[track_caller]
     fn refused(&self, user: User, arguments: &[&str], object: &Value, says: &str) {
         let (is_done, told) = self.cluster.kubectl(user, arguments, &object.to_string());
@@ -115,7 +115,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     ] {
         installed.done(User::Tenant, &create, &pod(name, containers));
     }
-    // An init container has the slice of another one, or none.
+    // An init container has the slice of another container, or none.
     let mut init = pod("init", &[[0, 0, 0]]);
     init["spec"]["initContainers"] = pod("", &[[1, 4096, 0]])["spec"]["containers"].clone();
     init["spec"]["initContainers"][0]["name"] = json!("init");
@@ -123,7 +123,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     init["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
     installed.done(User::Tenant, &create, &init);
 
-    // Nobody but the extender writes who has what: not with a new pod, nor later, nor through another resource.
+    // Only the extender writes the allocation: not a tenant with a new pod, nor later, nor through another resource.
     let only = "writes the annotation gpuslice.dev/alloc";
     let mut claimed = pod("claimed", &[[1, 4096, 30]]);
     claimed["metadata"]["annotations"] = json!({"gpuslice.dev/alloc": "{}"});
@@ -147,7 +147,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     installed.done(User::Tenant, &["annotate", "pod", "a", "other=1"], &Value::Null);
     installed.refused(User::Tenant, &["annotate", "pod", "a", "gpuslice.dev/alloc-"], &Value::Null, only);
 
-    // Other amounts are for those who have that right.
+    // Only a user with that right may change amounts.
     let resize = ["annotate", "pod", "b", "gpuslice.dev/resize={}"];
     installed.refused(User::Tenant, &resize, &Value::Null, "needs the verb resize on slices.gpuslice.dev");
     let mut greedy = pod("greedy", &[[1, 16, 0]]);
@@ -161,7 +161,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     installed.done(User::Administrator, &bind, &Value::Null);
     installed.done(User::Tenant, &resize, &Value::Null);
 
-    // An agent writes its own node, and of it what it is for.
+    // An agent writes its own node, and of that node only its own fields.
     let agent = User::Account("gpuslice-agent");
     let inventory = r#"--patch={"metadata":{"annotations":{"gpuslice.dev/inventory":"{}"}}}"#;
     installed.done(
@@ -176,7 +176,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
         &Value::Null,
         "writes the node that its pod runs on",
     );
-    // As the agent asks: kubectl would read the status first, for which the agent has no right.
+    // The test asks as the agent does. kubectl would read the status first, for which the agent has no right.
     let sums = |node: &str| {
         let path = format!("/api/v1/nodes/{node}/status");
         http(
@@ -209,7 +209,7 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     assert_eq!(installed.cluster.kubectl(User::Administrator, &left, ""), (true, String::new()));
 }
 
-/// The real program, with the rights of the chart.
+/// The real extender, with the rights of the chart.
 struct Extender {
     process: Child,
     address: SocketAddr,
@@ -237,7 +237,7 @@ impl Extender {
         Self { process, address }
     }
 
-    /// Binds a pod, and returns the error.
+    /// Binds a pod. Returns the error.
     fn bind(&self, pod: &Value) -> String {
         let metadata = &pod["metadata"];
         let body = json!({"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"], "Node": "n1"});
@@ -279,7 +279,7 @@ fn two_extenders_with_the_rights_of_the_chart_bind_one_after_the_other() {
     first.end();
     assert_eq!(second.bind(&b), "");
     assert!(second.bind(&c).contains("at most 0 MiB"), "it knows what the first one has bound");
-    // A pod that runs gets other amounts, or its user an event. The extender has the rights for both.
+    // A running pod gets other amounts, or its user gets an event. The extender has the rights for both.
     for (name, text, wanted) in [
         ("a", r#"{"v":1,"c":{"c0":{"memMiB":4096}}}"#, "4096"),
         ("b", r#"{"v":1,"c":{"c0":{"memMiB":16000}}}"#, ""),

@@ -1,5 +1,5 @@
-//! Checks the chart with the real helm: its objects fit the schemas of Kubernetes, give no right that is not used, and are those of
-//! the manifests that need no helm.
+//! Checks the chart with the real helm: its objects fit the schemas of Kubernetes, give no unused right, and are those of the
+//! manifests that need no helm.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ use tools::{Tools, objects, told};
 const IMAGE: &str = "image.repository=with-gpuslice";
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// An object of this kind and name.
+/// Returns the object of this kind and name.
 #[track_caller]
 fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
@@ -65,7 +65,7 @@ fn the_chart_is_right_for_helm_and_its_objects_fit_their_schemas() {
     skip(
         "the PodMonitor against its schema: the operator's module is not served; elsewhere: on a cluster that has the operator",
     );
-    // The check itself finds a field that does not exist, and a wrong type.
+    // The check itself must find an unknown field and a wrong type.
     for (text, wrong) in [("hostPID: true", "hostPid: true"), ("containerPort: 9454", "containerPort: x")] {
         let path = folder.path().join("wrong.yaml");
         let whole = fs::read_to_string(&files[0]).unwrap();
@@ -123,7 +123,7 @@ fn kustomize_puts_other_images_into_the_manifests() {
     assert_eq!(image, "with-gpuslice:0.1.0");
 }
 
-/// The rights of a role: group, resource, name, verb.
+/// Returns the rights of a role: group, resource, name, verb.
 fn rights(role: &Value) -> BTreeSet<String> {
     let texts = |rule: &Value, key: &str| -> Vec<String> {
         let items = rule[key].as_array().cloned().unwrap_or_else(|| vec![json!("*")]);
@@ -269,7 +269,7 @@ fn policies_name_the_accounts_of_the_extender_and_the_agent() {
     assert!(old.status.success() && !told(&old).contains("ValidatingAdmissionPolicy"), "{}", told(&old));
 }
 
-/// The extender itself reads its arguments: it ends where its name of the lease, or its port, is none.
+/// The extender itself reads its arguments: it ends if the name of the lease or the port is malformed.
 #[test]
 fn the_extender_takes_the_arguments_of_the_chart() {
     let Some(tools) = Tools::find("the extender's arguments of the chart") else { return };
@@ -282,7 +282,7 @@ fn the_extender_takes_the_arguments_of_the_chart() {
         words.contains(&"--lease=gpuslice/gpuslice-extender") && words.contains(&"--order=spread"),
         "{words:?}"
     );
-    // No apiserver is needed for that: an address that is none is refused last.
+    // This needs no apiserver, because the extender checks its address last.
     let mut extender = Command::new(artefacts::agent());
     let ended = extender.args(&words[1..]).env_remove("KUBERNETES_SERVICE_HOST").output().unwrap();
     assert!(told(&ended).contains("KUBERNETES_SERVICE_HOST is not set"), "{}", told(&ended));

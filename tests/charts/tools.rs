@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The tools, as `ci/charts.sh` has built them.
+/// Tools that `ci/charts.sh` has built.
 #[derive(Debug)]
 pub(crate) struct Tools(PathBuf);
 
 impl Tools {
-    /// None where they are not there; the test then says what is not checked.
+    /// Finds the tools. If they are not there, skips `what` with the reason and returns `None`.
     pub(crate) fn find(what: &str) -> Option<Self> {
         let folder = artefacts::repository().join("build/charts");
         let is_whole = folder.join("mark").exists();
@@ -30,12 +30,12 @@ impl Tools {
     pub(crate) fn helm(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(self.0.join("helm"));
         command.args(arguments).current_dir(artefacts::repository());
-        // The folders of the user's own helm have nothing to do with it.
+        // The folders of the user's own helm must play no part.
         command.env("HELM_CACHE_HOME", self.0.join("home")).env("HELM_CONFIG_HOME", self.0.join("home"));
         command.env("HELM_DATA_HOME", self.0.join("home")).output().expect("helm can be run")
     }
 
-    /// The chart's objects with these settings.
+    /// Returns the chart's objects with these settings.
     #[track_caller]
     pub(crate) fn render(&self, settings: &[&str]) -> String {
         let rendered = self.template(settings);
@@ -43,14 +43,14 @@ impl Tools {
         String::from_utf8(rendered.stdout).expect("it is text")
     }
 
-    /// The objects that helm makes of the chart with these settings.
+    /// Runs `helm template` on the chart with these settings.
     pub(crate) fn template(&self, settings: &[&str]) -> Output {
         let mut arguments = vec!["template", "gpuslice", "charts/gpuslice", "--namespace=gpuslice"];
         arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
         self.helm(&arguments)
     }
 
-    /// Holds objects to their schemas. `unknown`: kinds of which there is none here.
+    /// Checks objects against their schemas. `unknown` names kinds without a schema here.
     #[track_caller]
     pub(crate) fn conform(&self, files: &[PathBuf], unknown: &[&str]) {
         let schemas = tempfile::tempdir().expect("there is room");
@@ -65,25 +65,25 @@ impl Tools {
     }
 }
 
-/// All that a program has said.
+/// Returns everything that a program has printed.
 pub(crate) fn told(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat()
 }
 
-/// The objects of a text.
+/// Returns the objects of a text.
 pub(crate) fn objects(text: &str) -> Vec<Value> {
     let read: Vec<Value> = serde_saphyr::from_multiple(text).expect("it is YAML");
     read.into_iter().filter(|object| !object.is_null()).collect()
 }
 
-/// One file for each kind, as kubeconform names it: `deployment-apps-v1.json`.
+/// Writes one schema for each kind, named as kubeconform expects: `deployment-apps-v1.json`.
 fn write_schemas(tools: &Path, to: &Path) {
     let text = fs::read(tools.join("swagger.json")).expect("it was put there");
     let mut swagger: Value = serde_json::from_slice(&text).expect("it is JSON");
     let mut definitions = swagger["definitions"].take();
     for (name, schema) in definitions.as_object_mut().expect("they have names") {
         close(schema);
-        // These are written as numbers too.
+        // These may be written as numbers too.
         if ["resource.Quantity", "intstr.IntOrString"].iter().any(|kind| name.ends_with(kind)) {
             *schema = json!({"type": ["string", "integer", "number"]});
         }
@@ -116,7 +116,7 @@ fn write_schemas(tools: &Path, to: &Path) {
     }
 }
 
-/// Refuses fields that a schema does not have, as the apiserver does when it is asked to be strict.
+/// Makes a schema refuse unknown fields, as a strict apiserver does.
 fn close(schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
     for within in ["items", "additionalProperties"] {
@@ -124,7 +124,7 @@ fn close(schema: &mut Value) {
     }
     let properties = fields.get_mut("properties").and_then(Value::as_object_mut);
     let has_properties = properties.map(|fields| fields.values_mut().for_each(close)).is_some();
-    // The definition of a custom resource leaves out what its metadata has.
+    // The definition of a custom resource leaves out the fields of its metadata.
     let is_open = ["x-kubernetes-preserve-unknown-fields", "additionalProperties"];
     if has_properties && !is_open.iter().any(|key| fields.contains_key(*key)) {
         fields.insert("additionalProperties".to_owned(), json!(false));

@@ -1,4 +1,4 @@
-//! Does the command line do what its help says, as seen from outside?
+//! The commands of `gpuslice` do what their help says, as seen from outside.
 
 use crate::support::artefacts;
 use crate::support::bench::Bench;
@@ -184,7 +184,7 @@ fn set_refuses_what_it_cannot_do_and_changes_nothing() {
     assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(8 * GIB), None));
     assert_eq!((slice.share(0x11), slice.share(0x22)), (1000, 1000));
     ask(&["set", "no-such-slice", "--mem", "1g"]).code(1).complains("there is no slice");
-    // Not where regions of `run` are: what nobody lives in there is removed by whoever lists it.
+    // The region is not in the folder of `run`: `list` removes a region of `run` in which no process lives.
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let region = folder.path().join("region");
     Member::join(&region, Trust::OwnerOnly, &[]).expect("the slice can be joined").0.leave();
@@ -200,7 +200,7 @@ fn two_who_change_a_slice_at_once_undo_nothing_of_each_other() {
     slice
         .member
         .change_limits(|view| {
-            // Meanwhile another one sets something else: it has to wait.
+            // Meanwhile another command changes another limit and has to wait.
             let other = waiting.get_or_insert_with(|| {
                 gpuslice(&["set", &slice.name, "--weight", "7", "--policy", "equal"])
                     .stdout(Stdio::piped())
@@ -297,7 +297,7 @@ fn the_demo_shows_what_it_promises_in_80_columns_and_leaves_nothing() {
     assert!(said.ends_with("demo passed\n"), "{said}");
     let long = said.lines().find(|line| line.chars().count() > 80 && !line.contains(" LD_LIBRARY_PATH="));
     assert_eq!(long, None);
-    // The program that it names under NEXT exists: frameworks do not run on the simulated GPU.
+    // The program under NEXT must exist, because frameworks do not run on the simulated GPU.
     let next = said.split("\nNEXT\n").nth(1).expect("it says what is next").replace("\\\n", "");
     let run =
         next.lines().find(|line| line.starts_with("  gpuslice run ")).expect("it says how to run a program");
@@ -382,7 +382,7 @@ fn the_demo_fails_where_nothing_enforces_a_quota() {
     end(demo.env("GPUSLICE_LIB", idle)).code(1).complains("without a quota");
 }
 
-/// Files and processes that a demo should have taken along: the region names and the state's name have its number.
+/// Returns files and processes that the demo left behind. The names of its regions and of its state contain its number.
 fn left_of_demo(process: u32) -> Vec<PathBuf> {
     let entries =
         |folder: &str| std::fs::read_dir(folder).expect("it can be read").flatten().map(|file| file.path());

@@ -1,4 +1,4 @@
-//! Does `gpuslice doctor` find what is really wrong, say how to mend it, and leave nothing behind?
+//! `gpuslice doctor`: finds real faults, says how to mend them, and leaves nothing behind.
 
 use crate::support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
 use crate::support::terminal::Terminal;
@@ -12,13 +12,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A machine of its own: a simulated driver or none, a state, a region, a limit, and the library preloaded.
+/// A machine: a simulated driver or none, a state, a region, a limit, and the library preloaded.
 struct Machine {
     folder: TempDir,
     variables: Vec<(String, String)>,
 }
 
-/// The doctor's words.
+/// Result of a run of the doctor.
 struct Told {
     ended: Ended,
     findings: Vec<Value>,
@@ -56,7 +56,7 @@ impl Machine {
         self.folder.path().join(name)
     }
 
-    /// A file that can be executed.
+    /// Writes a file that can be executed.
     fn script(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         executable::write(&path, text, 0o755);
@@ -102,7 +102,7 @@ impl Told {
         Self { ended, findings }
     }
 
-    /// Fails unless there is such a finding whose line contains these words.
+    /// Fails unless a finding has this check and level, and `words` in its text.
     #[track_caller]
     fn has(&self, check: &str, level: &str, words: &str) -> &Self {
         let is_it = |finding: &Value| {
@@ -114,7 +114,7 @@ impl Told {
         self
     }
 
-    /// Fails if there is a finding of this name.
+    /// Fails if a finding has this check.
     #[track_caller]
     fn has_no(&self, check: &str) -> &Self {
         assert!(
@@ -126,13 +126,13 @@ impl Told {
     }
 
     fn checks(&self) -> Vec<String> {
-        // The files in the machine's own /dev/shm belong to others and change.
+        // The files in the real /dev/shm belong to other processes and change.
         let kept = |check: &String| !check.starts_with("region.");
         self.findings.iter().map(|finding| finding["check"].to_string()).filter(kept).collect()
     }
 }
 
-/// Runs a line of shell in which mounts are its own, if that is allowed here.
+/// Runs a line of shell in a mount namespace and then the doctor there. Returns `None` if that is not allowed here.
 fn with_mounts(line: &str, machine: &Machine, arguments: &[&str]) -> Option<Told> {
     let mut command = Command::new("unshare");
     command.args([
@@ -162,7 +162,7 @@ fn with_mounts(line: &str, machine: &Machine, arguments: &[&str]) -> Option<Told
 
 #[test]
 fn a_machine_with_nothing_wrong_is_found_so_and_ends_with_0() {
-    // Where all users can read it: the clone may lie in a home that only its owner may enter, which is something wrong.
+    // All users can read this folder. The clone may lie in a home that only its owner may enter, which is a finding.
     let public = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(public.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let library = public.path().join("libgpuslice.so");
@@ -249,7 +249,7 @@ fn a_driver_that_hangs_does_not_hang_the_doctor_and_its_child_is_ended() {
     let left: Vec<PathBuf> =
         fs::read_dir("/proc").unwrap().flatten().map(|e| e.path()).filter(|p| is_left(p)).collect();
     assert_eq!(left, Vec::<PathBuf>::new());
-    // One that is only slow is waited for.
+    // The doctor waits for a driver that is only slow.
     let slow = Machine::simulated().with("SIMGPU_FAULTS", "cuInit=delay:2s");
     slow.asks(&["--timeout", "120"]).has("driver.init", "ok", "");
 }
@@ -264,7 +264,7 @@ fn at_a_terminal_it_is_said_what_is_waited_for() {
     terminal.lacks("asking");
     let code = terminal.end().code();
     assert!([Some(0), Some(3)].contains(&code), "{code:?}: {}", terminal.screen());
-    // Where nobody looks, nothing is said.
+    // Without a terminal the doctor prints no progress.
     assert_eq!(machine.asks(&["--timeout", "300"]).ended.err, "");
 }
 
@@ -299,7 +299,7 @@ fn what_a_driver_hands_out_past_its_exports_is_told_with_what_mends_it() {
         .has_no("runtime.start");
 }
 
-/// A machine with a CUDA runtime and cuBLAS that expect a device of some size, or any.
+/// Makes a machine with a CUDA runtime and cuBLAS. With `FAKE_EXPECTS` set, they expect a device of that size.
 fn with_runtime() -> Machine {
     let machine = Machine::simulated();
     for name in ["libcudart.so.13", "libcublas.so.12"] {
@@ -332,7 +332,7 @@ fn a_cuda_runtime_that_minds_the_quota_as_size_is_told_how_to_be_content() {
         "ok",
         "GPU_MEM_REPORT_TOTAL is device",
     );
-    // Nothing is left of the trials.
+    // The trials leave nothing behind.
     let left = fs::read_dir("/dev/shm")
         .unwrap()
         .flatten()
@@ -418,7 +418,7 @@ fn another_interposer_is_found_however_it_is_preloaded() {
     let copy = machine.path("copy.so");
     fs::copy(artefacts::library(), &copy).unwrap();
     asks(&copy.display().to_string()).has("preload.conflict", "error", "another copy of gpuslice");
-    // In /etc/ld.so.preload, it is preloaded into the doctor's children as into all programs.
+    // The loader preloads a library in /etc/ld.so.preload into the doctor's children, as into all programs.
     let line = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
                 mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
     if let Some(told) = with_mounts(&format!("{line} && echo {both} > /etc/ld.so.preload"), &machine, &[]) {
@@ -441,14 +441,14 @@ fn a_limit_that_programs_started_from_here_would_not_have_is_an_error() {
         "no libgpuslice.so in it and no limit: LD_PRELOAD is not set",
     );
     assert!(told.ended.out.contains(&format!("export LD_PRELOAD={library}; or")), "{}", told.ended.out);
-    // An entrypoint has overwritten it.
+    // An entrypoint has overwritten the variable.
     let told = bare().with("LD_PRELOAD", "libm.so.6").asks(&[]);
     told.has("preload.inherited", "error", "LD_PRELOAD is libm.so.6");
     assert!(told.ended.out.contains(&format!("LD_PRELOAD={library}:$LD_PRELOAD;")), "{}", told.ended.out);
     let wrong = "/nowhere/libgpuslice.so";
     let told = bare().with("LD_PRELOAD", wrong).asks(&[]);
     told.has("preload.inherited", "error", &format!("'{wrong}' from LD_PRELOAD cannot be preloaded"));
-    // Beside others it is as good as alone, and a copy as good as what is installed.
+    // Beside other objects the library works as alone, and a copy works as the installed file does.
     bare().with("LD_PRELOAD", &format!("{library}:libm.so.6")).asks(&[]).has(
         "preload.inherited",
         "ok",
@@ -459,7 +459,7 @@ fn a_limit_that_programs_started_from_here_would_not_have_is_an_error() {
     fs::copy(artefacts::library(), &copy).unwrap();
     let copy = copy.display().to_string();
     machine.with("LD_PRELOAD", &copy).asks(&[]).has("preload.inherited", "ok", &copy);
-    // Whoever sets no limit, or uses `gpuslice run`, needs nothing.
+    // A user who sets no limit, or who uses `gpuslice run`, needs no variable.
     bare().without("GPU_MEM_LIMIT").asks(&[]).has_no("preload.inherited").has("settings.limit", "note", "");
     for brings in [
         &["nice", PROGRAM, "run", "--", "cat"][..],
@@ -492,7 +492,7 @@ fn limits_of_operators_files_and_shares_are_looked_for_in_programs_as_well() {
     if let Some(told) = with_mounts(fixed, &bare(), &[]) {
         told.has("preload.inherited", "error", "not set");
     }
-    // The loader preloads this into everything, without a variable.
+    // The loader preloads this into every program, without a variable.
     let line = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
                 mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
     let library = artefacts::library().display().to_string();
@@ -515,7 +515,7 @@ fn variables_that_nobody_reads_are_warned_of() {
     for name in ["GPU_CORE_LIMIT", "GPUSLICE_REGIONS", "GPU_PRIORITY_CLASS"].into_iter().chain(memory) {
         with(name, "1").has("settings.unknown", "warning", &format!("{name} is set"));
     }
-    // Beside what is malformed it is told too.
+    // A malformed setting does not hide the finding about an unknown one.
     let machine = Machine::simulated().with("GPU_CORE_PERCENT", "x").with("GPU_MEM_LIMITS", "4GiB");
     machine.asks(&[]).has("settings.malformed", "error", "").has("settings.unknown", "warning", "");
     for (name, value) in
@@ -632,7 +632,7 @@ fn a_program_with_rights_of_its_own_is_found_and_really_loads_nothing() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     let machine = Machine::simulated();
     machine.asks(&["--", &program.display().to_string()]).has("command.rights", "error", "preloads nothing");
-    // That is so: the program itself says that the library is not in it.
+    // The program itself confirms the finding: the library is not in it.
     let mut probe = Command::new(&program);
     let said = end(probe.args(["doctor-probe", "preloaded"]).env("LD_PRELOAD", artefacts::library()));
     assert!(said.out.contains("\"secure\":true") && !said.out.contains("libgpuslice.so"), "{said:?}");

@@ -1,4 +1,4 @@
-//! Do manual pages, completions and documents say what the program does?
+//! Manual pages, completions and documents agree with the program.
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
 use crate::support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice};
@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{Write as _, pipe};
 use std::process::{Command, Stdio};
 
-/// The commands that `gpuslice --help` shows, but for `help`, which has no page of its own.
+/// Returns the commands that `gpuslice --help` shows, without `help`, which has no page of its own.
 fn commands() -> BTreeSet<String> {
     let help = ask(&["--help"]).code(0).out;
     let (_, list) = help.split_once("Commands:\n").expect("there are commands");
@@ -18,7 +18,7 @@ fn commands() -> BTreeSet<String> {
     list.lines().filter_map(first).filter(|command| command != "help").collect()
 }
 
-/// A program of the system, where it is installed.
+/// Runs a program of the system, if it is installed.
 fn system(words: &[&str], input: &str) -> Option<Ended> {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent");
@@ -115,7 +115,7 @@ fn shells_complete_the_names_of_slices() {
         assert_eq!(bash_offers(&["gpuslice", command, start]), [own], "{command}");
     }
     assert!(bash_offers(&["gpuslice", "status", ""]).contains(&own.to_owned()));
-    // Not where no slice can stand.
+    // No slice name is offered where no slice can stand.
     for line in
         [&["gpuslice", "run", start][..], &["gpuslice", "status", "--over", start], &["gpuslice", start]]
     {
@@ -127,7 +127,7 @@ fn shells_complete_the_names_of_slices() {
     let (_member, _) = Member::join(&odd.0, Trust::OwnerOnly, &[]).expect("it can be made");
     let offered = ask(&["complete-slices"]).code(0).out;
     assert!(offered.lines().any(|line| line == own) && !offered.contains('$'), "{offered}");
-    // Each other shell is told where a slice can stand, and asks the same question.
+    // The scripts of the other shells know where a slice can stand, and ask `complete-slices` too.
     let zsh = ask(&["completions", "zsh"]).code(0).out;
     assert_eq!(zsh.lines().filter(|line| line.contains(":_gpuslice_slices'")).count(), 6, "{zsh}");
     let script = ask(&["completions", "fish"]).code(0).out;
@@ -167,7 +167,7 @@ fn the_exit_codes_are_those_that_are_documented() {
     let text = fs::read_to_string(file).expect("there is a page");
     let (_, codes) = text.split_once("## Exit codes").expect("there is a section");
     let codes = codes.split("\n## ").next().expect("there is a first part");
-    // Each code that stands first in a row of the table, and what ends with it.
+    // The codes are the first cells of the rows.
     let told: Vec<&str> =
         codes.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next()).collect();
     assert_eq!(told, ["code", "0", "1", "2", "3", "125", "126", "127", "128 + n"]);
@@ -191,7 +191,7 @@ fn whoever_cannot_be_told_is_told_by_the_exit_code() {
     }
     for arguments in [&["--help"][..], &["list"], &["list", "--json"], &["completions", "bash"], &["man"]] {
         end(gpuslice(arguments).stdout(full())).code(1).complains("standard output cannot be written");
-        // A reader that has seen enough.
+        // A reader that has closed its end is no error.
         let (reader, gone) = pipe().expect("there are pipes");
         drop(reader);
         let ended = end(gpuslice(arguments).stdout(gone)).code(0);

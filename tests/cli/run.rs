@@ -1,4 +1,4 @@
-//! Is a program that `gpuslice run` starts as it would be without it, and what is left of it afterwards?
+//! `gpuslice run`: its program runs as it would without `run`, and nothing stays behind.
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
 use crate::support::command::{OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Goes on until a trap ends it: in bash alone, so that nothing is beside it that a terminal stops.
+/// Shell lines that go on until a trap ends them. They start no other process, which the terminal could stop.
 const FOR_EVER: &str = "exec 9<> <(:); echo ready; for ((i = 0; i < 3000; i++)); do read -t 0.02 -u 9; done";
 
 fn start(mut command: Command) -> (Child, BufReader<ChildStdout>) {
@@ -33,7 +33,7 @@ fn line(out: &mut impl std::io::BufRead) -> String {
 }
 
 fn kill(signal: &str, process: u32) {
-    // The shell's own knows all names.
+    // The shell's built-in `kill` knows all names of signals.
     let sent = Command::new("bash").args(["-c", "kill -$0 $1", signal, &process.to_string()]).status();
     assert!(sent.expect("there is bash").success());
 }
@@ -43,14 +43,14 @@ fn children_of(process: u32) -> Vec<u32> {
     text.split_whitespace().map(|number| number.parse().expect("it is a number")).collect()
 }
 
-/// A program of the system around `gpuslice`.
+/// Prepares a program of the system, with an empty environment but for `PATH`.
 fn around(words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
     command
 }
 
-/// Returns true if something comes true.
+/// Returns true once `what` returns true, or false after 60 s.
 fn soon(mut what: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while !what() {
@@ -62,7 +62,7 @@ fn soon(mut what: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Returns true if this works here.
+/// Returns true if these words run with success here.
 fn works(words: &[&str]) -> bool {
     around(words).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
@@ -134,7 +134,7 @@ fn a_program_finds_its_slice_in_its_environment_and_its_signals_as_they_were() {
         ended.out,
         format!("{}:libm.so.6 50% 0=12.5 latency equal 300 high {}\n", library.display(), region.display())
     );
-    // Blocked, ignored and caught signals are as they were, the two that a program may change at its start included.
+    // Blocked, ignored and caught signals are as before, even the two that a program may change at its start.
     let ways = [&[][..], &["--block-signal=INT", "--ignore-signal=PIPE,CHLD,USR1"], &["--default-signal"]];
     for way in ways {
         let shown = ["grep", "Sig[BIC]", "/proc/self/status"];
@@ -177,7 +177,7 @@ fn whatever_run_is_sent_the_program_is_sent() {
 
 #[test]
 fn run_keeps_no_signal_back_that_the_processor_raises() {
-    // While it waits for them, they do not count as kept back: so it is looked at while it stands still.
+    // While `run` waits for signals, they do not show as blocked. So the program looks while `run` is stopped.
     let program = "s=/proc/$PPID/status; kill -STOP $PPID; until grep -q '^State:.T' $s; do sleep 0.02; done; \
                    grep SigBlk $s; kill -CONT $PPID";
     let ended = ask(&["run", "--mem", "1g", "--", "sh", "-c", program]).code(0);
@@ -189,8 +189,8 @@ fn run_keeps_no_signal_back_that_the_processor_raises() {
     assert!(is_blocked(&libc::SIGTERM), "{ended:?}");
 }
 
-/// Lets `run` go on, and look at all that it was sent while it stood still: it takes the lower number first. So what is
-/// counted by the program's trap for `WINCH` is all that it was sent before.
+/// Lets `run` go on after it stood still, and sends it `WINCH` first. `run` handles the signal with the lower number first, so
+/// the program's trap for `WINCH` counts everything that was sent before.
 fn go_on_with_winch(run: u32) {
     kill("WINCH", run);
     kill("CONT", run);
@@ -206,7 +206,7 @@ fn what_a_program_sends_to_its_whole_group_it_gets_once() {
     run.process_group(0);
     let (mut child, mut out) = start(run);
     assert_eq!(line(&mut out), "ready");
-    // Two that come at once are one: the program has had its own before `run` looks.
+    // Two signals that arrive at once are one: the program has received its own before `run` looks.
     kill("STOP", child.id());
     kill("USR1", children_of(child.id())[0]);
     assert_eq!(line(&mut out), "terminated");
@@ -241,7 +241,7 @@ fn ctrl_c_reaches_a_program_once() {
 
 #[test]
 fn ctrl_c_reaches_a_program_that_has_left_the_group() {
-    // `timeout` makes a group of its own.
+    // `timeout` makes a process group of its own.
     let program = format!("trap 'echo interrupted; exit 6' INT; {FOR_EVER}");
     let mut terminal = Terminal::start(&mut gpuslice(&[
         "run", "--mem", "1g", "--", "timeout", "100", "bash", "-c", &program,
@@ -254,7 +254,7 @@ fn ctrl_c_reaches_a_program_that_has_left_the_group() {
 
 #[test]
 fn a_terminal_that_hangs_up_ends_run_and_its_program() {
-    // As with `ssh -t host gpuslice run ...`: `run` is the session's first, whom alone the kernel tells.
+    // As with `ssh -t host gpuslice run ...`: `run` leads the session, and the kernel signals the leader alone.
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let said = folder.path().join("said");
     let program = format!("trap 'echo hung up >{}; exit 7' HUP; {FOR_EVER}", said.display());
@@ -282,7 +282,7 @@ fn a_job_is_stopped_and_goes_on_as_a_whole() {
 
 #[test]
 fn a_program_that_catches_ctrl_z_and_then_stops_itself_stops_the_job() {
-    // As editors do.
+    // Editors do this.
     let program =
         format!("trap 'echo tidy; kill -STOP $$' TSTP; trap 'echo goes on; exit 4' CONT; {FOR_EVER}");
     let shell = r#"set -m; "$0" run --mem 1g -- bash -c "$1"; echo "stopped $?"; fg; echo "ended $?""#;
@@ -302,7 +302,7 @@ fn a_region_stays_for_a_child_that_outlives_the_command_and_goes_with_it() {
         let name = name(&format!("outlives-{number}"));
         let region = RegionFile::of(&name);
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
-        // The program's end comes when the test says so; its child ends with its standard input.
+        // The program ends when the test writes the gate. Its child ends when its standard input closes.
         let program = r#"exec 3<&0; "$0" demo-worker --seed 1 <&3 & until [ -e "$1" ]; do sleep 0.02; done"#;
         let gate = folder.path().join("gate");
         let mut run =
@@ -313,14 +313,14 @@ fn a_region_stays_for_a_child_that_outlives_the_command_and_goes_with_it() {
         let (mut child, mut out) = start(run);
         assert!(line(&mut out).contains(' '), "the program does not work");
         fs::write(gate, "").expect("it can be written");
-        // As `wait` without closing what its child reads.
+        // `wait` would close the standard input that the child reads.
         let mut status = None;
         assert!(soon(|| {
             status = child.try_wait().expect("it is our child");
             status.is_some()
         }));
         assert_eq!(status.and_then(|status| status.code()), Some(0));
-        // The worker tries until its quota is full.
+        // The worker allocates until its quota is full.
         let mut errors = BufReader::new(child.stderr.take().expect("it is piped"));
         let said = [line(&mut errors), line(&mut errors)].concat();
         assert!(is_refusal(&said), "{said}");
@@ -391,7 +391,7 @@ fn a_name_under_which_somebody_else_has_put_a_region_is_refused() {
         .complains("belongs to user 65534")
         .complains("have that user or root remove the file");
     assert_eq!(ended.out, "");
-    // A link of theirs to a region of this user is theirs, too.
+    // A link of that user to a region of this user belongs to that user, too.
     let elsewhere = region.with_extension("elsewhere");
     fs::rename(region, &elsewhere).expect("it is there");
     let elsewhere = RegionFile(elsewhere);
@@ -399,7 +399,7 @@ fn a_name_under_which_somebody_else_has_put_a_region_is_refused() {
     symlink(&elsewhere.0, region).expect("a link can be made");
     lchown(region, Some(NOBODY), Some(NOBODY)).expect("this is root");
     ask(&run).code(125).complains("belongs to user 65534");
-    // Root's is trusted; whether this user may write to it, the library finds out.
+    // `run` trusts a region of root. The library finds out whether this user may write to it.
     let Some(other) = OtherUser::new("a region of root under a user's name") else { return };
     let roots = RegionFile(format!("/dev/shm/gpuslice-{NOBODY}-run-{name}").into());
     fs::write(&roots.0, "").expect("it can be written");
@@ -439,7 +439,8 @@ fn what_limits_nothing_now_is_a_slice_all_the_same() {
     first.finish().code(0);
 }
 
-/// `run` does not start this command, since nothing could limit it, but where that is allowed; then it ends with 0.
+/// Asserts that `run` refuses to start this command, because nothing could limit it, and that it starts the command with
+/// `--allow-unlimited`. The command must end with 0.
 #[track_caller]
 fn is_not_limited(command: &[&str], why: &str) {
     let run = |options: &[&str]| ask(&[&["run", "--mem", "1g"], options, &["--"], command].concat());
@@ -459,7 +460,7 @@ fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
         is_not_limited(words, "starts programs with an empty environment");
     }
     is_not_limited(&["env", "LD_PRELOAD=libm.so.6", "echo"], "drops what was in it");
-    // These have the library again, or may have it.
+    // These commands load the library again, or may load it.
     let library = format!("LD_PRELOAD={}", artefacts::library().display());
     for words in [
         &["env", "-i", &library, "/bin/echo"][..],
@@ -480,7 +481,7 @@ fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
     };
     let script = file("script", b"#!/bin/sh\nexit 0\n");
     assert_eq!(ask(&["run", "--mem", "1g", "--", &script]).code(0).err, "");
-    // Of another architecture, and of 32 bits: the kernel here executes neither, and what becomes of them is its affair.
+    // Files of another architecture and of 32 bits. The kernel here executes neither, so the end of the program does not matter.
     let mut bytes = fs::read("/bin/echo").expect("every system has it");
     for (place, byte, why) in
         [(18, 183, "another architecture (aarch64)"), (4, 1, "another architecture (32 bits)")]
@@ -504,7 +505,7 @@ fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
     is_not_limited(&["nice", &program], "is linked statically");
     let script = file("interpreted", format!("#!{program}\n").as_bytes());
     is_not_limited(&[&script], "is linked statically");
-    // A shell and what starts others use no GPU themselves.
+    // A shell and a program that only starts others use no GPU themselves.
     for name in ["sh", "tini"] {
         executable::copy(&program, folder.path().join(name), 0o755);
         let shell = folder.path().join(name).display().to_string();
@@ -520,7 +521,7 @@ fn what_is_known_to_run_unlimited_is_not_started_unless_that_is_allowed() {
 fn what_the_library_cannot_be_in_is_said_before_it_starts() {
     let run = |program: &str| ask(&["run", "--mem", "1g", "--", program]);
     assert_eq!(run("true").code(0).err, "");
-    // It would not be loaded, and the program run without a limit.
+    // The loader would not load these, and the program would run without a limit.
     let text = artefacts::repository().join("README.md");
     let other = artefacts::system_object("libm.so.6").expect("every system has it");
     for (library, why) in [(other, "does not export"), (text, "is no shared object")] {
@@ -537,11 +538,11 @@ fn what_the_library_cannot_be_in_is_said_before_it_starts() {
     let allowed = public.ask(&["run", "--mem", "1g", "--allow-unlimited", "--", &public.path("id")]).code(0);
     assert!(allowed.out.starts_with("uid="), "{allowed:?}");
     allowed.complains("NOT LIMITED: ");
-    // A script's own rights are none.
+    // A script gets no rights from its file.
     executable::write(public.path("script"), "#!/bin/sh\necho started\n", 0o6755);
     let ended = public.ask(&["run", "--mem", "1g", "--", &public.path("script")]).code(0);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("started\n", ""));
-    // Arguments of what starts nothing are not looked at, whatever they are.
+    // `run` does not look at the arguments of a program that starts no other.
     let ended = public.ask(&["run", "--mem", "1g", "--", "echo", &public.path("id")]).code(0);
     assert_eq!(ended.err, "");
 }
@@ -596,7 +597,7 @@ fn everything_works_without_privileges_and_others_slices_are_not_touched() {
     }
     public.ask(&["status", &path]).code(1).complains("give this user the right to read it, or");
     assert_eq!(roots.limit(0x11), Some(8 << 30));
-    // Root sees everybody's, by its name where no other has it.
+    // Root sees the slices of all users, and names one by its name if no other slice has that name.
     ask(&["list"]).code(0).says(&name);
     ask(&["set", &name, "--mem", "48MiB"]).code(0).says("32MiB -> 48MiB");
     let region = format!("/dev/shm/gpuslice-{NOBODY}-run-{name}");
@@ -623,7 +624,7 @@ fn run_can_be_the_first_process_of_a_container() {
     end(&mut inside(&name, "exit 7")).code(7);
     // The first process of a container cannot die by a signal.
     end(&mut inside(&name, "kill -9 $$")).code(137);
-    // Orphans are waited for.
+    // `run` waits for orphans.
     let program = "[ $PPID = 1 ] || exit 8; for i in 1 2 3; do (sleep 0 & ); done; for i in $(seq 1000); do \
                    grep -qs '^State:.Z' /proc/[0-9]*/status || exit 0; sleep 0.02; done; exit 9";
     end(&mut inside(&name, program)).code(0);
@@ -656,7 +657,7 @@ fn a_slice_in_a_container_is_seen_from_outside() {
     assert!(line(&mut out).contains(' '), "the program does not work");
     let report = json(&["status", &name, "--json"]);
     let process = report.pointer("/slices/0/devices/0/processes/0").expect("it is seen").clone();
-    // Its number is one of the container's: what it would be here is not known.
+    // The process number is one of the container, so the process outside with that number may be any.
     assert_eq!(process.get("command"), Some(&serde_json::Value::Null), "{process}");
     ask(&["set", &name, "--mem", "32MiB"]).code(0).says("64MiB -> 32MiB");
     drop(child.stdin.take());
@@ -664,10 +665,10 @@ fn a_slice_in_a_container_is_seen_from_outside() {
     assert_eq!(child.wait().expect("it is our child").code(), Some(0));
 }
 
-/// As a user of log-in sessions on a machine with systemd, in namespaces of its own: a slice's region, what logind does at the
-/// last log-out, and what is left. `$0` is `gpuslice`, beside all that the user needs; the mounts would hide that folder, so
-/// the script copies it to `/run`. `$1` is the rights of `/tmp`, which is in memory: not everybody's, it serves as little as
-/// one on a disk.
+/// A log-out on a machine with systemd, in namespaces of its own. A user runs a slice, logind cleans up after the last log-out,
+/// and the script lists what is left. `$0` is `gpuslice`, in a folder with everything that the user needs. The mounts would hide
+/// that folder, so the script copies it to `/run`. `$1` is the mode of `/tmp`, which is in memory. If not every user may write to
+/// it, it serves as little as a `/tmp` on a disk.
 const LOG_OUT: &str = r#"
     mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && cp -a "${0%/*}" /run/programs || exit 77
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mount -t tmpfs -o mode=$1 tmpfs /tmp || exit 77

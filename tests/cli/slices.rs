@@ -1,4 +1,4 @@
-//! Are unused slices shown last and removable, is overcommitment told, and do the usual habits of a command line work?
+//! Unused slices, overcommitment, and names of slices at the command line.
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
 use crate::support::command::{Ended, GIB, OwnSlice, RegionFile, ask, end, gpuslice, json, name};
@@ -10,13 +10,13 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A slice on one GPU of 16 GiB.
+/// Joins a slice on one GPU of 16 GiB.
 fn join(path: &Path, gpu: u8, limits: Limits) -> Member {
     let wanted = [DeviceRequest { uuid: Uuid([gpu; 16]), total: 16 * GIB, limits }];
     Member::join(path, Trust::OwnerOnly, &wanted).expect("it can be made").0
 }
 
-/// A folder for regions that `list` does not look into.
+/// Makes a folder for regions. `list` does not look into it.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").expect("a folder can be made")
 }
@@ -42,7 +42,7 @@ fn a_slice_without_a_process_is_hidden_marked_and_last() {
         all.out.find(&living.name) < all.out.find("a-unused") && all.out.contains(&living.name),
         "{all:?}"
     );
-    // By its name it is shown, and programs are shown everything.
+    // `list` with its name shows the slice, and `--json` shows every slice.
     assert_eq!(lines_with(&list(&[&path.display().to_string()]), "a-unused").len(), 1);
     let listing: serde_json::Value = serde_json::from_str(&list(&["--json"]).out).expect("this is JSON");
     let slices = listing["slices"].as_array().expect("there are slices");
@@ -79,7 +79,7 @@ fn a_slice_is_removed_once_no_process_lives_in_it() {
     ask(&["rm", &text]).code(0).says(&format!("removed {text}"));
     assert!(!path.exists());
     ask(&["remove", &text]).code(1).complains("there is no region at");
-    // One that cannot be removed keeps no other from being removed.
+    // A slice that cannot be removed does not stop the removal of the others.
     join(&path, 0x42, Limits::NONE).leave();
     ask(&["remove", "no-such-slice", &text]).code(1).complains("there is no slice").says("removed ");
     assert!(!path.exists());
@@ -116,7 +116,7 @@ fn a_limit_that_is_a_long_number_is_shown_as_a_size() {
 #[test]
 fn all_unused_slices_are_removed_and_no_other() {
     let living = OwnSlice::join("kept");
-    // As a container's: `run` has not made it, so that `list` does not remove it.
+    // A container's region: `run` has not made it, so `list` does not remove it.
     let unused = living.region.0.display().to_string().replace("-run-", "-container-");
     let unused = RegionFile(unused.into());
     join(&unused.0, 0x43, Limits::NONE).leave();
@@ -147,7 +147,7 @@ fn a_slice_that_owes_gpu_time_is_removed_by_force_only() {
 #[test]
 fn limits_that_sum_to_more_than_the_gpu_has_are_told_by_list_status_and_doctor() {
     let limits = Limits { memory: Some(12 * GIB), cores_permille: 600, ..Limits::NONE };
-    // On a GPU of their own, so that no other test counts.
+    // The slices are on a GPU of their own, so that slices of other tests do not count.
     let regions = ["first", "second", "third"].map(|of| RegionFile::of(&name(of)));
     let members: Vec<Member> = regions.iter().map(|region| join(&region.0, 0x45, limits)).collect();
     let gpu = "GPU-45454545-4545-4545-4545-454545454545";
@@ -164,7 +164,7 @@ fn limits_that_sum_to_more_than_the_gpu_has_are_told_by_list_status_and_doctor()
     let doctor = ask(&["doctor"]).out;
     let warning = |words: &str| doctor.lines().any(|line| line.contains("warning") && line.contains(words));
     assert!(warning(&memory) && warning(&time) && doctor.contains("gpuslice set SLICE --mem"), "{doctor}");
-    // Two fit, and what is capped rather than promised sums to nothing.
+    // These quotas fit, and a share under a policy is a cap: it does not count in the sum.
     let device = |member: &Member| member.device(&Uuid([0x45; 16])).expect("the slice has the device");
     let sharing = Sharing { policy: CorePolicy::Equal, ..Sharing::FIXED };
     for member in &members {
@@ -174,7 +174,7 @@ fn limits_that_sum_to_more_than_the_gpu_has_are_told_by_list_status_and_doctor()
         let ended = ask(&[command]);
         assert!(!ended.err.contains(gpu) && !ended.out.contains("shares of"), "{ended:?}");
     }
-    // Those without a process promise nothing.
+    // A slice without a process does not count in the sums.
     for member in &members {
         member.set_limits(device(member), limits);
     }
@@ -188,10 +188,10 @@ fn limits_that_sum_to_more_than_the_gpu_has_are_told_by_list_status_and_doctor()
 fn a_slice_is_meant_by_the_number_of_a_process_in_it() {
     let slice = OwnSlice::join("by-process");
     let own = std::process::id().to_string();
-    // This process is in the slices of other tests as well: one of those is meant.
+    // This process is in the slices of other tests as well, and the number means one of those.
     let pids = json(&["status", &own, "--json"])["slices"][0]["devices"][0]["processes"][0]["pid"].as_u64();
     assert_eq!(pids, Some(std::process::id().into()));
-    // Names go first.
+    // A name goes before a number.
     let name = format!("{own}-1");
     let region = RegionFile::of(&name);
     let _member = join(&region.0, 0x46, Limits::NONE);
@@ -209,7 +209,7 @@ fn status_is_shown_again_and_again() {
     let mut watching = watching.stdout(Stdio::piped()).spawn().expect("gpuslice can be started");
     let mut out = BufReader::new(watching.stdout.take().expect("it is piped"));
     let device = slice.device(0x11);
-    // Each report is behind the last one, and tells what is so then.
+    // Each report follows the last one and shows the current figures.
     for held in 1..4 {
         slice.member.reserve(device, GIB).expect("it fits");
         let mut line = String::new();
@@ -219,7 +219,7 @@ fn status_is_shown_again_and_again() {
             assert!(!line.contains('\x1b'), "{line:?}");
         }
     }
-    // A reader that has seen enough ends it.
+    // A reader that closes its end ends the command.
     drop(out);
     assert!(watching.wait().expect("it is our child").success());
     let mut terminal = Terminal::start(&mut gpuslice(&["status", &slice.name, "--watch=0.1"]));

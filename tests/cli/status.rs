@@ -1,4 +1,4 @@
-//! Does `status` tell all that a region says, in the form that is documented, and are slices found by their names?
+//! `gpuslice status` and `list`: all figures of a region in the documented form, and slices found by their names.
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
 use crate::support::command::{GIB, OwnSlice, PROGRAM, RegionFile, Running, ask, end, gpuslice, json, name};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1_000_000;
 
-/// A slice of which every figure has been told something.
+/// Makes a slice in which every figure has a value.
 fn busy(of: &str) -> OwnSlice {
     let slice = OwnSlice::join(of);
     let (device, member) = (slice.device(0x11), &slice.member);
@@ -52,7 +52,7 @@ fn busy(of: &str) -> OwnSlice {
     slice
 }
 
-/// The text, with what is another one in each run replaced.
+/// Replaces in `text` the parts that differ in each run.
 fn settled(text: &str, slice: &OwnSlice, report: &Value) -> String {
     let process = report.pointer("/slices/0/devices/0/processes/0").expect("there is one");
     let field = |name: &str| process.get(name).expect("it is told").to_string();
@@ -64,12 +64,12 @@ fn settled(text: &str, slice: &OwnSlice, report: &Value) -> String {
         .replace(&owner(report.pointer("/slices/0").expect("there is one")), "OWNER")
 }
 
-/// The two lines that tell the region's owner.
+/// Returns the two lines that name the region's owner.
 fn owner(slice: &Value) -> String {
     format!("\"uid\": {},\n      \"user\": {}", slice["uid"], slice["user"])
 }
 
-/// Compares with a file of `tests/golden`; with `GPUSLICE_BLESS` set, writes it.
+/// Compares a text with a file of `tests/golden`. With `GPUSLICE_BLESS` set, writes the file first.
 fn is_golden(file: &str, text: &str) {
     let path = artefacts::repository().join("tests/golden").join(file);
     if std::env::var_os("GPUSLICE_BLESS").is_some() {
@@ -88,7 +88,7 @@ fn status_as_json_is_as_it_was() {
     let ended = ask(&["status", &slice.name, "--json"]).code(0);
     let report: Value = serde_json::from_str(&ended.out).expect("this is JSON");
     is_golden("status.json", &settled(&ended.out, &slice, &report));
-    // The same words again, in the same order.
+    // A second run prints the same fields in the same order.
     assert_eq!(ask(&["status", &slice.name, "--json"]).code(0).out, ended.out);
 }
 
@@ -118,7 +118,7 @@ fn list_as_json_is_as_it_was_and_a_part_of_status() {
     }
 }
 
-/// The names of all fields, at any depth.
+/// Collects the names of all fields, at any depth.
 fn fields(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| {
@@ -161,7 +161,7 @@ fn status_tells_people_the_same() {
     // An age of two digits widens its column.
     let is_heading = |line: &str| line.split_whitespace().take(3).eq(["PID", "AGE", "USED"]);
     assert!(ended.out.lines().any(is_heading), "{}", ended.out);
-    // A device of which nothing is limited and nothing was used has no more to tell.
+    // A device without a limit and without use shows nothing else.
     let second = "memory  0 B used, no limit, the device has 16GiB, peak 0 B\n            0 denied";
     assert!(ended.out.contains(second), "{}", ended.out);
     // Paths, commands and the reason of a measurement have no bound.
@@ -169,7 +169,7 @@ fn status_tells_people_the_same() {
     assert!(ended.out.lines().all(|line| line.len() <= 80 || is_free(line)), "{}", ended.out);
     let list = ask(&["list"]).code(0).out;
     let row = list.lines().find(|line| line.contains(&slice.name)).expect("it is listed");
-    // How far its columns are apart, the other slices say that are listed.
+    // The widths of the columns depend on the other slices that are listed.
     let row: Vec<_> = row.split_whitespace().collect();
     assert!(row.join(" ").contains("2.00 GiB 8GiB 0% 12.5% equal 1 "), "{list}");
 }
@@ -183,7 +183,7 @@ fn when_a_process_started_is_told() {
     let age = now.saturating_sub(started.expect("it is visible"));
     let own = fs::metadata("/proc/self/stat").and_then(|file| file.modified()).expect("it can be read");
     let about = own.elapsed().expect("it is past").as_secs();
-    // The kernel tells when it was booted to the second.
+    // The kernel reports the time of its boot in whole seconds.
     assert!(age.abs_diff(about) < 60 && age < 24 * 3600, "{age} s, {about} s");
 }
 
@@ -230,7 +230,7 @@ fn a_name_that_nothing_has_is_answered_with_those_there_are() {
 #[test]
 fn a_name_that_several_have_is_answered_with_their_paths_and_listed_so_that_it_can_be_typed() {
     let slice = OwnSlice::join("twice");
-    // The region of a container, of the same name.
+    // The region of a container with the same name.
     let other = slice.region.0.display().to_string().replace("-run-", "-");
     let other = RegionFile(other.into());
     let (_member, _) = Member::join(&other.0, Trust::OwnerOnly, &[]).expect("it can be made");
@@ -276,14 +276,13 @@ fn a_region_that_nobody_finished_making_is_removed_by_who_lists_it() {
     maker.leave();
     let ready = gpuslice_region::layout::FIGURES.iter().find(|(name, _)| *name == "header.ready");
     let offset = ready.expect("there is such a word").1 as u64;
-    // Unless another test has listed it meanwhile.
+    // This holds even if another test has listed the region meanwhile.
     std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4], offset).expect("it can be written");
     ask(&["list"]).code(0);
     assert!(!region.0.exists());
 }
 
-/// A user who may read regions and write none: another one if this is root, otherwise this user, whose own region is
-/// made read-only.
+/// A user who may read regions and write none. For root that is another user; otherwise it is this user, with a read-only region.
 enum Reading {
     Other(OtherUser),
     Own,
@@ -302,7 +301,7 @@ impl Reading {
     }
 }
 
-/// A program of the slice that was killed while it held something of its device, which is still charged; how much.
+/// Kills a program of the slice while it holds memory, which stays charged. Returns the charged bytes.
 fn dead_in(slice: &OwnSlice) -> u64 {
     let mut running = Running::start(&["run", "--mem", "64MiB", "--name", &slice.name]);
     let own = std::process::id();
@@ -314,7 +313,7 @@ fn dead_in(slice: &OwnSlice) -> u64 {
         Some((u32::try_from(process["pid"].as_u64()?).ok()?, process["held"].as_u64()?))
     };
     let (pid, _) = other().expect("it runs");
-    // Else `run` would clear what its program leaves. To wait for it closes what the program reads.
+    // `run` is killed first, because it would clear the charge of its program. A wait would close the program's input.
     let _open = running.child.stdin.take();
     running.child.kill().expect("it runs");
     running.child.wait().expect("it is our child");
@@ -363,11 +362,11 @@ fn who_may_only_read_a_region_looks_at_it_and_is_told_the_dead_from_the_living()
     let list = report(reading.gpuslice(&["list", "--json"]).env("GPUSLICE_REGION", &path));
     let listed =
         list["slices"].as_array().into_iter().flatten().find(|found| found["region"] == path.as_str());
-    // Regions of other users are shown to root alone.
+    // Only root is shown regions of other users.
     assert!(is_root() || listed.is_some_and(|own| own["processes"] == 1), "{list}");
     end(&mut reading.gpuslice(&["set", &path, "--mem", "1GiB"])).code(1).complains(&path);
     assert_eq!(slice.limit(0x11), Some(8 * GIB));
-    // A reader with the right to write clears the dead.
+    // A reader with the right to write clears the charge of the dead process.
     mode(0o600);
     let status = json(&["status", &path, "--json"]);
     assert_eq!(status["slices"][0]["devices"][2]["held_by_dead"].as_u64(), Some(0), "{status}");
@@ -382,7 +381,7 @@ fn more_slices_than_gpus_are_divided_among_are_said_to_be() {
         Member::join(&path, Trust::OwnerOnly, &wanted).expect("it can be made").0
     };
     let mut members: Vec<Member> = (0..MOST_SLICES).map(live_in).collect();
-    // Nobody lives in this one.
+    // No process lives in this slice.
     live_in(MOST_SLICES).leave();
     let region = members[0].path().display().to_string();
     let says_nothing = || assert_eq!(ask(&["status", &region]).code(0).err, "");
@@ -397,11 +396,11 @@ fn more_slices_than_gpus_are_divided_among_are_said_to_be() {
         format!("have their regions in {}: GPUs are divided among 48 of them", folder.path().display());
     ask(&["status", &region]).code(0).complains("gpuslice: 50 slices of user ").complains(&words);
     end(gpuslice(&["list"]).env("GPUSLICE_REGION", &region)).code(0).complains(&words);
-    // Nobody looks where none divides.
+    // There is no message if no slice divides the GPU.
     divide(&members[1], CorePolicy::Fixed);
     says_nothing();
     divide(&members[1], CorePolicy::Equal);
-    // Nobody looks at another's.
+    // The slices of another user are not counted.
     let give_away = |member: &Member| chown(member.path(), Some(4242), None).is_ok();
     if !members.iter().rev().take(2).all(give_away) {
         return skip(
@@ -446,7 +445,7 @@ fn a_driver_that_hangs_keeps_nobody_from_what_the_region_says() {
     }
 }
 
-/// `gpuslice` on a machine with simulated GPUs of its own.
+/// `gpuslice` on a machine with its own simulated GPUs.
 struct Machine(tempfile::TempDir, &'static [(&'static str, &'static str)]);
 
 impl Machine {
@@ -470,7 +469,7 @@ impl Machine {
 fn gpus_have_the_numbers_that_nvidia_smi_shows_and_their_products_names() {
     for (settings, numbers) in [
         (&[("SIMGPU_DEVICES", "2")][..], [(0, None), (1, None)]),
-        // A process sees one instance, and nothing else.
+        // A process sees one instance and no other device.
         (&[("SIMGPU_DEVICES", "2"), ("SIMGPU_MIG", "0,2")], [(1, Some(0)), (1, None)]),
     ] {
         let machine = Machine::with(settings);
@@ -538,7 +537,7 @@ fn a_name_leads_to_nothing_that_another_user_has_planted() {
     let mut command = reading.gpuslice(&["status", &slice.name]);
     end(&mut command).code(1).complains("there is no slice");
     end(&mut reading.gpuslice(&["status", &region.display().to_string()])).code(0).says(&slice.name);
-    // Root's is meant by its name, and this is root, who may mean anybody's.
+    // This process is root, and root may name the regions of all users.
     ask(&["status", &slice.name]).code(0).says(&slice.name);
     chown(region, Some(own), Some(own)).expect("this is root");
     end(&mut reading.gpuslice(&["status", &slice.name])).code(0).says(&slice.name);

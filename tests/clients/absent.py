@@ -8,7 +8,7 @@ from pathlib import Path
 from harness import claim, main, skip
 
 DRIVERS = Path(__file__).resolve().parents[2] / "build" / "drivers"
-# Made by the drivers when root asks them; other programs take it for a GPU.
+# A driver makes this file when root calls it. Other programs take the file for a GPU.
 LEFT_BEHIND = Path("/dev/nvidiactl")
 QUESTIONS = """
 import pynvml

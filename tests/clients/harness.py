@@ -3,7 +3,7 @@
 import sys
 
 MIB = 1 << 20
-# The exit status of a script that cannot run here; its last line says why.
+# Exit status of a script that cannot run here. Its last line says why.
 SKIPPED = 77
 
 

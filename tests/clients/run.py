@@ -12,12 +12,12 @@ from pathlib import Path
 from harness import SKIPPED
 
 HERE = Path(__file__).resolve().parent
-QUOTA = 2 << 30  # at least twice what a context takes
-# Part of the line in which the library says that the quota is reached.
+QUOTA = 2 << 30  # at least twice the bytes of a context
+# Part of the line with which the library says that the quota is reached.
 REACHED = " is refused: the slice holds "
-# The scripts beside this one; ci/clients.sh installs what they import.
+# Scripts beside this one. ci/clients.sh installs the packages that they import.
 CLIENTS = ["bindings", "kernels", "tensors", "management", "monitor", "smi", "absent"]
-# More of them; ci/frameworks.sh installs what they import.
+# Further scripts. ci/frameworks.sh installs the packages that they import.
 FRAMEWORKS = ["graphs", "arrays", "fields", "runtimes"]
 
 

@@ -49,7 +49,7 @@ def jax():
     return jax.devices("cuda")
 
 
-# The message of each. JAX does not come to the runtime: it does not look for a GPU without /dev/nvidia0.
+# The message of each framework. JAX does not reach the runtime: it does not look for a GPU without /dev/nvidia0.
 STOPS = [
     (torch, "Error 1: invalid argument"),
     (cupy, "cudaErrorInvalidValue: invalid argument"),

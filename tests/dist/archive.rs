@@ -25,10 +25,10 @@ const PAGES: [&str; 13] = [
     "gpuslice-status",
     "gpuslice-top",
 ];
-/// The files that have a bill of materials.
+/// Files that have a bill of materials.
 const PARTS: [&str; 4] = ["libgpuslice.so", "libgpuslice_read.so", "gpuslice", "gpuslice-agent"];
 
-/// The files of the archive.
+/// Returns the files of the archive.
 pub(crate) fn expected() -> BTreeSet<String> {
     let mut files: Vec<String> = [
         "bin/gpuslice",
@@ -95,7 +95,8 @@ fn licences_name_each_crate_of_the_bills_of_materials_that_is_not_ours() {
     }
 }
 
-/// A bill of materials names procedural macros and what they use, which are not linked.
+/// Tells whether a crate only runs in the compiler. A bill of materials names procedural macros and their crates, which are not
+/// linked.
 fn is_of_the_compiler(name: &str) -> bool {
     ["proc-macro2", "quote", "syn", "unicode-ident"].contains(&name) || name.ends_with("-macro")
 }
@@ -139,7 +140,7 @@ fn checksums_hold_and_a_changed_byte_breaks_them() {
     assert!(!check().unwrap().status.success());
 }
 
-/// The newest version of glibc that a binary asks for, as (2, 31).
+/// Returns the newest version of glibc that a binary asks for, as (2, 31).
 fn glibc(binary: &Path) -> (u32, u32) {
     let listed = run(Command::new("readelf").args(["--version-info", "--wide"]).arg(binary));
     let versions = listed.split("GLIBC_2.").skip(1);

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// The version of an upgrade.
+/// Version of an upgrade.
 const NEXT: &str = "9.0.0";
-/// The packages of the base system that ours depend on.
+/// Packages of the base system that gpuslice's packages depend on.
 const BASE: &str = "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.31-13\n\
     Maintainer: nobody\nDescription: the C library\n\n";
 
-/// Both packages in a folder.
+/// Returns the paths of both packages in a folder.
 fn packages(folder: &Path, version: &str) -> [PathBuf; 2] {
     ["gpuslice", &format!("libgpuslice-{version}")]
         .map(|name| folder.join(format!("{name}_{version}_amd64.deb")))
@@ -33,7 +33,7 @@ fn has_dpkg(what: &str) -> bool {
     is_there
 }
 
-/// A root with nothing in it but the state of dpkg.
+/// A root folder with nothing in it but the state of dpkg.
 struct Root(TempDir);
 
 impl Root {
@@ -72,7 +72,7 @@ impl Root {
     }
 }
 
-/// The same files as packages of the next version.
+/// Makes the same files into packages of the next version.
 fn next_version(release: &Path) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let tree = unpacked(release);
@@ -137,13 +137,13 @@ fn an_upgrade_keeps_the_library_of_a_slice_that_runs() {
     assert!(before == (fs::metadata(&old).unwrap().ino(), fs::read(&old).unwrap()));
     let link = fs::canonicalize(root.at("usr/lib/gpuslice/libgpuslice.so")).unwrap();
     assert_eq!(link, root.library(NEXT).canonicalize().unwrap());
-    // A program of the slice that starts now has the old library, and shares the quota.
+    // A program of the slice that starts now has the old library and shares the quota.
     let second = start();
     assert_eq!(first.numbers("left"), [0, 32 << 20]);
     assert!(first.ask("take 67108864").starts_with("2 "), "it passes the quota");
     drop(second);
 
-    // Installed again, it is another file at the same path; the program has the old one.
+    // The package is installed again: the path has another file, and the program keeps the old one.
     root.install(&packages(&release, VERSION)[1..]);
     assert_ne!(before.0, fs::metadata(&old).unwrap().ino());
     let package = format!("libgpuslice-{VERSION}");

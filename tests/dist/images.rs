@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// As podman wants it where a container may not have the limits that it sets by itself.
+/// Settings of podman in a container, which may not have the limits that podman sets by itself.
 const SETTINGS: &str =
     "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]\n[engine]\nruntime=\"runc\"\n";
-/// The files of a C library that the agent needs.
+/// Files of a C library that the agent needs.
 const C_LIBRARY: [&str; 4] = [
     "lib64/ld-linux-x86-64.so.2",
     "lib/x86_64-linux-gnu/libc.so.6",
@@ -18,7 +18,7 @@ const C_LIBRARY: [&str; 4] = [
     "lib/x86_64-linux-gnu/libpthread.so.0",
 ];
 
-/// An engine with a storage of its own.
+/// A container engine with a storage of its own.
 struct Engine(TempDir);
 
 impl Engine {
@@ -48,7 +48,7 @@ impl Engine {
         build
     }
 
-    /// Builds an image from the C library of this machine. `None`, after it said so, where nothing can be built.
+    /// Builds an image from the C library of this machine. If nothing can be built, skips with the reason and returns `None`.
     fn build_base(&self) -> Option<()> {
         let what = "the container images of a release";
         let base = self.at("base");

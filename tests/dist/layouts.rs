@@ -1,5 +1,5 @@
-//! Versions of the region's layout beside each other, as after an upgrade while slices run: a library of one version leaves the
-//! regions of another alone, and says how to go on.
+//! Versions of the region's layout beside each other, as after an upgrade while slices run. A library of one version leaves
+//! regions of another version alone, and says how to go on.
 
 use crate::support::artefacts;
 use crate::support::bench::Bench;
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 const MIB: u64 = 1 << 20;
 
-/// The library of the next version of the layout: the same sources with another number, built without optimisation.
+/// Builds the library of the next version of the layout: the same sources with another number, without optimisation.
 fn next_library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
@@ -42,19 +42,19 @@ fn succeeds(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A bench whose slices have a quota of 64 MiB.
+/// Makes a bench whose slices have a quota of 64 MiB.
 fn bench() -> Bench {
     Bench::simulated().with_quick_nvml().with("GPU_MEM_LIMIT", "64MiB").with("GPU_CORE_PERCENT", "50")
 }
 
-/// A program that holds 16 MiB in a slice of the bench.
+/// Starts a program that holds 16 MiB in a slice of the bench.
 fn program(bench: &Bench, slice: &str, library: &Path) -> Living {
     let program = bench.host("witness", &["16777216"]).preload(library).in_slice(slice).start();
     assert_eq!(program.hear().as_deref(), Some("ready"));
     program
 }
 
-/// The words of a refusal.
+/// Returns the words of a refusal.
 fn words(found: u32, reads: u32) -> String {
     format!(
         "region of version {found}, this library reads version {reads}; end the processes that use it and remove it with \
@@ -62,7 +62,7 @@ fn words(found: u32, reads: u32) -> String {
     )
 }
 
-/// A program with this library is refused in the slice, in one line, and changes no byte of the region.
+/// Asserts that a program with this library is refused in the slice, in one line, and changes no byte of the region.
 #[track_caller]
 fn is_refused(bench: &Bench, slice: &str, library: &Path, words: &str) {
     let before = fs::read(bench.region_of(slice)).unwrap();
@@ -83,7 +83,7 @@ fn a_slice_that_runs_is_unharmed_by_a_library_of_another_layout() {
             },
         );
     for (slice, own, other, words, living) in &mut slices {
-        // Its own clock does not write into the region meanwhile.
+        // While the program is suspended, its worker does not write into the region.
         living.suspend();
         is_refused(&bench, slice, other, words);
         living.signal(libc::SIGCONT);
@@ -122,7 +122,7 @@ fn the_command_leaves_regions_of_another_layout_alone() {
         assert!(!tells || ended.err.contains(&format!("{path}: {words}")), "{arguments:?}: {ended:?}");
         assert!(before == fs::read(&region.0).unwrap(), "{arguments:?} changed the region");
     }
-    // Each version proves life by locks of the file: with its last process the slice has ended for this version, too.
+    // Each version proves life by locks of the file. So the slice has ended for this version, too, once its last process has.
     program.kill();
     assert_eq!(end(&mut gpuslice(&["list"])).code(0).err, "");
     assert!(!region.0.exists());

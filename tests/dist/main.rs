@@ -1,4 +1,4 @@
-//! Checks what `ci/dist.sh` makes: its files, its installation and upgrade, and that it is the same when it is made again.
+//! Checks the output of `ci/dist.sh`: its files, its installation and upgrade, and that a second run makes the same bytes.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -7,10 +7,10 @@ use std::process::{Command, Output};
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-/// The version of the product.
+/// Version of the product.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The folder that `ci/dist.sh` made. `None`, after it said so, if there is none or it is older than the sources.
+/// Returns the folder that `ci/dist.sh` made. If there is none or it is older than the sources, skips `what` and returns `None`.
 pub(crate) fn release(what: &str) -> Option<PathBuf> {
     let folder = artefacts::target().join("dist");
     let why = match fs::metadata(folder.join("SHA256SUMS")).and_then(|sums| sums.modified()) {
@@ -22,7 +22,7 @@ pub(crate) fn release(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// Why what was packed at this time is not made of the sources and scripts of now.
+/// Returns why a release of this time is older than the sources and scripts, or `None` if it is not.
 fn why_stale(packed: SystemTime) -> Option<String> {
     let (repository, portable) = (artefacts::repository(), artefacts::target().join("portable"));
     let mut scripts = fs::read_dir(repository.join("ci/dist")).unwrap().map(|entry| entry.unwrap().path());
@@ -42,14 +42,14 @@ fn why_stale(packed: SystemTime) -> Option<String> {
     })
 }
 
-/// The one file of a release whose name ends so.
+/// Returns the only file of a release whose name ends with `end`.
 pub(crate) fn file(release: &Path, end: &str) -> PathBuf {
     let names = fs::read_dir(release).unwrap().map(|entry| entry.unwrap().path());
     let mut found = names.filter(|path| path.to_string_lossy().ends_with(end));
     found.next().unwrap_or_else(|| panic!("the release has no {end}"))
 }
 
-/// The archive, unpacked in a folder of its own.
+/// Unpacks the archive in a folder of its own.
 pub(crate) fn unpacked(release: &Path) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let archive = file(release, ".tar.gz");
@@ -57,14 +57,14 @@ pub(crate) fn unpacked(release: &Path) -> TempDir {
     folder
 }
 
-/// A script of the repository, on what this build left.
+/// Prepares a script of the repository, on the output of this build.
 pub(crate) fn script(path: &str) -> Command {
     let mut command = Command::new(artefacts::repository().join(path));
     command.env("CARGO_TARGET_DIR", artefacts::target());
     command
 }
 
-/// Runs a program that must succeed.
+/// Runs a program that must succeed. Returns its standard output.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -72,12 +72,12 @@ pub(crate) fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// All that a program printed.
+/// Returns everything that a program printed.
 pub(crate) fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat()
 }
 
-/// Paths of the files and links below a folder, sorted.
+/// Returns the paths of the files and links below a folder, sorted.
 pub(crate) fn files_below(folder: &Path) -> Vec<String> {
     let listed = run(Command::new("find").arg(folder).args(["!", "-type", "d", "-printf", "%P\\n"]));
     let mut names: Vec<String> = listed.lines().map(str::to_owned).collect();

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A virtual environment with the wheel, made without any package index.
+/// Makes a virtual environment with the wheel, without a package index.
 fn installed(wheel: &Path) -> Option<TempDir> {
     let folder = tempfile::tempdir().unwrap();
-    // It made the wheel.
+    // This Python made the wheel.
     let python = artefacts::repository().join("build/venv/bin/python");
     let made = Command::new(python).args(["-m", "venv"]).arg(folder.path().join("venv")).output();
     if !made.is_ok_and(|made| made.status.success()) {

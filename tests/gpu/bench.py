@@ -17,16 +17,16 @@ from stats import median  # noqa: F401 (parts have it from here)
 from workspace import die_with
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-# The quota of most tests: on a real GPU small enough to be had beside other work.
+# Quota of most tests. On a real GPU it is small enough to be available beside other work.
 QUOTA = 2 * GIB
-# The driver takes linear memory above 1 MiB in multiples of this, and less than it is left over.
+# The driver takes linear memory above 1 MiB in multiples of this. Less than this may be left over.
 BLOCK = 2 * MIB
-# Variables that change what a run does, and are ours to set.
+# Variables that change the behaviour of a run, and that only the suite sets.
 OURS = ("GPU_", "GPUSLICE_", "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT", "LD_PRELOAD", "SIMGPU_")
 
 
 AS_ASSUMED, DIFFERS, NOT_SEEN = "as assumed", "differs", "not seen"
-# What the design takes for granted, the line of it that rests on that, and what would have to change.
+# An assumption of the design, the line of the design that rests on it, and what would have to change.
 Fact = collections.namedtuple("Fact", ["claim", "rests", "otherwise"])
 
 
@@ -54,11 +54,11 @@ class Part:
         self.file = file
         self.settings = json.loads(os.environ["GPU_SUITE"])
         self.simulated = self.settings["simulated"]
-        # When the part must have ended.
+        # Instant at which the part must have ended.
         self.end = seconds() + self.settings["seconds"]
         self.results, self.figures, self.facts = [], {}, []
         self.scratch = tempfile.TemporaryDirectory(prefix="part-", dir=self.settings["scratch"])
-        # For what is large.
+        # Folder for large files.
         self.bulk = self.settings["bulk"]
         self.regions = 0
 
@@ -68,7 +68,7 @@ class Part:
         self._save()
 
     def _save(self):
-        # Whole or not at all: the part may be ended at any instant.
+        # The answer is written as a whole or not at all, because the part may be ended at any instant.
         part = self.settings["answer"] + ".part"
         with open(part, "w") as file:
             json.dump({"results": self.results, "figures": self.figures, "facts": self.facts}, file)
@@ -101,7 +101,7 @@ class Part:
             yield
         except Skip as reason:
             why = str(reason)
-        except Exception as error:  # a fault of the suite, or of the library where it is loaded
+        except Exception as error:  # a fault of the suite, or of the library if it is loaded
             why = f"{type(error).__name__}: {error}"
             self._add("FAIL", what, why)
         heard = {fact["claim"] for fact in self.facts[told:]}
@@ -120,7 +120,7 @@ class Part:
             yield
         except Skip as reason:
             self.skip(what, reason)
-        except Exception as error:  # whatever it is, the claims after it are worth checking
+        except Exception as error:  # after any error, the later claims are still worth checking
             self._add("FAIL", what, f"{type(error).__name__}: {error}")
 
     def environment(self, loaded=False, limit=None, region=None, **more):
@@ -216,7 +216,7 @@ class Worker:
             self.child.send_signal(signal.SIGKILL)
         self.child.wait()
         for stream in (self.child.stdin, self.child.stdout):
-            with contextlib.suppress(OSError):  # what was not read any more
+            with contextlib.suppress(OSError):  # closes the pipe with lines that were not read
                 stream.close()
 
     def said(self):
@@ -275,7 +275,7 @@ def main(file, run, *tasks):
     except Skip as reason:
         answer = {"skip": str(reason)}
     except Exception as error:
-        # The simulated driver says 801 to what it does not have.
+        # The simulated driver answers 801 to a function that it does not have.
         if not (simulated and getattr(error, "status", None) == 801):
             raise
         answer = {"skip": f"the simulated driver has no {error.call}"}

@@ -10,7 +10,7 @@ from bench import GIB, MIB, Skip, main, tell
 from driver import Cuda
 
 QUOTA, SHARE = 4 * GIB, 50
-# How results may differ where two bare runs differ already.
+# Difference of results that is allowed if two runs without the library differ already.
 CLOSE = 1e-3
 
 
@@ -129,13 +129,13 @@ def by_tensorflow():
     return {"version": tf.__version__, **{name: float(value) for name, value in told.items()}}
 
 
-# By name: what computes, and the modules that it needs.
+# Function that computes, and the modules that it needs, by name of the framework.
 FRAMEWORKS = {
     "driver API": (by_driver, []), "PyTorch": (by_torch, ["torch"]), "Triton": (by_triton, ["torch", "triton"]),
     "JAX": (by_jax, ["jax"]), "CuPy": (by_cupy, ["cupy"]), "TensorFlow": (by_tensorflow, ["tensorflow"]),
 }  # fmt: skip
 FIXED = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true", "TF_CPP_MIN_LOG_LEVEL": "2"}
-# How programs end, with the status that each has: a number of its own, an exception, a signal.
+# Ends of a program, with the status of each: a number of its own, an exception, a signal.
 ENDS = {"exit": 7, "exception": 1, "signal": -signal.SIGTERM}
 
 
@@ -173,7 +173,7 @@ def measure(part, framework):
     inside = {"limit": QUOTA, "env": {**FIXED, "GPU_CORE_PERCENT": str(SHARE)}}
     try:
         first, status = ended(part, framework, 120, **bare)
-    except Exception as why:  # nothing of that is the library's fault
+    except Exception as why:  # no such error is the library's fault
         return part.skip(framework, f"not even without the library: {why}")
     again, _ = ended(part, framework, **bare)
     limited, limited_status = ended(part, framework, **inside)

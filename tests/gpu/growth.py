@@ -5,7 +5,7 @@ from ctypes import byref, c_size_t, c_uint64, c_ulonglong
 from bench import KIB, MIB, Fact, main
 from driver import POOL_RESERVED, POOL_THRESHOLD, Cuda
 
-# By what a pool is assumed to grow at most, and what a row is assumed to be rounded up to at most.
+# Assumed bounds: the most by which a pool grows, and the size to which a row is rounded up at most.
 GROWTH, PITCH_GUESS = 32 * MIB, 512
 
 ROWS = Fact(

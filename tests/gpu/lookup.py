@@ -7,7 +7,7 @@ from ctypes import byref, c_int, c_void_p
 import elf
 from bench import Fact, main
 
-# Versions around every change of cuGetProcAddress itself, CUDA 11 to 13, an odd one, and one that no driver has.
+# Versions around each change of cuGetProcAddress itself, CUDA 11 to 13, an odd one, and one that no driver has.
 VERSIONS = [3020, 7000, 10000, 11030, 12000, 12050, 12080, 13000, 13041, 99990]
 FLAGS = [0, 1, 2]
 IDENTICAL = Fact(
@@ -20,7 +20,7 @@ KNOWN = Fact(
     "src/driver/src/symbols/",
     "the new functions need rows",
 )
-# The simulated driver has a function that nobody knows, to try what becomes of it.
+# The simulated driver has a function that the library does not know, to try how the library treats it.
 UNHEARD_OF = "cuLaunchUnheardOf"
 STRANGE = ["", "cuNoSuchFunction", "cudaMalloc", "malloc", "cuMemAlloc_v2"]
 

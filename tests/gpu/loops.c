@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What does a call cost? Loops around functions of the driver, whose addresses are given; nanoseconds, or a status below zero. */
+/* Measures the cost of calls: loops around functions of the driver, whose addresses are arguments. Returns nanoseconds, or a
+ * status below zero. */
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -38,7 +39,7 @@ int64_t alloc_free(int (*alloc)(uint64_t *, size_t), int (*give)(uint64_t), size
 
 typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
-/* Never more in flight than the queue has room for: what is measured is the call and not the GPU. */
+/* Never more launches are in flight than the queue has room for, so the loop measures the call and not the GPU. */
 int64_t launches(launch_t launch, int (*synchronize)(void *), void *kernel, void *stream, int count)
 {
     int64_t total = 0;

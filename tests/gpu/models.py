@@ -10,9 +10,9 @@ from bench import MIB, Skip, main, seconds, tell, wait
 from stamps import Kernels, calibrate, must
 from stats import median, ratio
 
-# The least that is wanted of bare throughput, at the upper end of the interval: below it the loss is beyond doubt.
+# Least part of the throughput without the library, at the upper end of the interval: below it the loss is beyond doubt.
 WANTED = 0.995
-# Seconds that one network may take: none is begun later than so long before the part must have ended.
+# Seconds that one network may take. No network begins later than this before the end of the part.
 CELL = 45
 
 
@@ -119,7 +119,7 @@ def measure(part, workers, cell, rounds, span):
 
 def all_cells(part, task, cells, figures, **arguments):
     rounds, span = (3, 0.1) if part.simulated else (14, 0.35)
-    # Bare against bare tells how much of a difference is the machine's own.
+    # Two workers without the library show how much of a difference is the machine's own.
     inside = {"loaded": True, "env": {"GPU_CORE_PERCENT": "100", "GPU_MEM_LIMIT": "90%"}}
     workers = {way: part.start(task, **how, **arguments) for way, how in (("bare", {}), ("bare again", {}), ("inside", inside))}
     try:

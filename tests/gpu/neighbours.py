@@ -11,7 +11,7 @@ from stamps import calibrate
 from stats import jain, percentile
 from workloads import busy, requests
 
-# By name: the share of each slice; none: plain time slicing, without the library.
+# The shares of the slices, by name of the case. None means plain time slicing, without the library.
 CASES = {
     "two, half each": (50, 50), "two, 30 and 70": (30, 70), "four, a quarter each": (25, 25, 25, 25),
     "four, 10 to 40": (10, 20, 30, 40), "two, plain": (None, None), "four, plain": (None,) * 4,

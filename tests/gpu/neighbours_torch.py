@@ -97,7 +97,7 @@ def run(part):
     own, figures = alone(part) if on else {}, {}
     with part.about("requests, how fast"):
         quick = measure(part, "none", own, 0)["p50 ms"] / 1000
-        # At two thirds of the share: of the time that a request takes when nobody else is there.
+        # The requests come at two thirds of the share: of the time that a request takes alone.
         period = quick / (SHARE / 100 * 2 / 3)
         ways = [("alone", "none", own), ("beside training, plain", "plain", own), ("beside training, slices", "slices", own)]
         for name, sharing, how in [*ways, *([("beside training, under MPS", "plain", {})] if on else [])]:

@@ -1,6 +1,6 @@
 """What is trained and asked? ResNet-50 and a small transformer in plain PyTorch, as steps that can be repeated."""
 
-# By name: the network, whether it is trained, and whether its step is captured as a CUDA graph.
+# The network, whether it is trained, and whether its step is captured as a CUDA graph, by name of the cell.
 CELLS = {
     f"{network}, {mode}{', graph' if graph else ''}": (network, mode == "training", graph)
     for network in ("ResNet-50", "transformer")

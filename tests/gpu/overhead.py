@@ -12,9 +12,9 @@ from pathlib import Path
 from bench import MIB, QUOTA, Skip, main, median, tell, wait
 from driver import Cuda, Refused
 
-# What is called, how often in a turn, and what the library may add in nanoseconds.
+# Calls: the number of calls in a turn, and the nanoseconds that the library may add to one.
 CALLS = {"forwarded": (200_000, 5), "alloc_free": (256, 300), "launches": (2048, 50)}
-# The share does not bind: a turn of launches is less than what a slice saves up while the others have theirs.
+# The share does not bind: a turn of launches takes less than a slice saves up while the others have their turns.
 WAYS = {
     "bare": {}, "loaded": {"loaded": True}, "inside a quota": {"limit": QUOTA},
     "inside a share": {"loaded": True, "env": {"GPU_CORE_PERCENT": "95"}},
@@ -158,7 +158,7 @@ def run(part):
                 if part.simulated or library is None:
                     part.check(f"measured: {call}", True)
                     continue
-                # Beyond the target only when three quarters of the turns say so.
+                # A call misses its target only if three quarters of the turns miss it.
                 for way in list(WAYS)[1:]:
                     part.check(f"{call}: at most {most} ns added, {way}", seen[way]["middle half"][0] <= most, seen[way])
     finally:

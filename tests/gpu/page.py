@@ -5,8 +5,8 @@ import re
 
 from plot import bars, intervals
 
-REQUESTS = "requests at two thirds"  # as `shares` names them
-SIMULATED = "simulated GPU"  # as `facts/quick` names what is unlike it
+REQUESTS = "requests at two thirds"  # the name that `shares` uses
+SIMULATED = "simulated GPU"  # the name that `facts/quick` uses for what differs from it
 ORDER = ["FAIL", "DIFFERS", "SKIP", "ok"]
 
 

@@ -9,14 +9,14 @@ from driver import OUT_OF_MEMORY, Cuda, Nvml, Refused
 from families import FAMILIES
 
 PIECES = 8
-# What the device may lose beyond what a slice is charged: what is rounded up, and what NVML counts late.
+# Bytes that the device may lose beyond the slice's charge: rounding, and memory that NVML counts late.
 SLACK = 16 * MIB
 
 
 def fill(family, piece):
     """Takes pieces until one is refused, holds them while a witness looks, and gives them all back."""
     cuda, take = Cuda(), FAMILIES[family]
-    take(cuda, piece)[1]()  # what a first call sets up is there before the count begins
+    take(cuda, piece)[1]()  # the first call sets things up before the count begins
     before, held, refusal = cuda.info(), [], None
     while len(held) < 4 * PIECES and refusal is None:
         try:
@@ -137,7 +137,7 @@ def each_family(part, watcher):
             part.check(f"{family}: more than the quota is refused with 2", seen["status"] == OUT_OF_MEMORY, seen["status"])
             part.check(f"{family}: a refused call leaves its output", seen["untouched"])
             part.check(f"{family}: no more than the quota is granted", seen["taken"] <= QUOTA, seen)
-            # What the context takes of the quota is gone before; pieces may be rounded up by one.
+            # The context's part of the quota is gone before. Each piece may be rounded up.
             fits = seen["full"] < QUOTA // PIECES or seen["before"] - seen["taken"] < QUOTA // PIECES
             most = seen["before"] // (QUOTA // PIECES)
             part.check(f"{family}: what fits is granted", fits and seen["pieces"] >= max(1, most - 1), seen)

@@ -87,7 +87,7 @@ def play(name, settings, patience):
     except subprocess.TimeoutExpired:
         trouble = f"no end within {patience:.0f} s; it was stopped with all that it had started"
     finally:
-        end(child)  # its workers are of its session
+        end(child)  # the child's workers are of its session
     text = answer.read_text()
     seen = json.loads(text) if text else {"results": [], "figures": {}, "facts": []}
     if trouble:
@@ -173,7 +173,7 @@ def main():
     if options.list:
         print("\n".join(f"{group}: {', '.join(parts)}" for group, parts in GROUPS.items()))
         return 0
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background programs ignore it
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     with workspace() as scratch:
@@ -235,7 +235,7 @@ def play_all(parts, settings, report, path, budget):
     for name in parts:
         print(f"== {name}", flush=True)
         left = budget - (time.monotonic() - began)
-        # A part that has no time left keeps what an earlier run measured.
+        # A part without time left keeps the figures of an earlier run.
         if left >= 5:
             seen = play(name, settings, left if len(parts) == 1 else min(PARTS[name], left))
             if settings["limits"]:

@@ -113,7 +113,7 @@ class Quick(unittest.TestCase):
         self.assertEqual((both["entries a stamp"], single["entries a stamp"]), (2, 1))
         self.assertEqual([quick.kind_of_samples(seen) for seen in (both, single)], ["each", "one"])
         self.assertEqual([seen["of all"] for seen in both["processes"].values()], [50, 50])
-        # By its own entries each would have had all of the device.
+        # By its own entries each process would have had all of the device.
         self.assertEqual([seen["of its entries"] for seen in single["processes"].values()], [100, 100])
         self.assertEqual([seen["of all"] for seen in single["processes"].values()], [66.7, 33.3])
         self.assertEqual(single["processes"][7]["in a second"]["n"], 10)
@@ -134,7 +134,7 @@ class Quick(unittest.TestCase):
         for name, rule in quick.RULES.items():
             taken = [(size, count, rule(size, count)) for size, count in quick.ROUNDED.items()]
             self.assertEqual(quick.rule(taken), name)
-            # Each allocation may have found room in a block that was there.
+            # Each allocation may have found room in an existing block.
             self.assertEqual(quick.rule([(size, count, bytes_ - (2 << 20)) for size, count, bytes_ in taken]), name)
         self.assertEqual(quick.of_blocks((1 << 20) + 1, 3), 3 * (2 << 20))
         self.assertEqual(quick.of_blocks(3 << 18, 16), 16 << 20)

@@ -14,18 +14,18 @@ from stats import percentile
 from workloads import WORKLOADS, busy, requests, turns
 
 SECOND = 1_000_000_000
-# In this order, so that what there is no time for is what matters least.
+# The most important limits come first, because the time may not suffice for all.
 LIMITS = [30, 80, 10, 50, 95, 5]
-# It waits for each of its kernels, so that the GPU waits for it: some limits are more than it can use.
+# The program waits for each of its kernels, so the GPU waits for the program: some limits are more than it can use.
 WAITING = "20 us, waits for each"
-# What is measured of a cell, behind a first second that does not count. Long kernels need longer, and what misses is measured
-# again for as long as is promised.
+# Seconds of a measurement, behind a first second that does not count. Long kernels need longer. A cell that misses is measured
+# again for the promised time.
 SPAN, LONG_SPAN, LONG, PROMISED = 2, 5, 10, 10
-# How many slices: the rest of the device is divided among the others, and all want the whole of it.
+# Number of slices. The others divide the rest of the device, and all want the whole of it.
 SLICES = {"2 slices": 2, "4 slices": 4}
-# Seconds that the longest cell may take, in all: none is begun later than so long before the part must have ended.
+# Seconds that the longest cell may take in all. No cell begins later than this before the end of the part.
 CELL = 15
-# Microseconds of a kernel of slices side by side.
+# Length of a kernel of slices side by side, in microseconds.
 LENGTH = 1500
 
 
@@ -277,7 +277,7 @@ def witness(part):
     part.check("stamps of 30 % are told as 30 %", all(abs(seen[key] - right[key]) < 0.1 for key in right), seen)
     late = from_stamps([*stamps, (2 * SECOND, 5 * SECOND // 2)], 30, SPAN)
     part.check("half a second too much is seen in the windows", 34 < late["windows95"] < 36, late)
-    # 200 and 400 kernels a second of 1.5 ms, that take longer beside each other; the second slice begins later.
+    # 200 and 400 kernels a second of 1.5 ms, which take longer beside each other. The second slice begins later.
     turns = [[(start, start + 4_000_000) for start in range(first, 6 * SECOND, SECOND // often)]
              for first, often in ((0, 200), (SECOND, 400))]  # fmt: skip
     seen = by_work(turns, 1_500_000)

@@ -7,7 +7,7 @@ from bench import main, median, tell, wait
 from shares import in_slice
 
 LIMITS = (30, 70)
-# Points that the mean may be off, as for any kernels that are short.
+# Points by which the mean may be off, as for all short kernels.
 ALLOWED = 1
 
 
@@ -64,7 +64,7 @@ def transformer():
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
             model(tokens)
-    return lambda kept=(model, tokens): graph.replay()  # what it works on lives as long
+    return lambda kept=(model, tokens): graph.replay()  # the objects that it works on live as long
 
 
 KINDS = {"matrix products": products, "convolution training": convolutions, "transformer as a CUDA graph": transformer}
@@ -89,7 +89,7 @@ def run_for(seconds, step):
     """Steps a second."""
     import torch
 
-    # About 20 ms between waits, so that what is queued is little beside what is measured.
+    # About 20 ms lie between waits, so that the queued work is little compared with the measured work.
     done, batch, start = 0, 1, time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds:
         for _ in range(batch):
@@ -111,7 +111,7 @@ def measure(part, kind):
         rates = {worker: [] for worker in workers}
         for turn in range(3):
             for worker in workers if turn % 2 else workers[::-1]:
-                # Before a slice is measured its time saved up is spent, and NVML tells of the others no more.
+                # Before a slice is measured, its saved time is spent and NVML no longer reports the others.
                 worker.go_on("0.3 1" if worker in (bare, whole) else "1 2")
                 rates[worker].append(worker.answer()["a second"])
     finally:

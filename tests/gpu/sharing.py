@@ -30,7 +30,7 @@ def ask(worker, word):
     return worker.answer()
 
 
-# Contexts count too: so much quota for each process that has one, beside what is shared out.
+# Contexts count too: this much quota is added for each process that has one.
 CONTEXT = 768 * MIB
 
 
@@ -39,7 +39,7 @@ def together(part):
     with part.start("member", **how) as first, part.start("member", **how) as second:
         first.answer()
         second.answer()
-        # Both have their contexts: the blocks that are left are shared out, once those that make no quarter are taken.
+        # Both processes have their contexts. The rest of the quota is divided, once the blocks that make no quarter are taken.
         left = ask(second, "look")["free"]
         quarter, over = left // BLOCK // 4 * BLOCK, left % BLOCK
         if left > 4 * quarter + over:

@@ -12,9 +12,9 @@ from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
 from bench import median
 from driver import Cuda
 
-# Records of the ring, a power of two, and what comes before them.
+# Number of records of the ring, a power of two, and number of words before them.
 RECORDS, HEAD = 1 << 20, 16
-# What a kernel is launched with: enough blocks to be several, few enough for all to run at once on any device.
+# Launch size of a kernel: enough blocks to be several, few enough for all to run at once on any device.
 BLOCKS, THREADS = 4, 64
 
 ENTRY = """

@@ -40,7 +40,7 @@ def processes():
     spawn = processes.get_context("spawn")
     tensor = torch.full((PIECE * 4,), 3, dtype=torch.uint8, device="cuda")
     given, answers = spawn.Queue(), spawn.Queue()
-    # Ended with this one, whatever becomes of it: it would keep the pipe of our answers open.
+    # The child is a daemon, so it ends with this process: otherwise it would keep the pipe of the answers open.
     child = spawn.Process(target=child_of_processes, args=(given, answers), daemon=True)
     child.start()
     given.put(tensor)

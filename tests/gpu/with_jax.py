@@ -28,7 +28,7 @@ def fill():
     while error is None and len(held) < 64:
         try:
             held.append(take())
-        except Exception as raised:  # its class has had several names
+        except Exception as raised:  # the class has had several names
             error = str(raised)
     taken = len(held) * PIECE
     del held
@@ -72,7 +72,7 @@ def run(part):
             part.figure(f"fill {name}", seen)
             part.check(f"{name}: full is RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED" in seen["error"], seen)
             part.check(f"{name}: no more than the quota is granted", seen["taken"] <= QUOTA, seen)
-            # In advance JAX takes three quarters of what it sees.
+            # JAX allocates three quarters of the memory that it sees in advance.
             part.check(f"{name}: what fits is granted", seen["taken"] >= QUOTA * 3 // 4 - OWN, seen)
             part.check(f"{name}: what was deleted can be had again", seen["again"] > 0, seen)
     with part.about("JAX, a fraction of the quota in advance"):

@@ -5,7 +5,7 @@ import importlib.util
 from bench import GIB, MIB, main, tell, wait
 
 QUOTA, PIECE = 4 * GIB, 256 * MIB
-# What PyTorch and the libraries under it may take of the quota beside its tensors.
+# Bytes of the quota that PyTorch and the libraries under it may take beside its tensors.
 OWN = 1 * GIB
 ALLOCATORS = {
     "the default allocator": "expandable_segments:False",

@@ -10,8 +10,8 @@ from bench import tell, wait
 from stamps import Kernels, must
 
 Workload = collections.namedtuple("Workload", ["programs", "longest"])
-# By name: of each program of the slice the lengths of its kernels in microseconds and how they are launched; the longest piece
-# that cannot be stopped, in milliseconds.
+# Workloads by name: of each program of the slice the lengths of its kernels in microseconds and the way of launching; then the
+# longest piece that cannot be stopped, in milliseconds.
 WORKLOADS = {
     "20 us, asynchronous": Workload([([20], "stream")], 0.02),
     "20 us, waits for each": Workload([([20], "one by one")], 0.02),
@@ -28,7 +28,7 @@ WORKLOADS = {
     "long beside short": Workload([([10_000], "stream"), ([20], "stream"), ([300], "one by one")], 10),
     "bursty beside steady": Workload([([1000], "bursts"), ([20], "stream")], 1),
 }
-# Launches of a burst, behind which all are waited for.
+# Launches of a burst. The program waits for all of them at its end.
 BURST = 10
 GRAPH_NODES, STREAMS = 8, 8
 
@@ -83,7 +83,7 @@ def requests(step, seconds, period, kernels_each):
         kernels.cuda("cuStreamSynchronize", stream)
 
     for _ in range(5):
-        request()  # what a kernel costs is not known at first
+        request()  # the cost of a kernel is not known at first
     tell({})
     wait()
     taken, due = [], time.monotonic()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 FOLDER, PREFIX = Path("/dev/shm"), "gpuslice-suite-"
 PR_SET_PDEATHSIG = 1
-# Where compilers and frameworks keep what they made: in the folder, so that nothing stays in the user's home.
+# Caches of compilers and frameworks. They lie in the folder, so that nothing stays in the user's home.
 CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
 
 
@@ -58,7 +58,7 @@ def caches(folder):
 def die_with(parent):
     """This process ends when its parent does, whichever way that was."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone before
+    if os.getppid() != parent:  # the parent was gone before
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-//! Is it refused or said where a driver's functions could be called past the library?
+//! Ways past the library: the library refuses GPU work or warns if a program could call the driver's functions directly.
 
 use crate::support::bench::Bench;
 use crate::support::compiler;
@@ -7,7 +7,7 @@ use crate::support::outcome::Outcome;
 const OURS: &str = "libgpuslice.so";
 const THEIRS: &str = "libcuda.so.1";
 
-/// Takes steps inside a quota; the one line on standard error names all of these words.
+/// Takes steps inside a quota. Asserts that standard error has one line with all of `words`, or none if `words` is empty.
 #[track_caller]
 fn told(bench: &Bench, steps: &[&str], words: &[&str]) -> Outcome {
     let outcome = bench.host("bypass", steps).limited("64MiB").run();
@@ -31,7 +31,7 @@ fn a_driver_that_hides_a_function_that_limits_rest_on_is_refused_by_its_name() {
         let outcome = told(&bench, &[&format!("thread:{name}"), "init", "take"], &words);
         outcome.says(&[&format!("thread {name} by {THEIRS}"), "init 800", "context 800, take 800"]);
         assert!(!bench.region().exists(), "{name}: it joined its slice");
-        // Without a limit there is nothing to refuse.
+        // Without a limit, there is nothing to refuse.
         let free = bench.host("bypass", &["init", "take"]).loaded().run().quiet();
         free.says(&["init 0", "context 0, take 0"]);
     }

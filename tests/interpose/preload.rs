@@ -1,4 +1,4 @@
-//! Is the library a guest that nobody notices: without a limit, without a driver, beside other preloads?
+//! A program does not notice the library without a limit, without a driver, or beside other preloads.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::outcome::Outcome;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const QUOTA: &str = "67108864";
 
-/// Files that slices make where no region is named.
+/// Returns the files that slices make in the default folder.
 fn default_regions() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let mut files: Vec<_> = entries
@@ -22,7 +22,7 @@ fn default_regions() -> Vec<PathBuf> {
 fn a_program_notices_nothing_of_the_library_where_no_limit_is_set() {
     let before = default_regions();
     let bench = Bench::simulated();
-    // The first run makes the simulated GPU's state, which leaves another `errno`.
+    // The first run makes the simulated GPU's state and leaves another `errno`.
     let _state = bench.host("passive", &[]).run().quiet();
     let bare = bench.host("passive", &[]).run().quiet();
     assert!(bare.out.contains("step 11: "), "{bare}");
@@ -76,13 +76,13 @@ fn without_a_driver_what_is_called_nevertheless_answers_that_there_is_none() {
     }
 }
 
-/// A host that is linked with the driver and uses files and memory.
+/// Compiles a host that is linked with the driver and uses files and memory.
 fn chain(flags: &[&str], name: &str) -> Option<PathBuf> {
     compiler::linked("chain.c", name, flags)
 }
 
-/// Runs the host with other objects before or after the library, and without it; each must be held to the quota
-/// exactly when the library is there.
+/// Runs the host with other objects before and after the library, and without the library. Asserts that the quota holds exactly
+/// if the library is there.
 #[track_caller]
 fn beside(program: &Path, others: &[PathBuf], setting: (&str, &str)) -> [Outcome; 3] {
     let run = |order: &[&Path], limit: bool| {
@@ -180,7 +180,7 @@ fn a_host_under_a_sanitizer_works() {
     }
 }
 
-/// The output of a program whose limit cannot be enforced.
+/// Output of a program whose limit cannot be enforced.
 const REFUSED: &[&str] = &["init 800", "init again 800", "nvml 4", "nvml with flags 4"];
 
 #[test]

@@ -1,11 +1,11 @@
-//! Does every way into the driver lead through us, and is every family charged by each of them?
+//! Ways into the driver: each leads through the library, and each family of allocations is charged on it.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::compiler;
 
 const QUOTA: u64 = 64 << 20;
 
-/// Every way of taking memory, in the order of `families.h`.
+/// Functions that take memory, in the order of `families.h`.
 const FAMILIES: &[&str] = &[
     "cuMemAlloc",
     "cuMemAlloc_v2",
@@ -19,7 +19,7 @@ const FAMILIES: &[&str] = &[
     "cuMemAllocFromPoolAsync_ptsz",
 ];
 
-/// The output of a host that found every function in our library and was held to the quota by each family.
+/// Returns the output of a host that found every function in the library and was held to the quota by each family.
 fn expected() -> Vec<String> {
     let mut lines = vec!["start 0 0 0 0".to_owned()];
     lines.extend(FAMILIES.iter().map(|family| {
@@ -31,7 +31,7 @@ fn expected() -> Vec<String> {
     lines
 }
 
-/// Runs the host through a door and holds it to [`expected`]; returns what came before.
+/// Runs the host through a door and compares its output with [`expected`]. Returns the lines before that output.
 #[track_caller]
 fn enter(bench: &Bench, source: &str, door: &str) -> Vec<String> {
     let linked = source == "doors_linked";
@@ -97,10 +97,10 @@ fn a_host_that_is_linked_has_the_driver_loaded_from_the_start() {
     assert_eq!(said, ["before loading: found"]);
 }
 
-/// A library that looks in its own scope first, and reaches the driver in each of these ways.
+/// Ways in which a library that looks in its own scope first reaches the driver, each with whether it is linked with it.
 const DEEP_WAYS: &[(&str, bool)] = &[("linked", true), ("default", true), ("next", true), ("opens", false)];
 
-/// A host that opens such a library with `RTLD_DEEPBIND`, by its own `RUNPATH`.
+/// Prepares a host that opens such a library with `RTLD_DEEPBIND`, by its own `RUNPATH`.
 fn deep<'bench>(bench: &'bench Bench, (way, linked): (&str, bool)) -> Host<'bench> {
     let shared = ["-shared", "-fPIC"];
     let library = if linked {
@@ -151,7 +151,7 @@ fn the_flag_is_left_where_that_is_set_and_told_where_it_is_taken() {
     left.contains(&["looks in itself first"]);
 }
 
-/// Limits that cannot be read refuse the GPU, and no library passes that.
+/// Limits that cannot be read refuse GPU work, and no library gets past that.
 #[test]
 fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_program() {
     for way in DEEP_WAYS {
@@ -162,7 +162,7 @@ fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_progr
     }
 }
 
-/// Drivers carry no symbol versions, so a look-up by version finds nothing in them: that must stay so.
+/// Drivers have no symbol versions, so a look-up by version finds nothing in them, with or without the library.
 #[test]
 fn what_is_looked_up_by_version_is_as_without_the_library() {
     let bench = Bench::simulated();

@@ -1,9 +1,9 @@
-//! Does every entry of the table survive being called?
+//! Every entry of the table survives a call.
 
 use crate::support::bench::Bench;
 use crate::support::table;
 
-/// Calls every function of the table with nothing but zeros, bare, loaded, and under a quota.
+/// Calls every function of the table with zeros only: without the library, with it, and under a quota.
 fn call_all(moment: &[&str]) {
     let bench = Bench::simulated().with_quick_nvml();
     let names = bench.file("names", &table::exports()).display().to_string();

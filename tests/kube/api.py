@@ -10,7 +10,7 @@ RUN = os.environ["RUN"]
 SERVER = "https://10.99.0.1:443"
 TOKEN = "administrator"
 PATIENCE = 20
-# The only one that the policy of the manifests lets write where a pod's parts are.
+# The only user whom the manifests' policy lets write the allocation of a pod.
 EXTENDER = "system:serviceaccount:gpuslice:gpuslice-scheduler"
 
 

@@ -15,7 +15,7 @@ RUN, BIN, NODE = (os.environ[name] for name in ("RUN", "BIN", "NODE"))
 CERTIFICATES = f"{RUN}/certificates"
 ADDRESS = "10.98.0.1"
 ETCD = "http://127.0.0.1:2379"
-# The names that the manifests have, of the images that ci/kube.sh makes.
+# Names in the manifests of the images that ci/kube.sh makes.
 IMAGES = {
     1: ("docker.io/library/python:3.12-slim-bookworm", "localhost/with-gpuslice:1", "localhost/kube-scheduler:1"),
     2: ("localhost/with-gpuslice:2",),

@@ -13,7 +13,7 @@ ALLOC = "gpuslice.dev/alloc"
 SHOW = "grep GPU_ /run/gpuslice/conf/config; exec sleep infinity"
 MIB = 1 << 20
 GPU_MIB, GPUS = 16384, 3
-# The folders that an agent fills, as the node sees them.
+# Folders that an agent fills, as the node sees them.
 SPECS, SLOTS, REGIONS = (pathlib.Path(path) for path in ("/run/cdi", "/var/lib/gpuslice/slots", "/run/gpuslice/slots"))
 
 

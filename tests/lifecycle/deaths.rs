@@ -1,4 +1,4 @@
-//! Is everything as before, whatever way a process ends, and is it kept while it only seems to have ended?
+//! Ends of processes: nothing of a dead process stays, and a process that only seems to have ended keeps its memory.
 
 use crate::support::aftermath::{Aftermath, HELD, QUOTA};
 use crate::support::bench::Bench;
@@ -11,19 +11,19 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// The bytes that each host takes.
+/// Bytes that each host takes.
 const PIECE: u64 = 8 << 20;
-/// The bytes that are left for one more beside the witness and a host.
+/// Rest of the quota beside the witness and one host.
 const REST: u64 = QUOTA - HELD - PIECE;
 
-/// A host that holds its piece.
+/// Starts a host that holds its piece.
 fn holder(aftermath: &Aftermath, way: &str) -> Living {
     let host = aftermath.bench.host("deaths", &[way]).loaded().start();
     assert_eq!(host.hear().as_deref(), Some("holds"), "{way}");
     host
 }
 
-/// `exit 4` or `signal 6`.
+/// Formats the end of a process: `exit 4` or `signal 6`.
 fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit {code}"),
@@ -31,14 +31,14 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Fails unless the bytes that a host holds are charged: no more, and no less.
+/// Asserts that exactly the bytes that a host holds are charged.
 #[track_caller]
 fn keeps(aftermath: &mut Aftermath, others: usize) {
     aftermath.holds(PIECE, others);
     assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
 }
 
-/// Each way, and how the process ends.
+/// Ways in which a process ends, each with its end.
 const WAYS: &[(&str, &str)] = &[
     ("return", "exit 0"),
     ("exit", "exit 4"),
@@ -83,7 +83,8 @@ fn a_process_whose_memory_is_dumped_keeps_its_place_meanwhile_and_leaves_nothing
     let mut host = holder(&aftermath, "core");
     keeps(&mut aftermath, 1);
     host.order("go");
-    // Nobody waits for it. Nor has anybody its memory before the device has it back: the peak tells at the end.
+    // The witness does not wait for the dump. It also does not get the memory before the device has it back: the peak shows that
+    // at the end.
     let mut refused = 0;
     while aftermath.take(REST + 1) != 0 {
         refused += 1;
@@ -96,7 +97,7 @@ fn a_process_whose_memory_is_dumped_keeps_its_place_meanwhile_and_leaves_nothing
         return;
     }
     assert_eq!(ended(status), "signal 6");
-    // `ulimit -H -c` of an ordinary user, or a kernel without core dumps.
+    // The hard limit of `ulimit -c` is 0 for this user, or the kernel writes no core dumps.
     skip(
         "a process whose memory is dumped: its core was not written; elsewhere: where `ulimit -H -c` is not 0",
     );
@@ -153,7 +154,7 @@ fn a_process_that_is_killed_while_it_is_suspended_leaves_nothing() {
     aftermath.end();
 }
 
-/// The next process will have this number, if nobody is faster.
+/// Makes the next process get the number `pid`, unless another program is faster. Returns false if that is not allowed.
 fn next_is(pid: u32) -> bool {
     std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).is_ok()
 }
@@ -170,7 +171,7 @@ fn the_number_of_a_dead_process_may_be_used_again() {
         }
         let second = holder(&aftermath, "return");
         let same = first.pid() == second.pid();
-        // The newcomer has joined, and what the dead held is not its.
+        // The newcomer has joined, and the memory of the dead process is not charged to it.
         keeps(&mut aftermath, 1);
         drop(second);
         aftermath.settles();
@@ -184,7 +185,8 @@ fn the_number_of_a_dead_process_may_be_used_again() {
     );
 }
 
-/// A host that is number 1 of a namespace of its own, and root of one of users. None where that is not allowed.
+/// Starts a host that is number 1 of a process-number namespace, and root of a user namespace if `of_users`. Returns `None` if
+/// that is not allowed.
 fn in_a_namespace(aftermath: &Aftermath, of_users: bool) -> Option<Living> {
     let program = compiler::plain("deaths").display().to_string();
     let users: &[&str] = if of_users { &["--user", "--map-root-user"] } else { &[] };
@@ -195,7 +197,7 @@ fn in_a_namespace(aftermath: &Aftermath, of_users: bool) -> Option<Living> {
     Some(host)
 }
 
-/// Two of them are two members, and one of them dies.
+/// Runs two such hosts, which are two members, and kills one of them.
 fn two_namespaces_with_one_region(of_users: bool) {
     let mut aftermath = Aftermath::new();
     let two = [in_a_namespace(&aftermath, of_users), in_a_namespace(&aftermath, of_users)];
@@ -224,7 +226,7 @@ fn processes_of_several_users_namespaces_with_one_number_are_several_processes()
     two_namespaces_with_one_region(true);
 }
 
-/// A host that starts now is refused, and says so in one line with these words.
+/// Asserts that a host that starts now is refused and says so in one line with `words` in it.
 #[track_caller]
 fn refused(aftermath: &Aftermath, words: &str) {
     let outcome = aftermath.bench.host("refused", &[]).loaded().run();
@@ -248,12 +250,13 @@ fn a_full_table_refuses_the_next_program_until_a_place_is_free() {
     aftermath.end();
 }
 
-/// What unwinds a stack: an exception and a thread's end that pass through a call of the library, and what is thrown
-/// or jumped over in a function that the driver calls, or out of it.
+/// Ways to unwind a stack: an exception or the end of a thread through a call of the library. Others are an exception or a jump
+/// in a function that the driver calls, or out of it.
 const UNWINDINGS: &[&str] =
     &["through", "cancel", "leave", "caught", "callback", "jumped", "thrown", "thrown_callback"];
 
-/// Lets a host that holds its piece go on to its end: its lines, and how it ended. Once it has done its part, `then`.
+/// Lets a host that holds its piece run to its end, and calls `then` once the host has done its part. Returns its lines, its end
+/// and its standard error.
 fn played(mut host: Living, then: impl FnOnce()) -> (Vec<String>, String, String) {
     host.order("go");
     let mut lines: Vec<_> = std::iter::from_fn(|| host.hear()).take_while(|line| line != "done").collect();
@@ -284,7 +287,7 @@ fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
         keeps(&mut aftermath, 1);
         let bare = played(bare, || ());
         assert!(!bare.0.is_empty() || bare.1 == "signal 6", "{way} does something: {bare:?}");
-        // Whether the driver had taken what an abandoned call asked for nobody can tell: it stays charged.
+        // Nothing tells if the driver took the memory of an abandoned call, so that memory stays charged.
         let is_covered = || {
             let (ledger, truth) = (aftermath.ledger(), aftermath.bench.truth(0).living());
             assert!(ledger >= truth, "{way}: {ledger} charged, {truth} taken");
@@ -317,6 +320,6 @@ fn a_time_of_day_that_is_set_all_the_time_changes_nothing() {
     let answer = one.numbers(&format!("take {}", QUOTA - HELD));
     assert!(answer[0] == 0 && answer[1] < 1_000_000, "{answer:?}");
     assert!(one.end().0.success());
-    // It was set forth and back, for the simulated driver asks for it; we never do.
+    // The clock was set forth and back, because the simulated driver reads it. The library never reads it.
     assert_eq!(std::fs::read_to_string(&clocks).unwrap(), "asked 0\n");
 }

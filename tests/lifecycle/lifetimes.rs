@@ -1,8 +1,8 @@
-//! Does a program meet the same driver at every moment of its life, and is it charged at each of them?
+//! A program uses the driver at each moment of its life: it gets the same answers as without the library, and it is charged.
 
 use crate::support::bench::Bench;
 
-/// Every moment at which the driver may be used first, last, or again.
+/// Moments at which a program uses the driver first, last, or again.
 const MOMENTS: &[&str] = &[
     "constructor",
     "thread",
@@ -51,7 +51,7 @@ fn a_forked_child_is_a_process_of_its_own() {
     let bench = Bench::simulated();
     let bare = bench.host("lifetimes", &["fork_holding"]).run().quiet();
     bench.host("lifetimes", &["fork_holding"]).loaded().run().quiet().same_as(&bare);
-    // The parent holds one piece of four: the child that runs another program can have three, the parent then
+    // The parent holds one piece of four. The child that executes another program can take three, and then the parent can take
     // three more.
     let limited = bench.host("lifetimes", &["fork_holding"]).limited("8MiB").run().quiet();
     limited.contains(&["parent takes 0", "new process: 3 pieces, then 2", "parent: 3 pieces, then 2"]);
@@ -74,7 +74,7 @@ fn a_jump_out_of_an_allocation_does_not_open_the_gate() {
     let bare = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).run().quiet();
     bare.contains(&["came back by signal 14"]);
     let limited = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).limited("8MiB").run().quiet();
-    // The reservation of the abandoned call may stay; nothing beyond the quota is ever granted.
+    // The reservation of the abandoned call may stay. Nothing beyond the quota is granted.
     limited.contains(&["came back by signal 14"]);
     let granted = ["after the jump: 3 pieces, then 2", "after the jump: 4 pieces, then 2"];
     assert!(limited.out.lines().any(|line| granted.contains(&line)), "{limited}");

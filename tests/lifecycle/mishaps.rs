@@ -1,4 +1,4 @@
-//! What happens to a slice when something happens to its file, or when there is no room for one?
+//! Mishaps of a region's file: removed, replaced, shortened, overwritten, locked, or without room on its file system.
 
 use crate::support::aftermath::{Aftermath, HELD, QUOTA};
 use crate::support::bench::Bench;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The next program is refused, and says so in one line with these words.
+/// Asserts that the next program is refused and says so in one line with `words` in it.
 #[track_caller]
 fn is_refused(outcome: &Outcome, words: &str) {
     assert!(outcome.err.lines().count() == 1 && outcome.err.contains(words), "{words}: {outcome}");
@@ -24,12 +24,12 @@ fn is_refused(outcome: &Outcome, words: &str) {
     assert!(outcome.ended == "exit 0" && outcome.out.contains(", nothing"), "{outcome}");
 }
 
-/// The next program in a slice that has its witness.
+/// Runs the next program of a slice that has its witness.
 fn next(aftermath: &Aftermath) -> Outcome {
     aftermath.bench.host("refused", &[]).loaded().run()
 }
 
-/// Members with this many threads that take and give all the time.
+/// Starts members with 0, 1 and 8 threads that allocate and free all the time.
 fn survivors(aftermath: &Aftermath) -> Vec<Living> {
     let start = |threads: &u32| {
         let host = aftermath.bench.host("survivor", &[&threads.to_string()]).loaded().start();
@@ -39,14 +39,14 @@ fn survivors(aftermath: &Aftermath) -> Vec<Living> {
     [0, 1, 8].iter().map(start).collect()
 }
 
-/// The slice's limits cannot be kept any more: within a second each member says so once with these words, gets no
-/// more memory, and gives back what it has.
+/// Asserts that each member is refused, because the slice's limits cannot be kept any more. Within a second each member prints
+/// one line with `words`, gets no more memory, and can free the memory that it has.
 #[track_caller]
 fn are_refused(aftermath: Aftermath, survivors: Vec<Living>, words: &str) {
     let started = Instant::now();
     for (number, mut host) in survivors.into_iter().enumerate() {
         let expected = if number == 0 {
-            // Its first allocation since is the one that finds out.
+            // The first allocation after the mishap finds out.
             "threads 0, then 800 800, create 800, graph 800, init 800"
         } else {
             assert_eq!(host.hear().as_deref(), Some("refused"));
@@ -65,8 +65,8 @@ fn are_refused(aftermath: Aftermath, survivors: Vec<Living>, words: &str) {
 /// Bytes that a host takes beside the witness.
 const PIECE: u64 = 8 << 20;
 
-/// The slice's file goes. Its members share their quota all the same, also with what the dead held, and each says once that
-/// the file is gone.
+/// Makes the slice lose its file. Asserts that its members still share the quota, even the part of a dead member, and that each
+/// prints once that the file is gone.
 #[track_caller]
 fn members_go_on(lose: impl FnOnce(&Aftermath)) -> Aftermath {
     const REST: u64 = QUOTA - HELD - PIECE;
@@ -93,7 +93,7 @@ fn members_of_a_removed_region_go_on_and_no_second_slice_is_made() {
         &format!("was removed while in use by process {},", aftermath.witness.pid()),
     );
     assert_eq!(aftermath.take(QUOTA - HELD), 0);
-    // Asked for by name it is told, too.
+    // `status` with the path of the region says so, too.
     let mut status = Command::new(env!("CARGO_BIN_EXE_gpuslice"));
     let status = status.arg("status").arg(aftermath.bench.region()).output().unwrap();
     let said = String::from_utf8_lossy(&status.stderr);
@@ -117,16 +117,16 @@ fn members_of_a_replaced_region_go_on() {
     aftermath.ends_saying("was removed or replaced");
 }
 
-/// Another process holds the lock under which processes join, for as long as the file is open.
+/// Takes the lock under which processes join, as another process. The lock is held as long as the file is open.
 fn hold_the_join_lock(path: &Path) -> std::fs::File {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    // SAFETY: all-zero bytes are a `flock`.
+    // SAFETY: all-zero bytes are a valid `flock`.
     let mut byte: libc::flock = unsafe { std::mem::zeroed() };
     byte.l_type = libc::F_WRLCK.try_into().unwrap();
     byte.l_start = JOIN_LOCK_OFFSET.try_into().unwrap();
     byte.l_len = 1;
     let until = Instant::now() + Duration::from_secs(10);
-    // SAFETY: the descriptor is open, and `byte` is a `flock` that the call reads.
+    // SAFETY: the descriptor is open, and the call reads `byte`, which is a `flock`.
     while unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const byte) } == -1 {
         assert!(Instant::now() < until, "the join lock is not to be had");
         std::thread::yield_now();
@@ -143,7 +143,7 @@ fn a_join_lock_that_is_held_for_ever_refuses_newcomers_and_holds_up_no_member() 
     let lock = hold_the_join_lock(&aftermath.bench.region());
     assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
     is_refused(&next(&aftermath), "has been joining for more than 1000 ms and may be suspended");
-    // Nobody can take what a member leaves. The others get a status all the same, each within a second.
+    // No process can clear the charge of the dead member. The others still get a status, each within a second.
     host.kill();
     assert_eq!((aftermath.take(REST + 1), aftermath.take(REST)), (2, 0));
     drop(lock);
@@ -191,7 +191,7 @@ fn a_region_that_is_scribbled_on_ends_nobody() {
     let file = OpenOptions::new().write(true).open(aftermath.bench.region()).unwrap();
     let size = file.metadata().unwrap().len();
     for round in 0..200_000_u64 {
-        // Mostly where something is written: in the header, and where devices and first processes are.
+        // Most writes hit parts that are in use: the header, the devices and the first processes.
         let at = [64, 4096 + 256, 12_288 + 1024, size][usize::try_from(round % 4).unwrap()];
         let word = [0, 1, u64::MAX, draw(1 << 31) << draw(33)][usize::try_from(draw(4)).unwrap()];
         file.write_all_at(&word.to_ne_bytes(), draw(at / 8 - 3) * 8 + 24).unwrap();
@@ -226,11 +226,11 @@ fn whoever_only_looks_at_a_shortened_region_is_told_and_not_ended() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && said.contains("size 4096"), "{output:?}");
     }
-    // A process that had it open reads zeroes.
+    // A process that had the region open reads zeroes.
     assert_eq!((monitor.processes().len(), monitor.devices().len(), monitor.is_ready()), (0, 0, false));
 }
 
-/// Where a signal comes from, and what the program does about it.
+/// Ways in which the program handles SIGBUS, each with sources of the signal.
 const BUSES: &[(&str, &[&str])] = &[
     ("default", &["fault", "kill", "raise", "queue", "thread", "blocked"]),
     ("ignore", &["fault", "kill", "queue", "blocked"]),
@@ -273,7 +273,7 @@ fn members_go_on_when_their_region_says_that_it_is_newer_older_or_no_region() {
     }
 }
 
-/// Runs a program whose region would lie on a file system of its own, mounted with these options.
+/// Runs a program whose region would lie on a file system that is mounted with `options`.
 fn on_a_file_system(options: &str) -> Option<Outcome> {
     if !is_root() {
         skip_without_rights("a region on a full or read-only file system");

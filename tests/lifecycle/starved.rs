@@ -1,4 +1,4 @@
-//! Does the library end a program that has no memory left for it?
+//! Lack of memory: a program for which the library gets no memory lives on.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::compiler;
@@ -21,11 +21,11 @@ fn limited(host: Host<'_>) -> Host<'_> {
     host.limited("256MiB").set("GPU_CORE_PERCENT", "50")
 }
 
-/// It came to its own end, the quota held, and what was said is what is said of missing memory.
+/// Asserts that the program came to its own end, that the quota held, and that only known messages were printed.
 #[track_caller]
 fn is_well(bench: &Bench, outcome: &Outcome, what: &str) {
     assert!(outcome.ended == "exit 0" && outcome.out.contains("at the end\n"), "{what}: {outcome}");
-    // Where `cuInit` was refused there is no GPU to be asked.
+    // If `cuInit` was refused, there is no GPU whose truth could be read.
     if bench.region().with_file_name("state").exists() {
         assert!(bench.truth(0).peak <= QUOTA, "{what}: {:?}", bench.truth(0));
     }
@@ -47,7 +47,7 @@ fn a_program_without_address_space_lives_on_as_without_the_library() {
         let spare = spare.to_string();
         let bare = bench();
         let bare = bare.program(&program(), &[&spare]).run();
-        // Where the simulated driver itself ends for want of memory nothing is to be told of us.
+        // If the simulated driver itself ends for lack of memory, the run says nothing about the library.
         if bare.ended != "exit 0" {
             println!("{spare}: bare: {}", bare.ended);
             continue;
@@ -74,7 +74,7 @@ fn whichever_of_our_calls_gets_no_memory_the_program_lives_on() {
     let all: usize = line.strip_suffix(" times").unwrap().parse().unwrap();
     println!("{all} calls");
     assert!(all > 50, "{all}");
-    // Each of the first, in which everything is set up, and samples of the others.
+    // Each of the first calls, which set everything up, and samples of the others.
     let points = (1..=all).filter(|number| *number <= 120 || number.is_multiple_of(5));
     for from in points {
         for count in [1, 1_000_000] {

@@ -1,4 +1,4 @@
-//! Do arrays count against the quota, each as much as the driver takes for it, for as long as it lives?
+//! Arrays count against the quota, each at the bytes that the driver takes for it, for as long as it lives.
 
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
@@ -7,7 +7,7 @@ use gpuslice_policy::sizes::blocks::taken;
 
 const QUOTA: &str = "67108864";
 const FULL: u64 = 64 << 20;
-/// The driver's requirement is a multiple of this.
+/// The size that the driver reports is a multiple of this.
 const TILE: u64 = 64 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -21,7 +21,7 @@ const WAYS: &[&str] = &[
     "cuMipmappedArrayCreate",
 ];
 
-/// Faults that make a driver one that cannot be asked for the size of an array.
+/// Faults that keep the driver from telling the size of an array.
 const CANNOT_TELL: &[&str] =
     &["cuDeviceGetAttribute=1", "cuArrayGetMemoryRequirements=801;cuMipmappedArrayGetMemoryRequirements=801"];
 
@@ -29,7 +29,7 @@ fn run(bench: &Bench, way: &str, faults: &str) -> Outcome {
     bench.host("arrays", &[way, QUOTA]).set("SIMGPU_FAULTS", faults).limited("64MiB").run().quiet()
 }
 
-/// Lines of `cost`: what was asked for, and bytes taken.
+/// Reads the lines of `cost`: the shape and levels of each array, and the bytes taken.
 fn costs(outcome: &Outcome) -> Vec<(Shape, u32, u64)> {
     let read = |line: &str| {
         let (what, how) = line.split_once(": ")?;
@@ -91,7 +91,7 @@ fn where_the_driver_cannot_tell_the_size_the_estimate_is_charged_and_is_enough()
     for faults in CANNOT_TELL {
         let bench = Bench::simulated();
         let outcome = run(&bench, "fill", faults);
-        // A layer of one row is taken for a tile.
+        // A layer of one row is charged as a whole tile.
         for way in WAYS.iter().filter(|way| **way != "layers") {
             outcome.contains(&[&format!("{way}: make 0 0, taken {FULL}, one more 2 (untouched)")]);
         }
@@ -106,7 +106,7 @@ fn the_driver_is_asked_once_for_each_shape() {
     let charged: Vec<u64> = costs(&outcome).iter().map(|(_, _, charged)| *charged).collect();
     assert_eq!(charged.len(), 4);
     assert_eq!((charged[0], charged[2]), (charged[1], charged[3]), "{outcome}");
-    // The estimate would have been another one.
+    // The estimate would be a different number.
     let (shape, levels, first) = costs(&outcome)[0];
     assert_ne!(taken(shape.at_most(levels)), first);
 }
@@ -155,7 +155,7 @@ fn a_level_of_a_mipmapped_array_costs_and_gives_back_nothing() {
 
 #[test]
 fn what_the_driver_fails_to_end_stays_charged() {
-    // Our own question comes first and ends an array, too.
+    // The library's own question creates and ends an array first.
     run(&Bench::simulated(), "failing", "cuArrayDestroy=719@2;cuMipmappedArrayDestroy=719@2").says(&[
         &format!("make 0 0, taken {}", 2 * MIB),
         &format!("end 719 719, taken {}", 2 * MIB),
@@ -185,7 +185,7 @@ fn what_the_driver_refuses_costs_nothing() {
     bare.contains(&["unknown format: 1, untouched", "then: taken 0"]);
     let faults = "cuArrayCreate=719;cuArrayCreate_v2=719;cuArray3DCreate=719;cuArray3DCreate_v2=719;cuMipmappedArrayCreate=719";
     let outcome = run(&bench, "fill", faults);
-    // Where the question fails, too, a layer of one row is taken for a tile, and half the quota's rows pass it.
+    // If the question fails too, a layer of one row is charged as a tile, and half of the quota's rows exceed the quota.
     for way in WAYS.iter().filter(|way| **way != "layers") {
         outcome.contains(&[&format!("{way}: make 719 719, taken 0, one more 719 (untouched)")]);
     }

@@ -1,4 +1,4 @@
-//! Is memory charged to whom it belongs, for as long as it is held, and never beyond the quota?
+//! Charges of memory: to the device that holds it, for as long as it is held, and never beyond the quota.
 
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
@@ -10,11 +10,11 @@ fn spring(bench: &Bench, trap: &str) -> Outcome {
     bench.host("traps", &[trap, QUOTA]).limited("64MiB").run().quiet()
 }
 
-/// Statuses that the quota has no part in are the driver's own: the same host without a limit gets them too.
+/// Asserts that the library changes no status that the quota has no part in: the same host without a limit gets it too.
 fn statuses_agree(trap: &str, also: &str) {
     let bench = Bench::simulated();
     let bare = bench.host("traps", &[trap, QUOTA]).run().quiet();
-    // The second one finds the device as the first one did.
+    // The second run must find the device as the first did.
     bench.truth_at_rest(0);
     bench.host("traps", &[trap, QUOTA]).loaded().run().quiet().same_as(&bare);
     let limited = spring(&bench, trap);
@@ -120,7 +120,7 @@ fn odd_arguments_get_the_drivers_statuses_and_cost_nothing() {
     let bare = bench.host("traps", &["odd_create", QUOTA]).run().quiet();
     bench.host("traps", &["odd_create", QUOTA]).loaded().run().quiet().same_as(&bare);
     let outcome = spring(&bench, "odd_create");
-    // A size beyond any device is beyond the quota, too, which the library looks at first.
+    // A size beyond any device is also beyond the quota, which the library checks first.
     let comparable = |text: &str| {
         let lines = text.lines().filter(|line| !line.contains("everything") && !line.starts_with("after"));
         lines.map(str::to_owned).collect::<Vec<_>>()
@@ -232,12 +232,12 @@ fn what_the_driver_refuses_is_not_charged() {
         "cuMemAllocFromPoolAsync",
         "cuMemAllocFromPoolAsync_ptsz",
     ];
-    // Each fails on its first call; the probe in between is the second call of cuMemAlloc_v2 and later.
+    // Each family fails on its first call. The probes between them are later calls of cuMemAlloc_v2.
     let faults: Vec<_> = families.iter().map(|family| format!("{family}=719@1")).collect();
     let bench = Bench::simulated();
     let host = bench.host("traps", &["driver_fails", QUOTA]).set("SIMGPU_FAULTS", &faults.join(";"));
     let outcome = host.limited("64MiB").run().quiet();
-    // The probe after the first family meets the fault of cuMemAlloc_v2, which itself then succeeds.
+    // The probe after the first family meets the fault of cuMemAlloc_v2, so the test of cuMemAlloc_v2 itself then succeeds.
     for family in families.iter().filter(|family| **family != "cuMemAlloc_v2") {
         outcome.contains(&[&format!("{family}: 719, untouched")]);
     }
@@ -325,7 +325,7 @@ fn of_those_who_race_for_the_last_piece_exactly_one_gets_it() {
 
 #[test]
 fn what_a_killed_process_held_is_free_within_a_second() {
-    // An heir is a child that the process forked: it inherits descriptors, but no place in the slice.
+    // `heir` forks a child before its death: the child inherits descriptors, but no slot of the slice.
     for way in ["killed", "heir"] {
         let bench = Bench::simulated();
         let outcome = bench.host("race", &[way, QUOTA]).limited("64MiB").run().quiet();

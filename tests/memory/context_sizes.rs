@@ -1,6 +1,6 @@
-//! Does a context count as what it takes, whatever NVML and the neighbours do?
+//! A context is charged at what it takes, for each answer of NVML and each deed of neighbours.
 //!
-//! The judge is the simulated GPU: what it says that each process holds, and the peak of all of them.
+//! The judge is the simulated GPU: the bytes that each process holds in truth, and the peak of all processes.
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
 use crate::support::bench::{Bench, Host};
@@ -10,13 +10,13 @@ use gpuslice_region::{Monitor, Trust};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// The bytes that a context takes.
+/// Bytes of a context.
 const CONTEXT: u64 = 500 * MIB;
-/// The bytes that the code of a module takes.
+/// Bytes of the code of a module.
 const CODE: u64 = 6 * MIB;
-/// Room for two contexts and not for three.
+/// A quota with room for two contexts and not for three.
 const QUOTA: u64 = 1200 * MIB;
-/// By how many percent a charge may differ from what the context takes.
+/// Percent by which a charge may differ from the bytes of the context.
 const PERCENT: u64 = 15;
 
 fn bench() -> Bench {
@@ -24,7 +24,7 @@ fn bench() -> Bench {
     bench.with("SIMGPU_MODULE_BYTES", "6MiB")
 }
 
-/// NVML's answers about a process, with the settings that make them so.
+/// Answers of NVML about a process, with the settings that cause them.
 const NVML: [(&str, &[(&str, &str)]); 6] = [
     ("all that it holds", &[]),
     ("nothing: it knows processes by the host's numbers", &[("SIMGPU_NVML_PIDS", "offset")]),
@@ -37,7 +37,7 @@ const NVML: [(&str, &[(&str, &str)]); 6] = [
     ("less than it holds: what another process of the host holds", &[("SIMGPU_NVML_BYTES", "3MiB")]),
 ];
 
-/// A host of `modules` that has begun.
+/// Starts a host of `modules` and waits until it has begun.
 fn begin(host: Host<'_>) -> Living {
     let living = host.start();
     assert_eq!(living.hear().as_deref(), Some("init 0"));
@@ -53,7 +53,7 @@ fn region(path: &std::path::Path) -> Monitor {
     Monitor::open(path, Trust::OwnerOnly).unwrap().expect("a process has made it")
 }
 
-/// Bytes that a slice is charged for.
+/// Returns the bytes that a slice is charged for.
 fn charged(slice: &Monitor) -> u64 {
     slice.held(slice.devices()[0].device)
 }
@@ -82,13 +82,13 @@ fn contexts_of_three_processes_stay_within_the_quota_whatever_nvml_says() {
     }
 }
 
-/// The deeds of a neighbour while a context is made.
+/// Makes a context while a neighbour obeys `meanwhile`, after it obeyed `before`. Returns the charge.
 fn beside(before: &[&str], meanwhile: &str) -> (u64, Bench) {
     let bench = bench().with("SIMGPU_NVML_PIDS", "none");
     let mut neighbour = begin(bench.host("modules", &["dlsym"]).limited("4GiB").in_slice("other"));
     does(&mut neighbour, &["retain", "current primary"]);
     does(&mut neighbour, before);
-    // Longer than the neighbour needs, on a busy machine too.
+    // The delay is longer than the neighbour needs, on a busy machine too.
     let slow = bench.host("modules", &["dlsym"]).set("SIMGPU_FAULTS", "cuDevicePrimaryCtxRetain=delay:3s");
     let mut host = begin(slow.limited("4GiB"));
     let slice = region(&bench.region());
@@ -98,7 +98,7 @@ fn beside(before: &[&str], meanwhile: &str) -> (u64, Bench) {
         assert!(Instant::now() < until, "it makes no context");
         std::thread::yield_now();
     }
-    // The mark comes once free memory is read.
+    // The library sets the mark after it has read free memory.
     does(&mut neighbour, &[meanwhile]);
     assert_eq!(host.heard(), None, "the neighbour was faster");
     assert_eq!(host.hear().as_deref().map(|answer| answer.starts_with("0 ")), Some(true));

@@ -1,4 +1,4 @@
-//! Does a context's own memory count against the quota, once, and as long as the context lives?
+//! Memory of a context counts against the quota once, and for as long as the context lives.
 #![allow(clippy::indexing_slicing, reason = "a test")]
 
 use crate::support::bench::Bench;
@@ -10,16 +10,16 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
-/// The bytes that a context takes in most of these tests, and those of a green one.
+/// Bytes of a context in most of these tests, and of a green one.
 const CONTEXT: u64 = 100 * MIB;
 const GREEN: u64 = 5 * MIB;
 
-/// A GPU of 1 GiB on which a context takes 100 MiB.
+/// Makes a GPU of 1 GiB on which a context takes 100 MiB.
 fn bench() -> Bench {
     Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "100MiB")
 }
 
-/// What the words of a process that has ended still say that its contexts hold: nobody has cleared them yet.
+/// Returns the bytes of contexts in the words of an ended process, which no other process has cleared yet.
 fn left_behind(bench: &Bench) -> u64 {
     let slice = Monitor::open(&bench.region(), Trust::OwnerOnly).unwrap().expect("it is there");
     slice.contexts(slice.devices()[0].device)
@@ -70,7 +70,7 @@ fn a_primary_context_is_paid_for_once_and_given_back_at_its_end() {
 
 #[test]
 fn what_ends_beside_a_call_that_ends_no_context_is_given_back() {
-    // They take long, so that most of what ends does so beside one.
+    // The delayed calls take long, so that most contexts that end do so during one.
     let slow = "cuCtxDetach=delay:1ms;cuDevicePrimaryCtxRelease_v2=delay:1ms";
     for library in ["beside", "attached"] {
         let bench = bench().with("SIMGPU_FAULTS", slow);
@@ -90,7 +90,7 @@ fn of_uses_that_are_given_back_together_the_last_gives_back_what_the_context_hol
 
 #[test]
 fn a_context_that_is_made_anew_while_its_end_is_taken_down_is_given_back_as_well() {
-    // We ask for the state when the driver is back: meanwhile others make it anew.
+    // The library asks for the state after the driver returned. Meanwhile other threads make the context anew.
     let slow = "cuDevicePrimaryCtxGetState=delay:100us";
     let bench = bench().with("SIMGPU_MEMORY", "64GiB").with("SIMGPU_FAULTS", slow);
     let outcome = bench.host("contexts", &["remade"]).limited("63GiB").run().quiet();
@@ -152,13 +152,13 @@ fn what_one_process_learned_about_contexts_is_reserved_by_the_next() {
 fn without_a_quota_contexts_are_nobodys_business() {
     let bench = bench();
     let bare = bench.host("contexts", &["many"]).run().quiet();
-    // The second one finds the device as the first one did.
+    // The second run must find the device as the first did.
     bench.truth_at_rest(0);
     bench.host("contexts", &["many"]).loaded().run().quiet().same_as(&bare);
 }
 
-/// What `gpuslice status` tells of the bench's slice: of its device, held and held by contexts, and the same of each
-/// process, by its number.
+/// Returns what `gpuslice status` reports: the bytes held and the bytes held by contexts, first of the slice's device, then of
+/// each process by its number.
 fn told(bench: &Bench) -> ([u64; 2], BTreeMap<u32, [u64; 2]>) {
     let report = json(&["status", &bench.region().display().to_string(), "--json"]);
     let device = &report["slices"][0]["devices"][0];
@@ -169,7 +169,7 @@ fn told(bench: &Bench) -> ([u64; 2], BTreeMap<u32, [u64; 2]>) {
     (two(device), processes.iter().map(|process| (pid(process), two(process))).collect())
 }
 
-/// Starts a host that makes contexts and other things as it is told.
+/// Starts a host that makes contexts and other things on order.
 fn maker(bench: &Bench) -> Living {
     let living = bench.host("modules", &["dlsym"]).limited("512MiB").start();
     assert_eq!(living.hear().as_deref(), Some("init 0"));
@@ -195,13 +195,13 @@ fn what_contexts_hold_is_what_they_were_charged_whatever_else_is_held() {
         ("context usual", 2 * CONTEXT),
         ("green", 2 * CONTEXT + GREEN),
         ("green", 2 * CONTEXT + 2 * GREEN),
-        // A heap is its context's.
+        // A heap belongs to its context.
         ("limit 2 18874368", 2 * CONTEXT + 2 * GREEN + 10 * MIB),
         ("limit 2 8388608", 2 * CONTEXT + 2 * GREEN),
         ("limit 2 18874368", 2 * CONTEXT + 2 * GREEN + 10 * MIB),
         ("end", CONTEXT + 2 * GREEN),
         ("ungreen", CONTEXT + GREEN),
-        // The green context keeps the primary one.
+        // The green context keeps the primary one alive.
         ("release", CONTEXT + GREEN),
         ("release", CONTEXT + GREEN),
         ("green current", CONTEXT + GREEN),
@@ -210,7 +210,7 @@ fn what_contexts_hold_is_what_they_were_charged_whatever_else_is_held() {
         let held = bench.truth(0).held;
         assert_eq!(told(&bench).1[&maker.pid()], [held, contexts], "{order}");
     }
-    // One that does not fit is as if it had never been there.
+    // A context that does not fit leaves no charge.
     does(&mut maker, &format!("alloc {}", 350 * MIB));
     assert_eq!(maker.numbers("context usual")[0], 2);
     assert_eq!(told(&bench).0[1], CONTEXT + GREEN);
@@ -222,7 +222,7 @@ fn what_contexts_hold_is_what_they_were_charged_whatever_else_is_held() {
 #[test]
 fn status_tells_what_is_contexts_of_what_several_processes_hold_and_nothing_of_the_dead() {
     const CONTEXT: u64 = 64 * MIB;
-    // A million bytes lie in a block.
+    // An allocation of a million bytes takes a block.
     const MORE: u64 = BLOCK;
     let bench = bench().with("SIMGPU_CONTEXT_BYTES", "64MiB");
     let mut makers = [maker(&bench), maker(&bench)];
@@ -242,7 +242,7 @@ fn status_tells_what_is_contexts_of_what_several_processes_hold_and_nothing_of_t
     does(&mut makers[1], "retain");
     assert_eq!(told(&bench).0, [2 * CONTEXT + MORE, 2 * CONTEXT]);
     makers[0].kill();
-    // From the first look on, and no word of it stays.
+    // The first look after the death shows nothing of the process, and no word of it stays.
     assert_eq!(told(&bench), ([CONTEXT; 2], BTreeMap::from([(second, [CONTEXT; 2])])));
     let slice = Monitor::open(&bench.region(), Trust::OwnerOnly).unwrap().expect("it is there");
     slice.reap().unwrap();

@@ -1,4 +1,4 @@
-//! Does the memory of graphs count against the quota, from the moment that a launch could take it?
+//! Memory of graphs counts against the quota from the moment at which a launch can take it.
 
 use crate::support::bench::Bench;
 use crate::support::compiler;
@@ -7,13 +7,13 @@ use crate::support::outcome::Outcome;
 const MIB: u64 = 1 << 20;
 const DOORS: &[&str] = &["linked", "dlsym", "cuGetProcAddress"];
 
-/// The host that has a part.
+/// Returns the host that has the part `what`.
 fn host(what: &str) -> &'static str {
     let alone = ["capture", "unspoiled", "beside", "small", "devices", "threads", "killed"];
     if alone.contains(&what) { "graph_life" } else { "graphs" }
 }
 
-/// Runs a part of a host through a door, in a slice with a quota of so many MiB.
+/// Runs a part of a host through a door, in a slice with a quota of `quota` MiB.
 fn run(bench: &Bench, door: &str, what: &str, quota: u64) -> Outcome {
     let program = if door == "linked" {
         compiler::linked("graphs.c", "graphs_linked", &[]).expect("graphs.c links with the simulated driver")
@@ -24,7 +24,7 @@ fn run(bench: &Bench, door: &str, what: &str, quota: u64) -> Outcome {
     bench.program(&program, &[door, what, &bytes]).limited(&format!("{quota}MiB")).run().quiet()
 }
 
-/// The same without a limit: with the library, which must change nothing, or bare.
+/// Runs a part of a host without a limit, and asserts that the library changes nothing.
 fn unlimited(bench: &Bench, what: &str, quota: u64) -> Outcome {
     let bytes = (quota * MIB).to_string();
     let bare = bench.host("graphs", &["dlsym", what, &bytes]).run().quiet();
@@ -32,13 +32,13 @@ fn unlimited(bench: &Bench, what: &str, quota: u64) -> Outcome {
     bare
 }
 
-/// What the simulated GPU gave out at the most, and gives out once it has back what the program held, in MiB.
+/// Returns the most that the simulated GPU gave out, and what it gives out once the program's memory is back. Both in MiB.
 fn truth(bench: &Bench) -> (u64, u64) {
     let truth = bench.truth_at_rest(0);
     (truth.peak / MIB, truth.held / MIB)
 }
 
-/// Statuses alone, of lines that both have.
+/// Returns the statuses of the lines that end with a charge.
 fn statuses(outcome: &Outcome) -> Vec<String> {
     outcome.out.lines().filter_map(|line| Some(line.split_once(", charged")?.0.to_owned())).collect()
 }
@@ -151,7 +151,7 @@ fn what_a_graph_leaves_alive_stays_charged_until_it_is_freed_and_trimmed() {
         "trim 0, charged 0, pool 0",
     ]);
     assert_eq!(truth(&bench), (32, 0));
-    // The quota has a part in one status only.
+    // The quota decides one status only.
     let bare = statuses(&unlimited(&Bench::simulated(), "alive", 64));
     let limited = statuses(&outcome);
     let different: Vec<_> = limited.iter().zip(&bare).filter(|(one, other)| one != other).collect();
@@ -249,7 +249,7 @@ fn memory_in_the_order_of_another_stream_spoils_no_capture() {
     let bare = Bench::simulated().program(&program, &["dlsym", "beside", &sixty_four]).run().quiet();
     let without = "beside 0, beyond the quota 0, wait 0";
     bare.says(&[without, whole, without, whole]);
-    // A quota, a share of time, and both.
+    // A quota, a share of GPU time, and both.
     for limits in [&["GPU_MEM_LIMIT"][..], &["GPU_CORE_PERCENT"], &["GPU_MEM_LIMIT", "GPU_CORE_PERCENT"]] {
         let bench = Bench::simulated();
         let mut host = bench.program(&program, &["dlsym", "beside", &sixty_four]).loaded();
@@ -264,7 +264,7 @@ fn memory_in_the_order_of_another_stream_spoils_no_capture() {
 
 #[test]
 fn small_graphs_cost_what_the_drivers_pool_can_grow_by() {
-    // Until it has shown that it takes less, the driver may take 32 MiB for each. A pool of 4 MiB shows that it takes
+    // The driver may take 32 MiB for each allocation until it has shown that it takes less. A pool of 4 MiB shows that it takes
     // at most 4 MiB at a time.
     let bench = Bench::simulated();
     run(&bench, "dlsym", "small", 64).says(&[

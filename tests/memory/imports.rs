@@ -1,6 +1,6 @@
-//! Who pays for memory that is opened by a handle, comes from a pool, another interface, or is on leave?
+//! Payers of memory that a handle opens, that comes from a pool or another interface, or that is checkpointed.
 //!
-//! After each step the ledger of the slice is compared with what the simulated GPU really holds, to the byte.
+//! After each step the tests compare the slice's ledger with the bytes that the simulated GPU really holds.
 
 use crate::support::sharers::{MIB, PIECE, QUOTA, through_each};
 
@@ -29,10 +29,10 @@ fn memory_opened_by_a_handle_is_its_makers_to_pay() {
             user.do_all(&["receiveblob 0", &format!("{open} 0 0")]);
             stage.holds(PIECE);
             stage.has_left(&mut user, QUOTA - PIECE);
-            // An imported address is not freed, and a free of it takes nothing from anybody.
+            // The driver does not free an imported address, and a free of it releases no charge.
             user.answers("free 0", 1);
             stage.holds(PIECE);
-            // Opened once more: the same address, to be closed once more.
+            // A second open returns the same address and needs a second close.
             user.does(&format!("{open} 1 0"));
             user.answers("same 0 1", 1);
             maker.does("free 0");
@@ -76,7 +76,7 @@ fn a_context_that_ends_ends_what_was_lent_and_opened_in_it() {
         stage.holds(PIECE);
         user.does("reset 0");
         stage.holds(0);
-        // The user's end first.
+        // Now the context of the user ends first.
         maker.do_all(&[&format!("alloc 0 {PIECE}"), "ipcget 0 0", "sendblob 0 user"]);
         user.do_all(&["receiveblob 0", "ipcopen 0 0", "reset 0"]);
         stage.holds(PIECE);
@@ -93,14 +93,14 @@ fn a_pointer_of_a_shared_pool_is_its_pools_to_pay() {
         maker.do_all(&["exportpointer 0 1", "sendblob 0 user"]);
         user.do_all(&["receivefile 0", "importpool 0 0", "receiveblob 0", "importpointer 1 0 0"]);
         stage.holds(32 * MIB);
-        // Nothing can be taken from a pool that is another's: the driver says so, whatever the quota has left.
+        // No process can take from an imported pool. The driver says so, even if the quota has room.
         user.does(&format!("alloc 2 {}", 32 * MIB));
         user.answers("take 3 4096 0", 1);
         user.do_all(&["free 2", "freeasync 1"]);
         stage.holds(32 * MIB);
         user.do_all(&["importpointer 1 0 0", "free 1", "endpool 0"]);
         stage.holds(32 * MIB);
-        // Memory that the maker frees is its pool's again, whichever process has it open.
+        // Memory that the maker frees goes back to its pool, also while another process has it open.
         user.do_all(&["importpool 0 0", "importpointer 1 0 0"]);
         maker.does("freeasync 1 1 0");
         stage.holds(0);
@@ -132,7 +132,7 @@ fn memory_of_another_interface_is_not_charged() {
         user.do_all(&["file 0 8388608", "external 0 0 8388608", "buffer 1 0 4194304", "mipmap 2 0 1024"]);
         stage.holds(0);
         stage.has_left(&mut user, QUOTA);
-        // The ordinary calls free its mappings, and give nothing back.
+        // The ordinary calls free its mappings and release no charge.
         user.does(&format!("alloc 3 {PIECE}"));
         user.do_all(&["free 1", "endmipmap 2", "endexternal 0"]);
         stage.holds(PIECE);
@@ -180,7 +180,7 @@ fn an_object_for_several_devices_costs_nothing_and_keeps_what_is_bound_to_it() {
                 stage.holds(0);
                 maker.does("release 0");
             } else {
-                // The object itself lives while it is mapped.
+                // The multicast object itself lives while it is mapped.
                 maker.does(&format!("map 3 0 {PIECE}"));
                 maker.does("release 0");
                 stage.holds(PIECE);
@@ -213,13 +213,13 @@ fn a_checkpointed_process_keeps_its_charge_so_that_its_restore_fits() {
         other.answers(&format!("state {pid}"), 0);
         other.does(&format!("lock {pid}"));
         other.answers(&format!("state {pid}"), 1);
-        // A call of the locked process waits, and holds up nobody else.
+        // A call of the locked process waits and delays no other process.
         sleeper.host.order("release 1");
         stage.has_left(&mut other, QUOTA - 2 * PIECE);
         other.does(&format!("checkpoint {pid}"));
         other.answers(&format!("state {pid}"), 2);
         assert_eq!((stage.ledger("a"), stage.bench.truth(0).held), (2 * PIECE, 0));
-        // The device has room, the slice has not.
+        // The device has room, but the slice has not.
         other.answers(&format!("alloc 0 {}", QUOTA - 2 * PIECE + 1), 2);
         other.does(&format!("alloc 0 {}", QUOTA - 2 * PIECE));
         other.does(&format!("restore {pid}"));

@@ -1,4 +1,4 @@
-//! Which limit holds: by which name, in which words, of which device, from which source?
+//! Settings of the memory limit: names, spellings, lists of devices, and the order of sources.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::compiler;
@@ -7,8 +7,8 @@ use std::path::Path;
 
 const GIB: u64 = 1 << 30;
 
-/// A host that takes a little of CUDA's first device and asks NVML what its device of this index holds. It finds the device
-/// empty: what the one before it held has come back.
+/// Prepares a host that takes 2 MiB of CUDA's first device and asks NVML for the memory of the device with NVML's index `index`.
+/// Waits first until the device has got back the memory of the host before it.
 fn ask<'bench>(bench: &'bench Bench, index: &str) -> Host<'bench> {
     if bench.has_run() {
         bench.truth_at_rest(0);
@@ -94,7 +94,7 @@ fn a_misspelt_variable_is_told_once_and_limits_nothing() {
         );
         assert_eq!(outcome.err, line, "{outcome}");
         assert!(!bench.region().exists(), "a region was made although there is no limit");
-        // Beside another limit as well, but not beside the setting itself.
+        // The line is also printed beside another limit, but not beside the setting itself.
         let outcome = ask(&bench, "0").loaded().set(name, "64MiB").set("GPU_CORE_PERCENT", "30").run();
         assert_eq!(outcome.err, line, "{outcome}");
         ask(&bench, "0").limited("64MiB").set(name, "64MiB").run().quiet();
@@ -147,8 +147,8 @@ fn a_limit_may_name_its_device() {
     shows(&ask(&bench, "0").limited(&limit).run().quiet(), GIB, 2 << 20);
 }
 
-/// Runs the host that asks, under a limit, while another one holds memory; that one without the library if it
-/// has no limit.
+/// Runs the host that asks, under `limit`, while another process holds `holds` bytes. If `its_limit` is `None`, the other process
+/// runs without the library.
 fn beside(bench: &Bench, holds: u64, its_limit: Option<&str>, limit: &str) -> Outcome {
     let [holder, asker] = ["holder", "management"].map(|name| compiler::plain(name).display().to_string());
     let setting =
@@ -170,7 +170,7 @@ fn a_later_process_takes_the_slices_limit_and_says_once_that_it_asked_for_anothe
 
 #[test]
 fn free_memory_is_never_more_than_the_device_really_has_left() {
-    // Somebody outside of the slice holds all but 16 MiB of the device.
+    // A process outside the slice holds all but 16 MiB of the device.
     let bench = Bench::simulated().with_quick_nvml();
     let outcome = beside(&bench, GIB - (16 << 20), None, "64MiB").quiet();
     outcome.contains(&["started 1, take 0, info 0: total 67108864, free 14680064"]);

@@ -1,4 +1,4 @@
-//! Do code, limits and green contexts count against the quota, to the byte, and for as long as they live?
+//! Code, limits of a context and green contexts count against the quota to the byte, for as long as they live.
 
 use crate::support::bench::{Bench, Host};
 use crate::support::compiler;
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const QUOTA: u64 = 512 * MIB;
-/// The bytes of a context in these tests, and those of the code of a module beside its variables.
+/// Bytes of a context in these tests, of the code of a module without its variables, and of a green context.
 const CONTEXT: u64 = 96 * MIB;
 const CODE: u64 = 6 * MIB;
 const GREEN: u64 = 5 * MIB;
-/// What a context counts as where nobody can say what it takes: 4 MiB for each of the 132 multiprocessors.
+/// Charge for a context if nothing says what it takes: 4 MiB for each of the 132 multiprocessors.
 const ESTIMATE: u64 = 528 * MIB;
 
 /// A GPU of 1 GiB whose driver takes memory in pieces of 2 MiB.
@@ -24,7 +24,7 @@ fn bench() -> Bench {
     bench.with("SIMGPU_MODULE_GRANULE", "2MiB").with("SIMGPU_GREEN_BYTES", "5MiB")
 }
 
-/// A host in a slice of its own, and what the simulated GPU says of it.
+/// A host in a slice of its own.
 struct Tenant<'bench> {
     bench: &'bench Bench,
     living: Living,
@@ -41,7 +41,7 @@ impl<'bench> Tenant<'bench> {
         Self { bench, living }
     }
 
-    /// With the primary context of the device current.
+    /// Starts a host and makes the primary context of the device current.
     fn in_context(bench: &'bench Bench) -> Self {
         let mut tenant = Self::through(bench, "dlsym");
         tenant.just("retain");
@@ -49,7 +49,7 @@ impl<'bench> Tenant<'bench> {
         tenant
     }
 
-    /// What the simulated GPU says that this process holds.
+    /// Returns the bytes that this process holds in truth.
     fn truth(&self) -> u64 {
         let report = self.bench.report();
         let (_before, process) = report
@@ -59,7 +59,7 @@ impl<'bench> Tenant<'bench> {
         held.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     }
 
-    /// Status of an order, and bytes of the quota that are held then.
+    /// Gives an order. Returns its status and the bytes of the quota that are held after it.
     #[track_caller]
     fn order(&mut self, order: &str) -> (u64, u64) {
         match self.living.numbers(order).as_slice() {
@@ -68,7 +68,7 @@ impl<'bench> Tenant<'bench> {
         }
     }
 
-    /// An order succeeds, and afterwards the slice is charged what the device lost, which is returned.
+    /// Asserts that an order succeeds and that the slice is then charged for what it holds in truth. Returns that charge.
     #[track_caller]
     fn does(&mut self, order: &str) -> u64 {
         self.answers(order, 0)
@@ -83,7 +83,7 @@ impl<'bench> Tenant<'bench> {
         held
     }
 
-    /// The same without comparing: there is no context in which the host could ask.
+    /// Asserts that an order succeeds, without comparing: there is no context in which the host could ask for free memory.
     #[track_caller]
     fn just(&mut self, order: &str) {
         assert_eq!(self.order(order).0, 0, "{order}");
@@ -162,7 +162,7 @@ fn what_a_launch_loads_is_charged_when_the_program_waits_for_it() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
     tenant.does("library data 4194304");
-    // The variables come with the handle that can be launched, the code with the launch.
+    // The first handle that can be launched loads the variables; the launch loads the code.
     assert_eq!(tenant.does("use kernel"), CONTEXT + 4 * MIB);
     tenant.does("alloc 1000000");
     assert_eq!(tenant.order("use launch").0, 0);
@@ -224,8 +224,8 @@ fn variables_in_a_fat_binary_that_is_not_compressed_are_reserved() {
     tenant.end_saying("a module, code and variables, takes about");
 }
 
-/// They are loaded when they are taken in, so that they can still be refused. NVML, where it knows the process, says what they
-/// took; elsewhere what the device loses and gets back does.
+/// The library loads such code when the program hands it in, because then it can still refuse the code. NVML says what the code
+/// took if it knows the process. Otherwise the change of the device's free memory does.
 #[test]
 fn libraries_that_cannot_be_read_are_refused_once_the_quota_is_full() {
     for (pids, fit) in [("host", 2), ("none", 2)] {
@@ -265,7 +265,7 @@ fn a_kernel_that_was_found_can_be_launched_in_any_context_within_the_quota() {
     assert_eq!(tenant.does("use launch"), 2 * CONTEXT + 100 * MIB);
     tenant.does("current primary");
     assert_eq!(tenant.does("use launch"), 2 * CONTEXT + 100 * MIB);
-    // A later context gets it as well, or is not made at all.
+    // A later context gets the library as well, or is not made at all.
     assert_eq!(tenant.does("context usual"), 3 * CONTEXT + 150 * MIB);
     let before = 3 * CONTEXT + 150 * MIB;
     assert_eq!(tenant.answers("context usual", 2), before);
@@ -308,7 +308,7 @@ fn libraries_that_are_loaded_at_once_take_of_every_context() {
     assert_eq!(tenant.does(&format!("library data {}", 50 * MIB)), 2 * CONTEXT + 100 * MIB);
     assert_eq!(tenant.does("context usual"), 3 * CONTEXT + 150 * MIB);
     let held = 3 * CONTEXT + 150 * MIB;
-    // 30 MiB in each of three contexts are more than is left.
+    // 30 MiB in each of three contexts are more than the rest of the quota.
     assert_eq!(tenant.answers(&format!("library data {}", 30 * MIB), 2), held);
     assert_eq!(bench.truth(0).peak, held);
     tenant.does("use kernel");
@@ -336,7 +336,7 @@ fn a_module_that_does_not_fit_is_refused_and_leaves_nothing() {
     let mut tenant = Tenant::in_context(&bench);
     let room = QUOTA - CONTEXT - 8 * MIB;
     let held = tenant.does(&format!("alloc {room}"));
-    // Its variables alone are too large, so the driver is not even asked; then only its code does not fit.
+    // First the variables alone are too large, so the driver is not asked. Then only the code does not fit.
     for size in [64 * MIB, 4 * MIB] {
         for order in ["load data", "load ex", "load text", "load file", "library data", "library file"] {
             assert_eq!(tenant.answers(&format!("{order} {size}"), 2), held, "{order} {size}");
@@ -373,7 +373,7 @@ fn late_code_beyond_the_quota_stands_and_nothing_else_is_granted() {
 fn code_goes_back_with_its_context() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
-    // In this order: a reset takes back no use, so that a release behind it would not be the last.
+    // The release comes first: a reset takes back no use, so a release after it would not be the last.
     for ending in ["release", "reset"] {
         for order in
             ["load data 4194304", "use function", "library data 2097152", "use module", "limit 1 5000000"]
@@ -409,7 +409,7 @@ fn a_library_is_charged_in_each_context_by_itself() {
 fn limits_are_charged_while_they_are_set() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
-    // Stacks for all resident threads, the printf buffer, the heap, launches that wait.
+    // Stacks for all resident threads, the printf buffer, the heap, pending launches.
     for (limit, value) in [(0, 1280_u64), (1, 9 * MIB), (2, 100 * MIB), (4, 9000)] {
         let held = tenant.does(&format!("limit {limit} {value}"));
         assert!(held > CONTEXT, "{limit}");
@@ -433,7 +433,7 @@ fn a_limit_that_does_not_fit_is_refused_and_stays_as_it_was() {
 fn a_limit_beyond_the_quota_never_reaches_the_device() {
     let bench = bench();
     let mut tenant = Tenant::in_context(&bench);
-    // Stacks for all resident threads, the printf buffer, the heap, launches that wait: each above 512 MiB.
+    // Stacks for all resident threads, the printf buffer, the heap, pending launches: each above 512 MiB.
     for (limit, value) in [(0, 8 << 10), (1, 600 * MIB), (2, 3 << 30), (4, 1 << 20)] {
         assert_eq!(tenant.answers(&format!("limit {limit} {value}"), 2), CONTEXT, "{limit}");
         assert_eq!(bench.truth(0).peak, CONTEXT, "{limit}");
@@ -468,7 +468,7 @@ fn a_green_context_pays_for_itself_and_keeps_the_primary_one() {
     tenant.does("stream");
     assert_eq!(tenant.does("ungreen"), CONTEXT + GREEN);
     tenant.does("retain");
-    // The memory that was made through it lives in the primary context.
+    // Memory that was made through the green context lives in the primary context.
     let held = tenant.does("alloc 1000000") + 4 * MIB;
     assert_eq!(tenant.does("load data 4194304"), held);
     assert_eq!(tenant.does("limit 2 18874368"), held + 10 * MIB);
@@ -543,7 +543,7 @@ fn threads_that_load_code_while_others_take_memory_stay_within_the_quota() {
     }
 }
 
-/// Contexts and code alike.
+/// Covers contexts and code.
 #[test]
 fn where_nobody_says_who_holds_what_the_difference_of_free_memory_is_charged() {
     let bench = bench().with("SIMGPU_NVML_PIDS", "none");
@@ -586,7 +586,7 @@ fn a_quota_that_comes_late_counts_what_is_there() {
     assert_eq!(tenant.truth(), held);
     let slice = slice(&bench);
     let device = slice.devices()[0].device;
-    // Until then contexts are estimated, and the rest is what free memory has lost.
+    // Before the quota is set, contexts are estimated, and code is charged at the loss of free memory.
     assert_eq!(slice.held(device), held - CONTEXT + ESTIMATE - GREEN + 4 * MIB);
     limit(&slice, Some(QUOTA));
     assert_eq!(tenant.does("left"), held);
@@ -601,19 +601,19 @@ fn slice(bench: &Bench) -> Monitor {
     Monitor::open(&bench.region(), Trust::OwnerOnly).unwrap().expect("the tenant has made it")
 }
 
-/// The slice gets a quota, or loses it.
+/// Gives the slice a quota, or takes it away.
 fn limit(slice: &Monitor, quota: Option<u64>) {
     let view = slice.devices().swap_remove(0);
     slice.set_limits(view.device, Limits { memory: quota, ..view.limits });
 }
 
-/// A host in a slice that has a share of time, and no quota.
+/// Starts a host in a slice that has a share of GPU time and no quota.
 fn without_a_quota(bench: &Bench) -> Tenant<'_> {
     Tenant::started(bench, bench.host("modules", &["dlsym"]).loaded().set("GPU_CORE_PERCENT", "50"))
 }
 
 impl Tenant<'_> {
-    /// Orders succeed, in a slice without a quota, whose host is shown what the device has left.
+    /// Asserts that orders succeed in a slice without a quota. Such a host is shown the device's free memory.
     #[track_caller]
     fn unlimited(&mut self, orders: &[&str]) {
         orders.iter().for_each(|order| assert_eq!(self.living.numbers(order).first(), Some(&0), "{order}"));
@@ -631,7 +631,7 @@ fn a_quota_that_comes_late_counts_several_contexts_each_for_itself() {
     tenant.just("end");
     assert_eq!(slice.held(slice.devices()[0].device), 2 * CONTEXT);
     tenant.does("current usual 0");
-    // What is made while there is none is made up for when there is one again.
+    // Contexts and code that are made without a quota are measured once there is one again.
     limit(&slice, None);
     tenant.unlimited(&["context usual", "load data 4194304", "use function"]);
     limit(&slice, Some(QUOTA));
@@ -684,7 +684,7 @@ fn a_quota_that_comes_late_where_nvml_knows_nobody_leaves_estimates_and_nvml_alo
     limit(&slice, Some(quota));
     assert_eq!(tenant.living.numbers("left"), [0, quota - ESTIMATE]);
     bench.goes_wrong("nvmlInit_v2=kill");
-    // For longer than NVML is left alone where it fails.
+    // Longer than the time for which the library does not ask an NVML that fails.
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(tenant.living.numbers("alloc 1000000"), [0, quota - ESTIMATE - BLOCK]);
     tenant.end();
@@ -693,7 +693,7 @@ fn a_quota_that_comes_late_where_nvml_knows_nobody_leaves_estimates_and_nvml_alo
 #[test]
 fn without_a_quota_nothing_waits_for_nvml() {
     let slow = ["nvmlDeviceGetComputeRunningProcesses_v2=delay:3s", "nvmlInit_v2=delay:3s"];
-    // Where it is not asked about time either it is not asked at all.
+    // If the library does not ask NVML for times either, it does not ask NVML at all.
     for (fault, meter) in [(slow[0], "auto"), (slow[1], "auto"), ("nvmlInit_v2=kill", "events")] {
         let bench = bench().with("SIMGPU_FAULTS", fault).with("GPU_CORE_METER", meter);
         let mut tenant = without_a_quota(&bench);
@@ -715,7 +715,7 @@ fn nvml_that_fails_is_left_alone_for_a_while() {
         let mut tenant = without_a_quota(&bench);
         limit(&slice(&bench), quota);
         tenant.unlimited(&["retain", "current primary", "library data 4194304", "use kernel", "use launch"]);
-        // What the launch has loaded is looked for each time that the program waits: a thousand tries are 50 s.
+        // Each wait of the program looks for code that the launch has loaded: a thousand tries would take 50 s.
         let lists = "nvmlDeviceGetComputeRunningProcesses_v2";
         bench.goes_wrong(&format!("{lists}=delay:50ms;{lists}=999"));
         let began = Instant::now();
@@ -734,12 +734,12 @@ fn nvml_that_fails_is_left_alone_for_a_while() {
 fn without_a_limit_none_of_this_is_anybodys_business() {
     let bench = bench();
     let bare = bench.host("modules", &["dlsym", "2097152"]).run().quiet();
-    // The second one finds the device as the first one did.
+    // The second run must find the device as the first did.
     bench.truth_at_rest(0);
     bench.host("modules", &["dlsym", "2097152"]).loaded().run().quiet().same_as(&bare);
 }
 
-/// NVML as it is on a machine with several GPUs.
+/// Makes NVML as slow as on a machine with several GPUs.
 fn slow_nvml(bench: Bench) -> Bench {
     bench.with("SIMGPU_NVML_INIT_MS", "300").with("SIMGPU_NVML_LIST_US", "4500")
 }
@@ -753,7 +753,7 @@ fn look_ups_in_a_row_ask_nvml_ten_times_a_second_and_open_it_once() {
         outcome.out.lines().find_map(|line| line.strip_prefix(before)?.strip_suffix(after)?.parse().ok())
     };
     let lists = figure("nvml: 1 inits, 0 shutdowns, ", " lists").expect(&outcome.out);
-    // Two for the context, and one for each tenth of a second that has begun.
+    // Two lists for the context, and one for each tenth of a second that has begun.
     let most = 3 + figure("900_look_ups ", "").expect(&outcome.out) / 100_000_000;
     assert!(lists <= most, "at most {most}: {outcome}");
 }
@@ -768,7 +768,7 @@ fn what_a_neighbour_took_beside_a_look_up_is_not_charged_from_the_next_wait_on()
     let mut neighbour = Tenant::started(&bench, bench.host("modules", &["dlsym"]));
     neighbour.unlimited(&["retain", "current primary"]);
     for _ in 0..3 {
-        // NVML is asked here.
+        // The library asks NVML here.
         tenant.does("load data 4194304");
         tenant.living.order("use function");
         neighbour.unlimited(&["alloc 20000000"]);
@@ -785,7 +785,7 @@ fn what_a_neighbour_took_beside_a_look_up_is_not_charged_from_the_next_wait_on()
 fn a_look_up_that_is_repeated_is_measured_once_and_again_after_code_has_ended() {
     let program =
         compiler::linked("look_ups.c", "look_ups", &[]).expect("it links with the simulated driver");
-    // 200 look-ups with two questions each: 40 s.
+    // 200 look-ups with two calls of `cuMemGetInfo_v2` each would take 40 s.
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuMemGetInfo_v2=delay:100ms");
     let outcome = bench.program(&program, &[]).limited("512MiB").run().quiet();
     outcome.says(&["looked up 0, asked a few times", "looked up 0, asked a few times"]);

@@ -1,8 +1,8 @@
-//! Does the simulated GPU betray a library that makes one of the mistakes such libraries are known for?
+//! Proof that the simulated GPU detects the known mistakes of libraries that limit memory.
 //!
-//! `naive.c` limits memory by a quota, and makes the mistake that it is told to make. Each test runs a host under it
-//! without and with one mistake, and looks at what the host was told and at what the device really gave out. Without a
-//! mistake the quota holds, so that it is the mistake which is seen, and not the library.
+//! `naive.c` limits memory by a quota and makes one mistake, which a variable names. Each test runs a host under it without and
+//! with one mistake. It compares the answers that the host got and the memory that the device really gave out. Without a mistake
+//! the quota holds, so a difference shows the mistake and not the library.
 
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
@@ -12,7 +12,7 @@ const QUOTA: &str = "67108864";
 const FULL: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
 
-/// Two devices, of which the second has half the quota of the first.
+/// Two devices. The second has half the quota of the first.
 const TWO: &[(&str, &str)] = &[("SIMGPU_DEVICES", "2"), ("NAIVE_LIMIT", "67108864,33554432")];
 
 /// A host that has run under the naive library.
@@ -22,7 +22,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The most that the processes had of a device, as it really was.
+    /// Returns the most bytes that the processes held of a device in truth.
     fn peak_of(&self, device: usize) -> u64 {
         self.bench.truth(device).peak
     }
@@ -31,7 +31,7 @@ impl Seen {
         self.peak_of(0)
     }
 
-    /// Fails unless each of these lines was printed.
+    /// Fails unless the host printed each of these lines.
     #[track_caller]
     fn says(&self, lines: &[&str]) -> &Self {
         self.outcome.contains(lines);
@@ -50,7 +50,7 @@ fn run(bench: &Bench, mistake: &str, host: &[&str]) -> Outcome {
     host.set("NAIVE_MISTAKE", mistake).run().quiet()
 }
 
-/// Runs a host under the library that makes no mistake, and under the one that makes this one.
+/// Runs a host under the library without a mistake, and under the library with `mistake`.
 fn try_out(mistake: &str, host: &[&str], variables: &[(&str, &str)]) -> [Seen; 2] {
     ["", mistake].map(|mistake| {
         let bench = bench(variables);
@@ -66,7 +66,7 @@ fn trap(name: &str) -> [&str; 3] {
 
 #[test]
 fn a_library_that_checks_and_then_allocates_is_caught() {
-    // The driver is slow, so that racers meet between the check and the allocation; four pieces fit.
+    // The driver is slow, so that racers meet between the check and the allocation. Four pieces fit.
     let slow: &[_] = &[("NAIVE_LIMIT", "4194304"), ("SIMGPU_FAULTS", "cuMemAlloc_v2=delay:50ms")];
     for racers in ["threads", "processes"] {
         let [honest, naive] = try_out("check_then_allocate", &["race", racers, "8", "1048576"], slow);
@@ -95,7 +95,7 @@ fn a_library_that_counts_width_by_height_is_caught() {
 #[test]
 fn a_library_that_checks_again_after_the_driver_is_caught() {
     let [honest, naive] = try_out("second_check", &trap("pitched"), &[]);
-    // The host is told the same, and what it was refused stays taken.
+    // The host gets the same answers, but the memory of a denied allocation stays taken.
     naive.outcome.same_as(&honest.outcome);
     assert_eq!(honest.peak(), FULL);
     assert!(naive.peak() > FULL, "{} bytes", naive.peak());
@@ -138,7 +138,7 @@ fn a_library_that_charges_a_pool_by_the_call_is_caught() {
     let [honest, naive] = try_out("pool_by_call", &trap("pool_reuse"), &[]);
     honest.says(&["half beside the pool 2", "again from the pool 0"]);
     naive.says(&["half beside the pool 0", "again from the pool 2"]);
-    // The pool kept its two chunks while half of the quota was taken beside it.
+    // The pool kept its two chunks while the host took half of the quota beside it.
     assert_eq!((honest.peak(), naive.peak()), (FULL, FULL + FULL / 2));
 }
 
@@ -161,7 +161,7 @@ fn a_library_that_leaves_the_streams_of_threads_unhooked_is_caught() {
     }
 }
 
-/// What the host of all doors prints of a family that the quota holds.
+/// Returns the line that the host `doors` prints of a family that the quota holds.
 fn filled(family: &str) -> String {
     format!("{family}: take 0, one more 2 (untouched), info 0 left 0, give 0, again 0, give 0")
 }
@@ -178,11 +178,11 @@ fn a_library_that_forgets_the_levels_of_a_chain_is_caught() {
 fn a_library_that_multiplies_by_no_height_is_caught() {
     let [honest, naive] = try_out("array_height", &["shapes", "line"], &[]);
     honest.says(&["taken 64, then 2, given 64"]);
-    // Nothing is charged: only the device's end ends it.
+    // Nothing is charged, so only the end of the device's memory stops the host.
     assert_eq!((honest.peak(), naive.peak()), (FULL, 1 << 30));
 }
 
-// ---- Short of the quota: what was free was refused
+// ---- Short of the quota: free memory was denied
 
 #[test]
 fn a_library_that_takes_bits_for_bytes_is_caught() {
@@ -269,7 +269,7 @@ fn a_library_that_counts_processes_that_were_killed_is_caught() {
     naive.says(&["afterwards 2, late"]);
 }
 
-// ---- What the program is told
+// ---- Answers that the program gets
 
 #[test]
 fn a_library_that_keeps_frees_of_unknown_pointers_to_itself_is_caught() {
@@ -280,7 +280,7 @@ fn a_library_that_keeps_frees_of_unknown_pointers_to_itself_is_caught() {
     let [honest, naive] = try_out("unknown_free", &trap("unknown_free"), &[]);
     assert_eq!(frees(&honest.outcome), frees(&bare));
     assert!(frees(&naive.outcome).iter().all(|line| line.ends_with(": -1, async -1")), "{}", naive.outcome);
-    // The memory of a pool stands in no book of allocations: its free never reaches the driver.
+    // Memory of a pool is not in the library's book of allocations, so its free never reaches the driver.
     let [honest, naive] = try_out("unknown_free", &trap("pool_synchronised"), &[]);
     honest.says(&["waited: the whole quota 0, left 67108864"]);
     naive.says(&["take 0, give -1, wait 0", "waited: the whole quota 2, left 0"]);
@@ -335,7 +335,7 @@ fn a_library_that_hands_out_the_newest_form_is_caught() {
     for door in ["four", "five"] {
         let [honest, naive] = try_out("newest_version", &["doors", door, QUOTA], &[]);
         honest.says(&[&filled("cuMemAlloc"), &filled("cuMemAlloc_v2")]);
-        // Addresses of 64 bits lie where the host has variables of 32: one runs into the next, and is lost.
+        // The host has variables of 32 bits where addresses of 64 bits lie: one address runs into the next and is lost.
         assert!(naive.outcome.out.contains("cuMemAlloc: take 0, one more 2 (written)"), "{}", naive.outcome);
         assert!(naive.outcome.out.contains("cuMemAlloc_v2: take 2, "), "{}", naive.outcome);
     }

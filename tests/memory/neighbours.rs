@@ -1,11 +1,11 @@
-//! Quotas that sum to more than the GPU: is a device that is full told from a quota that is?
+//! Quotas that sum to more than the GPU: the library tells a full device from a full quota.
 
 use crate::support::bench::Bench;
 use crate::support::quotas::{Figures, Ground, MIB};
 
 const QUOTA: &str = "700MiB";
 
-/// A GPU of 1 GiB.
+/// Makes a GPU of 1 GiB.
 fn ground() -> Ground {
     Ground { bench: Bench::simulated() }
 }
@@ -19,11 +19,11 @@ fn what_the_device_has_no_memory_for_is_told_from_what_the_quota_has_none_for() 
     for _ in 0..20 {
         second.answers(&format!("take_alloc 1 {}", 500 * MIB), 2);
     }
-    // That is beyond the quota, too, so the driver is not asked.
+    // This request is also beyond the quota, so the driver is not asked.
     second.answers(&format!("take_alloc 1 {}", 601 * MIB), 2);
     assert_eq!(ground.figures("a"), Figures { held: 600 * MIB, spilled: 0, refused: 0, unmet: 0 });
     assert_eq!(ground.figures("b"), Figures { held: 100 * MIB, spilled: 0, refused: 1, unmet: 20 });
-    // Once the neighbour gives memory back there is room.
+    // Once the neighbour frees memory, there is room.
     first.does("give_free 0");
     second.does(&format!("take_alloc 1 {}", 500 * MIB));
     assert_eq!(ground.figures("b").unmet, 20);
@@ -64,10 +64,10 @@ fn each_way_to_ask_is_counted() {
         second.answers(&format!("take_{how} 1 {}", 100 * MIB), 2);
         unmet += 1;
         assert_eq!(ground.figures("b").unmet, unmet, "{how}");
-        // Of a pool it is not known any more what was reserved, only what it holds: nothing.
+        // For a pool, the library does not know what the call reserved, only what the pool holds: nothing.
         assert_eq!(ground.figures("b").refused, 0, "{how}");
     }
-    // A graph was granted its memory when it was made; the driver takes it later.
+    // A graph gets its grant when it is made. The driver takes the memory later.
     for order in ["upload 5", "launch 5"] {
         second.answers(order, 2);
         unmet += 1;

@@ -1,8 +1,7 @@
-//! What passes the quota is served from host memory where that is asked for: is the device never asked for more, and is
-//! nothing left behind?
+//! Oversubscription: memory beyond the quota comes from host memory, the device is never asked for it, and nothing stays behind.
 //!
-//! Managed memory of the simulated GPU is nowhere until something is written to it, and then where it prefers to be. So
-//! memory that was not kept with the host shows on the device, whose exact peak is never above the quota.
+//! Managed memory of the simulated GPU is nowhere until something writes to it. Then it is at its preferred location. So memory
+//! that the library did not keep on the host shows on the device, whose exact peak is never above the quota.
 
 use crate::support::bench::Bench;
 use crate::support::quotas::{Actor, Figures, Ground, MIB};
@@ -20,20 +19,20 @@ impl Ground {
         self.actor("a", "64MiB", &[ON])
     }
 
-    /// A process whose driver makes these mistakes.
+    /// Starts a process whose driver has these faults.
     #[track_caller]
     fn faulty(&self, faults: &str) -> Actor {
         self.actor("a", "64MiB", &[ON, ("SIMGPU_FAULTS", faults)])
     }
 
-    /// So much is held of the device, and so much beyond the quota with the host: by the ledger and in truth. Never was
-    /// more on the device than the quota.
+    /// Asserts that the slice holds `held` bytes of the device and `spilled` bytes of host memory, by the ledger and in truth.
+    /// Asserts also that the device never held more than the quota.
     #[track_caller]
     fn holds(&self, held: u64, spilled: u64) {
         let figures = self.figures("a");
         let (truth, host) = (self.bench.truth(0), self.on_host().0);
         assert_eq!((figures.held, figures.spilled), (held, spilled), "the ledger");
-        // The memory of the dead may leave the device meanwhile.
+        // Memory of dead processes may still leave the device.
         assert_eq!((truth.living(), host), (held, spilled), "the truth");
         assert!(truth.peak <= QUOTA, "{truth:?}");
     }
@@ -55,14 +54,14 @@ fn what_passes_the_quota_is_served_from_host_memory_and_shown_nowhere() {
     actor.does("fill 1 2");
     ground.holds(48 * MIB, 32 * MIB);
     actor.shows(16 * MIB, QUOTA);
-    // Memory that fits goes to the device, also later.
+    // Memory that fits goes to the device, also after something has spilled.
     actor.does(&format!("take_alloc 2 {}", 16 * MIB));
     actor.does("fill 2 3");
     actor.does("take_alloc 3 1");
     actor.does("fill 3 4");
     ground.holds(QUOTA, 32 * MIB + 1);
     actor.shows(0, QUOTA);
-    // Room on the device brings nothing back to it.
+    // Room on the device brings no spilled memory back to it.
     actor.does("give_free 0");
     actor.does("fill 1 5");
     ground.holds(16 * MIB, 32 * MIB + 1);
@@ -121,9 +120,9 @@ fn rows_have_a_length_that_suits_the_device() {
     actor.does(&format!("take_alloc 0 {QUOTA}"));
     actor.does(&format!("take_pitch 1 {MIB}"));
     actor.answers("row 1", 1024);
-    // What the driver does not take for an element's size is refused as ever.
+    // The driver refuses this size of an element, as without the library.
     actor.answers(&format!("take_pitch 2 {MIB} 5"), 2);
-    // Nor is anything made for a call that has no place for the answer.
+    // The library makes no memory for a call that has no place for the answer.
     actor.answers(&format!("nowhere {MIB}"), 2);
     assert_eq!(ground.figures("a").spilled, MIB);
     ground.refused(2);
@@ -154,7 +153,7 @@ fn neither_advice_nor_a_prefetch_brings_it_to_the_device() {
         actor.does("fill 1 2");
         ground.holds(QUOTA, 8 * MIB);
         actor.answers("preferred 1", -1);
-        // Memory within the quota moves as the program wants it.
+        // Memory within the quota moves as the program asks.
         actor.does("prefetch 0");
         actor.answers("preferred 0", -2);
         ground.holds(QUOTA, 8 * MIB);
@@ -200,7 +199,7 @@ fn a_free_in_stream_order_waits_where_the_driver_knows_no_better() {
         actor.does("give_freeasync 1");
         actor.does("query");
         ground.holds(QUOTA, 0);
-        // Memory of the device is freed as the driver says.
+        // For memory of the device, the driver's status stands.
         actor.answers("give_freeasync 0", status);
         ground.holds(QUOTA, 0);
     }
@@ -225,13 +224,13 @@ fn in_a_capture_the_driver_has_its_say() {
     let ground = Ground::new();
     let mut actor = ground.process();
     actor.does(&format!("take_alloc 0 {QUOTA}"));
-    // Of a relaxed capture it is no part; an allocation in the stream is a node of the graph.
+    // A relaxed capture does not contain a spilled allocation. An allocation in the stream is a node of the graph.
     actor.does("capture 2");
     actor.does(&format!("take_alloc 1 {MIB}"));
     actor.does(&format!("take_async 2 {MIB}"));
     actor.does("captured");
     assert_eq!(ground.figures("a").spilled, MIB);
-    // Otherwise it is forbidden, as without us.
+    // Other captures forbid it, as without the library.
     actor.does("capture 0");
     actor.answers(&format!("take_alloc 3 {MIB}"), 900);
     assert_eq!(ground.figures("a").spilled, MIB);
@@ -240,7 +239,7 @@ fn in_a_capture_the_driver_has_its_say() {
 
 #[test]
 fn what_spills_in_stream_order_spoils_no_capture_of_another_thread() {
-    // The driver frees managed memory in stream order, or leaves that to us.
+    // With the fault, the driver frees no managed memory in stream order, and the library does it.
     for faults in ["", "cuMemFreeAsync=801"] {
         let ground = Ground::new();
         let mut actor = ground.faulty(faults);
@@ -252,7 +251,7 @@ fn what_spills_in_stream_order_spoils_no_capture_of_another_thread() {
             actor.does("give_freeasync 1");
             assert_eq!(ground.figures("a").spilled, 0, "{how}");
         }
-        // What may spoil it without us may do so with us.
+        // A call that may spoil the capture without the library may do so with it.
         actor.answers(&format!("take_alloc 1 {MIB}"), 900);
         actor.answers("joined", 901);
         let ground = Ground::new();
@@ -335,7 +334,7 @@ fn whatever_the_driver_fails_to_do_leaves_nothing_charged() {
             ground.holds(QUOTA, 0);
             assert_eq!((ground.on_host().1, ground.live()), (0, 1));
             ground.refused(u64::from(status == 2));
-            // The next one is served.
+            // The next request is served.
             actor.does(&format!("take_{how} 1 {MIB}"));
             actor.does("fill 1 1");
             ground.holds(QUOTA, MIB);
@@ -421,7 +420,7 @@ fn the_slice_decides_and_may_be_told_otherwise_while_it_runs() {
     for actor in [&mut first, &mut second] {
         actor.answers(&format!("take_alloc 1 {}", QUOTA + MIB), 2);
     }
-    // The memory that is there stays.
+    // Memory that the slice already has stays.
     ground.holds(0, QUOTA + MIB);
     second.does("give_free 0");
     ground.holds(0, 0);

@@ -1,4 +1,4 @@
-//! Does the user of a program learn that the quota is reached, from one line and at the default log level?
+//! Messages of denials: the user learns that the quota is reached, from one line, at the default log level.
 
 use crate::support::bench::Bench;
 use crate::support::quotas::{Ground, MIB};
@@ -73,7 +73,7 @@ fn the_log_level_says_how_many_refusals_are_told() {
     }
 }
 
-/// A program that wants a context of 300 MiB on a GPU of 8 GiB, with one setting.
+/// Runs a program that needs a context of 300 MiB on a GPU of 8 GiB, with one setting. Returns the end of the denial's line.
 fn without_room_for_a_context(setting: &str, value: &str) -> String {
     let bench = Bench::simulated().with("SIMGPU_MEMORY", "8GiB").with("SIMGPU_CONTEXT_BYTES", "300MiB");
     let host = bench.host("contexts", &["many"]).loaded();
@@ -119,7 +119,7 @@ fn a_quota_below_a_context_says_the_quota_the_setting_and_what_was_probably_mean
 #[test]
 fn a_quota_of_the_command_line_is_told_as_its_option() {
     let bench = Bench::simulated().with("SIMGPU_MEMORY", "8GiB").with("SIMGPU_CONTEXT_BYTES", "300MiB");
-    // The file of a region that `gpuslice run` makes.
+    // The region has the name that `gpuslice run` gives it.
     let region = bench.region().with_file_name("gpuslice-0-run-train");
     let host = bench.host("contexts", &["many"]).limited("4096");
     let outcome = host.set("GPUSLICE_REGION", &region.display().to_string()).run();

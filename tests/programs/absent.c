@@ -1,7 +1,7 @@
-// How does a program fare that has no driver behind it?
+// A program that has no driver behind it.
 //
-// absent [call]: the references are weak, as in programs that use a GPU only where there is one. With `call`,
-// what is not null is called although no driver was loaded.
+// absent [call]: the references are weak, as in programs that use a GPU only if there is one. With `call`, the program calls each
+// function that is not null, although no driver was loaded.
 #include "host.h"
 
 #define WEAK(symbol, base, version, flags, parameters) extern int symbol parameters __attribute__((weak));

@@ -1,4 +1,4 @@
-// How much work is queued on the GPU when a launch returns? Of kernels that take so long, or of a graph that takes so long
+// Prints how much work is queued on the GPU when a launch returns: of kernels of a length, or of a graph that has that length
 // since it was changed: by an update (1), by other parameters of its kernel (2), or by a node that was off (3).
 //   ahead MS COUNT [WAY]
 #include "launches.h"
@@ -26,7 +26,7 @@ static int submit_and_wait(int times) {
     return failed;
 }
 
-// A graph of short kernels that is known, and then takes as long as `slow` does.
+// Makes a graph of short kernels that is known, and changes it so that it takes as long as `slow`.
 static int change(int way, void *slow) {
     int (*update)(void *, void *, u64 *), (*set)(void *, void *, const struct kernel_node *);
     int (*enable)(void *, void *, unsigned), failed = 0;
@@ -46,7 +46,7 @@ static int change(int way, void *slow) {
     if (way == 1) failed += update(made, captured(1), result) != 0;
     if (way == 2) failed += set(made, kernels[0], &node) != 0;
     if (way == 3) failed += enable(made, kernels[0], 1) != 0;
-    // By what it took before until one has been seen to end: while the second runs, at the latest.
+    // The graph counts at its old cost until one launch has ended: at the latest while the second one runs.
     return failed + submit_and_wait(2);
 }
 

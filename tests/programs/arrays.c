@@ -1,6 +1,6 @@
-// What do arrays cost, and when is it given back?
+// Arrays: what they cost of a quota, and when it is given back.
 //
-// arrays WAY QUOTA: each way prints statuses and how many bytes of the quota are taken.
+// arrays WAY QUOTA: each way prints statuses, and the bytes of the quota that are taken.
 #include "host.h"
 
 typedef void *array;
@@ -51,7 +51,7 @@ static u64 taken(void) {
     return total - left;
 }
 
-// Every way of making an array of floats, 1024 wide, so that a row is a multiple of everything.
+// Ways to make an array of floats. It is 1024 wide, so that a row is a multiple of every granule.
 static int by_create(array *out, size_t rows) { return create(out, &(struct flat){1024, rows, FLOAT, 1}); }
 static int by_create_v1(array *out, size_t rows) {
     struct { struct narrow_flat shape; unsigned beyond[8]; } given = {{1024, rows, FLOAT, 1}, {~0u, ~0u}};
@@ -111,7 +111,7 @@ static void cost(struct deep shape, int levels) {
         shape.depth, shape.format, shape.channels, shape.flags, levels, made, bytes, gone, taken() - before);
 }
 
-// Every format, rank and kind, in odd sizes.
+// Makes arrays of every format, rank and kind, in odd sizes.
 static void costs(void) {
     static const int plain[] = {0x01, 0x02, 0x03, 0x08, 0x09, 0x0a, 0x10, 0x20};
     static const int packed[] = {0x50, 0x91, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99, 0x9a, 0x9b, 0x9c, 0x9d,
@@ -141,7 +141,7 @@ static void refused(const char *what, int status, const array *it) {
     say("%s: %d, %s", what, status, *it == SENTINEL ? "untouched" : *it ? "written" : "null");
 }
 
-// What the driver refuses, or is asked for in its stead.
+// Asks for arrays that the driver refuses, and for others beside them.
 static void odd(void) {
     array it = SENTINEL;
     struct deep good = {64, 64, 0, FLOAT, 1, 0}, unknown = {64, 64, 0, 0x7777, 1, 0}, empty = {0, 64, 0, FLOAT, 1, 0};
@@ -218,7 +218,7 @@ static u64 memory(void) {
     return handle;
 }
 
-// What takes memory away names no memory; what the caller left there says nothing.
+// Memory that the caller leaves in the handle when it unmaps. An unmapping names no memory, so this must not matter.
 static u64 left_there;
 
 static int change(array it, unsigned level, u64 handle) {
@@ -227,14 +227,14 @@ static int change(array it, unsigned level, u64 handle) {
     return (level ? map_ptsz : map)(&info, 1, NULL);
 }
 
-// A mip tail is named by layer, offset and size; what the caller left in the other words may differ.
+// Maps a mip tail, which layer, offset and size name. The caller may leave anything in the other words.
 static int change_tail(array it, u64 handle, u64 left_over) {
     struct map_info info = {.resource = it, .part_kind = 1, .part = {left_over << 32, 0, 2 * MIB, left_over},
                             .operation = handle ? 1 : 2, .handle = handle ? handle : left_there, .devices = 1};
     return map(&info, 1, NULL);
 }
 
-// Arrays without memory of their own: nothing at first, then what is mapped, for as long as it is.
+// Arrays without memory of their own: they cost nothing at first, then what is mapped, as long as it is mapped.
 static void unbacked(void) {
     static const unsigned kinds[] = {SPARSE, DEFERRED, SPARSE | LAYERED};
     for (int i = 0; i < 3; i++) {
@@ -260,7 +260,7 @@ static void unbacked(void) {
     }
 }
 
-// Mappings end with the context of their array; one that the driver refuses keeps nothing.
+// Mappings end with the context of their array. A mapping that the driver refuses keeps nothing.
 static void mapped_in_context(void) {
     void *own = NULL;
     array it = NULL;
@@ -277,7 +277,7 @@ static void mapped_in_context(void) {
     say("ends %d, taken %llu", ended, taken());
 }
 
-// Making an array where a capture forbids it; our own questions must not spoil what the program's call would not.
+// Makes an array while a capture forbids it. The library's own questions must not spoil a capture that the call itself would not.
 static void capturing(void) {
     for (int mode = 0; mode < 3; mode++) {
         void *stream = NULL, *graph = NULL;
@@ -291,7 +291,7 @@ static void capturing(void) {
     say("then: taken %llu", taken());
 }
 
-// A refusal by the quota comes before the driver's, and leaves the capture as it was.
+// The quota's refusal comes before the driver's, and leaves the capture as it was.
 static void refused_in_capture(void) {
     void *stream = NULL, *graph = NULL;
     array it = SENTINEL;
@@ -301,14 +301,14 @@ static void refused_in_capture(void) {
 }
 
 static void twice(void) {
-    // The estimate is another size of the device's than what they take.
+    // The device takes another size for these than the estimate.
     cost((struct deep){900, 560, 0, FLOAT, 1, 0}, 0);
     cost((struct deep){900, 560, 0, FLOAT, 1, 0}, 0);
     cost((struct deep){900, 560, 0, FLOAT, 1, 0}, 3);
     cost((struct deep){900, 560, 0, FLOAT, 1, 0}, 3);
 }
 
-// What the device takes for so much: multiples of 2 MiB, or a power of two.
+// Returns the bytes that the device takes for `bytes`: multiples of 2 MiB, or a power of two.
 static u64 whole(u64 bytes) {
     u64 slot = 512;
     if (bytes > 1 << 20) return (bytes + (2 << 20) - 1) >> 21 << 21;
@@ -316,7 +316,7 @@ static u64 whole(u64 bytes) {
     return slot;
 }
 
-// More shapes than answers are kept for.
+// Makes more shapes than the library keeps answers for.
 static void many(void) {
     for (unsigned round = 0; round < 2; round++)
         for (unsigned width = 1; width <= 1500; width++) {

@@ -1,7 +1,7 @@
-// One kernel and no more, as the short programs of a script run it.
+// A program with one kernel and no more, like a short program of a script.
 //
 // brief KERNEL wait: waits for its kernel and ends.
-// brief KERNEL MICROSECONDS: ends that long after its launch, whatever the kernel does.
+// brief KERNEL MICROSECONDS: ends that long after its launch, before or after the kernel.
 // brief KERNEL idle: launches nothing, takes no time, and waits for the end of its input.
 #include "launches.h"
 

@@ -1,7 +1,7 @@
-// Does every SIGBUS that is the program's own reach it as without the library?
+// SIGBUS of the program's own: it reaches the program as without the library.
 //
-// buses HANDLER SOURCE: sets a handler of this sort, starts the driver and takes memory, and then the signal comes
-// from this source. What the handler is told, and how the program ends, is printed.
+// buses HANDLER SOURCE: sets a handler of this sort, starts the driver and takes memory. Then the signal comes from this source.
+// The program prints the handler's arguments and its own end.
 #include "host.h"
 #include <errno.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@ static sigjmp_buf back;
 static volatile char *page;
 static volatile int jumps;
 
-// Which signals are blocked, as a number.
+// Returns the set of blocked signals as a number.
 static unsigned long blocked(void) {
     sigset_t set;
     unsigned long bits = 0;
@@ -51,7 +51,7 @@ static void detailed(int signal, siginfo_t *info, void *context) {
     told(signal, info->si_code, sent ? page : info->si_addr, sent ? info->si_value.sival_int : 0);
     leave();
 }
-// Returns, so that what is not a fault goes on.
+// Returns to the program, so that a signal that is no fault does not end it.
 static void returning(int signal, siginfo_t *info, void *context) {
     (void)context;
     told(signal, info->si_code, page, info->si_code <= 0 ? info->si_value.sival_int : 0);
@@ -109,7 +109,7 @@ static void come(const char *source) {
 int main(int count, char **words) {
     u64 address;
     if (count < 3) return 2;
-    // One that is set later has the signal as well, and the library has it no more.
+    // A handler that is set later gets the signal as well, and the library's handler is gone.
     int late = !strncmp(words[1], "late_", 5);
     if (!late) set(words[1]);
     if (!start() || cu.cuMemAlloc_v2(&address, 1 << 20)) return 3;

@@ -1,4 +1,4 @@
-// What comes of look-ups that may lead past the library?
+// Look-ups that may lead past the library.
 //
 // bypass STEP...: each step is a line of the answer.
 //   dlsym:NAME, legacy:NAME, thread:NAME  looks a name up with dlsym, or with cuGetProcAddress and such a flag, twice

@@ -1,4 +1,4 @@
-// Does a program work among other preloads, allocators and sanitizers?
+// A program among other preloads, allocators and sanitizers.
 //
 // chain QUOTA: linked with the driver; takes more than the quota by link and by look-up, and uses files and memory.
 #include "host.h"

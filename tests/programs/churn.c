@@ -1,9 +1,9 @@
-// What does a program look like that may end at any moment, in any way?
+// A program that may end at any moment, in several ways.
 //
-// churn SEED THREADS CALLS [HOW]: says "ready"; its threads then take and give memory of several kinds, launch kernels of
-// 50 us to 2 ms, wait, make streams and fork children at random. After so many calls each it ends: HOW=0 by returning,
-// 1 by _exit, 2 by abort, 3 as another program, which is itself with HOW=0. Statuses other than "out of memory" for
-// memory are said on standard error, and end it with 3.
+// churn SEED THREADS CALLS [HOW]: says "ready". Then its threads take and free memory of several kinds, launch kernels of 50 us
+// to 2 ms, wait, make streams and fork children at random. After CALLS calls of each thread the program ends: with HOW=0 by
+// returning, 1 by _exit, 2 by abort, 3 by executing itself with HOW=0. An unexpected status goes to standard error and ends the
+// program with 3; "out of memory" is expected for memory.
 #include "chance.h"
 #include "launches.h"
 #include <pthread.h>
@@ -29,7 +29,7 @@ static void must(int status, const char *what) {
     _exit(3);
 }
 
-// Memory may be short; nothing else may be.
+// Memory may be short. Any other failure is unexpected.
 static int got(int status, const char *what) {
     if (status != 2) must(status, what);
     return !status;
@@ -60,7 +60,7 @@ static void give(struct piece *piece, void *on) {
     piece->kind = NONE;
 }
 
-// A child that has no GPU, as those of subprocess and of data loaders.
+// Forks a child that uses no GPU, like those of subprocess and of data loaders.
 static void have_child(void) {
     pid_t child = fork();
     if (child < 0) return;

@@ -1,10 +1,11 @@
-// Do ranks that wait for each other on their GPUs keep in step?
+// Ranks that wait for each other on their GPUs.
 //
-// collective DEVICES STEPS KERNEL KERNELS MEETINGS TOGETHER [LATE [RANKS]]: in each step a rank for each device launches so many
-// kernels of this time and then one that runs until those of TOGETHER ranks run, so many times, and waits for the end. With
-// TOGETHER of 1 nobody waits for anybody. On the second device a kernel of the time LATE comes before the last step, and is
-// waited for. Ranks are threads, or with `processes` processes, each of which sees but its own device with `apart`; with `graphs`
-// what comes before a wait is launched as a graph. Prints how long all took, and how long the first device's last step.
+// collective DEVICES STEPS KERNEL KERNELS MEETINGS TOGETHER [LATE [RANKS]]: there is a rank for each device. In each step a rank
+// launches KERNELS kernels of length KERNEL and then one that runs until those of TOGETHER ranks run, MEETINGS times, and waits
+// for the end. With TOGETHER of 1 no rank waits for another. On the second device a kernel of length LATE comes before the last
+// step, and the rank waits for it. Ranks are threads, or with `processes` processes; with `apart` each process sees only its own
+// device; with `graphs` the kernels before a wait are launched as a graph. Prints how long all steps took, and how long the last
+// step of the first device took.
 #include "launches.h"
 #include <pthread.h>
 #include <signal.h>
@@ -19,13 +20,13 @@ static const char *length, *late;
 static int (*launch) KERNEL_PARAMETERS;
 static int (*launch_graph)(void *, void *);
 
-// What all ranks share.
+// State that all ranks share.
 static struct {
     pthread_barrier_t barrier;
     u64 took[MOST], last;
 } *all;
 
-// A step's kernels.
+// Launches the kernels of a step.
 static int submit(void *compute, void *meet, void *own) {
     int failed = 0;
     for (int meeting = 0; meeting < meetings; meeting++) {
@@ -99,7 +100,7 @@ static long run_processes(void) {
         pid_t child = fork();
         failed += child < 0;
         if (child) continue;
-        // One that fails leaves the others waiting for it.
+        // A rank that fails leaves the others waiting for it, so all die with their parent or after 60 s.
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         alarm(60);
         char own[16];

@@ -1,4 +1,4 @@
-// What do contexts take of a quota, and when do they give it back? `contexts CASE`.
+// Contexts: what they take of a quota, and when they give it back. `contexts CASE`.
 #include "host.h"
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@ static u64 left(void) {
     return cu.cuMemGetInfo_v2(&free, &total) == 0 ? free >> 20 : 9999;
 }
 
-// As many contexts as fit, then one more after each kind of end.
+// Makes as many contexts as fit, then one more after each kind of end.
 static int many(void) {
     void *contexts[MOST] = {0}, *sentinel = contexts;
     int status = 0, made = 0;
@@ -29,7 +29,7 @@ static int many(void) {
     return 0;
 }
 
-// The primary context is paid for once, however often it is retained, and given back with its last use.
+// The primary context is paid for once, for any number of retains, and given back with its last use.
 static int primary(void) {
     void *own = NULL, *context = NULL;
     int create = cu.cuCtxCreate_v2(&own, 0, 0);
@@ -54,7 +54,7 @@ static void tell_primary(const char *what, int status) {
     say("%s %d, active %d, left %llu", what, status, is_active, left());
 }
 
-// A reset ends the primary context, and takes back no use of it.
+// A reset ends the primary context and takes back no use of it.
 static int reset(void) {
     void *own = NULL, *context = NULL;
     if (cu.cuCtxCreate_v2(&own, 0, 0)) return 3;
@@ -68,7 +68,7 @@ static int reset(void) {
     return 0;
 }
 
-// Every form of making a context, and the end by detaching: attached once more it lives on after the first.
+// Makes a context in each form, and ends one by detaching: a context that is attached once more survives the first detachment.
 static int forms(void) {
     int (*first)(void **, unsigned, int), (*third)(void **, void *, int, unsigned, int);
     int (*fourth)(void **, void *, unsigned, int), (*attach)(void **, unsigned), (*detach)(void *);
@@ -112,7 +112,7 @@ static void *attach_and_detach(void *context) {
     return NULL;
 }
 
-// A library takes and gives back uses of a context over and over, while the program makes and ends things in it.
+// A library takes and gives back uses of a context again and again, while the program makes and ends things in the context.
 static int beside(void *(*library)(void *)) {
     struct { size_t width, height; int format; unsigned channels; } shape = {1024, 1024, 0x20, 1};
     int (*make)(void **, const void *) = dlsym(driver, "cuArrayCreate_v2"), (*end)(void *) = dlsym(driver, "cuArrayDestroy");
@@ -140,7 +140,7 @@ static void *detaches(void *context) {
     return (void *)(long)(cu.cuCtxSetCurrent(context) || detach(context));
 }
 
-// Several threads give back their uses of a context at once; the last of them, whoever that is, ends it.
+// Several threads give back their uses of a context at once. The last of them ends it.
 static int together(void) {
     enum { THREADS = 3 };
     int (*attach)(void **, unsigned) = dlsym(driver, "cuCtxAttach"), (*pop)(void **) = dlsym(driver, "cuCtxPopCurrent_v2");
@@ -171,7 +171,7 @@ static void *remakes(void *nothing) {
     return nothing;
 }
 
-// Threads end a context and make it anew, with the handle and the addresses that it had, while others do the same.
+// Threads end a context and make it anew, with the same handle and addresses, while others do the same.
 static int remade(void) {
     enum { THREADS = 3 };
     pthread_t threads[THREADS];
@@ -184,7 +184,7 @@ static int remade(void) {
     return 0;
 }
 
-// Of two threads that ask for a context one waits for the other, which the driver keeps for long. A signal interrupts it.
+// Two threads ask for a context. One waits for the other, which the driver delays, and a signal interrupts it.
 static _Atomic int number_of[2], is_back[2];
 static void *asks(void *which) {
     long own = (long)which;

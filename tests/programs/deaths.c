@@ -1,7 +1,7 @@
-// In which ways does a process end, or seem to end?
+// Ways in which a process ends or seems to end.
 //
-// deaths WAY: takes 8 MiB, prints `holds`, waits for a line, and then ends that way. A daemon prints its number and
-// closes all descriptors when it holds its memory.
+// deaths WAY: takes 8 MiB, prints `holds`, waits for a line, and then ends in this way. A daemon prints its number and closes all
+// descriptors once it holds its memory.
 #include "host.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -71,7 +71,7 @@ static void *outlive(void *unused) {
     u64 address;
     cu.cuDevicePrimaryCtxRetain(&context, 0);
     cu.cuCtxSetCurrent(context);
-    // The process goes on without its main thread, and the driver's threads would keep it for ever.
+    // The process goes on without its main thread, and the driver's threads would keep it alive for ever.
     pthread_join(main_thread, NULL);
     _exit(cu.cuMemAlloc_v2(&address, 4096));
 }
@@ -123,14 +123,14 @@ static void fork_children(void) {
     rest();
 }
 
-// A child has what a killed parent had not used: nothing of the memory, and no place.
+// A child of a killed parent holds no memory and has no slot.
 static void leave_a_child(void) {
     int hold[2];
     if (pipe(hold)) _exit(9);
     if (fork() == 0) {
         close(hold[1]);
         char byte;
-        // Lives until its own standard input ends, which is the test's.
+        // Lives until its standard input ends, which the test holds.
         while (read(0, &byte, 1) > 0) {}
         _exit(0);
     }
@@ -153,7 +153,7 @@ static void die_of(int signal) { kill(getpid(), signal); }
 static void by_term(void) { die_of(SIGTERM); }
 static void by_xcpu(void) { die_of(SIGXCPU); }
 static void by_segv(void) { *(volatile int *)8 = 1; }
-// The kernel writes 64 MiB of the process into a file before it takes anything from it.
+// The kernel writes 64 MiB of the process into a file before it frees any of its memory.
 static void with_a_core(void) {
     struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
     char *memory = malloc(DUMPED);
@@ -185,7 +185,7 @@ static int take_and_tell(void) {
     return start() && cu.cuMemAlloc_v2(&address, PIECE) == 0;
 }
 
-// Forks twice, is the head of a session of its own, and has no descriptor left.
+// Forks twice, leads a session of its own, and has no descriptor left.
 static int become_a_daemon(void) {
     pid_t child = fork();
     if (child) return wait_for(child) == 0 ? 0 : 9;

@@ -23,7 +23,7 @@ static void *find(const char *way, const char *name) {
     return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND), name);
 }
 
-// The status of the first call that fails.
+// Returns the status of the first call that fails.
 int take(const char *way, size_t bytes) {
     int (*init)(unsigned) = (int (*)(unsigned))find(way, "cuInit");
     int (*retain)(void **, int) = (int (*)(void **, int))find(way, "cuDevicePrimaryCtxRetain");

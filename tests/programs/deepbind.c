@@ -1,11 +1,11 @@
-// Does a library that is opened with RTLD_DEEPBIND look in its own scope first, and is what it takes charged?
+// A library that is opened with RTLD_DEEPBIND: its scope, and the charge for its memory.
 //
 // deepbind LIBRARY WAY BYTES
 // The library is found by this program's RUNPATH.
 #include "host.h"
 #include <errno.h>
 
-// The library has a function of this name, too.
+// The library also has a function of this name.
 const char *whose(void) { return "the program"; }
 
 static void missing(void) {
@@ -16,7 +16,7 @@ static void missing(void) {
     say("and then: %s", dlerror() ? "an error" : "no error");
 }
 
-// No driver is there for the program itself, before and after a library has one for itself.
+// The program itself finds no driver, before and after a library has one for itself.
 static void nowhere(void *scope, const char *name) {
     dlerror();
     void *found = dlsym(scope, "cuInit");

@@ -1,7 +1,7 @@
-// Which entry does each door lead to, and is what is taken through it charged?
+// Doors: the entry that each way into the driver leads to, and the charge for memory that is taken through it.
 //
 // doors DOOR QUOTA [ABSOLUTE PATH OF THE DRIVER]
-// A quota of 0 only tells who serves each function.
+// With a quota of 0 the program only prints the library that serves each function.
 #include "families.h"
 
 #ifdef LINKED
@@ -54,7 +54,7 @@ static void *opened(const char *name, int mode) {
     return found;
 }
 
-// Opens the door; null if there is no such door, or it stays shut.
+// Opens the door. Returns null if there is no such door, or if it does not open.
 static finder enter(const char *door, const char *path) {
     if (!strcmp(door, "noload")) {
         say("before loading: %s", dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) ? "found" : "not found");

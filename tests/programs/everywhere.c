@@ -1,8 +1,8 @@
-// Does the library work with the C library that this program is started with?
+// The library with the C library that this program is started with.
 //
-// everywhere QUOTA: looks the driver up, takes a quota's worth in four pieces and one piece more, in this process and
-// in a forked child, from several threads, and shows that what is only passed on arrives. Wants nothing of the driver
-// but what tests/bench/null_driver.c has.
+// everywhere QUOTA: looks the driver up, takes a quota's worth in four pieces and one piece more, in this process and in a forked
+// child, from several threads. It also shows that forwarded calls arrive. It uses only functions that tests/bench/null_driver.c
+// has.
 #include "host.h"
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
-// A CUDA runtime and a cuBLAS that start where the driver's size of the device is what they expect, if they expect one.
+// A CUDA runtime and a cuBLAS that start only if the driver reports the expected size of the device, if one is expected.
 //
-// FAKE_EXPECTS: the size in bytes. FAKE_REFUSES: what fails whatever the driver says, `runtime` or `cublas`.
+// FAKE_EXPECTS: the size in bytes. FAKE_REFUSES: the part that always fails, `runtime` or `cublas`.
 #include "host.h"
 
 static int starts(const char *name) {

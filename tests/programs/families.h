@@ -1,4 +1,4 @@
-// How is each family of memory taken and given back?
+// Families of memory: how each is taken and freed.
 //
 // Every family takes up to two pieces of memory, so that one can fill the quota and the other try to pass it.
 #pragma once
@@ -45,7 +45,7 @@ static int take_create(u64 bytes, int piece) {
 }
 static int give_create(int piece) { return cu.cuMemRelease(address[piece]); }
 
-// A pool gives memory back only when it is told to; until then the quota would stay taken for the next family.
+// A pool frees memory only on request. Until then the quota would stay taken for the next family.
 static int settle(void *which) {
     int status = cu.cuStreamSynchronize(stream);
     return status ? status : cu.cuMemPoolTrimTo(which, 0);

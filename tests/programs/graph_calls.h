@@ -1,4 +1,4 @@
-// How do hosts call what makes graphs with memory? By the door that they ask for.
+// Calls that make graphs with memory, by the door that a host asks for.
 #pragma once
 #include "host.h"
 

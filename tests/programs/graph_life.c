@@ -1,4 +1,4 @@
-// What becomes of graphs with memory beside captures, on several devices, among threads, and in a process that dies?
+// Graphs with memory beside captures, on several devices, among threads, and in a process that dies.
 //
 // graph_life DOOR WHAT QUOTA
 #include "graphs.h"
@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-// What is captured is neither a pool's nor charged, whatever room there is: on a stream, and on the thread's own.
+// A captured allocation belongs to no pool and is not charged, even without room: on a stream, and on the thread's own stream.
 static int begin_capture(void *stream) {
     return stream ? graph.cuStreamBeginCapture_v2(stream, 2) : graph.cuStreamBeginCapture_v2_ptsz(NULL, 2);
 }
@@ -43,7 +43,7 @@ static void capture_on(void *stream) {
     made = instantiate(of, 0, &code);
     TELL("instantiate", code);
     if (made != UNTOUCHED) say("the output was written");
-    // The pool knows nothing of what was captured and freed: it has no room for this.
+    // The pool knows nothing of the captured and freed memory, so it has no room for this allocation.
     TELL("of the pool without room", allocate_on(stream, &address[2]));
     TELL("free", cu.cuMemFree_v2(full));
     TELL("of the pool", allocate_on(stream, &full));
@@ -56,7 +56,7 @@ static void capture(void) {
     capture_on(NULL);
 }
 
-// A capture of another thread goes on while room is made.
+// A capture of another thread goes on while the library makes room.
 static void *capturing(void *unused) {
     void *made = NULL;
     (void)unused;
@@ -82,8 +82,8 @@ static void unspoiled(void) {
     say("instantiate %d, capture %ld, " STATE, code, (long)answer, NOW);
 }
 
-// A capture in the mode that spares nobody, on one stream, while memory is taken and given back in the order of another:
-// by another thread, then by the one that captures. What was captured runs afterwards.
+// Captures in the mode that forbids most, on one stream, while memory is taken and freed in the order of another stream: by
+// another thread, then by the capturing thread. The captured work runs afterwards.
 static int ran;
 static void runs(void *nothing) {
     (void)nothing;
@@ -157,14 +157,14 @@ static void small(void) {
     is_open = 1, wait_all();
 }
 
-// A graph that allocates on two devices.
+// Makes a graph that allocates on two devices.
 static void devices(void) {
     int code;
     void *of = new_graph(), *more = new_graph(), *big = new_graph(), *made, *other;
     allocate(of, NULL, 64, 0, NULL), allocate(of, NULL, 32, 1, NULL);
     allocate(more, NULL, 32, 1, NULL);
     allocate(big, NULL, 64, 0, NULL), allocate(big, NULL, 64, 1, NULL);
-    // The first device has room, the second has not: nothing stays reserved of the first.
+    // The first device has room and the second has not, so no reservation stays on the first.
     instantiate(big, 0, &code);
     TELL("too much for the second", code);
     made = instantiate(of, 0, &code);
@@ -179,14 +179,14 @@ static void devices(void) {
     TELL("reset, one more on the second", code);
 }
 
-// Threads make, launch, end and trim, in any order, while others do.
+// Threads make, launch, end and trim in any order, while others do the same.
 static volatile int failures, refusals, launches;
 static void expect(const char *what, int code, int wanted) {
     if (code == wanted) return;
     __sync_fetch_and_add(&failures, 1);
     say("%s %d", what, code);
 }
-// A millisecond of work.
+// Works for a millisecond.
 static void work(void *nothing) {
     (void)nothing;
     usleep(1000);
@@ -235,7 +235,7 @@ static void threads(void) {
         refusals ? "yes" : "no", NOW);
 }
 
-// A process that is killed with executables that live, run and are gone leaves nothing behind.
+// A process that is killed leaves nothing of its executables: of those that live, run, or are gone.
 static int killed(const char *door) {
     int status;
     pid_t child = fork();

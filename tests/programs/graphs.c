@@ -1,9 +1,9 @@
-// What does the memory of graphs cost, by every way of making it, and what becomes of it?
+// Graphs with memory: what it costs in each way to make them, and when it is freed.
 //
 // graphs DOOR WHAT QUOTA
 #include "graphs.h"
 
-// Each way of instantiating.
+// Ways of instantiating.
 static int way_0(void **to, void *of) { return graph.cuGraphInstantiate(to, of, NULL, NULL, 0); }
 static int way_1(void **to, void *of) { return graph.cuGraphInstantiate_v2(to, of, NULL, NULL, 0); }
 static int way_2(void **to, void *of) { return graph.cuGraphInstantiateWithFlags(to, of, 0); }
@@ -111,14 +111,14 @@ static void nodes(void) {
         int run = graph.cuGraphLaunch(made, streams[0]);
         wait_all();
         say("  launch %d, " STATE, run, NOW);
-        // The context's end takes what the graph left alive.
+        // The end of the context frees the memory that the graph left alive.
         if (other == 0) graph.cuGraphExecDestroy(more);
         renew();
         say("  reset, " STATE, NOW);
     }
 }
 
-// Addresses that are used again cost once; those that are not, cost each.
+// Addresses that are used again cost once. Different addresses cost each.
 static void reuse(void) {
     u64 a = 0, b = 0;
     int code;
@@ -143,7 +143,7 @@ static void reuse(void) {
     TELL("launch", graph.cuGraphLaunch(made, streams[0]));
 }
 
-// What is not freed by its graph, and what may be done with it.
+// Memory that a graph does not free, and the calls that are allowed on it.
 static void alive(void) {
     u64 address = 0, gone = 0;
     int code;
@@ -187,7 +187,7 @@ static void alive(void) {
     TELL("trim", graph.cuDeviceGraphMemTrim(0));
 }
 
-// Executables side by side, in one stream and in two, ended in any order.
+// Runs executables side by side, in one stream and in two, and ends them in any order.
 static void several(void) {
     void *of[5], *made[5];
     int code[5];
@@ -208,7 +208,7 @@ static void several(void) {
         int end = graph.cuGraphExecDestroy(made[order[i]]);
         say("destroy %d, " STATE, end, NOW);
     }
-    // What is cached goes when it is in the way.
+    // Cached memory is freed if it is in the way.
     for (int i = 0; i < 4; i++) made[i] = instantiate(of[i], 0, &code[i]);
     say("anew %d %d %d %d, " STATE, code[0], code[1], code[2], code[3], NOW);
     for (int i = 0; i < 4; i++) graph.cuGraphExecDestroy(made[i]);
@@ -235,12 +235,12 @@ static void running(void) {
     TELL("launch", graph.cuGraphLaunch(more, streams[1]));
     TELL("destroy", graph.cuGraphExecDestroy(more));
     wait_all();
-    // The memory that the graph has left behind makes room for others.
+    // The memory that the graph has left behind makes room for other allocations.
     TELL("allocation", cu.cuMemAlloc_v2(&address, 64 * MIB));
     TELL("free", cu.cuMemFree_v2(address));
 }
 
-// What cannot be made costs nothing.
+// A graph that cannot be made costs nothing.
 static void refused(void) {
     int code, info = 0;
     u64 result[3] = {0};

@@ -1,6 +1,6 @@
-// What do hosts share that make graphs with memory?
+// Parts that hosts with graphs and memory share.
 //
-// A line tells the statuses of calls, what the process is charged, and what the driver's graph pool holds, in MiB.
+// A line has the statuses of calls, the charge of the process, and the memory of the driver's graph pool, in MiB.
 #pragma once
 #include "graph_calls.h"
 
@@ -10,7 +10,7 @@
 static u64 quota;
 static void *context, *streams[2];
 
-// What the slice is charged, and what the graph pool of a device holds.
+// The charge of the slice, and the memory that the graph pool of a device holds.
 static u64 charged(void) {
     size_t left = 0, whole = 0;
     cu.cuMemGetInfo_v2(&left, &whole);
@@ -24,7 +24,7 @@ static u64 pool(void) {
 #define STATE "charged %llu, pool %llu"
 #define NOW charged(), pool()
 
-// A call, its status, and what is charged and held when it is done.
+// Makes a call and prints its status, then the charge and the pool's memory.
 #define TELL(what, call) \
     do { \
         int code_ = (call); \
@@ -37,7 +37,7 @@ static void *new_graph(void) {
     return made;
 }
 
-// Adds an allocation of so many MiB on a device behind a node; returns its node.
+// Adds an allocation of `mib` MiB on a device behind a node. Returns its node.
 static void *allocate(void *in, void *behind, u64 mib, int device, u64 *address) {
     struct allocation_node wanted = {.pool = {.kind = PINNED, .location = ON_DEVICE, .id = device}, .bytes = mib * MIB};
     void *node = NULL;
@@ -53,7 +53,7 @@ static void *release(void *in, void *behind, u64 address) {
     return node;
 }
 
-// A graph that allocates so many MiB, and frees them or not.
+// Returns a graph that allocates `mib` MiB, and frees them if `frees`.
 static void *simple(u64 mib, int frees, u64 *address) {
     u64 own;
     void *made = new_graph(), *node = allocate(made, NULL, mib, 0, &own);
@@ -72,7 +72,7 @@ static void wait_all(void) {
     for (int i = 0; i < 2; i++) cu.cuStreamSynchronize(streams[i]);
 }
 
-// Holds a stream until it is opened.
+// Holds a stream until `is_open` is set.
 static volatile int is_open;
 static void stand(void *nothing) {
     (void)nothing;
@@ -83,14 +83,14 @@ static void shut(void *stream) {
     graph.cuLaunchHostFunc(stream, stand, NULL);
 }
 
-// The context ends with everything in it, and there is a new one.
+// Ends the context with everything in it, and makes a new one.
 static void renew(void) {
     cu.cuDevicePrimaryCtxReset_v2(0);
     cu.cuDevicePrimaryCtxRetain(&context, 0), cu.cuCtxSetCurrent(context);
     for (int i = 0; i < 2; i++) cu.cuStreamCreate(&streams[i], NON_BLOCKING);
 }
 
-// Enters, and has a context and streams.
+// Enters by a door, and makes a context and streams.
 static int begin(const char *door) {
     return enter(door) && !cu.cuInit(0) && !cu.cuDevicePrimaryCtxRetain(&context, 0) && !cu.cuCtxSetCurrent(context) &&
            !cu.cuStreamCreate(&streams[0], NON_BLOCKING) && !cu.cuStreamCreate(&streams[1], NON_BLOCKING);

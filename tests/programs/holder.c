@@ -1,6 +1,6 @@
 // Holds device memory until it is killed.
 //
-// holder BYTES DESCRIPTOR: writes a line there when it holds them.
+// holder BYTES DESCRIPTOR: writes a line to the descriptor once it holds the bytes.
 #include "host.h"
 
 int main(int count, char **words) {

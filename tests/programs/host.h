@@ -1,7 +1,7 @@
-// What do all hosts share? The few prototypes they use, a way to find them, and a way to print.
+// Parts that all hosts share: the prototypes that they use, a way to find functions, and a way to print.
 //
-// No CUDA header is needed: whatever a host calls is declared here, once, with the version at which
-// cuGetProcAddress hands it out.
+// No CUDA header is needed: this file declares each function that a host calls once, with the version at which cuGetProcAddress
+// hands it out.
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -91,14 +91,14 @@ static struct {
     CUDA_FUNCTIONS(MEMBER)
 } cu __attribute__((unused));
 
-// The monotonic clock, in nanoseconds.
+// Returns the monotonic clock, in nanoseconds.
 __attribute__((unused)) static u64 now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * 1000000000ull + time.tv_nsec;
 }
 
-// How one function is found: by its exported name, or by the name and version cuGetProcAddress knows.
+// Finds one function: by its exported name, or by the name and version that cuGetProcAddress knows.
 typedef void *(*finder)(const char *symbol, const char *base, int version, u64 flags);
 
 __attribute__((unused)) static void find_all(finder find) {
@@ -128,7 +128,7 @@ __attribute__((unused)) static int start(void) {
     return cu.cuDevicePrimaryCtxRetain(&context, 0) == 0 && cu.cuCtxSetCurrent(context) == 0;
 }
 
-// File name of the object that an address lies in.
+// Returns the file name of the object in which an address lies.
 __attribute__((unused)) static const char *server_of(const void *address) {
     Dl_info info;
     if (!address) return "nobody";
@@ -137,7 +137,7 @@ __attribute__((unused)) static const char *server_of(const void *address) {
     return slash ? slash + 1 : info.dli_fname;
 }
 
-// One line, written at once: several processes may share the output.
+// Prints one line, written at once, because several processes may share the output.
 __attribute__((unused, format(printf, 1, 2))) static void say(const char *format, ...) {
     char line[1024];
     va_list arguments;

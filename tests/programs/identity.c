@@ -1,8 +1,8 @@
-// Which devices do CUDA and the management library show, and how large are they?
+// Devices that CUDA and the management library show, and their sizes.
 //
 // identity WORD...: does one thing after the other.
 //   cuda: starts CUDA and prints each of its devices: number, UUID, size.
-//   nvml: prints each device of the management library, instances too: place, UUID, size, what is used and free.
+//   nvml: prints each device of the management library, instances too: place, UUID, size, used and free bytes.
 //   take NUMBER BYTES: takes memory of CUDA's device with this number.
 //   hold: says so, and waits until its input ends.
 #include "host.h"

@@ -1,5 +1,5 @@
-// A preload of another author that limits GPUs too, as far as its names go. With DLSYM it exports that, with CALLS
-// functions of the driver.
+// A preload of another author that limits GPUs too, by its names. With DLSYM it exports `dlsym`, with CALLS functions of the
+// driver.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #ifdef DLSYM

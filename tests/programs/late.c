@@ -1,5 +1,5 @@
-// late SECONDS: linked with the driver; launches kernels of 400 us as fast as it can. Prints how many launches returned within
-// the first second, and how long one of them took at most, in milliseconds.
+// late SECONDS: linked with the driver; launches kernels of 400 us as fast as it can. Prints the number of launches that returned
+// within the first second, and the longest of them in milliseconds.
 #include "host.h"
 
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);

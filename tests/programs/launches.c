@@ -1,8 +1,9 @@
-// Does every call that submits work for the GPU do the same however it is reached?
+// Calls that submit work for the GPU: each does the same through each door.
 //
-// launches DOOR: calls each function of the table that is gated once, and prints its status and what it did to memory.
-// launches DOOR servers: tells who serves each.
-// launches DOOR each NAME COUNT KERNEL: calls one of them so often, with a kernel of that time, waits, and then for a line.
+// launches DOOR: calls each gated function of the table once, and prints its status and its effect on memory.
+// launches DOOR servers: prints the library that serves each function.
+// launches DOOR each NAME COUNT KERNEL: calls one of them COUNT times, with a kernel of that length, waits, and then waits for a
+// line.
 // DOOR: linked, dlsym, first (cuGetProcAddress), second (cuGetProcAddress_v2).
 #include "launches.h"
 
@@ -89,14 +90,14 @@ GATED(GATED_DECLARE)
 #define FIND_GATED(symbol, version, parameters, call) *(void **)&gated.symbol = find(door, #symbol, version);
 #endif
 
-// Everything that a call can write to, as it was in the beginning.
+// Restores everything that a call can write to.
 static void lay_out(void) {
     gpu.cuMemcpyHtoD_v2(memory[1], rows + 1, SIZE - 1);
     gpu.cuMemcpyHtoD(narrow[1], rows + 3, NARROW);
     gpu.cuMemcpyHtoA_v2(arrays[1], 0, rows + 2, 64);
 }
 
-// What a call has made of that: the first bytes of each, and all of it in a sum.
+// Prints the effect of a call: the first bytes of each object, and a sum over all of it.
 static void tell(const char *name, int status) {
     static unsigned char bytes[SIZE + NARROW + 64];
     unsigned long sum = 0;
@@ -109,7 +110,7 @@ static void tell(const char *name, int status) {
     lay_out();
 }
 
-// One call again and again.
+// Makes one call again and again.
 static int repeat(const char *name, int count) {
     int code = 0;
 #define REPEAT(symbol, version, parameters, call) \
@@ -139,7 +140,7 @@ int main(int count, char **words) {
     if (!gated.symbol) say(#symbol " is not there"); \
     else tell(#symbol, gated.symbol call);
     GATED(CALL)
-    // What the driver refuses is its own affair.
+    // The driver refuses these calls itself.
     tell("no configuration", gated.cuLaunchKernelEx(NULL, work, NULL, NULL));
     tell("no function", gated.cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
     tell("no grid", gated.cuLaunchKernel(work, 0, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));

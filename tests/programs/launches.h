@@ -1,4 +1,4 @@
-// What do hosts need that submit work of every kind? The calls themselves, and something to work on.
+// Parts of hosts that submit work of every kind: the calls, and objects to work on.
 #pragma once
 #include "host.h"
 
@@ -114,7 +114,7 @@ CUDA_FUNCTIONS(DECLARE)
 GPU_FUNCTIONS(GPU_DECLARE)
 #endif
 
-// A function by its exported name: itself, or what a look-up gives for its name without suffixes and its version.
+// Finds a function by its exported name: the export itself, or the look-up's answer for its base name and its version.
 __attribute__((unused)) static void *find(const char *door, const char *symbol, int version) {
     if (!strcmp(door, "dlsym")) return dlsym(driver, symbol);
     char base[128];
@@ -157,7 +157,7 @@ static struct several several;
 static struct plane plane;
 static struct volume volume;
 
-// Code with a kernel that runs for a time, as in its name.
+// Makes a kernel that runs for the time in its name.
 __attribute__((unused)) static void *kernel(const char *time) {
     char text[256], name[64];
     void *made = NULL;
@@ -172,7 +172,7 @@ __attribute__((unused)) static int begin(const char *time) {
            cu.cuStreamCreate(&stream, NON_BLOCKING) == 0 && (work = kernel(time)) != NULL;
 }
 
-// A graph of one kernel, as it is captured.
+// Captures a graph of one kernel.
 __attribute__((unused)) static void *captured(int nodes) {
     void *made = NULL;
     if (gpu.cuStreamBeginCapture_v2(stream, 0)) return NULL;
@@ -181,7 +181,7 @@ __attribute__((unused)) static void *captured(int nodes) {
     return gpu.cuStreamEndCapture(stream, &made) ? NULL : made;
 }
 
-// Something to work on of every kind; 0 where a part cannot be had.
+// Makes an object of every kind to work on. Returns 0 if a part is not available.
 __attribute__((unused)) static int prepare(const char *time) {
     struct shape flat = {.width = 64, .height = 0, .format = 1, .channels = 1};
     if (!begin(time)) return say("no kernel"), 0;

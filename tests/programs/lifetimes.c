@@ -1,6 +1,6 @@
-// Does the driver answer at every moment of a process's life?
+// Uses of the driver at each moment of a process's life.
 //
-// lifetimes MOMENT: each moment prints what a short use of the driver returned.
+// lifetimes MOMENT: each moment prints the statuses of a short use of the driver.
 #include "host.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@ enum { PIECE = 2 << 20 };
 
 static const char *moment = "";
 
-// A short use: start, take, look, give.
+// Uses the driver for a short time: starts it, takes memory, looks, frees.
 static void use(const char *when) {
     void *context = NULL;
     u64 address = 0;
@@ -30,7 +30,7 @@ static void use(const char *when) {
     say("%s: %d %d %d, take %d, info %d, give %d", when, init, retain, current, take, info, give);
 }
 
-// Takes pieces until one is refused; what one process may hold of the quota.
+// Takes pieces until one is refused: the part of the quota that one process may hold.
 static void count_pieces(const char *when, int most) {
     u64 address;
     int taken = 0, status = 0;
@@ -97,7 +97,7 @@ static void vfork_then_exec(void) {
     use("after vfork");
 }
 
-// A child of a process that has used the driver holds nothing of what its parent holds.
+// A child of a process that has used the driver holds nothing of its parent's memory.
 static void fork_while_holding(void) {
     u64 address;
     use("parent");
@@ -107,8 +107,8 @@ static void fork_while_holding(void) {
     count_pieces("parent", 64);
 }
 
-// What a child asks for is the driver's to answer: it has no place in the slice, least of all its parent's. Physical
-// memory, because which device is to have it says the call and not the driver.
+// The driver answers a child's request, because a child has no slot in the slice and must not use its parent's. The request is
+// for physical memory, because the call names its device itself.
 static void ask_for_too_much(const char *when) {
     struct allocation wanted = {.kind = PINNED, .location = ON_DEVICE};
     u64 handle;
@@ -125,7 +125,7 @@ static void count_in_new_process(void) {
     if (start()) count_pieces("new process", 64);
 }
 
-// Programs that turn into daemons close all descriptors, ours among them; they hold their memory nevertheless.
+// Programs that turn into daemons close all descriptors, the library's among them. They keep their memory nevertheless.
 static void close_everything(void) {
     u64 address;
     use("before closing");
@@ -140,7 +140,7 @@ static void close_everything(void) {
 static sigjmp_buf back;
 static void jump(int signal) { siglongjmp(back, signal); }
 
-// Leaves a driver call by a jump out of a signal handler. The call is one that is delayed by an injected fault.
+// Leaves a driver call by a jump out of a signal handler. An injected fault delays the call.
 static void jump_out(void) {
     u64 address;
     if (!start()) return;
@@ -155,8 +155,8 @@ static void jump_out(void) {
     count_pieces("after the jump", 64);
 }
 
-// A function that the driver runs in a thread of its own. A program that calls the driver there breaks a rule, and
-// may wait for ever if the call waits for the stream; these do not.
+// Function that the driver runs in a thread of its own. A program that calls the driver there breaks a rule, and may wait for
+// ever if the call waits for the stream. These calls do not.
 static void in_stream(void *unused) {
     (void)unused;
     int version = 0, count = 0;

@@ -1,13 +1,13 @@
 // A program that keeps a GPU busy in one of the usual ways.
 //
-// load SECONDS LENGTHS [NAME=NUMBER...]: launches kernels of these lengths (nanoseconds, separated by commas; of several
-// one by chance) until so many seconds are over. It says "ready", and begins with the first byte or the end of its input.
+// load SECONDS LENGTHS [NAME=NUMBER...]: launches kernels of these lengths (nanoseconds, separated by commas; of several one at
+// random) until the seconds are over. It says "ready", and begins with the first byte or the end of its input.
 //   how=0 kernels, 1 cooperative, 2 cuLaunchKernelEx, 3 a graph of eight kernels of that length together
-//   streams=1 in turn    blocks=264 of a kernel; less than the device leaves room for others beside it
-//   wait=0 two batches of 10 ms are under way, else so many launches are waited for together
-//   work=0 pause=0: works and pauses for so long (nanoseconds) in turn, and prints "began" and when, by the monotonic clock
-//   every=0 always busy; else requests of `launches` launches come at such a mean interval (nanoseconds), each is waited
-//   for, and its time from arrival to end is printed    seed=1 of what comes by chance
+//   streams=1 in turn    blocks=264 of a kernel; with fewer than the device has, others run beside it
+//   wait=0 two batches of 10 ms are in flight, else the program waits for this many launches together
+//   work=0 pause=0: works and pauses for these times (nanoseconds) in turn, and prints "began" and when, by the monotonic clock
+//   every=0 always busy; else requests of `launches` launches come at this mean interval (nanoseconds). The program waits for
+//   each and prints its time from arrival to end    seed=1 of random choices
 #include "host.h"
 #include <errno.h>
 
@@ -68,7 +68,7 @@ static u64 chance(void) {
     return mixed ^ mixed >> 31;
 }
 
-// Times between arrivals: minus the logarithm of a number between 0 and 1, by its series.
+// Returns a time between two arrivals: minus the logarithm of a number between 0 and 1, by its series.
 static u64 exponential(u64 mean) {
     double part = ((double)(chance() >> 11) + 1) / 9007199254740992.0, sum = 0;
     for (; part < 0.5; part *= 2) sum += 0.693147180559945;
@@ -94,7 +94,7 @@ static u64 launch_any(void) {
     return lengths[kind];
 }
 
-// The kernels of a graph are recorded, and stand for it from then on.
+// Records kernels as a graph, which stands for them from then on.
 static void *record(void *kernel) {
     void *graph = NULL, *executable = NULL;
     MUST(cuStreamBeginCapture_v2, streams[0], 2);
@@ -120,7 +120,7 @@ static void prepare(void) {
     }
 }
 
-// Whatever is under way in all streams is done, or the batch before the last if there are events to tell.
+// Waits for all streams, or for the batch before the last if there are events.
 static void wait_for_batch(void *events[2], u64 batch) {
     int is_marked = events[0] && !load.cuEventRecord(events[batch % 2], streams[0]);
     if (!is_marked) MUST(cuCtxSynchronize);

@@ -1,5 +1,5 @@
-// Is the driver asked for free memory each time that a program looks the same code up? Then it takes long, where that
-// question is made to take long.
+// Looks the same code up again and again. If the library asked the driver for free memory each time, and a fault delays that
+// call, it would take long.
 #include "host.h"
 
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);

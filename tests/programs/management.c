@@ -1,7 +1,7 @@
-// What does the management library say of the device's memory?
+// The device's memory as the management library reports it.
 //
-// management [take BYTES [INDEX]]: with `take`, the driver holds so much on its first device while NVML is asked,
-// of the device with this index in its own order.
+// management [take BYTES [INDEX]]: with `take`, the program holds BYTES on the driver's first device while it asks NVML about the
+// device with this index in NVML's own order.
 #include "host.h"
 
 struct memory {

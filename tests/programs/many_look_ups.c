@@ -1,5 +1,5 @@
-// How long does a program start that looks 900 functions up, each of which the driver loads then? Prints two lines `name
-// nanoseconds`: `start_with_900_look_ups` from before `cuInit` on, and `900_look_ups` alone.
+// Start of a program that looks 900 functions up, each of which the driver then loads. Prints two lines `name nanoseconds`:
+// `start_with_900_look_ups` from before `cuInit` on, and `900_look_ups` alone.
 #include "host.h"
 
 enum { MANY = 900 };

@@ -1,14 +1,14 @@
-// What does every look-up answer?
+// Answers of all look-ups.
 //
-// matrix NAMES VERSIONS [symbols]: files with one name and one version a line; VERSIONS in rising order.
-// With `symbols`, every name is asked of dlsym; otherwise of cuGetProcAddress, both forms, flags 0 to 4.
-// An answer is printed when it differs from that of the version before.
+// matrix NAMES VERSIONS [symbols]: files with one name and one version a line; VERSIONS in rising order. With `symbols`, the
+// program asks dlsym for every name; otherwise it asks both forms of cuGetProcAddress, with flags 0 to 4. It prints an answer
+// that differs from that of the version before.
 #include "host.h"
 
 static char *names[4096];
 static void *known[4096]; // address of the export of that name
 static int name_count, versions[512], version_count;
-static const void *home;  // where the first export lies
+static const void *home;  // file in which the first export lies
 static u64 outside;
 
 static void read_lists(const char *name_file, const char *version_file) {
@@ -38,7 +38,7 @@ static void learn(void) {
     }
 }
 
-// The exported name of an address.
+// Returns the exported name of an address.
 static const char *symbol_at(const void *where) {
     for (int low = 0, high = exported - 1; low <= high;) {
         int middle = (low + high) / 2;

@@ -1,5 +1,5 @@
-// What do code, limits and contexts take of a quota? Reads orders, answers each with a status and the bytes that are
-// left: `modules DOOR`, or `modules threads SIZE`.
+// Code, limits and contexts under a quota. Reads orders and answers each with a status and the bytes that are left: `modules
+// DOOR`, or `modules threads SIZE`.
 #include "host.h"
 #include <pthread.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@ static struct {
     int (*cuVDPAUCtxCreate)(void **, unsigned, int, unsigned, void *);
 } gpu;
 
-// By exported name, or through one of the driver's own look-ups.
+// Looks a function up by its exported name, or through one of the driver's own look-ups.
 static void *look_up(const char *door, const char *symbol, const char *base, int version) {
     void *found = NULL;
     int told = 0;
@@ -71,7 +71,7 @@ static u64 left(void) {
     return cu.cuMemGetInfo_v2(&free, &total) == 0 ? free : 1;
 }
 
-// Code with one kernel and, where it has a size, one variable.
+// Returns code with one kernel and, if `size` is not zero, one variable.
 static const char *code(u64 size) {
     static __thread char text[512];
     char variable[128] = "";
@@ -86,7 +86,7 @@ static const char *file(u64 size) {
     return "code.ptx";
 }
 
-// A fat binary of which nothing is known but its length.
+// Returns a fat binary of which only the length is known.
 static const void *fat(void) {
     static struct {
         unsigned magic;
@@ -102,7 +102,7 @@ static const void *fat(void) {
     return &wrapper;
 }
 
-// A fat binary with one image as text, plain or as a block of LZ4 that repeats nothing.
+// Returns a fat binary with one image as text, plain or as a block of LZ4 that repeats nothing.
 static const void *fat_with(const char *text, int packed) {
     static unsigned char image[4096];
     size_t length = strlen(text) + 1, at = 16 + 64;
@@ -157,7 +157,7 @@ static int library(const char *how, u64 size) {
     return status;
 }
 
-// The calls that may load what was taken in before, on the newest module or library.
+// Makes a call that may load code that was handed in before, on the newest module or library.
 static int use(const char *how) {
     void *module = modules[modules_made ? modules_made - 1 : 0], *library = libraries[libraries_made ? libraries_made - 1 : 0];
     u64 address;
@@ -218,7 +218,7 @@ static int alloc(u64 size) {
 
 struct handle { char bytes[64]; };
 
-// Lets another process use new memory, by a file; uses that of another one; uses it no more.
+// Three steps: lets another process use new memory, by a file; uses memory of another process; ends that use.
 static int lend(u64 size) {
     int (*get)(struct handle *, u64) = dlsym(driver, "cuIpcGetMemHandle");
     struct handle handle;
@@ -285,7 +285,7 @@ static int orders(void) {
     return 0;
 }
 
-// Threads that load and unload code, and threads that take and give memory.
+// Threads that load and unload code, and threads that take and free memory.
 static void *context_of_all;
 static u64 size_of_all;
 
@@ -329,7 +329,7 @@ static int threads(void) {
         if ((intptr_t)result < 0) sum = -1000000;
         else if (i % 2 == 0) sum += (intptr_t)result;
     }
-    // A still moment, in which what could not be measured is made up for.
+    // A still moment, in which the library measures what it could not measure before.
     void *module;
     int status = gpu.cuModuleLoadData(&module, code(size_of_all)), unload = gpu.cuModuleUnload(module);
     say("last %d %d, loaded %s, left %s", status, unload, sum > 0 ? "some" : "none",

@@ -1,10 +1,10 @@
-// How does a library limit memory that makes one of the mistakes such libraries are known for?
+// A library that limits memory and makes one known mistake of such libraries.
 //
-// A preload that stands for no product: it exists so that a simulated GPU can be seen to betray each mistake.
-// NAIVE_LIMIT=BYTES[,BYTES] is the quota of device 0 and of device 1; NAIVE_MISTAKE names one mistake, or none. The
-// books of all processes lie in the file `naive` of the working folder. Without a mistake one lock is held from the
-// check to the entry in the books, across the driver's call: slow, and right for the hosts of these tests. It follows
-// no forked child that goes on with its parent's memory, and knows how the simulated driver rounds.
+// A preload that stands for no product. It exists to show that the simulated GPU detects each mistake. NAIVE_LIMIT=BYTES[,BYTES]
+// is the quota of device 0 and of device 1; NAIVE_MISTAKE names one mistake, or none. The books of all processes lie in the file
+// `naive` of the working folder. Without a mistake one lock is held from the check to the entry in the books, across the driver's
+// call: slow, and right for the hosts of these tests. The library does not follow a forked child that goes on with its parent's
+// memory, and it knows how the simulated driver rounds.
 #include "naive_books.h"
 
 // ---- Linear, pitched and managed memory
@@ -23,12 +23,12 @@ int cuMemAlloc(unsigned *address, unsigned bytes) {
     return leave(status, device, bytes, status ? 0 : *address);
 }
 
-// The pitch is not known before the call; the driver's is the width, rounded up.
+// The pitch is not known before the call. The driver's pitch is the width, rounded up.
 static u64 pitched(u64 width, u64 height) {
     return (makes("width_by_height") || makes("second_check") ? width : round_up(width, 512)) * height;
 }
 
-// A mistake: what the driver has given out is looked at again, and refused without being given back.
+// A mistake: the library checks memory that the driver has given out once more, and refuses it without freeing it.
 static int too_late(int status, int device, u64 bytes) {
     if (status || device < 0 || !makes("second_check") || fits(device, bytes)) return 0;
     unlock();
@@ -73,7 +73,7 @@ int cuMemFree(unsigned address) { GIVE(address, cu.cuMemFree(address)); }
 int cuMemFreeAsync(u64 address, void *stream) { GIVE(address, cu.cuMemFreeAsync(address, stream)); }
 int cuMemFreeAsync_ptsz(u64 address, void *stream) { GIVE(address, cu.cuMemFreeAsync_ptsz(address, stream)); }
 
-// ---- Memory in stream order: what pools hold is charged, not what is cut from them
+// ---- Memory in stream order: charged is the memory that pools hold, not the pieces that are cut from them
 
 static int enter_pool(void *pool, int device, u64 bytes) {
     if (makes("pool_by_call")) return enter(device, bytes);
@@ -224,7 +224,7 @@ int cuMipmappedArrayCreate(void **array, const struct shape *shape, unsigned lev
 int cuArrayDestroy(void *array) { GIVE((u64)array, more.cuArrayDestroy(array)); }
 int cuMipmappedArrayDestroy(void *array) { GIVE((u64)array, more.cuMipmappedArrayDestroy(array)); }
 
-// ---- Contexts: what lived in one goes back with it
+// ---- Contexts: memory that lived in one is given back with it
 
 static void *primary[DEVICES];
 
@@ -235,7 +235,7 @@ int cuCtxDestroy_v2(void *context) {
     return unlock(), status;
 }
 
-// A context costs memory too: NAIVE_CONTEXT says how much, from its first use to its last.
+// A context costs memory too, from its first use to its last: NAIVE_CONTEXT sets the bytes.
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     u64 bytes = getenv("NAIVE_CONTEXT") ? number(getenv("NAIVE_CONTEXT")) : 0;
     unsigned flags;
@@ -269,7 +269,7 @@ int cuDevicePrimaryCtxReset_v2(int device) {
     return primary_ended(cu.cuDevicePrimaryCtxReset_v2(device), device);
 }
 
-// ---- What a program is told
+// ---- Figures that a program gets
 
 static int tell(size_t *left, size_t *total) {
     int status = cu.cuMemGetInfo_v2(left, total), device = current_device();
@@ -301,7 +301,7 @@ int cuMemGetInfo(unsigned *left, unsigned *total) {
 int cuGetProcAddress(const char *name, void **found, int version, u64 flags);
 int cuGetProcAddress_v2(const char *name, void **found, int version, u64 flags, int *status);
 
-// Forms of one function stand in the order of their versions, those of per-thread streams first.
+// Forms of one function in the order of their versions, those of per-thread streams first.
 static const struct hook {
     const char *symbol, *base;
     void *ours;
@@ -333,7 +333,7 @@ void *dlsym(void *handle, const char *name) {
     return found;
 }
 
-// What the driver answered, led to us; by mistake the newest form that is known here, whatever was asked for.
+// Replaces the driver's answer by this library's function. By mistake, that is the newest form for any version.
 static void lead(const char *name, void **found) {
     static void *real[HOOKED];
     int newest = makes("newest_version");

@@ -1,4 +1,4 @@
-// What does the naive library keep books of, and who may write in them?
+// The books of the naive library, and their lock.
 #pragma once
 #include "host.h"
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum { DEVICES = 2, PROCESSES = 64, RECORDS = 1 << 17, POOLS = 8, OUT_OF_MEMORY = 2, POOL_USED = 7 };
-#define POOL_STEP (32ull << 20) // what a pool grows by
+#define POOL_STEP (32ull << 20) // step by which a pool grows
 
 struct slot {
     int pid;
@@ -24,7 +24,7 @@ static struct books {
     struct slot slots[PROCESSES];
 } *books;
 
-// What this process holds.
+// Memory that this process holds.
 static struct record {
     u64 key, bytes;
     int device, released;
@@ -113,7 +113,7 @@ static void lock(void) {
 }
 static void unlock(void) { pthread_mutex_unlock(&books->lock); }
 
-// None is -1, and so is one that has no limit.
+// Returns -1 if there is no device, or if the device has no limit.
 static int current_device(void) {
     int device = -1;
     start_once();
@@ -146,7 +146,7 @@ static void count_pools(void) {
     for (int i = 0; i < POOLS && pools[i].pool; i++) own->pooled[pools[i].device] += reserved_by(i);
 }
 
-// Bytes of a pool that is charged from now on which it holds and does not use.
+// Charges a pool from now on. Returns the bytes that the pool holds and does not use.
 static u64 know_pool(void *pool, int device) {
     u64 used = 0;
     for (int i = 0; i < POOLS && device >= 0; i++) {
@@ -185,7 +185,7 @@ static int fits(int device, u64 bytes) {
     return bytes <= limits[device] && used <= limits[device] - bytes;
 }
 
-// Before the driver's call: refuses and ends the lock, or keeps it until leave().
+// Before the driver's call: refuses and ends the lock, or keeps the lock until leave().
 static int admit(int device, u64 bytes) {
     if (device >= 0 && !fits(device, bytes)) return unlock(), OUT_OF_MEMORY;
     if (makes("check_then_allocate")) unlock();
@@ -203,7 +203,7 @@ static void record(int device, u64 bytes, u64 key, void *context) {
     own_slot()->held[device] += bytes;
 }
 
-// After it: what was taken stands in the books.
+// After the driver's call: enters the memory into the books.
 static int leave(int status, int device, u64 bytes, u64 key) {
     if (makes("check_then_allocate")) lock();
     void *context = NULL;

@@ -1,4 +1,4 @@
-// Is NVML initialised, as the program sees it? It is used in between by a library that has a quota to keep.
+// The state of NVML as the program sees it, while a library with a quota uses NVML in between.
 #include "host.h"
 
 int main(void) {

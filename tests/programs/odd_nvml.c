@@ -1,6 +1,6 @@
-// A management library of one device in a mode that the simulated one has not. ODD_MODE: its compute mode.
-// ODD_VIRTUAL: how it is virtualised. ODD_MPS: so many processes under MPS. ODD_DENIED: what the question for the
-// utilisation of processes returns.
+// A management library of one device in a mode that the simulated one does not have. ODD_MODE: its compute mode. ODD_VIRTUAL: its
+// virtualisation mode. ODD_MPS: its number of processes under MPS. ODD_DENIED: status of the question for the utilisation of
+// processes.
 #include <stdio.h>
 #include <stdlib.h>
 

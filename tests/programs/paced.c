@@ -1,4 +1,4 @@
-// What else may a program do while its launches are paced?
+// Other things that a program does while its launches are paced.
 //
 // paced WHAT: each prints statuses, counts and, in words, whether a time was within its bounds.
 #include "launches.h"
@@ -11,7 +11,7 @@ static int (*launch_on) KERNEL_PARAMETERS;
 
 static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
 
-// How many launches of so many went well, and the first other status.
+// Makes `count` launches. Returns the first status other than 0, or 0.
 static int all(int count, void *on) {
     for (int i = 0; i < count; i++) {
         int code = launch(on);
@@ -20,7 +20,7 @@ static int all(int count, void *on) {
     return 0;
 }
 
-// How many nodes a graph has that are kernels, and how many others.
+// Counts the nodes of a graph that are kernels, and the others.
 static void nodes(void *graph, size_t *kernels, size_t *others) {
     static void *list[4096];
     size_t count = 4096;
@@ -40,7 +40,7 @@ static void tell_graph(const char *what, int begun, int recorded, int ended, voi
     if (graph) gpu.cuGraphDestroy(graph);
 }
 
-// Calls that look like ends of a capture and are none. The capture is relaxed: no call spoils it.
+// Makes calls that look like ends of a capture and are none. The capture is relaxed, so no call spoils it.
 static int disturb(void) {
     void *other = NULL, *graph = NULL;
     cu.cuStreamCreate(&other, NON_BLOCKING);
@@ -50,7 +50,7 @@ static int disturb(void) {
     return 0;
 }
 
-// Launches cost nothing while they are recorded, however the recording began, on a stream whose last run is not closed.
+// Launches cost nothing while they are recorded, for each way to begin, on a stream whose last batch is not closed.
 static void capture(void) {
     void *graph = NULL, *into = NULL;
     int begun, recorded, ended;
@@ -71,17 +71,17 @@ static void capture(void) {
            gpu.cuStreamEndCapture_ptsz(NULL, &graph))
     RECORD("the thread's own by its name", (void *)2, gpu.cuStreamBeginCapture_v2((void *)2, 1),
            gpu.cuStreamEndCapture((void *)2, &graph))
-    // What ends nothing, or does not begin, is no end of the capture that is open.
+    // A call that ends nothing, or does not begin a capture, is no end of the open capture.
     RECORD("disturbed", stream, gpu.cuStreamBeginCapture_v2(stream, 2) || disturb(),
            gpu.cuStreamEndCapture(stream, &graph))
-    // These run: what does not begin is no capture.
+    // These launches run, because a capture that does not begin is none.
     RECORD("no mode", stream, gpu.cuStreamBeginCapture_v2(stream, 7), gpu.cuStreamEndCapture(stream, &graph))
     RECORD("no stream", stream, gpu.cuStreamBeginCapture_v2((void *)1, 0), gpu.cuStreamEndCapture(stream, &graph))
     say("recorded in %llu ms", recording / MS);
 }
 
-// A stream joins a capture by an event, while a run of its own is not closed; then both wait long enough for somebody
-// to close it.
+// A stream joins a capture by an event, while a batch of its own is not closed. Then both wait long enough for the library to
+// close the batch.
 static void join(void) {
     void *other, *mark, *back, *graph = NULL;
     cu.cuStreamCreate(&other, NON_BLOCKING), gpu.cuEventCreate(&mark, 0), gpu.cuEventCreate(&back, 0);
@@ -170,13 +170,13 @@ static void streams(void) {
     say("the last wait %d", gpu.cuCtxSynchronize());
 }
 
-// Launches with nothing but their statuses: for what goes wrong around them.
+// Launches and prints only statuses, for tests in which other calls fail.
 static void plain(int count) {
     int code = all(count, stream), own = all(count / 4, NULL);
     say("launches %d %d, wait %d", code, own, gpu.cuCtxSynchronize());
 }
 
-// A launch leaves `errno` alone, waited for or not.
+// A launch leaves `errno` alone, whether it waits or not.
 static void keeps(void) {
     int kept = 0;
     for (int i = 0; i < 300; i++) {
@@ -192,7 +192,7 @@ static void *short_life(void *nothing) {
     return nothing ? nothing : (void *)(long)launch(stream);
 }
 
-// Threads that end with what they have of the share: the next ones get it.
+// Threads end with a rest of the share, and the next threads get it.
 static void lives(void) {
     pthread_t thread;
     void *code;
@@ -205,8 +205,8 @@ static void lives(void) {
     say("400 threads, %llu ms", (now() - began) / MS);
 }
 
-// For each line, launches so many: says how long all took and the longest of them, in microseconds. `other` launches one of
-// another kernel before.
+// For each line, makes that many launches. Prints how long all took and how long the longest took, in microseconds. `other`
+// launches one of another kernel before.
 static void waits(const char *other_time) {
     char line[64];
     void *usual = work, *other = other_time ? kernel(other_time) : work;
@@ -224,7 +224,7 @@ static void waits(const char *other_time) {
     }
 }
 
-// For each line, fills so many times: `run` does it, `cap` captures it.
+// For each line, fills that many times: `run` does it, `cap` captures it.
 static void fills(void) {
     int (*fill)(u64, unsigned char, size_t, void *) = dlsym(driver, "cuMemsetD8Async");
     char line[64];
@@ -246,7 +246,7 @@ struct box { struct box_end from, to; size_t width, height, depth; int order; un
 
 enum { PIECES = 64 };
 
-// Copies between addresses that only the driver can tell apart. Each order has two words: `device` or `host`, and how.
+// Copies between addresses that only the driver can tell apart. Each order has two words: `device` or `host`, and the way.
 static void moves(void) {
     int (*one)(u64, u64, size_t, void *) = dlsym(driver, "cuMemcpyAsync");
     int (*with)(u64, u64, size_t, void *, void *) = dlsym(driver, "cuMemcpyWithAttributesAsync");
@@ -286,7 +286,7 @@ static void moves(void) {
     }
 }
 
-// Copies by lists that are not there.
+// Copies by lists that are missing.
 static void absent(void) {
     int (*with)(struct box *, u64, void *), (*with_own)(struct box *, u64, void *);
     *(void **)&with = dlsym(driver, "cuMemcpy3DWithAttributesAsync");
@@ -299,7 +299,7 @@ static void absent(void) {
         *(void **)&second = dlsym(driver, is_own ? "cuMemcpyBatchAsync_v2_ptsz" : "cuMemcpyBatchAsync_v2");
         *(void **)&boxes = dlsym(driver, is_own ? "cuMemcpy3DBatchAsync_ptsz" : "cuMemcpy3DBatchAsync");
         *(void **)&boxes_2 = dlsym(driver, is_own ? "cuMemcpy3DBatchAsync_v2_ptsz" : "cuMemcpy3DBatchAsync_v2");
-        // All of the lists, then one of them.
+        // First all lists are missing, then one of them.
         for (int which = 0; which < 4; which++) {
             u64 some[2] = {0};
             size_t none[2] = {0}, attribute_of = 0, failed;
@@ -315,7 +315,7 @@ static void absent(void) {
     }
 }
 
-// The usual launch, between two lines that can be found in a list of system calls.
+// Launches in the usual way, between two lines that can be found in a list of system calls.
 static void hot(int count) {
     all(count, stream), gpu.cuCtxSynchronize(), all(count / 4, stream);
     say("hot launches begin");

@@ -1,6 +1,6 @@
-// How may a process end, fork or be signalled while its launches are paced?
+// Ends, forks and signals of a process while its launches are paced.
 //
-// paced_life WHAT KERNEL: each prints what it sees; the same with and without a limit where it says so.
+// paced_life WHAT KERNEL: each prints what it sees, and the same with and without a limit if the test says so.
 #include "launches.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static void *launching(void *on) {
 
 static pthread_t threads[THREADS];
 
-// Threads that launch as fast as they may; they have begun when this returns.
+// Starts threads that launch as fast as they may. They have begun when this returns.
 static void begin_threads(void) {
     for (int i = 0; i < THREADS; i++) {
         void *own = NULL;
@@ -64,7 +64,8 @@ static void end(const char *how) {
         pthread_join(other, NULL);
     }
     if (!strcmp(how, "first")) {
-        // The main thread ends first. Another ends the process: the driver's own would keep it for ever.
+        // The main thread ends first. Another thread ends the process, because the driver's own threads would keep it alive for
+        // ever.
         pthread_t other;
         pthread_create(&other, NULL, ends_by_exit, NULL);
         pthread_exit(NULL);
@@ -72,7 +73,7 @@ static void end(const char *how) {
     // "return"
 }
 
-// What each child of a process whose launches wait does.
+// Forks children of a process whose launches wait.
 static void children(void) {
     begin_threads();
     for (int i = 0; i < 24; i++) {
@@ -91,7 +92,7 @@ static void children(void) {
     end_threads();
 }
 
-// Threads of ours that are not the program's: how many, and whether each has all signals blocked.
+// Counts the threads of the library, and checks that each has all signals blocked.
 static void other_threads(const char *when) {
     DIR *tasks = opendir("/proc/self/task");
     struct dirent *entry;
@@ -109,8 +110,8 @@ static void other_threads(const char *when) {
         if (file) fclose(file);
         if (strcmp(name, "gpuslice")) continue;
         count++;
-        // All but the two that nobody can block, the two that the C library keeps for itself, and SIGBUS, which must be
-        // open: a region that is shortened would end the process otherwise.
+        // Open are the two signals that cannot be blocked, the two that the C library keeps for itself, and SIGBUS: a shortened
+        // region would end the process otherwise.
         open += (blocked | 0x180040140) != ~(u64)0 || blocked & 0x40;
     }
     closedir(tasks);
@@ -125,7 +126,7 @@ static int descriptors(void) {
     return count;
 }
 
-// What is there while launches are paced, and after a while without any.
+// Prints the threads while launches are paced, and after a while without launches.
 static void thread_count(void) {
     sigset_t mask, before;
     struct sigaction action, first;
@@ -156,7 +157,7 @@ static void handler(int signal) {
     else by_program++;
 }
 
-// Thousands of signals reach a process whose launches wait: they interrupt no launch, and come to its own threads.
+// Thousands of signals reach a process whose launches wait. They interrupt no launch and come to the program's own threads.
 static void signals(void) {
     struct itimerval often = {{0, 700}, {0, 700}};
     struct sigaction action = {.sa_handler = handler};
@@ -164,7 +165,7 @@ static void signals(void) {
     setitimer(ITIMER_REAL, &often, NULL);
     int failed = 0;
     for (int i = 0; i < 400; i++) failed += launch(stream) != 0, kill(getpid(), SIGUSR1);
-    // Only our thread could take these.
+    // Only the library's thread could take these.
     sigset_t all;
     sigfillset(&all), pthread_sigmask(SIG_BLOCK, &all, NULL);
     int before = by_others;
@@ -173,7 +174,7 @@ static void signals(void) {
         by_others - before);
 }
 
-// A SIGBUS that is sent to a process all of whose threads block it waits until somebody takes it.
+// A SIGBUS that is sent to a process whose threads all block it stays pending until a thread takes it.
 static void waiting_bus(void) {
     sigset_t bus, pending;
     siginfo_t said;
@@ -190,7 +191,7 @@ static void waiting_bus(void) {
     }
 }
 
-// The same, and after a while all is as before.
+// Does the same as `waiting_bus`, and then checks that everything is as before after a while.
 static void bus_and_after(void) {
     waiting_bus();
     for (int i = 0; i < 50; i++) launch(stream);

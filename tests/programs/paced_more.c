@@ -1,4 +1,4 @@
-// What may a program do between its launches that must not take their cost out of the account?
+// Things that a program does between its launches and that must not take their cost out of the account.
 //
 // paced_more WHAT: each prints statuses and, in milliseconds, how long it took.
 #include "launches.h"
@@ -19,7 +19,7 @@ static int (*launch_on) KERNEL_PARAMETERS;
 
 static int launch(void *on) { return launch_on(work, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL); }
 
-// The primary context is kept and let go around each launch, as libraries do, and lives on.
+// The primary context is retained and released around each launch, as libraries do, and lives on.
 static void retains(int count) {
     int failed = 0;
     u64 began = now();
@@ -52,7 +52,7 @@ static void *now_and_then(void *longest) {
     return NULL;
 }
 
-// Many threads that each launch little: together far less than the share.
+// Many threads launch little each: together far less than the share.
 static void threads(int count) {
     static pthread_t all[256];
     static u64 longest[256];
@@ -76,7 +76,7 @@ static void last(void) {
     say("destroyed %d in %llu ms", destroyed, (now() - began) / MS);
 }
 
-// A context is destroyed by a handler that runs after the library's own.
+// A handler that runs after the library's own destroys a context.
 static void at_exit(void) {
     atexit(last);
     begin("100us");
@@ -95,7 +95,7 @@ static void *interrupts(void *main_thread) {
     return NULL;
 }
 
-// A signal handler leaves a launch that waits for the share by a jump, and nobody ever comes back to it.
+// A signal handler leaves a launch that waits for the share by a jump, and the program never returns to the launch.
 static void jumps(int count) {
     pthread_t self = pthread_self(), other;
     signal(SIGUSR1, jump);
@@ -168,7 +168,7 @@ static int enter_sandbox(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {.len = sizeof rules / sizeof *rules, .filter = rules};
-    // Who has not registered for it may not use the expedited form.
+    // A process that has not registered may not use the expedited form.
     while (syscall(SYS_membarrier, 1 << 3, 0, 0) || is_named("gpuslice-once")) usleep(1000);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0;
@@ -181,13 +181,13 @@ static void *launches_before(void *on) {
     long code = 0;
     for (int i = 0; i < 8; i++) code |= launch(on);
     pthread_barrier_wait(&both);
-    // It does nothing until the stream is gone, and then goes on with another, for long enough to be looked after.
+    // The thread does nothing until the stream is gone. Then it goes on with another stream, long enough for the library to look.
     pthread_barrier_wait(&both);
     for (int i = 0; i < 100; i++) code |= launch(stream), usleep(1000);
     return (void *)code;
 }
 
-// A stream ends whose launches another thread has made, and one of this thread's own.
+// A stream ends on which another thread has launched, and then a stream on which this thread has launched.
 static void late(void) {
     pthread_t other;
     void *streams[2], *code;
@@ -217,7 +217,7 @@ static void *some(void *count) {
     return NULL;
 }
 
-// One that launches when it is told, by this thread or `thread` by one that ends, and enters the sandbox when it is told.
+// Launches on order, by this thread or with `thread` by one that ends, and enters the sandbox on order.
 static void sealed(void) {
     char line[64];
     say("ready");
@@ -234,8 +234,8 @@ static void sealed(void) {
     }
 }
 
-// A green context ends while a kernel runs on a `stream` of its own, or on the default one while it is current. The primary
-// context lives on, and the kernel with it.
+// A green context ends while a kernel runs on a `stream` of its own, or on the default stream while the context is current. The
+// primary context lives on, and the kernel with it.
 static void green(const char *where) {
     int (*resource)(int, void *, unsigned) = dlsym(driver, "cuDeviceGetDevResource");
     int (*split)(void *, unsigned *, void *, void *, unsigned, unsigned) = dlsym(driver, "cuDevSmResourceSplitByCount");
@@ -263,7 +263,8 @@ static void pass(void *nothing) {
     while (!is_over) usleep(100);
 }
 
-// Two streams that the default stream blocks have a long kernel each, one after the other, and it a few short ones before.
+// Two streams that the default stream blocks have a long kernel each, one after the other. The default stream has a few short
+// ones before.
 static void side_by_side(void) {
     void *streams[2], *longer = kernel("100ms");
     int failed = cu.cuStreamCreate(&streams[0], 0) != 0 || cu.cuStreamCreate(&streams[1], 0) != 0;
@@ -279,7 +280,7 @@ static void side_by_side(void) {
     say("failed %d", failed);
 }
 
-// A stream that the default stream waits for is held up until another one, that has nothing to do with it, is done.
+// A stream that the default stream waits for is blocked until an unrelated stream is done.
 static void one_held_up(void) {
     void *streams[2];
     int failed = cu.cuStreamCreate(&streams[0], 0) != 0 || cu.cuStreamCreate(&streams[1], 0) != 0;
@@ -294,7 +295,7 @@ static void one_held_up(void) {
     say("failed %d", failed);
 }
 
-// Now and then some launches go to a stream; all the time a few, and far apart, to another one.
+// Now and then some launches go to one stream, and all the time a few, far apart, to another.
 static void now_and_then_aside(int count) {
     void *aside = NULL;
     char line[8];
@@ -311,7 +312,7 @@ static void now_and_then_aside(int count) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
-// No two launches are alike.
+// Launches with a different shape each.
 static void shapes(int count) {
     int failed = 0;
     u64 began = now();
@@ -321,7 +322,7 @@ static void shapes(int count) {
     say("failed %d", failed);
 }
 
-// The same forty shapes over and over.
+// Launches the same forty shapes again and again.
 static void steps(int count) {
     int failed = 0;
     u64 began = now();
@@ -336,7 +337,7 @@ static void nap(void *nothing) {
     usleep(2000);
 }
 
-// Launches follow in a stream what only the thread that launches them brings to an end; beside it another stream has work.
+// Launches follow work in a stream that only the launching thread brings to an end. Beside it another stream has work.
 static void held_up(int count) {
     void *other = NULL;
     int failed = 0;
@@ -356,7 +357,7 @@ static void held_up(int count) {
     say("failed %d", failed);
 }
 
-// A graph that took 30 ms becomes one that runs on for as long as what is launched beside it has not come.
+// A graph that took 30 ms becomes one that runs on until a launch beside it arrives.
 static void outlasts(int count) {
     int (*update)(void *, void *, u64 *), (*go)(void *, void *), failed = 0;
     void *other = NULL, *made = NULL, *short_one = work;
@@ -386,7 +387,7 @@ static void *resets(void *nothing) {
     return reset(0) ? (void *)1l : nothing;
 }
 
-// The primary context is reset by another thread while launches in this thread's own default stream are being measured.
+// Another thread resets the primary context while launches in this thread's own default stream are being measured.
 static void after_reset(int count) {
     pthread_t other;
     void *code;
@@ -405,8 +406,8 @@ static void after_reset(int count) {
     say("took %llu ms", (now() - began) / MS);
 }
 
-// Between small kernels the stream waits for something that is not the GPU's: a function of the host, told by either form
-// of the call, one in the default stream that blocks it, or another stream's.
+// Between small kernels the stream waits for something other than the GPU: a host function by either form of the call, one in the
+// default stream that blocks it, or another stream's.
 static void between(const char *way, int count) {
     void *other = NULL, *event = NULL, *on = stream;
     int (*other_form)(void *, void (*)(void *), void *);
@@ -428,7 +429,7 @@ static void between(const char *way, int count) {
             failed += host_function(other, nap, NULL) != 0 || gpu.cuEventRecord(event, other) != 0;
             failed += gpu.cuStreamWaitEvent(on, event, 0) != 0;
         }
-        // What was charged is felt by those that follow.
+        // Later launches feel an earlier charge.
         if (i % 50 == 49) failed += cu.cuStreamSynchronize(on) != 0;
     }
     failed += gpu.cuCtxSynchronize() != 0;
@@ -436,7 +437,7 @@ static void between(const char *way, int count) {
     say("failed %d", failed);
 }
 
-// A kernel on each of two devices with one call, of which one has far less to give than the other.
+// Launches a kernel on each of two devices with one call. One device has a far smaller share than the other.
 static void both_devices(const char *time, int count) {
     int (*on_all)(struct several *, unsigned, unsigned);
     *(void **)&on_all = dlsym(driver, "cuLaunchCooperativeKernelMultiDevice");
@@ -447,7 +448,7 @@ static void both_devices(const char *time, int count) {
     all[1] = all[0];
     all[1].function = kernel(time);
     failed += cu.cuStreamCreate(&all[1].stream, NON_BLOCKING) != 0;
-    // What it has saved is used up.
+    // This kernel uses up the device's saved time.
     failed += launch_on(kernel("40ms"), 1, 1, 1, 32, 1, 1, 0, all[1].stream, NULL, NULL) != 0;
     failed += cu.cuStreamSynchronize(all[1].stream) != 0 || cu.cuCtxSetCurrent(context) != 0;
     for (int i = 0; i < count; i++) failed += on_all(all, 2, 0) != 0;
@@ -463,7 +464,7 @@ static void *destroys(void *which) {
     return (void *)(long)cu.cuCtxDestroy_v2(which);
 }
 
-// Whether the thread that destroys a context has come to the driver, which sleeps; -1: it cannot be told.
+// Tells whether the thread that destroys a context has reached the driver, which sleeps; -1 if that is unknown.
 static int is_in_driver(void) {
     char path[64];
     long number = -1;
@@ -474,14 +475,14 @@ static int is_in_driver(void) {
     return !file ? -1 : number == SYS_clock_nanosleep;
 }
 
-// A context ends while a kernel runs in it and one in another context, where short ones are launched afterwards.
+// A context ends while a kernel runs in it and one in another context, in which short kernels are launched afterwards.
 static void ends(void) {
     pthread_t other;
     char line[16];
     void *code, *short_one = work, *of_all = context, *first, *long_one = kernel("3s");
     int failed = cu.cuCtxCreate_v2(&first, 0, 0), told;
     void *shorter = kernel("300ms");
-    // Of neither anything is known, so that both go at once.
+    // Both kernels are unknown, so both are launched at once.
     failed |= cu.cuCtxSetCurrent(of_all);
     work = long_one;
     failed |= launch(stream) || cu.cuCtxSetCurrent(first);
@@ -500,7 +501,7 @@ static void ends(void) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
-// Launches that may begin before the one ahead of them has ended, or may not: more than a pause behind what is known of them.
+// Launches that may begin before the previous one has ended, or may not, with a pause before them.
 static void chained(int id) {
     struct { int id, padding; unsigned value[16]; } attribute = {id, 0, {1}};
     struct config config = {{1, 1, 1}, {32, 1, 1}, 0, stream, &attribute, id != 0};
@@ -515,7 +516,7 @@ static void chained(int id) {
     say("failed %d", failed);
 }
 
-// Launches that are each measured alone, behind a first one.
+// Makes launches that are each measured alone, behind a first one.
 static void stocked(int count) {
     char line[16];
     int failed = launch(stream) != 0 || gpu.cuCtxSynchronize() != 0;

@@ -1,6 +1,6 @@
-// What can a program notice of itself before, while and after it uses the driver?
+// Everything that a program can notice of itself before, while and after it uses the driver.
 //
-// Everything printed here must be the same with the library loaded and no limit set.
+// The output must be the same with the library loaded and no limit set.
 #include "host.h"
 #include <dirent.h>
 #include <errno.h>
@@ -79,7 +79,7 @@ static void show_names(void) {
         found = driver ? dlsym(driver, names[i]) : NULL;
         kept = errno;
         error = dlerror();
-        const char *said = error ? strchr(error, ' ') : NULL; // what precedes is the library's path
+        const char *said = error ? strchr(error, ' ') : NULL; // the library's path precedes it
         say("  in the driver %s, errno %d, error%s", server_of(found), kept, said ? said : " none");
     }
 }

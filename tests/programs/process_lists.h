@@ -1,4 +1,4 @@
-// What do the management library's lists of processes look like, in all versions?
+// The management library's lists of processes, in all versions.
 #pragma once
 #include "host.h"
 

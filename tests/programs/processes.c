@@ -1,11 +1,10 @@
-// Whom does the management library name on a GPU that two slices and an outsider share?
+// Processes that the management library names on a GPU that two slices and an outsider share.
 //
-// processes LIBRARIES SCENE: plays a scene. Whoever takes part is a process of its own: `a1` and `a2` in a slice,
-// `b1` in another one, `o1` with no library at all.
-// The parts play themselves (processes play BYTES) and are told over a pipe what to do.
+// processes LIBRARIES SCENE: plays a scene. Each participant is a process of its own: `a1` and `a2` in a slice, `b1` in another
+// one, `o1` without the library. Participants run `processes play BYTES` and get their orders over a pipe.
 //
-// BLIND: the management library names nobody to those who only look. QUOTA: what the slices are limited to. THIRD_FORM:
-// bytes of an entry of the third form.
+// BLIND: the management library names no process to processes that only look. QUOTA: the limit of the slices. THIRD_FORM: bytes
+// of an entry of the third form.
 #include "process_lists.h"
 #include "../../include/gpuslice.h"
 #include <fcntl.h>
@@ -32,7 +31,7 @@ struct infos {
 
 static const char *const names[PARTS] = {"a1", "a2", "b1", "o1"};
 
-// One who takes part.
+// A participant.
 struct part {
     int pid, to, from;
 };
@@ -62,7 +61,7 @@ static int start_nvml(void) {
     return init() == 0 && handle(0, &device) == 0;
 }
 
-// What stands in a buffer before a call, and must stand where the call wrote nothing.
+// Byte that fills a buffer before a call. It must still be there if the call wrote nothing.
 enum { UNTOUCHED = 0x5a };
 
 static int untouched(const unsigned char *from, const unsigned char *to) {
@@ -71,7 +70,7 @@ static int untouched(const unsigned char *from, const unsigned char *to) {
     return 1;
 }
 
-// Prints a list by name, with the number of entries that there is room for.
+// Prints a list by name, with the number of entries for which there is room.
 static void list(const char *viewer, const char *function, size_t stride, unsigned room, int null) {
     unsigned char buffer[ROOM * sizeof(struct detail)];
     memset(buffer, UNTOUCHED, sizeof buffer);
@@ -124,14 +123,14 @@ static size_t stride(int form) {
     return form == 0 ? sizeof(struct info_v1) : sizeof(struct info_v2);
 }
 
-// All lists, with room enough.
+// Prints all lists, with enough room.
 static void all_lists(const char *viewer) {
     for (int sort = 0; sort < 3; sort++)
         for (int form = 0; form < 3; form++) list(viewer, FORMS[sort][form], stride(form), ROOM, 0);
     for (unsigned mode = 0; mode < 4; mode++) detail_list(viewer, mode, ROOM, DETAIL_VERSION);
 }
 
-// Room that is none, too little, just enough; arguments that are wrong.
+// Room that is missing, too little, or just enough; arguments that are wrong.
 static void edges(const char *viewer) {
     for (int form = 0; form < 3; form++) {
         for (unsigned room = 0; room < 3; room++) list(viewer, FORMS[0][form], stride(form), room, 0);
@@ -149,7 +148,7 @@ static void edges(const char *viewer) {
     say("%s no list %d", viewer, details(device, NULL));
 }
 
-// Samples of the device, as the management library keeps them.
+// Prints samples of the device that the management library keeps.
 static void past(const char *viewer, unsigned kind) {
     struct { u64 time; unsigned value, rest; } samples[ROOM] = {0};
     unsigned type = 99, count = ROOM;
@@ -230,7 +229,7 @@ static void accounting(const char *viewer) {
     }
 }
 
-// Plays: holds memory of the first device if it is to hold any, then does what it is told.
+// Plays a participant: holds memory of the first device if BYTES is not zero, then obeys orders.
 static int play(const char *bytes) {
     u64 address = 0;
     char line[256], word[32], viewer[32];
@@ -259,7 +258,7 @@ static const char *region_of(const char *slice) {
     return region;
 }
 
-// Gives a process the surroundings of a slice; none for those outside.
+// Sets the environment of a slice. Processes outside get none.
 static void surround(const char *slice) {
     if (!slice) return;
     setenv("GPUSLICE_REGION", region_of(slice), 1);
@@ -273,7 +272,7 @@ static struct part enter(const char *slice, const char *bytes) {
     if (pipe(to) || pipe(from)) exit(10);
     int pid = fork();
     if (pid == 0) {
-        // The pipes' numbers may be those that the parts expect.
+        // The pipes may have the numbers that the participants expect.
         int in = fcntl(to[0], F_DUPFD, 20), out = fcntl(from[1], F_DUPFD, 20);
         dup2(in, 3), dup2(out, 4);
         for (int other = 5; other < 64; other++) close(other);
@@ -301,7 +300,7 @@ static void leave(struct part *part, int kill_it) {
     close(part->from);
 }
 
-// A look at the GPU by somebody who holds nothing of it.
+// Looks at the GPU from a process that holds nothing of it.
 static void look(const char *slice, const char *word, const char *viewer) {
     if (getenv("BLIND")) setenv("SIMGPU_NVML_PIDS", "none", 1);
     struct part part = enter(slice, "0");
@@ -309,7 +308,7 @@ static void look(const char *slice, const char *word, const char *viewer) {
     leave(&part, 0);
 }
 
-// Writes the numbers of all down, for a management library that is not the simulated one.
+// Writes the numbers of all processes down, for a management library that is not the simulated one.
 static void write_down(void) {
     FILE *list = fopen("pids", "w");
     for (int part = 0; list && part < PARTS; part++) fprintf(list, "%d\n", pids[part]);
@@ -326,7 +325,7 @@ static void all_enter(void) {
     write_down();
 }
 
-// Lets the region say that `a2` is of another process-number namespace, where its number is that of `b1` in ours.
+// Makes the region say that `a2` is of another process-number namespace, in which its number is that of `b1` here.
 static void move_away(void) {
     int file = open(region_of("a"), O_RDWR);
     struct gpuslice_region *region = mmap(NULL, sizeof *region, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -343,7 +342,7 @@ static void all_look(const char *word) {
     look("a", word, "watcher-of-a"), look("c", word, "watcher-of-c");
 }
 
-// A program that looks on from within the first slice.
+// Runs a program that looks from within the first slice.
 static void run(char **words) {
     int status;
     int pid = fork();

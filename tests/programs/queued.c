@@ -1,4 +1,4 @@
-// Does memory in stream order come at once, or does its caller wait for what the stream has to do before?
+// Memory in stream order: the caller gets it at once and does not wait for earlier work of the stream.
 #include "host.h"
 
 enum { NOT_READY = 600 };

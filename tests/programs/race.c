@@ -1,4 +1,4 @@
-// Do processes and threads that race for the last byte get all of the quota, and no more?
+// Races of processes and threads for the last byte of a quota.
 //
 // race processes N PIECE | threads N PIECE | pool N PIECE | last processes N PIECE | last threads N PIECE | killed QUOTA | heir QUOTA
 // Each racer takes pieces of PIECE bytes until one is refused, and holds them until all are done.
@@ -53,7 +53,7 @@ static int race_threads(int count) {
     return 0;
 }
 
-// `go` is closed by the parent when all children have said that they are ready, `end` when all are done.
+// The parent closes `go` when all children have said that they are ready, and `end` when all are done.
 static void child_of_race(int report, int go, int end) {
     char byte = 'r';
     int last = 0;
@@ -87,8 +87,8 @@ static int race_processes(int count) {
     return 0;
 }
 
-// There is room for one piece, and all racers want it: first at the same instant, round by round, where exactly one
-// must get it; then each as often as it can, where never two may have it.
+// There is room for one piece, and all racers want it. First all ask at the same instant, round by round, and exactly one must
+// get it. Then each asks as often as it can, and never two may have it.
 enum { ROUNDS = 20000, TURNS = 50000 };
 
 static struct meeting {
@@ -162,8 +162,8 @@ static long milliseconds(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-// A child takes everything and is killed; how long until its parent can have it? With `heir`, the child has forked
-// one of its own before, which lives on.
+// A child takes everything and is killed. Measures how long it takes until its parent can have the memory. With `heir`, the child
+// has forked a child of its own before, which lives on.
 static int killed(u64 quota, int heir) {
     int report[2];
     u64 address;

@@ -1,4 +1,4 @@
-// How does a program fare whose limit cannot be enforced?
+// A program whose limit cannot be enforced.
 #include "host.h"
 
 int main(void) {

@@ -1,16 +1,16 @@
-// Do all reports of a device's memory agree, at every instant?
+// Reports of a device's memory, which must agree at every instant.
 //
-// reports storm SEED: takes and gives back memory for as long as it lives.
+// reports storm SEED: takes and frees memory as long as it lives.
 // reports work: keeps the device busy from 0.3 s before it says `ready` to half a minute after that.
-// reports watch QUOTA HOLDS: takes so much (0: does not use CUDA), says `ready`, and answers commands, one a line.
-//   sample COUNT: looks at all reports so often; prints what was wrong first, or `fine` and the number of samples in
-//     which somebody else held something.
-//   figures: prints total, free, used, the number of processes and the sum of what they hold.
+// reports watch QUOTA HOLDS: takes HOLDS bytes (0: does not use CUDA), says `ready`, and answers commands, one a line.
+//   sample COUNT: reads all reports COUNT times; prints the first fault, or `fine` and the number of samples in which another
+//     process held something.
+//   figures: prints total, free, used, the number of processes and the sum of the bytes that they hold.
 //   short: prints size and free memory in the forms of 32 bits, then in those of 64.
 //   sizes: prints the device's size in both forms of CUDA; then total, reserved, free and used in NVML's newer form.
 //   has PID: prints whether a list names this process.
-//   busy: prints how busy GPU and memory are by the rates, by the domains, and by the mean of the samples of two seconds;
-//     then what NVML returned for what each process uses, by both functions.
+//   busy: prints how busy GPU and memory are by the rates, by the domains, and by the mean of the samples of two seconds; then
+//     the statuses of both functions that report the use by process.
 #include "chance.h"
 #include "process_lists.h"
 #include <time.h>
@@ -72,7 +72,7 @@ static int start_nvml(void) {
     return nvmlInit_v2() == 0 && nvmlDeviceGetHandleByIndex_v2(0, &device) == 0;
 }
 
-// What a list says: its processes, and what it says of all and of one of them.
+// Content of a list: its processes, the sum of their bytes, and the bytes of this process.
 struct list {
     unsigned count, pids[ROOM];
     u64 sum, own;
@@ -84,7 +84,7 @@ static void add(struct list *list, unsigned pid, u64 used) {
     if (pid == (unsigned)getpid()) list->own += used;
 }
 
-// One of four forms of the list of processes.
+// Reads one of four forms of the list of processes.
 static int processes(int form, struct list *list) {
     struct info_v1 first[ROOM];
     struct info_v2 second[ROOM];

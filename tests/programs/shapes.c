@@ -1,4 +1,4 @@
-// How many arrays of a shape fit into a quota?
+// Number of arrays of a shape that fit into a quota.
 //
 // shapes SHAPE: takes arrays until one is refused, and gives all of them back.
 #include "host.h"
@@ -14,7 +14,7 @@ struct shape {
     unsigned format, channels, flags;
 };
 
-// Pieces of a whole mebibyte, the chain of levels excepted: 4 MiB, and what its smaller levels have.
+// Pieces of a whole mebibyte, except for the chain of levels: 4 MiB, and its smaller levels.
 static const struct {
     const char *name;
     struct shape shape;

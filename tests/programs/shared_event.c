@@ -1,4 +1,4 @@
-// Does a process wait for the work of another one by an event of that other one?
+// A process waits for the work of another one by an event of that process.
 #include "host.h"
 #include <sys/wait.h>
 
@@ -40,7 +40,7 @@ static void hold(void *unused) {
     if (read(gate, &word, 1) != 1) _exit(7);
 }
 
-// Hands out the event that says when its work is done. The work waits for a word, and so does its end.
+// Hands out the event that marks the end of its work. The work waits for a word, and so does the process's end.
 static int maker(int to, int from) {
     static const char image[] = ".version 8.0\n.target sm_90\n.visible .entry spin_5ms() { ret; }\n";
     void *stream = begin(), *event = NULL, *timed = NULL, *module = NULL, *kernel = NULL;

@@ -1,8 +1,8 @@
-// What does a process do with memory that it shares with others? One that does what it is told.
+// A process that shares memory with others, on order.
 //
-// sharing DOOR NAME: says `ready`, and then answers orders, one a line: a word and up to four numbers. What calls
-// return is answered. Numbers name places: of addresses and handles (`value`), descriptors (`file`), handles of bytes
-// (`blob`). NAME is where others send descriptors and bytes to.
+// sharing DOOR NAME: says `ready`, and then answers orders, one a line: a word and up to four numbers. It answers with the status
+// of the call. Numbers name places: of addresses and handles (`value`), descriptors (`file`), handles of bytes (`blob`). NAME is
+// the name to which others send descriptors and bytes.
 #include "host.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -108,7 +108,7 @@ static struct sockaddr_un address_of(const char *name) {
     return address;
 }
 
-// Sends bytes, and a descriptor where there is one.
+// Sends bytes, and a descriptor if there is one.
 static int send_to(const char *name, struct bytes *bytes, int descriptor) {
     struct sockaddr_un to = address_of(name);
     char room[CMSG_SPACE(sizeof descriptor)] = {0};
@@ -123,7 +123,7 @@ static int send_to(const char *name, struct bytes *bytes, int descriptor) {
     return sendmsg(post, &message, 0) == sizeof *bytes ? 0 : errno;
 }
 
-// Changes the bits of one byte of what is handed over.
+// Changes the bits of one byte of a handle.
 static int scribble(struct bytes *bytes, u64 at, u64 bits) {
     ((unsigned char *)bytes)[at % sizeof *bytes] ^= (unsigned char)bits;
     return 0;
@@ -178,7 +178,7 @@ static int make_file(int *descriptor, u64 bytes) {
     *descriptor = memfd_create("memory of another interface", MFD_CLOEXEC);
     return *descriptor < 0 || ftruncate(*descriptor, bytes) ? errno : 0;
 }
-// A number that is closed must not be closed again: it may be another file's then.
+// A closed number must not be closed again: it may be another file's then.
 static int close_file(int *descriptor) {
     int status = close(*descriptor);
     *descriptor = -1;

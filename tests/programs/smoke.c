@@ -1,12 +1,12 @@
-// Does every entry of the table survive a call whose arguments are all zero?
+// Calls of each entry of the table with arguments that are all zero.
 //
-// smoke NAMES [started]: one function a line. Each is called in a child of its own, so that a crash is seen
-// and counted; `started` starts the driver in it first. Prints status or signal of each.
+// smoke NAMES [started]: one function a line. Each is called in a child of its own, so that the program sees and counts a crash;
+// `started` starts the driver in the child first. Prints the status or signal of each.
 #include "host.h"
 #include <signal.h>
 #include <sys/wait.h>
 
-// More zeros than any function has parameters: what a function takes by value on the stack is zero too.
+// More zeros than any function has parameters, because parameters by value on the stack must be zero too.
 #define ZERO 0ul, 0ul, 0ul, 0ul
 typedef unsigned long (*any)(unsigned long, ...);
 

@@ -1,7 +1,7 @@
-// What does a process do at its quota, and with what it gets beyond it? One that does what it is told.
+// A process at its quota, and with memory beyond it, on order.
 //
-// spill: says `ready`, and then answers orders, one a line: a word and up to three numbers. What calls return is
-// answered, and what they tell. The first number names a place for an address or a handle.
+// spill: says `ready`, and then answers orders, one a line: a word and up to three numbers. It answers with statuses and results
+// of calls. The first number names a place for an address or a handle.
 #include "host.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -52,7 +52,7 @@ static u64 at[PLACES], row[PLACES];
 static size_t size[PLACES];
 static void *stream, *pool, *primary, *own_context;
 
-// How an order asks for memory. What is refused must leave the outputs alone.
+// Stores the result of an allocation. A refused call must leave the outputs alone.
 static int answered(u64 place, int status, u64 address, u64 pitch, u64 bytes) {
     if (status == 0) at[place] = address, row[place] = pitch, size[place] = bytes;
     else if (address != SENTINEL || pitch != SENTINEL) return 9999;
@@ -78,7 +78,7 @@ static int take(const char *how, u64 place, u64 bytes, u64 flags) {
         struct flat wanted = {1024, bytes / 4096, 0x20, 1}; // of floats
         status = more.cuArrayCreate_v2((void **)&address, &wanted);
     }
-    // Rows of 1000 bytes, which are as long as 1024.
+    // Rows of 1000 bytes, which have a pitch of 1024.
     if (!strcmp(how, "pitch")) status = cu.cuMemAllocPitch_v2(&address, &pitch, 1000, bytes / 1024, flags ? flags : 4);
     if (!strcmp(how, "alloc1") || !strcmp(how, "pitch1")) {
         status = how[0] == 'a' ? cu.cuMemAlloc(&narrow, bytes)
@@ -99,7 +99,7 @@ static int give(const char *how, u64 place) {
     return 9998;
 }
 
-// Every byte of a block is what was filled in, and the host sees the same where it can look.
+// Checks that every byte of a block has the value, and that the host sees the same if it can look.
 static int filled(u64 place, int value) {
     int status = more.cuMemsetD8_v2(at[place], value, size[place]);
     unsigned char first = 0, last = 0;
@@ -120,7 +120,7 @@ static int preferred(u64 place) {
     return status ? 1000 + status : value;
 }
 
-// All ways to bring memory to the device, in one order: how many of them did not return 0.
+// Tries all ways to bring memory to the device, in a fixed order. Returns how many of them did not return 0.
 static int lure(u64 place) {
     struct place device = {ON_DEVICE, 0};
     u64 address = at[place], both[2] = {at[0], address};
@@ -144,7 +144,7 @@ static int lure(u64 place) {
     return failed;
 }
 
-// A prefetch to two places that does not say which range goes where.
+// Prefetches to two places without the list that assigns ranges to them.
 static int without_starts(u64 place) {
     struct place devices[2] = {{ON_DEVICE, 0}, {ON_DEVICE, 0}};
     u64 both[2] = {at[0], at[place]};
@@ -152,7 +152,7 @@ static int without_starts(u64 place) {
     return more.cuMemPrefetchBatchAsync(both, sizes, 2, devices, NULL, 2, 0, stream);
 }
 
-// Work of so many milliseconds goes into the stream.
+// Puts work of `milliseconds` into the stream.
 static int work(u64 milliseconds) {
     char text[128];
     void *module = NULL, *kernel = NULL;
@@ -172,7 +172,7 @@ static int graph(u64 place, u64 bytes) {
     return answered(place, status, (u64)executable, SENTINEL, bytes);
 }
 
-// Threads take and give pieces, filling each: how many calls did not return 0.
+// Threads take and free pieces and fill each of them. Counts the calls that did not return 0.
 static u64 piece, rounds;
 static void *racer(void *unused) {
     long failed = 0;
@@ -204,7 +204,7 @@ static long race(u64 threads) {
     return failed;
 }
 
-// Another thread captures, in the mode that spares nobody, from `apart` to `joined`: whether it could.
+// Another thread captures from `apart` to `joined`, in the mode that forbids most. Answers with the status of the capture.
 static pthread_t other_thread;
 static sem_t has_begun, may_end;
 static void *captures(void *unused) {

@@ -1,6 +1,6 @@
-// A program whose memory runs out after it has initialised the driver: `starved SPARE [MANY]`, with so many bytes of address
-// space left (`-` for no limit) and so many allocations. With `threads` in SPARE's place it may start no thread from then on,
-// by RLIMIT_NPROC. It does a little of everything, takes each status as it comes, and says that it got to its end.
+// A program whose memory runs out after it has initialised the driver: `starved SPARE [MANY]`, with SPARE bytes of address space
+// left (`-` for no limit) and MANY allocations. With `threads` in place of SPARE it may start no thread from then on, by
+// RLIMIT_NPROC. It does a little of everything, accepts each status, and prints that it came to its end.
 #include "host.h"
 #include <linux/capability.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ static const char code[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
 static void *nothing(void *unused) { return unused; }
 
-// Root is not bound by RLIMIT_NPROC: it becomes another user, who may still open root's files but start no thread.
+// RLIMIT_NPROC does not bind root, so root becomes another user, who may still open root's files but start no thread.
 static int give_up_threads(void) {
     struct rlimit none = {0, 0};
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -42,7 +42,7 @@ static int give_up_threads(void) {
     return pthread_create(&thread, NULL, nothing, NULL) != 0;
 }
 
-// Bytes of address space that the process has.
+// Returns the bytes of address space that the process has.
 static u64 mapped(void) {
     unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -101,7 +101,7 @@ int main(int words, char **word) {
         if (stream) cuStreamDestroy_v2(stream);
         cuDevicePrimaryCtxRelease_v2(0);
     }
-    // Without the C library's buffers, which need memory.
+    // Writes without the C library's buffers, which need memory.
     static const char end[] = "at the end\n";
     return write(STDOUT_FILENO, end, sizeof end - 1) == sizeof end - 1 ? 0 : 5;
 }

@@ -1,4 +1,4 @@
-// What does a driver without a GPU answer, before and after its start has failed?
+// Answers of a driver without a GPU, before and after its start has failed.
 //
 // No call has a null name or output pointer where drivers are known to crash.
 #include "host.h"

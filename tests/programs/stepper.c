@@ -1,14 +1,14 @@
-// What happens when a process is killed between two instructions?
+// Kills a process between two instructions.
 //
-// stepper QUOTA: reads commands, one a line. It forks a host for each, stops it right before a call, and steps it
-// instruction by instruction; it never uses the driver itself.
-//   trace CALL: steps over the whole call; prints how many instructions there were, and how many lay in the library.
+// stepper QUOTA: reads commands, one a line. It forks a host for each, stops it right before a call, and steps it instruction by
+// instruction. It never uses the driver itself.
+//   trace CALL: steps over the whole call; prints the number of instructions, and of those in the library.
 //   inside CALL N: kills the host at the instruction that was the Nth inside the library when the call was traced.
-//   stop CALL N: as `inside`, but stops it there and prints `stopped`; `kill` then ends it.
+//   stop CALL N: as `inside`, but stops the host there and prints `stopped`; `kill` then ends it.
 //   at CALL N: kills the host after N instructions, wherever it is.
 //   system CALL N: kills the host at its Nth entry into or return from the kernel.
 //   live CALL: lets a host do the call and end, without stepping.
-// A killed host is answered with `killed`, one that got through the call before with `ended`.
+// It answers `killed` for a killed host, and `ended` for one that got through the call before.
 #include "host.h"
 #include <errno.h>
 #include <sched.h>
@@ -27,14 +27,14 @@ static void *context, *stream;
 static void no_preparation(void) {}
 static void ready(void) {
     if (cu.cuInit(0) || cu.cuDevicePrimaryCtxRetain(&context, 0) || cu.cuCtxSetCurrent(context)) _exit(3);
-    // The first call finds things out that later ones know; it is stepped through by itself.
+    // The first call finds things out that later calls know. It has a step of its own.
     if (cu.cuMemAlloc_v2(&held[0], PIECE)) _exit(4);
 }
 static void ready_with_stream(void) {
     ready();
     if (cu.cuStreamCreate(&stream, 1)) _exit(3);
 }
-// More room for the heap, which counts as the context's.
+// Gives the heap more room, which counts as the context's.
 static int set_heap(void) {
     int (*set)(int, size_t) = dlsym(driver, "cuCtxSetLimit");
     return set(HEAP, 16 << 20);
@@ -44,7 +44,7 @@ static void ready_with_context(void) {
     if (cu.cuCtxCreate_v2(&context, 0, 0) || cu.cuMemAlloc_v2(&held[1], PIECE) || set_heap()) _exit(3);
 }
 
-// A member has died that holds half of the quota, and nobody has noticed yet.
+// Lets a member die that holds half of the quota. No process has noticed its death yet.
 static void beside_the_dead(void) {
     int living[2];
     char byte;
@@ -59,7 +59,7 @@ static void beside_the_dead(void) {
     ready();
     if (kill(other, SIGKILL) || waitpid(other, NULL, 0) != other) _exit(3);
 }
-// A slice of its own, in which nobody lives; with a region that is left from another life, or without.
+// Moves to a slice of its own, in which no process lives, with a region that is left from an earlier epoch or without one.
 static void alone(void) {
     char path[512];
     snprintf(path, sizeof path, "%s-alone", getenv("GPUSLICE_REGION"));
@@ -111,7 +111,7 @@ static const struct call {
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
-// Where the library's code lies; the same in the hosts, which are forked.
+// Addresses of the library's code. They are the same in the hosts, which are forked.
 static u64 code_start, code_end;
 
 static void find_library(void) {
@@ -128,7 +128,7 @@ static void find_library(void) {
     if (maps) fclose(maps);
 }
 
-// Tracer and host take turns; on one processor they do so ten times as fast.
+// Keeps this process on one processor: tracer and host take turns, and do so ten times as fast on one processor.
 static void stay(void) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -136,7 +136,7 @@ static void stay(void) {
     sched_setaffinity(0, sizeof one, &one);
 }
 
-// A host that stands still right before its call.
+// Forks a host that stands still right before its call.
 static pid_t host(const struct call *call, int stepped) {
     pid_t child = fork();
     if (child < 0) exit(5);
@@ -178,7 +178,7 @@ static int go(pid_t child, enum __ptrace_request how, int status) {
     return wait_for(child);
 }
 
-// An instruction of the library that was executed: where it lies, and how often it had been executed before.
+// An instruction of the library that was executed: its place, and how often it had been executed before.
 static struct {
     unsigned place, before;
 } inside[MOST];
@@ -233,7 +233,7 @@ static void kill_at_system_call(const struct call *call, u64 stops) {
     answer(child, status, 0);
 }
 
-// Runs up to a breakpoint in the library, and kills there, or stops.
+// Runs up to a breakpoint in the library, and kills the host there or stops it.
 static void run_inside(const struct call *call, unsigned which, int only_stop) {
     u64 place = code_start + inside[which].place;
     pid_t child = host(call, 1);

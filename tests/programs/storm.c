@@ -1,10 +1,9 @@
-// What does a busy program look like at the instant of its death?
+// Busy processes, each killed at a random instant.
 //
-// storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and give memory of every kind at
-// random. At each command (one a line) it kills them all, each at an instant of its own within so many microseconds as
-// the command says, and starts new ones; `0` ends. After each death of all it prints how many were killed, and how many
-// had ended before. With MOST the processes end by themselves after so many calls, and are counted instead. No
-// allocation has more than LARGEST bytes.
+// storm PROCESSES THREADS SEED [MOST [LARGEST]]: forks processes whose threads take and free memory of every kind at random. At
+// each command (one a line: microseconds) it kills them all, each at an instant of its own within that time, and starts new ones;
+// `0` ends. After each round it prints how many processes were killed, and how many had ended before. With MOST the processes end
+// by themselves after MOST calls, and are counted instead. No allocation has more than LARGEST bytes.
 #include "chance.h"
 #include "graph_calls.h"
 #include <errno.h>
@@ -21,7 +20,7 @@ static u64 most, largest = 256 << 10;
 static int threads;
 static void *context;
 
-// A piece of memory and how it is given back.
+// A piece of memory, and the way to free it.
 struct piece {
     enum { NONE, LINEAR, POOLED, PHYSICAL, MAPPED } kind;
     u64 address, handle;
@@ -60,7 +59,7 @@ static void give(struct piece *piece, void *stream) {
     piece->kind = NONE;
 }
 
-// A graph that allocates and frees, from its making to its end.
+// Makes, runs and ends a graph that allocates and frees.
 static void run_graph(u64 *chance, void *stream) {
     void *made, *executable, *node, *end;
     struct allocation_node wanted = {.pool = {.kind = PINNED, .location = ON_DEVICE}, .bytes = 1 + draw(chance, largest)};
@@ -85,7 +84,7 @@ static void *busy(void *seed) {
         if (draw(&chance, 64) == 0) cu.cuStreamSynchronize(stream);
         if (draw(&chance, 64) == 0) run_graph(&chance, stream);
         if (draw(&chance, 24)) continue;
-        // A context of its own for a moment, with something in it.
+        // Makes a context for a moment, with memory in it.
         u64 address;
         if (cu.cuCtxCreate_v2(&own, 0, 0) == 0) {
             cu.cuMemAlloc_v2(&address, 1 + draw(&chance, largest));
@@ -104,7 +103,7 @@ static pid_t process(u64 seed) {
     close(0);
     if (cu.cuInit(0)) _exit(3);
     int status;
-    // A context needs memory as well, and others may have it all.
+    // A context needs memory as well, and others may have all of it.
     while ((status = cu.cuDevicePrimaryCtxRetain(&context, 0)) == 2) sched_yield();
     if (status) _exit(4);
     pthread_t other[64];

@@ -1,14 +1,14 @@
-// A preload of another author between the library and the management library: what drivers do that no simulated one
-// does. It names all parts of `processes.c`, whose numbers stand in the file `pids`.
+// A preload of another author between the library and the management library, with answers of drivers that the simulated one does
+// not give. It names all participants of `processes.c`, whose numbers are in the file `pids`.
 //
-// STRANGE_STRIDE: bytes of an entry of the third form. STRANGE_VERSION: the driver's. STRANGE_SHIFT: added to the
-// numbers in the third form. STRANGE_EMPTY: nobody is named there. STRANGE_CROWD: so many strangers are named first,
-// everywhere. STRANGE_BUSY: how busy the device is. STRANGE_SILENT: it does not tell who is.
+// STRANGE_STRIDE: bytes of an entry of the third form. STRANGE_VERSION: the driver's. STRANGE_SHIFT: added to the numbers in the
+// third form. STRANGE_EMPTY: the third form names no process. STRANGE_CROWD: number of strangers that are named first,
+// everywhere. STRANGE_BUSY: how busy the device is. STRANGE_SILENT: it does not say which process is.
 #include "host.h"
 
 enum { MOST = 512, INSUFFICIENT = 7 };
 
-// It wraps the management library, so that is loaded as soon as we are.
+// This wraps the management library, so it loads that library at once.
 __attribute__((constructor)) static void load(void) {
     dlopen("libnvidia-ml.so.1", RTLD_NOW);
 }
@@ -27,7 +27,7 @@ static unsigned everybody(unsigned *pids) {
     return found;
 }
 
-// Says how many entries there are, and whether there is room for them.
+// Sets the number of entries, and tells whether there is room for them.
 static int answer(unsigned *count, unsigned found) {
     unsigned room = *count;
     *count = found;
@@ -67,7 +67,7 @@ int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsign
     return status;
 }
 
-// The whole device is busier than the processes together, as far as it can be.
+// The whole device is busier than the processes together, as far as possible.
 static void whole(unsigned *rates) {
     const char *busy = getenv("STRANGE_BUSY");
     rates[0] = busy ? atoi(busy) : 90, rates[1] = 80;
@@ -88,7 +88,7 @@ int nvmlDeviceGetDynamicPstatesInfo(void *device, unsigned *words) {
     return 0;
 }
 
-// Two samples of each kind: a tenth below and above the rates.
+// Returns two samples of each kind: a tenth below and above the rates.
 int nvmlDeviceGetSamples(void *device, unsigned kind, u64 last_seen, unsigned *type, unsigned *count, u64 *samples) {
     unsigned rates[2];
     (void)device, (void)last_seen;
@@ -144,7 +144,7 @@ int nvmlDeviceGetConfComputeProtectedMemoryUsage(void *device, u64 *memory) {
     return 0;
 }
 
-// By this one the library sees that we stand between it and the driver.
+// This export shows the library that another object stands between it and the driver.
 int nvmlDeviceGetMemoryInfo(void *device, u64 *memory) {
     return nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory);
 }

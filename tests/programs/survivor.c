@@ -1,7 +1,7 @@
-// How does a busy member fare when something happens to its region?
+// A busy member, and mishaps of its region.
 //
-// survivor THREADS: takes 8 MiB, says `ready`, and lets its threads take and give until they are refused for good. With
-// a line it says with which status that was, what two more allocations get, and whether all can be given back.
+// survivor THREADS: takes 8 MiB, says `ready`, and lets its threads take and free until they are refused for good. On a line it
+// prints the status of that refusal, the statuses of further allocations, and whether all memory can be freed.
 #include "host.h"
 #include <pthread.h>
 

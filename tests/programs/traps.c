@@ -1,13 +1,13 @@
-// Is memory charged to whom it belongs, for as long as it is held?
+// Charges of memory: to the device that holds it, for as long as it is held.
 //
-// traps TRAP QUOTA [FAMILY]: every line says what a sequence of calls returned. The quota holds for device 0.
+// traps TRAP QUOTA [FAMILY]: each line has the statuses of a sequence of calls. The quota holds for device 0.
 #include "families.h"
 
 #define HUGE_POINTER 0x7f0000001000ull
 
 static u64 quota;
 
-// Whether the whole quota can be taken now; it is given back at once.
+// Prints whether the whole quota can be taken now, and frees it at once.
 static void tell_free(const char *when) {
     u64 all = 0;
     int status = cu.cuMemAlloc_v2(&all, quota);
@@ -108,7 +108,7 @@ static void retained(void) {
     tell_free("no reference left");
 }
 
-// One handle mapped in two halves and at two places.
+// Maps one handle in two halves and at two places.
 static void mapped_twice(void) {
     u64 handle = 0;
     int reserve = cu.cuMemAddressReserve(&range, 2 * quota, 0, 0, 0);
@@ -123,7 +123,7 @@ static void mapped_twice(void) {
     tell_free("no mapping left");
 }
 
-// No context is current: the location alone says which device pays.
+// No context is current, so the location alone says which device pays.
 static void create_without_context(void) {
     u64 handles[4] = {0};
     say("device 0 %d", create(&handles[0], quota, ON_DEVICE, 0));
@@ -250,7 +250,7 @@ static void pool_destroyed(void) {
     say("linear %d", cu.cuMemAlloc_v2(&first, quota));
 }
 
-// What a pool frees goes back when the program waits, where its threshold says so.
+// Memory that a pool frees goes back when the program waits, if the pool's threshold says so.
 static void pool_synchronised(void) {
     u64 held = 0;
     cu.cuStreamCreate(&stream, 0);
@@ -262,7 +262,7 @@ static void pool_synchronised(void) {
     tell_free("waited");
 }
 
-// What a pool holds unused lies in holes; a request that fits in none of them would make the pool grow.
+// Unused memory of the pool lies in holes. A request that fits in none of them would make the pool grow.
 static void pool_holes(void) {
     enum { PIECES = 64 };
     u64 pieces[PIECES], large = 0, small = 0, bytes = 0;
@@ -278,7 +278,7 @@ static void pool_holes(void) {
         bytes <= quota ? "no more than the quota" : "more than the quota");
 }
 
-// Memory of one family that is given back by the call of another one.
+// Frees memory of one family by the call of another one.
 static void crossed_free(void) {
     u64 held = 0;
     cu.cuStreamCreate(&stream, 0);
@@ -297,7 +297,7 @@ static void crossed_free(void) {
     tell_free("freed by the wide form");
 }
 
-// The driver fails each family once (an injected fault); what was reserved must be free again.
+// The driver fails each family once (an injected fault). The reservation must be free again.
 static void driver_fails(void) {
     cu.cuStreamCreate(&stream, 0);
     for (int i = 0; i < FAMILIES; i++) {
@@ -311,7 +311,7 @@ static void driver_fails(void) {
 
 static const char *only = ""; // the family that a trap is about
 
-// The driver fails the first free of a family (an injected fault): what it keeps stays charged.
+// The driver fails the first free of a family (an injected fault). Memory that it keeps stays charged.
 static void free_fails(void) {
     cu.cuStreamCreate(&stream, 0);
     for (int i = 0; i < FAMILIES; i++) {

@@ -1,8 +1,8 @@
-// What does a member of a slice get to feel of the deaths of others?
+// A member of a slice in which others die.
 //
-// witness BYTES: takes that much, says `ready`, and then answers commands, one a line.
-//   take BYTES: takes that much in one piece and gives it back; prints status, and microseconds of the longest call.
-//   keep BYTES: takes that much for good; prints status and microseconds.
+// witness BYTES: takes BYTES, says `ready`, and then answers commands, one a line.
+//   take BYTES: takes BYTES in one piece and frees them; prints status, and microseconds of the longest call.
+//   keep BYTES: takes BYTES for good; prints status and microseconds.
 //   left: prints how much the quota has left.
 //   open: prints how many descriptors it has, and how often the region is mapped.
 #include "host.h"

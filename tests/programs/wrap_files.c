@@ -13,7 +13,7 @@ FILE *fopen(const char *path, const char *mode) {
     return next(path, mode);
 }
 
-// dlsym may take memory itself: until the next malloc is known, a small store serves.
+// dlsym may take memory itself. Until the next malloc is known, a small store serves.
 void *malloc(size_t bytes) {
     static void *(*next)(size_t);
     static int looking;

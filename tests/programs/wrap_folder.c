@@ -1,5 +1,5 @@
-// A directory that takes FOLDER_MS milliseconds to read. Each reading adds a byte to the file that FOLDER_READ names.
-// Directories of /proc are as fast as ever, and are not counted.
+// A directory that takes FOLDER_MS milliseconds to read. Each read adds a byte to the file that FOLDER_READ names. Directories of
+// /proc are as fast as ever, and are not counted.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// A preload of another author, behind us: the first two launches return 3 ms after the driver has given them to the GPU, as
-// where their thread loses its processor.
+// A preload of another author, behind the library: the first two launches return 3 ms after the driver has given them to the GPU,
+// as if their thread had lost its processor.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-// A preload of another author: calls of the library that take memory of the process fail, from a certain one on.
-// WRAP_FROM: the first that fails, from 1; 0 for none. WRAP_COUNT: how many. It says in the end how many there were.
+// A preload of another author: calls of the library that take memory of the process fail, from a certain one on. WRAP_FROM: the
+// first that fails, from 1; 0 for none. WRAP_COUNT: the number of failures. At the end it prints the number of calls.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
-// A preload of another author between the library and the management library: says at the end how often NVML was
+// A preload of another author between the library and the management library. At the end it prints how often NVML was
 // initialised, shut down, and asked for processes.
 #include "host.h"
 
 static int inits, shutdowns, lists;
 
-// It wraps the management library, so that is loaded as soon as we are.
+// This wraps the management library, so it loads that library at once.
 __attribute__((constructor)) static void load(void) {
     dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_GLOBAL);
 }

@@ -1,4 +1,4 @@
-// A sandbox that does not know `membarrier`, as some container runtimes' have it. It says on standard error that it holds.
+// A sandbox that does not know `membarrier`, like those of some container runtimes. It says on standard error that it holds.
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

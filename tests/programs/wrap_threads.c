@@ -1,4 +1,4 @@
-// A preload of another author: threads that the library wants to start cannot be.
+// A preload of another author: the library cannot start threads.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
-//! Does a look-up answer with the library loaded as it does without?
+//! Look-ups of driver functions have the same answers with the library as without it.
 
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
 use crate::support::{artefacts, skip, table};
 
-/// Asks everything, bare and loaded.
+/// Runs all look-ups without and with the library.
 fn ask(bench: &Bench, last: &[&str]) -> (Outcome, Outcome) {
     let names = if last.is_empty() { table::questions() } else { table::exports() };
     let names = bench.file("names", &names).display().to_string();

@@ -1,14 +1,14 @@
-//! Does the real driver, on a machine without a GPU, answer with the library loaded as it does without?
+//! Real drivers on a machine without a GPU have the same answers with the library as without it.
 
 use crate::support::bench::Bench;
 use crate::support::{artefacts, compiler, skip};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// A driver that starts as root makes this file, and other programs then believe in a GPU.
+/// File that a driver makes when it starts as root. Other programs then believe that there is a GPU.
 const CONTROL: &str = "/dev/nvidiactl";
 
-/// One at a time, so that the control file can be put back as it was.
+/// Lets one test run at a time, so that the control file can be removed if it was not there.
 static DRIVER: Mutex<()> = Mutex::new(());
 
 fn on_each(check: impl Fn(&str, &Path)) {
@@ -85,7 +85,7 @@ const DOORS: &[(&str, bool)] = &[
 #[test]
 fn every_door_leads_to_our_entry() {
     on_each(|series, driver| {
-        // The five-argument look-up came with CUDA 12: what asks for it has nothing to say to an older driver.
+        // The five-argument look-up came with CUDA 12, so an older driver does not have it.
         let old = series == "470";
         for (door, linked) in
             DOORS.iter().filter(|(door, linked)| !(old && (*linked || door.contains("five"))))
@@ -100,7 +100,7 @@ fn every_door_leads_to_our_entry() {
             let program = program.expect("doors.c compiles");
             let bare = bench.program(&program, &[door, "0", &path]).run().quiet();
             let loaded = bench.program(&program, &[door, "0", &path]).loaded().run().quiet();
-            // Drivers carry no symbol versions, so a look-up by version finds nothing in them.
+            // Drivers have no symbol versions, so a look-up by version finds nothing in them.
             assert!(*door == "dlvsym" || bare.out.contains(" by libcuda.so"), "{bare}");
             let ours: String = bare
                 .out

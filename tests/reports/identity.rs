@@ -1,4 +1,4 @@
-//! Is a device its UUID everywhere: whichever numbers CUDA and NVML give it, and whichever of them is used first?
+//! Identity of devices: a device is its UUID, for each number that CUDA and NVML give it and for each order of use.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,19 +14,19 @@ use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Quotas of CUDA's first two devices, and of one that there never is.
+/// Quotas of CUDA's first two devices, and of a device that never exists.
 const LIMITS: &str = "0=64MiB,1=128MiB,7=32MiB";
 const QUOTAS: [u64; 2] = [64 * MIB, 128 * MIB];
 
-/// UUIDs of devices, without what stands in front, with their sizes.
+/// Sizes of devices by UUID, without the prefix of the UUID.
 type Sizes = BTreeMap<String, u64>;
 
 /// The devices that a host was shown.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
-    /// By CUDA, in its order.
+    /// Devices of CUDA, in its order.
     cuda: Vec<(String, u64)>,
-    /// By NVML, each time that it was asked, by place.
+    /// Devices of NVML by place, for each time that NVML was asked.
     nvml: Vec<BTreeMap<String, (String, u64)>>,
 }
 
@@ -53,7 +53,7 @@ impl Shown {
         shown
     }
 
-    /// Sizes by UUID as NVML showed them, which must be the same each time.
+    /// Returns the sizes by UUID that NVML showed, which must be the same each time.
     #[track_caller]
     fn sizes(&self) -> Sizes {
         let first = self.nvml.first().expect("NVML was asked");
@@ -62,7 +62,7 @@ impl Shown {
     }
 }
 
-/// Said nothing but that a list names devices that are not there, and that the quota is reached.
+/// Asserts that the only messages are that a list names missing devices, and that the quota is reached.
 #[track_caller]
 fn told(outcome: Outcome) -> Outcome {
     let is_known = |line: &str| line.contains("which CUDA does not show this process") || is_refusal(line);
@@ -78,15 +78,15 @@ fn host<'bench>(bench: &'bench Bench, words: &[&str]) -> Host<'bench> {
     bench.host("identity", words)
 }
 
-/// UUIDs of all devices in the order of the bus, as NVML names them: `GPU-…` and `MIG-…`.
+/// Returns the UUIDs of all devices in the order of the bus, as NVML names them: `GPU-…` and `MIG-…`.
 fn names(bench: &Bench) -> Vec<String> {
     host(bench, &["nvml"]).run().quiet();
     let report = bench.report();
     report.split("\"uuid\":\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
 }
 
-/// Runs NVML alone, NVML before CUDA and CUDA before NVML, each in a slice of its own, and returns what the last of
-/// them was shown. All must be shown the same of the same device.
+/// Runs NVML alone, NVML before CUDA and CUDA before NVML, each in a slice of its own. Asserts that all show the same of the same
+/// device. Returns the devices of the last run.
 #[track_caller]
 fn every_order(make: impl Fn() -> Bench, limits: &str) -> Shown {
     let run = |words: &[&str]| {
@@ -105,7 +105,7 @@ fn every_order(make: impl Fn() -> Bench, limits: &str) -> Shown {
     second
 }
 
-/// CUDA shows these of the devices, by their places on the bus, and each has the quota of its number.
+/// Asserts that CUDA shows the devices at these places of the bus, and that each has the quota of its number.
 #[track_caller]
 fn numbered(shown: &Shown, names: &[String], expected: &[usize]) {
     let uuid = |place: &usize| names[*place][4..].to_owned();
@@ -140,7 +140,7 @@ fn a_number_is_cudas_whatever_the_variable_says() {
         (format!("{},{}", beginning(1), beginning(0)), &[1, 0]),
         (format!("{},0", beginning(2)), &[2, 0]),
         (format!("1,{}", all[0]), &[1, 0]),
-        // It ends at the first entry that means nothing.
+        // The list ends at the first entry that names no device.
         ("1,3,0".into(), &[1]),
         ("2,-1,0".into(), &[2]),
         ("0,,1".into(), &[0]),
@@ -214,13 +214,13 @@ fn numbers_of_different_gpus_are_guessed_aloud_until_cuda_has_told_them() {
         guessed.err.lines().count() == 1 && guessed.err.contains("CUDA_DEVICE_ORDER=PCI_BUS_ID"),
         "{guessed}"
     );
-    // Nobody guesses where a limit names no number.
+    // The library does not guess if no limit names a number.
     host(&bench, &["nvml"]).limited("64MiB").run().quiet();
     host(&bench, &["nvml"]).limited(&format!("{}=64MiB", all[1])).run().quiet();
-    // CUDA shows the fastest as its first and only one: nobody guesses that it is another.
+    // CUDA shows only the fastest device, as its first. The library must not guess another one.
     let only = three().with("SIMGPU_FASTEST", "2").with("CUDA_VISIBLE_DEVICES", "0");
     numbered(&Shown::of(&told(host(&only, &["cuda", "nvml"]).limited(LIMITS).run())), &all, &[2]);
-    // CUDA has told, in this process or in another one of the slice.
+    // CUDA has told the order, in this process or in another one of the slice.
     let holds = host(&bench, &["cuda", "hold"]).limited(LIMITS).start();
     while holds.hear().is_some_and(|line| line != "holds") {}
     numbered(&Shown::of(&told(host(&bench, &["cuda", "nvml"]).limited(LIMITS).run())), &all, &[2, 0, 1]);
@@ -243,7 +243,7 @@ fn an_instance_is_a_device_by_every_name_of_it() {
         (format!("MIG-GPU-{parent}/2/0"), 2),
         (format!("GPU-{parent}"), 1),
         ("1".to_owned(), 1),
-        // No whole one beside it.
+        // CUDA shows no whole device beside an instance.
         (format!("0,{},2", all[2]), 2),
     ];
     for (list, expected) in cases {
@@ -260,7 +260,7 @@ fn an_instance_is_a_device_by_every_name_of_it() {
                 let other = all[3 - expected][4..].to_owned();
                 let size = |uuid: &str| shown.sizes().get(uuid).copied();
                 assert_eq!((size(&instance), size(&other)), (Some(64 * MIB), Some(GIB)), "{shown:#?}");
-                // The whole is as large as what the slice may use of it.
+                // The whole device is shown as large as the slice's part of it.
                 assert_eq!(size(&parent), Some(64 * MIB), "{shown:#?}");
             }
         }
@@ -282,7 +282,7 @@ fn what_is_taken_of_an_instance_is_counted_there_and_at_the_whole() {
         words.map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>()
     };
     let (whole, [first, second]) = (of("1"), ["1.0", "1.1"].map(of));
-    // Of the other instance the slice may have as much.
+    // The slice may have as much of the other instance.
     assert_eq!((whole[0], first[0], second[0]), (GIB, GIB / 2, GIB / 2), "{outcome}");
     assert_eq!((whole[1], first[1]), (second[1], 0), "{outcome}");
     assert!(second[1] >= 64 * MIB && second[1] + second[2] == GIB / 2, "{outcome}");
@@ -309,7 +309,7 @@ fn a_device_that_cannot_be_told_from_others_is_refused_with_words() {
     assert_eq!(refused.ended, "exit 0");
     refused.contains(&["cuda 800"]);
     assert!(refused.err.lines().count() == 1 && refused.err.contains("does not tell UUID"), "{refused}");
-    // Without a limit nobody asks.
+    // Without a limit the library does not ask for the UUID.
     let free = host(&three(), &["cuda"]).loaded().set("SIMGPU_FAULTS", faults).run().quiet();
     assert_eq!(free.out.lines().count(), 3, "{free}");
 }
@@ -328,7 +328,7 @@ fn each_device_has_its_own_quota_to_the_byte() {
     assert_eq!([0, 1, 2].map(|device| bench.truth(device).peak), [32 * MIB, GIB, 64 * MIB]);
 }
 
-/// A host under these lines of an operator's file.
+/// Prepares a host under these lines of an operator's file.
 fn under<'bench>(bench: &'bench Bench, words: &[&str], lines: &str) -> Host<'bench> {
     let file = bench.file("config", lines).display().to_string();
     host(bench, words).loaded().set("GPUSLICE_CONFIG", &file)
@@ -419,7 +419,7 @@ fn numbers_in_an_operators_file_that_nvml_does_not_tell_refuse() {
         let refused = under(&bench, &["cuda"], "GPU_CORE_PERCENT=0=50").set("SIMGPU_FAULTS", fault).run();
         refused.contains(&["cuda 800"]);
         assert!(refused.err.lines().count() == 1 && refused.err.contains(words), "{refused}");
-        // One limit for all devices needs no order, and neither do CUDA's own numbers.
+        // One limit for all devices needs no order of the bus, and CUDA's own numbers do not need it either.
         let bench = three();
         let all = under(&bench, &["cuda"], "GPU_MEM_LIMIT=64MiB").set("SIMGPU_FAULTS", fault).run().quiet();
         assert_eq!(Shown::of(&all).cuda.iter().filter(|(_, size)| *size == 64 * MIB).count(), 3);

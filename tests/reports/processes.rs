@@ -1,6 +1,6 @@
-//! Whom does NVML name in a slice, and whom not?
+//! NVML's lists of processes, reduced to the slice of the program that asks.
 //!
-//! On one GPU: `a1` and `a2` in a slice, `b1` in another, `o1` without the library. Watchers hold nothing; nobody of
+//! On one GPU: `a1` and `a2` in a slice, `b1` in another slice, `o1` without the library. Watchers hold no memory. No process of
 //! the slice `c` has used the GPU.
 
 use crate::support::bench::Bench;
@@ -14,7 +14,7 @@ const A2: &str = "a2 33554432";
 const B1: &str = "b1 16777216";
 const O1: &str = "o1 8388608";
 
-/// Contexts hold nothing here, so that a process holds what it took.
+/// Makes a bench on which contexts take no memory, so that a process holds only what it took.
 fn stage() -> Bench {
     without_quota().with("QUOTA", "256MiB")
 }
@@ -28,7 +28,7 @@ fn scene(bench: &Bench, words: &[&str]) -> Outcome {
     play(bench, &artefacts::library().display().to_string(), words)
 }
 
-/// With a management library that is not the simulated one.
+/// Runs a scene under an NVML library that is not the simulated one.
 #[track_caller]
 fn strange(bench: &Bench, words: &[&str]) -> Outcome {
     let wrapper = compiler::wrapper("strange_nvml");
@@ -41,13 +41,13 @@ fn play(bench: &Bench, libraries: &str, words: &[&str]) -> Outcome {
     bench.host("processes", &all).run().quiet()
 }
 
-/// Returns the lines that are printed of a list of compute processes.
+/// Returns the line that a host prints of a list of compute processes.
 fn compute(viewer: &str, form: &str, shown: &[&str]) -> String {
     let named: String = shown.iter().map(|entry| format!(", {entry}")).collect();
     format!("{viewer} nvmlDeviceGetComputeRunningProcesses{form} room 16: 0, {}{named}", shown.len())
 }
 
-/// Fails unless a viewer was shown these in each form of list.
+/// Fails unless a viewer was shown these processes in each form of the list.
 #[track_caller]
 fn names(outcome: &Outcome, viewer: &str, shown: &[&str]) {
     for form in FORMS {
@@ -96,7 +96,7 @@ fn too_little_room_is_told_with_the_number_of_the_slices_own() {
             let enough = format!("{}: 0, 2, {A1}, {A2}", list(viewer, 2));
             let none = [format!("{}: 7, 2", list(viewer, 0)), format!("{}: 7, 2", list(viewer, 1)), enough];
             none.iter().for_each(|line| outcome.contains(&[line]));
-            // Room that is said to be there and is not.
+            // The program says that there is room, and there is none.
             outcome.contains(&[&format!("{}: 2, 2", list(viewer, 16))]);
         }
         outcome.contains(&[&format!("{}: 7, 1", list("b1", 0)), &format!("{}: 0, 1, {B1}", list("b1", 1))]);
@@ -104,7 +104,7 @@ fn too_little_room_is_told_with_the_number_of_the_slices_own() {
     }
     outcome.contains(&["a1 details mode 0 room 0: 7, 2", "a1 details mode 0 room 1: 7, 2"]);
     outcome.contains(&["watcher-of-c details mode 0 room 0: 0, 0", "a1 details mode 0 room 16: 25, 16"]);
-    // The answer to wrong arguments stays the driver's own.
+    // The answer to wrong arguments is the driver's own.
     for viewer in ["a1", "o1", "watcher-of-c"] {
         let wrong = [1, 2, 3].map(|form| format!("{viewer} form {form} no device 2, no count 2"));
         wrong.iter().for_each(|line| outcome.contains(&[line]));
@@ -118,7 +118,7 @@ fn a_killed_member_is_gone_from_the_list() {
     names(&outcome, "before", &[A1, A2]);
     names(&outcome, "a1", &[A1]);
     names(&outcome, "watcher-of-a", &[A1]);
-    // And where the region alone tells who there is.
+    // The list must be right also if only the region names the processes.
     let outcome = strange(&stage().with("STRANGE_EMPTY", "1"), &["killed"]);
     outcome.contains(&[&compute("before", "_v3", &[A1, A2]), &compute("a1", "_v3", &[A1])]);
 }
@@ -132,7 +132,7 @@ fn a_member_that_holds_nothing_is_not_listed_from_the_region() {
 #[test]
 fn a_member_of_another_namespace_is_not_taken_for_a_stranger_with_its_number() {
     let outcome = scene(&stage(), &["far"]);
-    // The number is also `b1`'s; the figure must be that of `a2`.
+    // The number is also the number of `b1`. The figure must be that of `a2`.
     names(&outcome, "a1", &[A1, "b1 33554432"]);
     names(&outcome, "watcher-of-a", &[A1, "b1 33554432"]);
     names(&outcome, "b1", &[B1]);
@@ -223,24 +223,24 @@ fn a_device_is_as_busy_as_the_slice_makes_it() {
     let outcome = strange(&stage(), &["use"]);
     outcome.contains(&["a1 busy 0: 21 3", "watcher-of-a busy 0: 21 3", "b1 busy 0: 12 3"]);
     outcome.contains(&["watcher-of-c busy 0: 0 0"]);
-    // Never busier than the device is.
+    // The slice is never shown busier than the device.
     strange(&stage().with("STRANGE_BUSY", "15"), &["use"]).contains(&["a1 busy 0: 15 3", "b1 busy 0: 12 3"]);
-    // Where processes cannot be told apart, the device is shown.
+    // If NVML cannot tell the processes apart, the slice is shown the device's use.
     strange(&stage().with("STRANGE_SILENT", "1"), &["use"])
         .contains(&["a1 busy 0: 90 80", "b1 busy 0: 90 80"]);
-    // Drivers that answer only the newer question are asked that.
+    // The library asks drivers the newer question if they answer no other.
     strange(&stage().with("STRANGE_NEW", "1"), &["use"]).contains(&["a1 busy 0: 41 10", "b1 busy 0: 22 5"]);
 }
 
 #[test]
 fn a_slice_that_divides_the_gpu_with_others_is_shown_its_own_use_whatever_it_may_use_now() {
-    // The ledger says that the slice has done nothing, whatever NVML says of its processes.
+    // The ledger says that the slice has done nothing, and NVML's figures of its processes do not count.
     let outcome = strange(&without_quota().with("GPU_CORE_POLICY", "equal"), &["use"]);
     outcome.contains(&["a1 busy 0: 0 0", "watcher-of-a busy 0: 0 0", "b1 busy 0: 0 0"]);
     outcome.contains(&["a1 use 0, 2, a1 10, a2 11", "watcher-of-c busy 0: 0 0"]);
     strange(&without_quota().with("GPU_CORE_POLICY", "equal").with("STRANGE_SILENT", "1"), &["use"])
         .contains(&["a1 busy 0: 0 0", "b1 busy 0: 0 0", "a1 past of 1 0, 2: 0 0"]);
-    // Alone with all of its time a slice is shown the device.
+    // A slice that has the whole GPU and no neighbour is shown the device's use.
     strange(&without_quota(), &["use"]).contains(&["a1 busy 0: 90 80", "watcher-of-c busy 0: 90 80"]);
 }
 
@@ -255,10 +255,11 @@ fn the_domains_of_a_device_are_as_busy_as_the_slice_makes_them() {
 #[test]
 fn samples_of_a_device_are_on_average_what_the_slice_used() {
     let outcome = strange(&stage(), &["use"]);
-    // 80 and 100 percent of the GPU, 70 and 90 of its memory; the slices have 21 and 3, 12 and 3 of 90 and 80.
+    // The samples are 80 and 100 percent of the GPU and 70 and 90 of its memory. The slices use 21 and 3, and 12 and 3, of 90 and
+    // 80.
     outcome.contains(&["a1 past of 1 0, 2: 18 23", "a1 past of 2 0, 2: 2 3"]);
     outcome.contains(&["b1 past of 1 0, 2: 10 13", "watcher-of-c past of 1 0, 2: 0 0"]);
-    // The time that is not in use is the device's.
+    // The idle time is the device's.
     outcome.contains(&["a1 past of 0 0, 2: 80 100"]);
     strange(&stage().with("STRANGE_SILENT", "1"), &["use"]).contains(&["a1 past of 1 0, 2: 80 100"]);
 }
@@ -297,7 +298,7 @@ fn without_a_quota_on_the_device_everybody_is_shown() {
     }
 }
 
-/// Of later series the simulated library names nobody to them, without us neither.
+/// For later series the simulated library names no process, with or without gpuslice.
 #[test]
 fn the_monitor_of_the_470_series_shows_the_slices_own_processes() {
     let monitors = artefacts::real_drivers().into_iter().filter(|(series, _)| series == "470");

@@ -1,4 +1,4 @@
-//! Do all reports of a device's memory agree with each other, whatever happens meanwhile?
+//! Reports of a device's memory agree with each other, while processes allocate, free and die.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ fn bench() -> Bench {
     Bench::simulated().with_quick_nvml().with("GPU_MEM_LIMIT", &QUOTA.to_string())
 }
 
-/// A member that looks at all reports; with nothing held, one that only looks.
+/// Starts a member that reads all reports. With `holds` zero, it holds no memory.
 #[track_caller]
 fn watch(bench: &Bench, quota: u64, holds: u64) -> Living {
     let watch = bench.host("reports", &["watch", &quota.to_string(), &holds.to_string()]).loaded().start();
@@ -39,7 +39,8 @@ fn storm(bench: &Bench, seed: usize) -> Living {
     storm
 }
 
-/// Lets somebody look so often; nothing may be wrong. In how many samples others held something.
+/// Lets the host read all reports `count` times and asserts that nothing is wrong. Returns the number of samples in which other
+/// processes held memory.
 #[track_caller]
 fn samples(watch: &mut Living, count: u32) -> u32 {
     let answer = watch.ask(&format!("sample {count}"));
@@ -47,7 +48,7 @@ fn samples(watch: &mut Living, count: u32) -> u32 {
     others.parse().unwrap()
 }
 
-/// Size, free, used, number of processes and what they hold.
+/// Returns size, free, used, the number of processes, and the bytes that they hold.
 #[track_caller]
 fn figures(watch: &mut Living) -> [u64; 5] {
     watch.numbers("figures").try_into().expect("five figures")
@@ -66,13 +67,13 @@ fn all_reports_agree_while_others_allocate_free_and_are_killed() {
         for mut storm in storms {
             let pid = storm.pid();
             storm.kill();
-            // Whoever is dead is named no more, and what it held is nobody's, from this instant on.
+            // From this instant no report names the dead process, and its memory is charged to no process.
             assert_eq!(member.ask(&format!("has {pid}")), "0");
             assert_eq!(onlooker.ask(&format!("has {pid}")), "0");
             others += samples(&mut member, 10);
         }
         last.kill();
-        // Once the device has it back it is free, and whoever is asked first must find that out by itself.
+        // Once the device has the memory back, it is free. The process that is asked first has to find that out itself.
         bench.truth_at_rest(0);
         let settled = [QUOTA, QUOTA - HOLDS, HOLDS, 1, HOLDS];
         match round % 3 {
@@ -88,7 +89,7 @@ fn all_reports_agree_while_others_allocate_free_and_are_killed() {
 
 #[test]
 fn processes_together_hold_no_more_than_is_used() {
-    // Of each process the driver uses more than it was asked for.
+    // The driver uses more memory of each process than the process asked for.
     let bench = bench().with("SIMGPU_UNEXPLAINED_BYTES", "3MiB");
     let mut member = watch(&bench, QUOTA, HOLDS);
     let mut others: Vec<_> = (1..4).map(|number| watch(&bench, QUOTA, number * MIB)).collect();
@@ -117,7 +118,7 @@ fn a_quota_below_what_is_held_shows_a_full_device() {
         assert_eq!([figures(&mut member), figures(&mut onlooker)], [expected; 2]);
         assert_eq!(member.numbers("short"), [quota, left, quota, left]);
     }
-    // Without a quota the device is shown as it is, by whoever has no quota.
+    // Without a quota, a process is shown the device as it is.
     monitor.set_limits(device, Limits::NONE);
     let whole = [GIB, GIB - HOLDS, HOLDS, 1, HOLDS];
     assert_eq!([figures(&mut member), figures(&mut onlooker)], [whole; 2]);
@@ -145,15 +146,15 @@ fn sizes_are_the_devices_where_that_is_asked_for_and_what_is_free_stays_the_slic
     let mut onlooker = watch(&bench, QUOTA, 0);
     let free = QUOTA - HOLDS;
     assert_eq!(member.numbers("short"), [GIB, free, GIB, free]);
-    // The older form of NVML counts what is not the slice's as used, the newer one as reserved.
+    // The older form of NVML counts memory of others as used, the newer form as reserved.
     assert_eq!([figures(&mut member), figures(&mut onlooker)], [[GIB, free, GIB - free, 1, HOLDS]; 2]);
     assert_eq!(member.numbers("sizes"), [GIB, GIB, GIB, GIB - QUOTA, free, HOLDS]);
-    // Without the setting sizes are the quota.
+    // Without the setting, the sizes are the quota.
     let mut usual = watch(&usual, QUOTA, 1);
     assert_eq!(usual.numbers("sizes")[..4], [QUOTA, QUOTA, QUOTA, 0]);
 }
 
-/// Returns the words of `gpuslice status` about the slice, in the form that is asked for.
+/// Returns the unaccounted bytes and the UUID of the first device, from `gpuslice status`. `change` adjusts its environment.
 #[track_caller]
 fn status(bench: &Bench, change: impl FnOnce(Host<'_>) -> Host<'_>) -> (Option<i64>, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
@@ -165,7 +166,7 @@ fn status(bench: &Bench, change: impl FnOnce(Host<'_>) -> Host<'_>) -> (Option<i
     (unaccounted, device["uuid"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Memory that the driver uses for each process beyond what it was asked for.
+/// Memory that the driver uses for each process beyond what the process asked for.
 const UNEXPLAINED: i64 = 3 << 20;
 
 fn unexplained() -> Bench {
@@ -181,7 +182,7 @@ fn status_tells_what_the_ledger_does_not_know_to_the_byte() {
     assert_eq!(status(&bench, |status| status).0, Some(UNEXPLAINED));
     members.push(watch(&bench, QUOTA, 1));
     assert_eq!(status(&bench, |status| status).0, Some(2 * UNEXPLAINED));
-    // Where the library is preloaded into everything, what it shows to programs is not taken for NVML's own answer.
+    // If the library is preloaded into every program, `status` does not mistake the library's figures for NVML's own.
     assert_eq!(status(&bench, |status| status.loaded()).0, Some(2 * UNEXPLAINED));
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
     let text = bench.program(program, &["status", &bench.region().display().to_string()]).run().quiet();
@@ -204,7 +205,7 @@ fn what_is_charged_and_not_used_is_less_than_nothing() {
     let charged = Member::join(&bench.region(), Trust::AnyOwner, &[]).expect("it can be joined").0;
     let device = charged.devices()[0].device;
     assert_eq!(status(&bench, |status| status).0, Some(0));
-    // NVML does not name this process, which holds something from here on.
+    // NVML does not name this process, which holds a byte from here on.
     charged.reserve(device, 1).expect("it fits");
     assert_eq!(status(&bench, |status| status).0, None);
     charged.leave();
@@ -228,7 +229,7 @@ fn it_is_unknown_what_is_unaccounted_where_nvml_does_not_tell() {
 fn what_moves_is_unknown_or_off_by_what_is_under_way() {
     let bench = unexplained();
     let _member = watch(&bench, QUOTA, HOLDS);
-    // Each is charged up to 8 MiB a moment before the driver takes them.
+    // Each storm is charged up to 8 MiB a moment before the driver takes them.
     let storms: Vec<_> = (0..2).map(|number| storm(&bench, number)).collect();
     let possible = UNEXPLAINED - (16 << 20)..=3 * UNEXPLAINED + (16 << 20);
     for _ in 0..5 {
@@ -247,7 +248,7 @@ fn status_calls_an_instance_by_its_name() {
     assert!(uuid.starts_with("MIG-"), "{uuid}");
 }
 
-/// Programs of each driver series at hand.
+/// Returns the `nvidia-smi` of each driver series at hand.
 fn monitors() -> Vec<(String, PathBuf)> {
     let drivers = artefacts::real_drivers().into_iter();
     let programs = drivers.map(|(series, folder)| (series, folder.join("nvidia-smi")));
@@ -261,7 +262,7 @@ fn ask(bench: &Bench, monitor: &(String, PathBuf), words: &[&str]) -> Outcome {
     outcome
 }
 
-/// The numbers behind each of these words, in the order of the text.
+/// Returns the number behind each of these words.
 fn numbers(text: &str, words: &[&str]) -> Vec<u64> {
     let of = |word: &&str| {
         let (_before, rest) = text.split_once(*word)?;
@@ -317,7 +318,7 @@ fn the_monitor_of_every_series_shows_the_slice_in_every_view() {
         return skip("nvidia-smi: not in build/drivers; to mend it: ci/drivers.sh");
     }
     let bench = bench();
-    // A member holds 24 MiB; somebody outside of the slice 256 MiB.
+    // A member holds 24 MiB, and a process outside the slice holds 256 MiB.
     let inside = bench.host("holder", &[&(24 * MIB).to_string(), "1"]).loaded().start();
     let outside = bench.host("holder", &[&(256 * MIB).to_string(), "1"]).set("GPU_MEM_LIMIT", "").start();
     inside.hear();

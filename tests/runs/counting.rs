@@ -1,10 +1,10 @@
-//! Does the last line of a run count what the runners said?
+//! Summary of a run: the last line counts the results of the runners.
 
 use crate::support::artefacts;
 use std::process::Command;
 
-/// Output of `cargo test -- --show-output` and of a script of ours. Of three tests that ended well one is inconclusive, and
-/// says so twice. One that failed was inconclusive before.
+/// Output of `cargo test -- --show-output` and of a script of the repository. Of three tests that passed, one is inconclusive and
+/// prints that twice. A test that failed was inconclusive before.
 const LOG: &str = "\
 running 5 tests
 successes:
@@ -42,7 +42,7 @@ FAIL quota: status 1
 7 passed, 2 failed, 4 skipped
 ";
 
-/// Prints what a function of `ci/parts.sh` says of the log.
+/// Returns the output of a function of `ci/parts.sh` for the log.
 fn said(function: &str) -> String {
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
     std::fs::write(file.path(), LOG).expect("it can be written");
@@ -53,7 +53,7 @@ fn said(function: &str) -> String {
 
 #[test]
 fn an_inconclusive_test_is_counted_once_and_not_as_passed() {
-    // Passed: two of the first, two of the second, seven of the script.
+    // Passed: two of the first runner, two of the second, seven of the script.
     assert_eq!(said("count"), "11 3 1 1\n");
 }
 

@@ -1,10 +1,10 @@
-//! Does each test binary of the workspace belong to one run?
+//! Division of tests into runs: each test binary of the workspace belongs to one run.
 
 use crate::support::artefacts;
 use serde_json::Value;
 use std::process::Command;
 
-/// The names of all test binaries, as cargo knows them: `tests` of a package, and not the unit tests beside the code.
+/// Returns the names of all test binaries from cargo: the `tests` of each package, without the unit tests beside the code.
 fn binaries() -> Vec<String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| String::from("cargo"));
     let mut command = Command::new(cargo);
@@ -18,7 +18,7 @@ fn binaries() -> Vec<String> {
     tests.map(|target| target["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Says what is wrong with a list of lines `RUN BINARY`, where these binaries are there.
+/// Returns the mistakes in a list of lines `RUN BINARY` for these binaries.
 fn mistakes(list: &str, binaries: &[String]) -> Vec<String> {
     let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let rows: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap_or((line, ""))).collect();

@@ -1,4 +1,4 @@
-//! Does a timed test fail on a host that keeps up, and decide nothing on one that does not?
+//! Verdict of timed tests: a miss fails on a host that keeps up, and is inconclusive on a host that does not.
 
 use crate::support::living::send;
 use crate::support::others;
@@ -7,12 +7,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// The variable by which this test, run as a program of its own, knows its slack, in milliseconds.
+/// Variable with the slack in milliseconds. It is set when this test runs as a program of its own.
 const SLACK: &str = "GPUSLICE_TEST_SLACK";
-/// How long the host stalls that program.
+/// Time for which the host stalls that program.
 const STALL: Duration = Duration::from_millis(300);
 
-/// The program: a measurement that is wrong, however long it took.
+/// Measures a result that is always wrong, as the program.
 fn miss(slack: &str) {
     let measure = || {
         println!("measuring");
@@ -23,7 +23,7 @@ fn miss(slack: &str) {
     holds(slack, measure, |()| false);
 }
 
-/// Runs this test as a program of its own, which the host may stall in the middle of its measurement.
+/// Runs this test as a program of its own. The host stalls it in the middle of its measurement if `is_stalled`.
 fn measured(slack: Duration, is_stalled: bool) -> Output {
     let test = "inconclusive::a_miss_fails_unless_the_host_stalled_the_measurement_as_long_as_its_slack";
     let mut command = Command::new(std::env::current_exe().expect("it has a path"));
@@ -70,14 +70,14 @@ fn the_verdict_is_the_hosts_and_not_the_size_of_the_miss() {
     let ms = Duration::from_millis;
     let of = |is_right, lost, taken| verdict(is_right, Lateness { lost: ms(lost), taken: ms(taken) }, ms(30));
     assert_eq!([of(true, 0, 0), of(true, 500, 500)], [Verdict::Holds; 2]);
-    // Three threads of a chain, each held up for 10 ms, use up a slack of 30 ms; so do others that run for 30.
+    // Three threads of a chain that are each 10 ms late use up a slack of 30 ms. So do other processes that run for 30 ms.
     assert_eq!(of(false, 9, 29), Verdict::Missed);
     assert_eq!([of(false, 10, 0), of(false, 0, 30)], [Verdict::Inconclusive; 2]);
 }
 
 #[test]
 fn what_a_program_outside_of_the_test_runs_for_is_taken_by_others() {
-    // Its parent ends at once, so it descends from no test.
+    // The parent of the loop ends at once, so the loop descends from no test.
     let mut shell = Command::new("bash");
     shell.args(["-c", "bash -c 'echo $$; while :; do :; done' & exit"]).stdout(Stdio::piped());
     let mut shell = shell.spawn().expect("bash runs");
@@ -109,7 +109,7 @@ fn what_a_test_runs_itself_is_not_taken_by_others() {
     };
     let planted = [
         (1, line(0, [1, 0, 0, 0])),
-        // A runner, with a child that has ended; the test; its child and grandchild; another test of the runner.
+        // A runner, with an ended child; the test; its child and its grandchild; another test of the runner.
         (10, line(1, [10, 20, 30, 40])),
         (11, line(10, [1000, 0, 0, 0])),
         (12, line(11, [1000, 1000, 1000, 1000])),

@@ -1,4 +1,4 @@
-//! Which test belongs to which run, what a run counts, and when a timed test decides nothing.
+//! Runs of tests: their division, their counts, and the tests that decide nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::indexing_slicing, reason = "a test")]
 

@@ -1,4 +1,4 @@
-//! After a process of a slice died: is everything as if it had never been?
+//! State of a slice after one of its processes died: nothing of that process may remain.
 
 use super::bench::Bench;
 use super::living::Living;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 /// Quota of the slice.
 pub(crate) const QUOTA: u64 = 64 << 20;
-/// The bytes that the witness holds all the time.
+/// Bytes that the witness holds all the time.
 pub(crate) const HELD: u64 = 4 << 20;
-/// In which all that the dead had must be there again, and the longest that anybody may wait.
+/// Time in which everything that a dead process held must be available again, and the longest that a member may wait.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A slice in which others die, with a member that lives on.
+/// A slice in which processes die, with a member that lives on.
 #[derive(Debug)]
 pub(crate) struct Aftermath {
-    /// Where they all run.
+    /// Bench on which all of them run.
     pub(crate) bench: Bench,
     /// The member that lives on.
     pub(crate) witness: Living,
@@ -26,12 +26,12 @@ pub(crate) struct Aftermath {
 }
 
 impl Aftermath {
-    /// A slice with its witness.
+    /// Makes a slice with its witness, on a simulated GPU with a quick NVML.
     pub(crate) fn new() -> Self {
         Self::on(Bench::simulated().with_quick_nvml())
     }
 
-    /// The same on a bench of one's own.
+    /// Makes a slice with its witness on `bench`.
     pub(crate) fn on(bench: Bench) -> Self {
         let bench = bench.with("GPU_MEM_LIMIT", &QUOTA.to_string());
         let mut witness = bench.host("witness", &[&HELD.to_string()]).loaded().start();
@@ -45,10 +45,10 @@ impl Aftermath {
         Self { bench, witness, monitor, open, longest: Duration::ZERO }
     }
 
-    /// Lets the witness take and give back this much: the status it gets.
+    /// Lets the witness take `bytes` and give them back. Returns the status that the witness gets.
     #[track_caller]
     pub(crate) fn take(&mut self, bytes: u64) -> u64 {
-        // While memory leaves, one that stands still in a memory call keeps free memory from being an exact witness.
+        // While the device has not got back memory of the dead, free memory is no exact witness for a member in a memory call.
         let leaves = self.monitor.devices().iter().any(|view| self.monitor.leaving(view.device) > 0)
             || self.monitor.processes().iter().any(|process| has_ended(process.pid));
         let most = if leaves { SOON + Duration::from_nanos(LEAVING) } else { SOON };
@@ -60,14 +60,14 @@ impl Aftermath {
         status
     }
 
-    /// Returns the bytes that the ledger counts, without those of the dead.
+    /// Returns the bytes that the ledger counts, without those of dead processes.
     #[track_caller]
     pub(crate) fn ledger(&self) -> u64 {
         self.monitor.reap().expect("the dead can be told");
         self.monitor.held(self.device())
     }
 
-    /// How much of it contexts hold.
+    /// Returns the bytes of the ledger that belong to contexts.
     #[track_caller]
     fn contexts(&self) -> u64 {
         self.monitor.contexts(self.device())
@@ -80,10 +80,10 @@ impl Aftermath {
         device.device
     }
 
-    /// The ledger is the truth, and this much is held, beside what the witness holds, by so many others.
+    /// Asserts that the ledger equals the ground truth: the witness holds its own bytes, and `others` processes hold `bytes`.
     #[track_caller]
     pub(crate) fn holds(&self, bytes: u64, others: usize) {
-        // The device may have memory of the dead back later: what leaves is nobody's.
+        // The device may get back memory of dead processes later. No living process holds memory that is leaving.
         let (ledger, truth) = (self.ledger(), self.bench.truth(0));
         assert_eq!(
             (ledger, truth.living()),
@@ -92,7 +92,7 @@ impl Aftermath {
         );
         let processes = self.monitor.processes();
         assert_eq!(processes.len(), 1 + others);
-        // Contexts take nothing here, and nobody who lives has given one more room.
+        // Contexts take no memory on this GPU, and no process alive has made room for one.
         let told: Vec<u64> = processes.into_iter().flat_map(|process| process.contexts).collect();
         assert_eq!(
             (self.contexts(), told),
@@ -101,8 +101,8 @@ impl Aftermath {
         );
     }
 
-    /// Nobody but the witness lives: within a second the whole rest of the quota can be had again in one piece,
-    /// the ledger is the truth to the byte, nobody has a place but the witness, and nobody waited for long.
+    /// Asserts that, with no process alive but the witness, the rest of the quota is available in one piece within a second. The
+    /// ledger equals the ground truth, only the witness has a slot, and no call of the witness took long.
     #[track_caller]
     pub(crate) fn settles(&mut self) {
         let started = Instant::now();
@@ -113,8 +113,8 @@ impl Aftermath {
         assert_eq!(self.bench.truth_at_rest(0).held, HELD, "the dead have left something behind");
     }
 
-    /// The witness lives, has no descriptor and no mapping more than in the beginning, and said nothing; the quota
-    /// was never passed by a byte. Returns the longest that the witness waited.
+    /// Ends the witness. Asserts that it has as many descriptors and mappings as in the beginning, that it printed nothing, and
+    /// that the peak is exactly the quota. Returns the longest that the witness waited.
     #[track_caller]
     pub(crate) fn end(self) -> Duration {
         let longest = self.longest;
@@ -122,7 +122,7 @@ impl Aftermath {
         longest
     }
 
-    /// The same for a witness that said one line with these words.
+    /// Ends the witness as [`end`](Self::end) does. Asserts that it printed one line, with `words` in it.
     #[track_caller]
     pub(crate) fn ends_saying(self, words: &str) {
         let said = self.ended();
@@ -138,8 +138,8 @@ impl Aftermath {
         but_refusals(&said)
     }
 
-    /// The slice has lost its region: its witness gets no more memory and says so once with these words, what it
-    /// holds is held in truth and nothing else, and it lives on to an end of its own.
+    /// Ends the witness of a slice that has lost its region. Asserts that the witness gets no more memory, prints one line with
+    /// `words` in it, and holds in truth the same bytes as before.
     #[track_caller]
     pub(crate) fn ends_without_its_region(mut self, words: &str) {
         assert_eq!((self.take(QUOTA - HELD), self.take(QUOTA - HELD)), (800, 800));

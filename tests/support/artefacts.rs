@@ -1,16 +1,16 @@
-//! Where is what the tests run?
+//! Paths of the libraries and programs that the tests run.
 
 use super::freshness;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The top of the repository.
+/// Returns the root folder of the repository.
 pub(crate) fn repository() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).expect("the package lies two folders deep").to_owned()
 }
 
-/// Cargo's output folder.
+/// Returns Cargo's output folder.
 pub(crate) fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
@@ -18,7 +18,7 @@ pub(crate) fn target() -> PathBuf {
         .to_owned()
 }
 
-/// The preload library: `GPUSLICE_LIB`, or what `ci/stage.sh` built.
+/// Returns the preload library: `GPUSLICE_LIB`, or the one that `ci/stage.sh` built.
 pub(crate) fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let find =
@@ -26,31 +26,31 @@ pub(crate) fn library() -> PathBuf {
     LIBRARY.get_or_init(find).clone()
 }
 
-/// The library that reads slices' figures.
+/// Returns the library that reads the figures of slices.
 pub(crate) fn reader() -> PathBuf {
     static READER: OnceLock<PathBuf> = OnceLock::new();
     READER.get_or_init(|| staged("release/libgpuslice_read.so", "libgpuslice_read")).clone()
 }
 
-/// The agent of a node.
+/// Returns the agent of a node.
 pub(crate) fn agent() -> PathBuf {
     static AGENT: OnceLock<PathBuf> = OnceLock::new();
     AGENT.get_or_init(|| staged("release/gpuslice-agent", "gpuslice-agent")).clone()
 }
 
-/// The example program that is linked with cudarc.
+/// Returns the example program that is linked with cudarc.
 pub(crate) fn cudarc_example() -> PathBuf {
     static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
     EXAMPLE.get_or_init(|| staged("release/example-cudarc", "example-cudarc")).clone()
 }
 
-/// Folder of the simulated driver: `GPUSLICE_SIMGPU`, or where `ci/stage.sh` puts it.
+/// Returns the folder of the simulated driver: `GPUSLICE_SIMGPU`, or the one that `ci/stage.sh` filled.
 pub(crate) fn simulated_driver() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| freshness::simulated_driver(&target(), &repository())).clone()
 }
 
-/// The reader of the simulated GPU's ground truth, which is built with it.
+/// Returns the program that reads the simulated GPU's ground truth. It is built with the simulated driver.
 pub(crate) fn truth_reader() -> PathBuf {
     static TRUTH: OnceLock<PathBuf> = OnceLock::new();
     let find = || {
@@ -65,7 +65,7 @@ pub(crate) fn truth_reader() -> PathBuf {
     TRUTH.get_or_init(find).clone()
 }
 
-/// Folders of real drivers, with the name of each series: those in `GPUSLICE_DRIVERS`, or in `build/drivers`.
+/// Returns folders of real drivers with the name of each series, from `GPUSLICE_DRIVERS` or `build/drivers`.
 pub(crate) fn real_drivers() -> Vec<(String, PathBuf)> {
     let folder = named("GPUSLICE_DRIVERS").unwrap_or_else(|| repository().join("build/drivers"));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -77,13 +77,13 @@ pub(crate) fn real_drivers() -> Vec<(String, PathBuf)> {
     drivers
 }
 
-/// NVIDIA's headers: `GPUSLICE_HEADERS`, or `build/headers`. None where they were not fetched.
+/// Returns the folder of NVIDIA's headers, `GPUSLICE_HEADERS` or `build/headers`, or `None` if they were not fetched.
 pub(crate) fn headers() -> Option<PathBuf> {
     let folder = named("GPUSLICE_HEADERS").unwrap_or_else(|| repository().join("build/headers"));
     folder.join("cuda.h").exists().then_some(folder)
 }
 
-/// A shared object by the start of its file name, in the usual folders of the system or in `build`.
+/// Finds a shared object by its file name, in the usual folders of the system or in `build/allocators`.
 pub(crate) fn system_object(name: &str) -> Option<PathBuf> {
     let folders =
         ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu"].map(PathBuf::from);
@@ -95,7 +95,7 @@ fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// A file that a variable names instead of what `ci/stage.sh` built. Its age is not checked: the user chose it.
+/// Returns the file that a variable names. The age of the file is not checked, because the user chose it.
 fn named_file(variable: &str) -> Option<PathBuf> {
     named(variable).map(|path| present(path, variable))
 }
@@ -105,7 +105,7 @@ fn present(path: PathBuf, variable: &str) -> PathBuf {
     path
 }
 
-/// A file that `ci/stage.sh` built, by its place in Cargo's folder and by the name of its dep-info file there.
+/// Returns a file that `ci/stage.sh` built. `path` is its place in Cargo's folder, `dep_info` the name of its dep-info file.
 fn staged(path: &str, dep_info: &str) -> PathBuf {
     let artefact = target().join(path);
     let sources = target().join("release").join(dep_info).with_extension("d");

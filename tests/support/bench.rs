@@ -1,4 +1,4 @@
-//! Where does a host run, and with what around it?
+//! Bench: the folder, the driver and the variables with which a host runs.
 
 use super::living::send;
 use super::outcome::Outcome;
@@ -11,13 +11,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a host may run before it counts as hanging.
+/// Time after which a host that still runs counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// In which the device has memory of the dead back, on a machine that has other things to do.
+/// Time in which the device gets back the memory of dead processes, on a machine that has other things to do.
 const REST: Duration = Duration::from_secs(10);
 
-/// A driver, and a folder with a state and a region.
+/// A driver, and a folder for the simulated GPU's state and for regions.
 #[derive(Debug)]
 pub(crate) struct Bench {
     folder: TempDir,
@@ -26,36 +26,36 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A simulated GPU of 1 GiB whose contexts cost nothing, so that every byte of a quota can be spent.
+    /// Makes a bench with a simulated GPU of 1 GiB. Contexts take no memory, so every byte of a quota can be spent.
     pub(crate) fn simulated() -> Self {
         let bench = Self::on(Some(artefacts::simulated_driver()));
         bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0")
     }
 
-    /// The same, where NVML takes no time: for tests that start so many programs that a third of a second for each makes minutes.
+    /// Makes NVML take no time, for tests that start many programs: with a third of a second for each, they would take minutes.
     pub(crate) fn with_quick_nvml(self) -> Self {
         self.with("SIMGPU_NVML_INIT_MS", "0").with("SIMGPU_NVML_LIST_US", "0")
     }
 
-    /// The same, where linear memory and arrays take the bytes that are asked for: for libraries that are known to count
+    /// Makes a bench whose linear memory and arrays take exactly the bytes asked for, for libraries that are known to count
     /// those.
     pub(crate) fn simulated_to_the_byte() -> Self {
         Self::simulated().with("SIMGPU_LINEAR_GRANULE", "1")
     }
 
-    /// A real driver, on a machine that has no GPU.
+    /// Makes a bench with a real driver, on a machine that has no GPU.
     pub(crate) fn real(driver: &Path) -> Self {
         Self::on(Some(driver.to_owned()))
     }
 
-    /// No driver at all.
+    /// Makes a bench without a driver.
     pub(crate) fn without_driver() -> Self {
         Self::on(None)
     }
 
     fn on(driver: Option<PathBuf>) -> Self {
-        // In memory: a region needs a file system that keeps locks over a closed descriptor, which the root of a
-        // container may not.
+        // A region needs a file system that keeps locks when a descriptor is closed. The root of a container may not keep them;
+        // /dev/shm does.
         let folder = TempDir::new_in("/dev/shm").expect("a folder for the host can be made");
         Self { folder, driver, variables: BTreeMap::new() }
     }
@@ -66,34 +66,34 @@ impl Bench {
         self
     }
 
-    /// Where the region of a slice would be.
+    /// Returns the path of the region of a bench with one slice.
     pub(crate) fn region(&self) -> PathBuf {
         self.folder.path().join("region")
     }
 
-    /// The same of one of several.
+    /// Returns the path of the region of `slice`, one of several slices of the bench.
     pub(crate) fn region_of(&self, slice: impl Display) -> PathBuf {
         self.folder.path().join(format!("region-{slice}"))
     }
 
-    /// A file of the bench, with this content.
+    /// Writes a file of the bench with `content`.
     pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::write(&path, content).expect("a file for the host can be written");
         path
     }
 
-    /// The driver's library by its full path.
+    /// Returns the full path of the driver's library `name`.
     pub(crate) fn absolute(&self, name: &str) -> String {
         self.driver.as_ref().map_or_else(String::new, |driver| driver.join(name).display().to_string())
     }
 
-    /// A host that uses nothing but the C library.
+    /// Prepares a host that uses nothing but the C library.
     pub(crate) fn host(&self, name: &str, arguments: &[&str]) -> Host<'_> {
         self.program(&compiler::plain(name), arguments)
     }
 
-    /// Any program.
+    /// Prepares any program as a host.
     pub(crate) fn program(&self, program: &Path, arguments: &[&str]) -> Host<'_> {
         let mut variables = self.variables.clone();
         let at = |name: &str| self.folder.path().join(name).display().to_string();
@@ -118,13 +118,13 @@ impl Bench {
         self.folder.path().join("state").exists()
     }
 
-    /// Returns the bytes that the simulated GPU really gave out, of one device: at most and now.
+    /// Returns the bytes that the processes really hold on one simulated device, now and at most.
     pub(crate) fn truth(&self, device: usize) -> Truth {
         let text = self.report();
         Truth::read(&text, device).unwrap_or_else(|| panic!("simgpu-truth said: {text}"))
     }
 
-    /// The same once the device has back what processes held that have ended: it has that some time after their death.
+    /// Returns [`Self::truth`] once the device has got back the memory of dead processes, which happens some time after death.
     #[track_caller]
     pub(crate) fn truth_at_rest(&self, device: usize) -> Truth {
         let until = Instant::now() + REST;
@@ -138,12 +138,12 @@ impl Bench {
         }
     }
 
-    /// Everything that the simulated GPU tells of itself.
+    /// Returns everything that the simulated GPU reports about itself.
     pub(crate) fn report(&self) -> String {
         self.tell(&[])
     }
 
-    /// Lets these calls go wrong from now on, in all processes, and none of those that were named before.
+    /// Makes the calls in `faults` fail from now on, in all processes. They replace the faults that were set before.
     pub(crate) fn goes_wrong(&self, faults: &str) {
         self.tell(&["--faults", faults]);
     }
@@ -159,18 +159,18 @@ impl Bench {
     }
 }
 
-/// Bytes of a simulated device that all processes together had.
+/// Bytes of a simulated device that all processes together hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Truth {
-    /// In use.
+    /// Bytes in use.
     pub(crate) held: u64,
-    /// Part of that: of the dead, and not back yet.
+    /// Part of `held` that belongs to dead processes and is not given back yet.
     pub(crate) leaving: u64,
-    /// The most that were ever in use.
+    /// The most bytes that were in use at a time.
     pub(crate) peak: u64,
 }
 
-/// A program about to run.
+/// A program that is about to run.
 pub(crate) struct Host<'bench> {
     bench: &'bench Bench,
     program: PathBuf,
@@ -186,18 +186,18 @@ impl Host<'_> {
         self
     }
 
-    /// In a slice of its own, one of several of the bench.
+    /// Puts the host into `slice`, one of several slices of the bench.
     pub(crate) fn in_slice(self, slice: impl Display) -> Self {
         let region = self.bench.region_of(slice);
         self.set("GPUSLICE_REGION", &region.display().to_string())
     }
 
-    /// Sets several.
+    /// Sets several variables.
     pub(crate) fn set_all(self, variables: &[(&str, &str)]) -> Self {
         variables.iter().fold(self, |host, (name, value)| host.set(name, value))
     }
 
-    /// Preloads an object, after those before it.
+    /// Preloads `object` behind the objects that were added before.
     pub(crate) fn preload(mut self, object: &Path) -> Self {
         self.preloads.push(object.to_owned());
         self
@@ -213,7 +213,7 @@ impl Host<'_> {
         self.loaded().set("GPU_MEM_LIMIT", limit)
     }
 
-    /// The host as a command, with its outputs in pipes.
+    /// Returns the host as a command, with its outputs in pipes.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.variables);
@@ -225,7 +225,7 @@ impl Host<'_> {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the host to its end.
     pub(crate) fn run(self) -> Outcome {
         let mut command = self.command();
         command.stdin(Stdio::null());
@@ -243,12 +243,12 @@ impl Host<'_> {
 }
 
 impl Truth {
-    /// Bytes that processes hold which live.
+    /// Returns the bytes that living processes hold.
     pub(crate) fn living(&self) -> u64 {
         self.held.saturating_sub(self.leaving)
     }
 
-    /// Reads the figures of a device, whose fields stand behind its index in the report.
+    /// Reads the figures of a device. In the report they stand behind the device's index.
     fn read(report: &str, device: usize) -> Option<Self> {
         let (_before, fields) = report.split_once(&format!("\"index\":{device},"))?;
         let number = |name: &str| {

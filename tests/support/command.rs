@@ -1,4 +1,4 @@
-//! How is the command line asked, and what does it answer?
+//! Runs `gpuslice`, and checks its exit code and output.
 
 use super::artefacts;
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
@@ -12,7 +12,7 @@ use std::time::Instant;
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gpuslice");
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// How a command ended, and what it said.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -33,7 +33,7 @@ impl Ended {
         self
     }
 
-    /// A failure that is told as all of them are.
+    /// Asserts that standard error begins as every failure of `gpuslice` does, and contains `words`.
     #[track_caller]
     pub(crate) fn complains(self, words: &str) -> Self {
         assert!(
@@ -44,7 +44,7 @@ impl Ended {
     }
 }
 
-/// `gpuslice`, with nothing around it but what belongs to it.
+/// Prepares `gpuslice` with an empty environment but for `PATH` and the paths of its own parts.
 pub(crate) fn gpuslice(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
@@ -68,12 +68,12 @@ pub(crate) fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ask(arguments).code(0).out).expect("this is JSON")
 }
 
-/// Like no other test's and no other run's.
+/// Returns a name that no other test and no other run uses.
 pub(crate) fn name(of: &str) -> String {
     format!("test-{}-{of}", std::process::id())
 }
 
-/// The region of a slice of that name. Removed when dropped, if it is still there.
+/// The region of a slice. Its file is removed when this is dropped.
 pub(crate) struct RegionFile(pub(crate) PathBuf);
 
 impl RegionFile {
@@ -131,12 +131,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// One that takes memory.
+    /// Starts a program that takes memory.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::working(arguments, &["--seed", "1"])
     }
 
-    /// One that computes.
+    /// Starts a program that computes.
     pub(crate) fn computing(arguments: &[&str]) -> Self {
         Self::working(arguments, &[])
     }
@@ -169,7 +169,7 @@ impl Running {
         Ended { status: self.child.wait().expect("it is our child"), out, err }
     }
 
-    /// Nanoseconds in which the simulated GPU ran kernels, and instants before and after that was so.
+    /// Returns the time for which the simulated GPU ran kernels, in nanoseconds, with the instants before and after the look.
     pub(crate) fn busy(&self) -> ([Instant; 2], u64) {
         let before = Instant::now();
         let mut command = Command::new(artefacts::truth_reader());

@@ -1,4 +1,4 @@
-//! How does a C program become a host?
+//! Compiles the C programs of `tests/programs` to hosts.
 
 use super::artefacts;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
-/// One at a time in each test program; several test programs are kept apart by renaming what is finished.
+/// Lets one thread of a test program compile at a time. Test programs do not disturb each other, because each renames a finished
+/// file into place.
 static COMPILER: Mutex<()> = Mutex::new(());
 
-/// A host from `tests/programs`, with the flags it is compiled with; compiled unless it is newer than its sources.
+/// Compiles a host of `tests/programs` with `flags`, unless it is newer than its sources.
 pub(crate) fn compile(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let _one = COMPILER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let sources = artefacts::repository().join("tests/programs");
@@ -35,12 +36,12 @@ pub(crate) fn compile(source: &str, name: &str, flags: &[&str]) -> Option<PathBu
     Some(finished)
 }
 
-/// A host that uses nothing but the C library.
+/// Returns a host that uses nothing but the C library.
 pub(crate) fn plain(name: &str) -> PathBuf {
     compile(&format!("{name}.c"), name, &[]).unwrap_or_else(|| panic!("{name}.c does not compile"))
 }
 
-/// A host that is linked with the driver, as `-lcuda` does it.
+/// Returns a host that is linked with the driver, as by `-lcuda`.
 pub(crate) fn linked(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let folder = format!("-L{}", artefacts::simulated_driver().display());
     let all: Vec<_> =
@@ -48,7 +49,7 @@ pub(crate) fn linked(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf
     compile(source, name, &all)
 }
 
-/// A preload of another author.
+/// Returns a preload library that is not part of gpuslice.
 pub(crate) fn wrapper(name: &str) -> PathBuf {
     let object = format!("{name}.so");
     compile(&format!("{name}.c"), &object, &["-shared", "-fPIC"])
@@ -59,7 +60,7 @@ fn modified(path: &Path) -> SystemTime {
     path.metadata().and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// When the last of the sources was changed.
+/// Returns when the last of the sources was changed.
 fn newest(folder: &Path) -> SystemTime {
     let entries = std::fs::read_dir(folder).expect("tests/programs can be read");
     entries.flatten().map(|entry| modified(&entry.path())).max().unwrap_or(SystemTime::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! How does a test make a file that it then executes?
+//! Makes files that a test then executes.
 //!
 //! A child writes the file. If the test process wrote it, a child that another thread forks meanwhile would inherit the
 //! descriptor for writing, and the kernel refuses to execute a file that somebody may write (`ETXTBSY`).

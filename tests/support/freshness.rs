@@ -1,4 +1,4 @@
-//! Staleness check for what `ci/stage.sh` built: no test may run an artefact that is older than its sources.
+//! Staleness check for the files that `ci/stage.sh` built: no test may run an artefact that is older than its sources.
 //!
 //! `cargo test` builds the tests, and neither the preload library nor the simulated driver. Cargo leaves the list of an
 //! artefact's sources beside it (`libgpuslice.d` beside `libgpuslice.so`); this module compares their times.
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fs, io};
 
-/// Why an artefact must not be tested, or `None` if it is as new as each of its sources.
+/// Returns why an artefact must not be tested, or `None` if it is as new as each of its sources.
 ///
 /// `sources` is Cargo's dep-info file of the artefact. Paths in the answer are relative to `root` where they lie in it.
 pub(crate) fn staleness(artefact: &Path, sources: &Path, root: &Path) -> Option<String> {
@@ -31,7 +31,7 @@ fn modified(path: &Path) -> io::Result<SystemTime> {
     path.metadata()?.modified()
 }
 
-/// The sources in a dep-info file, which is one rule of make: `artefact: source source`. A backslash precedes each space
+/// Returns the sources in a dep-info file, which is one rule of make: `artefact: source source`. A backslash precedes each space
 /// that belongs to a path.
 fn listed(text: &str) -> Vec<PathBuf> {
     let rule = text.lines().next().unwrap_or_default().replace("\\ ", "\0");
@@ -42,7 +42,7 @@ fn listed(text: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Folder of the simulated driver: the one that `GPUSLICE_SIMGPU` names, whatever its age, or where `ci/stage.sh` puts it.
+/// Returns the folder of the simulated driver: the one that `GPUSLICE_SIMGPU` names, at any age, or the one of `ci/stage.sh`.
 pub(crate) fn simulated_driver(target: &Path, root: &Path) -> PathBuf {
     if let Some(named) =
         std::env::var_os("GPUSLICE_SIMGPU").filter(|value| !value.is_empty()).map(PathBuf::from)

@@ -1,7 +1,7 @@
-//! How well did this machine keep up, so that a bad figure can be told from a bad machine?
+//! Measures how late this machine wakes threads, so that a test can tell a bad figure from a busy machine.
 //!
-//! A processor of a virtual machine can stand still while the others run, and the kernel can hold one for itself. So one
-//! sleeper watches each.
+//! One processor of a virtual machine can stand still while the others run, and the kernel can keep one for itself. Therefore one
+//! sleeper watches each processor.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,25 +16,25 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The time that a sleeper of the watch sleeps.
+/// Time that a sleeper of the watch sleeps.
 const SLEEP: Duration = Duration::from_millis(1);
-/// A machine on which a sleeper comes so much too late, once in a hundred times, had no time for us; in microseconds.
+/// Lateness in microseconds; a machine on which 1 % of the sleeps end this late had too little time for the programs.
 const LATE: u64 = 500;
-/// One on which one does by so much.
+/// Lateness in microseconds; a machine on which one sleep ends this late had too little time for the programs.
 const VERY_LATE: u64 = 10_000;
-/// The sleepers' priority; `ci/accuracy.sh` gives the programs 1.
+/// Real-time priority of the sleepers; `ci/accuracy.sh` gives the programs 1.
 const FIRST: i32 = 2;
-/// One on which programs that want to run wait for so much of the time, in thousandths.
+/// Part of the time in thousandths; a machine on which a program waits for a processor for longer is crowded.
 const CROWDED: u64 = 50;
 
-/// How late sleepers came, in microseconds, and how long programs waited for a processor.
+/// Lateness of the sleepers in microseconds, and the time for which programs waited for a processor.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Host {
     pub(crate) late_p99: u64,
     pub(crate) late_most: u64,
-    /// The time that the sleeper of one processor lost, the one that lost most: what its sleeps lasted beyond [`LATE`].
+    /// Time that the sleeper of one processor lost, in microseconds: how late it woke, beyond [`LATE`]. The largest of all.
     pub(crate) lost: u64,
-    /// The longest of the programs' waits, in thousandths of the time.
+    /// The longest wait of a program, in thousandths of the time.
     pub(crate) waited: u64,
 }
 
@@ -44,7 +44,7 @@ impl Host {
         self.late_p99 > LATE || self.late_most > VERY_LATE || self.waited > CROWDED
     }
 
-    /// `late 0.06/1.2 ms, waits 0.3 %`
+    /// Returns the figures as text, e.g. `0.06/1.20 ms 0.3 %`.
     pub(crate) fn text(&self) -> String {
         let ms = |us: u64| format!("{}.{:02}", us / 1000, us % 1000 / 10);
         let waited = format!("{}.{}", self.waited / 10, self.waited % 10);
@@ -52,7 +52,7 @@ impl Host {
     }
 }
 
-/// Sleepers that look at the clock when they wake, one on each processor.
+/// Sleepers that read the clock when they wake, one on each processor.
 pub(crate) struct Watch {
     stops: Vec<Sender<()>>,
     sleepers: Vec<JoinHandle<Vec<u64>>>,
@@ -61,7 +61,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches from now on, while these processes run.
+    /// Starts to watch the machine and the processes `pids`.
     pub(crate) fn start(pids: &[u32]) -> Self {
         let start = |processor| {
             let (stop, stopped) = mpsc::channel();
@@ -92,45 +92,45 @@ impl Watch {
     }
 }
 
-/// The processors that this process may use.
+/// Returns the processors that this process may use.
 fn processors() -> Vec<usize> {
     // SAFETY: an empty set is all zeros.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the set is ours, and has the size that is told.
+    // SAFETY: the call writes to `set`, and no more than the size that is passed.
     let code = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     assert_eq!(code, 0, "sched_getaffinity");
-    // SAFETY: no number is beyond the set.
+    // SAFETY: every number is below `CPU_SETSIZE`, which is the size of `set`.
     (0..libc::CPU_SETSIZE as usize).filter(|processor| unsafe { libc::CPU_ISSET(*processor, &set) }).collect()
 }
 
-/// Keeps this thread on a processor, and where programs have a real-time priority, before them: what is late then is the
-/// machine.
+/// Keeps this thread on `processor`. If the programs have a real-time priority, the thread gets a higher one, so that the
+/// programs cannot make it late.
 fn watch(processor: usize) {
     // SAFETY: an empty set is all zeros.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the number is of a set of this size.
+    // SAFETY: `processor` comes from a set of this size.
     unsafe { libc::CPU_SET(processor, &mut set) };
-    // SAFETY: the set is ours, and has the size that is told.
+    // SAFETY: the call reads `set`, and no more than the size that is passed.
     let code = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
     assert_eq!(code, 0, "sched_setaffinity to {processor}");
-    // SAFETY: no arguments but numbers.
+    // SAFETY: the call takes a number and touches no memory.
     if unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER {
         return;
     }
     let priority = libc::sched_param { sched_priority: FIRST };
-    // SAFETY: the parameter is ours.
+    // SAFETY: the call reads `priority`, which lives on.
     let code = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
     assert_eq!(code, 0, "sched_setscheduler");
 }
 
-/// Returns by how much each sleep on a processor was too long. The first one begins before the thread does: a machine may be
-/// late to start it.
+/// Returns by how many microseconds each sleep on `processor` was too long. The first sleep begins before the thread runs,
+/// because a machine may be late to start the thread.
 fn sleep(processor: usize, mut began: Instant, stopped: &Receiver<()>) -> Vec<u64> {
     watch(processor);
     let mut late = Vec::new();
     loop {
         let is_stopped = stopped.recv_timeout(SLEEP) != Err(RecvTimeoutError::Timeout);
-        // The last one, too: a stall may end with the measurement.
+        // The interrupted sleep counts too: a stall may end with the measurement.
         late.push(began.elapsed().saturating_sub(SLEEP).as_micros() as u64);
         if is_stopped {
             return late;
@@ -139,7 +139,7 @@ fn sleep(processor: usize, mut began: Instant, stopped: &Receiver<()>) -> Vec<u6
     }
 }
 
-/// How long the threads of each process have waited for a processor, in nanoseconds.
+/// Returns the time that the threads of each process have waited for a processor, in nanoseconds.
 fn waits(pids: &[u32]) -> Vec<(u32, u64)> {
     pids.iter().map(|pid| (*pid, wait_of(*pid))).collect()
 }

@@ -1,4 +1,4 @@
-//! How does a test talk to a host that lives?
+//! Talks to a host that runs: orders on its standard input, answers on its standard output.
 
 use super::bench::Host;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -6,11 +6,11 @@ use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-/// How long an answer may take before the host counts as hanging. Nearly a million single steps take most of a minute
-/// on a machine that has other things to do.
+/// Time after which a host that does not answer counts as hanging. Nearly a million single steps take most of a minute on a
+/// machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A host that runs; killed when dropped.
+/// A host that runs. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Living {
     child: Child,
@@ -19,12 +19,12 @@ pub(crate) struct Living {
 }
 
 impl Living {
-    /// Its number.
+    /// Returns the process number of the host.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line it prints; none when it has closed its output.
+    /// Waits for the next line that the host prints. Returns `None` once the host has closed its output.
     #[track_caller]
     pub(crate) fn hear(&self) -> Option<String> {
         match self.lines.recv_timeout(PATIENCE) {
@@ -34,18 +34,18 @@ impl Living {
         }
     }
 
-    /// A line that it has printed already.
+    /// Returns a line that the host has printed already.
     pub(crate) fn heard(&self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
-    /// Gives it an order.
+    /// Gives the host an order.
     pub(crate) fn order(&mut self, order: &str) {
         let pipe = self.orders.as_mut().expect("its input is open");
         writeln!(pipe, "{order}").expect("the host reads its orders");
     }
 
-    /// Gives it an order and returns what it answers.
+    /// Gives the host an order and returns its answer.
     #[track_caller]
     pub(crate) fn ask(&mut self, order: &str) -> String {
         self.order(order);
@@ -55,7 +55,7 @@ impl Living {
         }
     }
 
-    /// As [`Living::ask`], for an answer of numbers.
+    /// Gives the host an order and returns its answer, which consists of numbers.
     #[track_caller]
     pub(crate) fn numbers(&mut self, order: &str) -> Vec<u64> {
         let answer = self.ask(order);
@@ -63,16 +63,16 @@ impl Living {
         answer.split_whitespace().map(number).collect()
     }
 
-    /// Sends a signal.
+    /// Sends the host a signal.
     pub(crate) fn signal(&self, signal: libc::c_int) {
         send(self.pid(), signal);
     }
 
-    /// Suspends it; it stands still when this returns.
+    /// Suspends the host. When this returns, the host stands still.
     pub(crate) fn suspend(&self) {
         self.signal(libc::SIGSTOP);
         let state = format!("/proc/{}/stat", self.pid());
-        // The letter behind the name in brackets; a process that is stopped has none but T.
+        // The state letter stands behind the name in brackets. A stopped process has the letter T.
         let stopped = || std::fs::read_to_string(&state).is_ok_and(|text| text.contains(") T "));
         let until = Instant::now() + PATIENCE;
         while !stopped() {
@@ -81,9 +81,9 @@ impl Living {
         }
     }
 
-    /// Waits for its end, leaving its pipes as they are.
+    /// Waits for the end of the host and leaves its pipes open.
     pub(crate) fn wait_for_its_end(&mut self) -> ExitStatus {
-        // Not by `Child::wait`, which closes its input.
+        // `Child::wait` would close the host's input.
         let until = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < until, "it does not end");
@@ -94,18 +94,18 @@ impl Living {
         }
     }
 
-    /// How it ended, if it has; its pipes stay as they are.
+    /// Returns the exit status of the host if it has ended. Its pipes stay open.
     pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the host and waits for its end.
     pub(crate) fn kill(&mut self) -> ExitStatus {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for")
     }
 
-    /// Waits for its end; returns how it ended and what it said on standard error.
+    /// Closes the host's input and waits for its end. Returns its exit status and its standard error.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         drop(self.orders.take());
         while self.hear().is_some() {}
@@ -113,7 +113,7 @@ impl Living {
         (status, self.complaints())
     }
 
-    /// Returns its standard error; waits for its end.
+    /// Returns the host's standard error, up to its end.
     fn complaints(&mut self) -> String {
         let mut text = String::new();
         let Some(mut pipe) = self.child.stderr.take() else { return text };
@@ -124,7 +124,7 @@ impl Living {
 
 impl Drop for Living {
     fn drop(&mut self) {
-        // It may have ended long ago; there is nothing left to do then.
+        // If the host has ended before, both calls fail and nothing is left to do.
         let _ended = self.child.kill().and_then(|()| self.child.wait());
     }
 }
@@ -133,12 +133,12 @@ impl Drop for Living {
 pub(crate) fn send(pid: u32, signal: libc::c_int) {
     let pid = libc::pid_t::try_from(pid).expect("a process number");
     assert!(pid > 1, "{pid} is more than one process");
-    // SAFETY: the call takes two numbers; the first names one process.
+    // SAFETY: the call takes two numbers and touches no memory; `pid` names one process.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{pid} gets no signal {signal}");
 }
 
 impl Host<'_> {
-    /// Starts it and lets it live.
+    /// Starts the host and lets it run.
     pub(crate) fn start(self) -> Living {
         let mut command = self.command();
         command.stdin(Stdio::piped());

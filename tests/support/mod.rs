@@ -1,7 +1,7 @@
-//! How do the tests of the whole product build hosts and run them?
+//! Builds and runs hosts for the tests of the whole product.
 //!
-//! A host is a small C program of `tests/programs`. It runs on a [`bench`]: a driver, and a folder with a
-//! state and a region of its own. What it ran like is an [`outcome`].
+//! A host is a small C program of `tests/programs`. It runs on a [`bench`]: a driver, and a folder with a state and a region of
+//! its own. An [`outcome`] holds its output and its end.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub(crate) mod aftermath;
@@ -29,7 +29,7 @@ use std::io::Write;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
-/// Waits until no other test of this program has the machine to itself, and has it until the guard ends.
+/// Waits until no other test of this program holds the machine, and keeps the machine until the guard ends.
 ///
 /// Tests with shares of time in the default folder need it: the GPUs of two simulated machines have the same UUIDs, so slices
 /// of both machines would count as neighbours on one GPU.
@@ -38,10 +38,10 @@ pub(crate) fn machine() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The monotonic clock, by which regions and the simulated GPU count, in nanoseconds.
+/// Returns the monotonic clock in nanoseconds. Regions and the simulated GPU use this clock.
 pub(crate) fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written.
+    // SAFETY: the call writes to `time`, which lives on.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
@@ -57,7 +57,8 @@ pub(crate) fn skip(reason: &str) {
     file.and_then(|mut file| writeln!(file, "{reason}")).expect("SKIP_COUNT_FILE can be written");
 }
 
-/// As [`skip`], for lack of the right to make namespaces or mounts: tells root what `unshare` says, others to be root.
+/// Skips as [`skip`] does, if the right to make namespaces or mounts is missing. The reason for root is the error of `unshare`;
+/// other users are told to be root.
 pub(crate) fn skip_without_rights(what: &str) {
     if !other_user::is_root() {
         return skip(&format!("{what}: needs root; to mend it: run the tests as root"));

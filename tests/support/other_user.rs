@@ -1,4 +1,4 @@
-//! A user without privileges, whom tests that run as root become.
+//! A user without privileges. Tests that run as root become this user.
 
 use super::command::{Ended, PROGRAM, end};
 use super::{artefacts, executable, skip};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// The user and the group that own nothing.
+/// Number of the user and of the group that own nothing.
 pub(crate) const NOBODY: u32 = 65534;
 
 /// Returns true if this process may become any user.
@@ -22,14 +22,14 @@ pub(crate) fn is_root() -> bool {
 ///
 /// That user cannot enter the clone: it may lie in a home that only its owner may enter, as root's is on Debian.
 pub(crate) struct OtherUser {
-    /// Readable for everybody, writable for root.
+    /// Folder that every user can read and only root can write.
     folder: TempDir,
-    /// The user's own. In memory, where files keep their locks.
+    /// Folder of the user, in memory, where files keep their locks.
     own: TempDir,
 }
 
 impl OtherUser {
-    /// `None`, after it said so, where this process cannot become another user. `what` is not checked then.
+    /// Makes the user. If this process cannot become another user, skips `what` with a reason and returns `None`.
     pub(crate) fn new(what: &str) -> Option<Self> {
         if !is_root() {
             skip(&format!("{what}: needs another user; to mend it: run the tests as root"));
@@ -58,19 +58,19 @@ impl OtherUser {
         Some(Self { folder, own })
     }
 
-    /// A file beside the programs.
+    /// Returns the path of a file beside the programs.
     pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// `gpuslice` as that user, with nothing around it.
+    /// Prepares `gpuslice` to run as the other user, with an empty environment but for `PATH`.
     pub(crate) fn gpuslice(&self, arguments: &[&str]) -> Command {
         let mut command = as_nobody(&self.folder.path().join("gpuslice"));
         command.args(arguments);
         command
     }
 
-    /// `gpuslice` as that user, who has the simulated driver and a GPU of its own.
+    /// Prepares `gpuslice` to run as the other user with the simulated driver and a GPU of its own.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.gpuslice(arguments);
         command.env("LD_LIBRARY_PATH", self.folder.path());
@@ -78,13 +78,13 @@ impl OtherUser {
         command
     }
 
-    /// How [`Self::command`] ends.
+    /// Runs [`Self::command`] to its end.
     pub(crate) fn ask(&self, arguments: &[&str]) -> Ended {
         end(&mut self.command(arguments))
     }
 }
 
-/// A program as that user. A child that gives up user 0 has no further groups.
+/// Prepares a program to run as [`NOBODY`]. A child that gives up user 0 has no further groups.
 fn as_nobody(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.uid(NOBODY).gid(NOBODY).current_dir("/");
@@ -92,8 +92,8 @@ fn as_nobody(program: &Path) -> Command {
     command
 }
 
-/// A folder in which that user may execute programs: a container's /dev/shm is often mounted `noexec`, and `TMPDIR` may
-/// lie in a home.
+/// Makes a folder in which [`NOBODY`] may execute programs: the /dev/shm of a container is often mounted `noexec`, and `TMPDIR`
+/// may lie in a home.
 fn folder_for_programs() -> Option<TempDir> {
     ["/tmp", "/var/tmp", "/dev/shm"].into_iter().find_map(|place| {
         let folder = tempfile::tempdir_in(place).ok()?;

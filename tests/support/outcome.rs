@@ -1,18 +1,18 @@
-//! How did a host run, and did two of them run alike?
+//! Outcome of a host: its output and its end. Compares two outcomes.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Output;
 
-/// The output of a host, and how it ended.
+/// Output and end of a host.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     name: String,
-    /// Standard output; the bench's folder is written as `BENCH`.
+    /// Standard output. The path of the bench's folder is replaced by `BENCH`.
     pub(crate) out: String,
-    /// Standard error, likewise.
+    /// Standard error. The path of the bench's folder is replaced by `BENCH`.
     pub(crate) err: String,
-    /// `exit 0` or `signal 11`.
+    /// The end: `exit 0` or `signal 11`.
     pub(crate) ended: String,
 }
 
@@ -27,22 +27,22 @@ impl Outcome {
         Self { name, out: text(&output.stdout), err: text(&output.stderr), ended }
     }
 
-    /// Fails unless the host ended with 0 and nothing was said on standard error, but that the quota is reached: a test of
-    /// refusals does not have to ask for that each time.
+    /// Fails unless the host ended with 0 and printed nothing on standard error. Lines that say that the quota is reached are
+    /// allowed, because a test of denials would have to expect them each time.
     #[track_caller]
     pub(crate) fn quiet(self) -> Self {
         assert!(self.ended == "exit 0" && but_refusals(&self.err).is_empty(), "{self}");
         self
     }
 
-    /// Fails unless exactly these lines were printed.
+    /// Fails unless the host printed exactly the lines `expected`.
     #[track_caller]
     pub(crate) fn says(&self, expected: &[&str]) {
         let lines: Vec<_> = self.out.lines().collect();
         assert!(lines == expected, "{self}\nexpected:\n{}\n", expected.join("\n"));
     }
 
-    /// Fails unless each of these lines was printed.
+    /// Fails unless the host printed each line of `expected`.
     #[track_caller]
     pub(crate) fn contains(&self, expected: &[&str]) {
         for line in expected {
@@ -50,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// Fails unless the other ran alike: same end, same lines, same words on standard error.
+    /// Fails unless `other` ran alike: same end, same lines, same standard error.
     #[track_caller]
     pub(crate) fn same_as(&self, other: &Self) {
         let different = first_difference(&self.out, &other.out);
@@ -65,7 +65,7 @@ impl Outcome {
     }
 }
 
-/// The lines other than those that say that the quota is reached.
+/// Returns the lines, without those that say that the quota is reached.
 pub(crate) fn but_refusals(said: &str) -> String {
     said.split_inclusive('\n').filter(|line| !is_refusal(line)).collect()
 }
@@ -81,7 +81,7 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// The first lines that differ, with what stands around them.
+/// Returns the first lines that differ, with the lines around them.
 fn first_difference(left: &str, right: &str) -> Option<String> {
     let (left, right): (Vec<_>, Vec<_>) = (left.lines().collect(), right.lines().collect());
     let longest = left.len().max(right.len());

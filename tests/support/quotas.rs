@@ -1,4 +1,4 @@
-//! Slices at their quotas: what do their processes do, what does each ledger say, and what is the truth?
+//! Slices at their quotas: orders for their processes, the figures of each region, and the ground truth.
 
 use super::bench::Bench;
 use super::living::Living;
@@ -28,7 +28,7 @@ impl Ground {
         self.bench.region_of(slice)
     }
 
-    /// A process of a slice, with variables of its own.
+    /// Starts a process of a slice with `variables`.
     #[track_caller]
     pub(crate) fn actor(&self, slice: &str, quota: &str, variables: &[(&str, &str)]) -> Actor {
         let host = self.bench.host("spill", &[]).limited(quota).in_slice(slice).set_all(variables).start();
@@ -44,7 +44,7 @@ impl Ground {
         (monitor, device)
     }
 
-    /// Returns the figures of a slice's region, without those of the dead.
+    /// Returns the figures of a slice's region, without those of dead processes.
     #[track_caller]
     pub(crate) fn figures(&self, slice: &str) -> Figures {
         let (monitor, device) = self.monitor(slice);
@@ -62,17 +62,17 @@ impl Ground {
         monitor.set_limits(device, change(monitor.limits(device)));
     }
 
-    /// Bytes of managed memory that are with the host in truth: now, and at most of any one process.
+    /// Returns the bytes of managed memory that are on the host in truth: all of them now, and the largest peak of a process.
     pub(crate) fn on_host(&self) -> (u64, u64) {
         (self.each("on_host").iter().sum(), self.each("on_host_peak").into_iter().max().unwrap_or(0))
     }
 
-    /// Allocations that live in truth, wherever their bytes are.
+    /// Returns the number of allocations that live in truth, on the device or on the host.
     pub(crate) fn live(&self) -> u64 {
         self.each("live").iter().sum()
     }
 
-    /// A figure of each process on the first device.
+    /// Returns a figure of each process on the first device.
     fn each(&self, name: &str) -> Vec<u64> {
         let report: Value = serde_json::from_str(&self.bench.report()).expect("the truth is JSON");
         let processes = report.pointer("/processes").and_then(Value::as_array).expect("processes");
@@ -83,7 +83,7 @@ impl Ground {
     }
 }
 
-/// A process that does what it is told.
+/// A process that obeys orders.
 pub(crate) struct Actor(pub(crate) Living);
 
 impl Actor {
@@ -99,19 +99,19 @@ impl Actor {
         self.answers(order, 0);
     }
 
-    /// Free memory, size of the device, and its size again by another call.
+    /// Asserts what the process sees: free memory, the size of the device, and that size by another call.
     #[track_caller]
     pub(crate) fn shows(&mut self, left: u64, quota: u64) {
         assert_eq!(self.0.numbers("info"), [left, quota, quota]);
     }
 
-    /// Its lines on standard error, other than those that say that the quota is reached.
+    /// Ends the process. Returns its lines on standard error, without those that say that the quota is reached.
     #[track_caller]
     pub(crate) fn said(self) -> Vec<String> {
         self.spoke().into_iter().filter(|line| !is_refusal(line)).collect()
     }
 
-    /// How it said that the quota was reached, by its end.
+    /// Ends the process. Returns its lines on standard error that say that the quota is reached.
     #[track_caller]
     pub(crate) fn refusals(self) -> Vec<String> {
         self.spoke().into_iter().filter(|line| is_refusal(line)).collect()

@@ -1,4 +1,4 @@
-//! Processes of one or two slices that share memory: what do they do, and what is held after each step?
+//! Processes of one or two slices that share memory: orders for them, and checks of the memory held after each step.
 
 use super::bench::Bench;
 use super::compiler;
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 pub(crate) const MIB: u64 = 1 << 20;
 /// Quota of each slice.
 pub(crate) const QUOTA: u64 = 64 * MIB;
-/// The size of the piece that is shared.
+/// Size of the shared piece.
 pub(crate) const PIECE: u64 = 16 * MIB;
 
-/// Ways to the driver's functions.
+/// Ways in which a program reaches the driver's functions.
 const DOORS: [&str; 3] = ["plain", "five", "linked"];
 
 /// One GPU with up to two slices on it.
@@ -21,7 +21,7 @@ pub(crate) struct Stage {
     door: &'static str,
 }
 
-/// A process that does what it is told.
+/// A process that obeys orders.
 pub(crate) struct Actor {
     pub(crate) host: Living,
     name: String,
@@ -29,7 +29,7 @@ pub(crate) struct Actor {
 
 impl Stage {
     pub(crate) fn new(door: &'static str) -> Self {
-        // The newest functions are handed out only by a driver that is new enough.
+        // Only a driver that is new enough hands out the newest functions.
         Self { bench: Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040"), door }
     }
 
@@ -37,13 +37,13 @@ impl Stage {
         self.bench.region_of(slice)
     }
 
-    /// A process of a slice.
+    /// Starts a process of a slice.
     #[track_caller]
     pub(crate) fn actor(&self, slice: &str, name: &str) -> Actor {
         self.faulty(slice, name, "")
     }
 
-    /// The same, with faults of the driver.
+    /// Starts a process of a slice under a driver with `faults`.
     #[track_caller]
     pub(crate) fn faulty(&self, slice: &str, name: &str, faults: &str) -> Actor {
         let program = if self.door == "linked" {
@@ -57,7 +57,7 @@ impl Stage {
         Actor { host, name: name.to_owned() }
     }
 
-    /// Returns the bytes that the ledger of a slice counts, without those of the dead.
+    /// Returns the bytes that the ledger of a slice counts, without those of dead processes.
     #[track_caller]
     pub(crate) fn ledger(&self, slice: &str) -> u64 {
         let monitor = Monitor::open(&self.region(slice), Trust::AnyOwner).unwrap();
@@ -70,7 +70,8 @@ impl Stage {
         held
     }
 
-    /// The only slice holds this much, by its ledger and in truth. What the dead held may leave the device meanwhile.
+    /// Asserts that the only slice holds `bytes`, by its ledger and in truth. Memory of dead processes may still leave the
+    /// device.
     #[track_caller]
     pub(crate) fn holds(&self, bytes: u64) {
         assert_eq!(
@@ -81,14 +82,14 @@ impl Stage {
         );
     }
 
-    /// Two slices hold this much by their ledgers, and both together so much in truth.
+    /// Asserts that the slices hold `a` and `b` by their ledgers, and `truth` together in truth.
     #[track_caller]
     pub(crate) fn hold(&self, a: u64, b: u64, truth: u64) {
         let all = (self.ledger("a"), self.ledger("b"), self.bench.truth(0).living());
         assert_eq!(all, (a, b, truth), "ledgers and truth, {}", self.door);
     }
 
-    /// What is left of the quota can be had, and not a granule more.
+    /// Asserts that the process can take `bytes`, the rest of the quota, and not one byte more.
     #[track_caller]
     pub(crate) fn has_left(&self, actor: &mut Actor, bytes: u64) {
         actor.answers(&format!("alloc 31 {}", bytes + 1), 2);
@@ -98,18 +99,18 @@ impl Stage {
 }
 
 impl Actor {
-    /// Where others send to.
+    /// Returns the name to which other processes send.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whatever comes of it.
+    /// Gives an order. Any answer is right.
     #[track_caller]
     pub(crate) fn tries(&mut self, order: &str) {
         self.asks(order);
     }
 
-    /// Gives an order and returns the answer. Prints both, so that a failed test shows its story.
+    /// Gives an order and returns the answer. Prints both, so that a failed test shows its steps.
     #[track_caller]
     pub(crate) fn asks(&mut self, order: &str) -> String {
         let answer = self.host.ask(order);
@@ -148,7 +149,7 @@ impl Actor {
     }
 }
 
-/// Runs a scene through every door.
+/// Runs a scene once for each way to the driver.
 pub(crate) fn through_each(scene: impl Fn(Stage)) {
     DOORS.into_iter().for_each(|door| scene(Stage::new(door)));
 }

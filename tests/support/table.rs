@@ -1,14 +1,14 @@
-//! What does the table say, in the form that hosts read?
+//! The table of driver symbols, in the form that hosts read.
 
 use gpuslice_driver::{Api, table};
 use std::collections::BTreeSet;
 
-/// Every exported name of the table, one a line.
+/// Returns every exported name of the table, one a line.
 pub(crate) fn exports() -> String {
     lines(table::ALL.iter().map(|symbol| symbol.name().to_owned()))
 }
 
-/// Names that `cuGetProcAddress` may be asked for: those it knows, those it does not, and no name.
+/// Returns names to ask `cuGetProcAddress` for: known ones, unknown ones, and the empty name.
 pub(crate) fn questions() -> String {
     let strange =
         ["", "cu", "cuSubgridCreate", "cuNoSuchFunction", "curl_easy_init", "cudaMalloc", "dlsym", "malloc"];
@@ -20,8 +20,8 @@ pub(crate) fn questions() -> String {
     lines(names.into_iter())
 }
 
-/// Versions that `cuGetProcAddress` may be asked for: all at which the table says that something changes, their
-/// neighbours, and some that no driver has. In rising order.
+/// Returns versions to ask `cuGetProcAddress` for, in rising order: each at which a row of the table begins, its neighbours, and
+/// some that no driver has.
 pub(crate) fn versions() -> String {
     let odd = [-1, 0, 1, 13041, 99999, i32::MAX];
     let mut versions: BTreeSet<i32> = odd.into_iter().collect();
@@ -32,12 +32,12 @@ pub(crate) fn versions() -> String {
     lines(versions.into_iter().map(|version| version.to_string()))
 }
 
-/// Exported names of one API.
+/// Returns the exported names of one API.
 pub(crate) fn names(api: Api) -> BTreeSet<&'static str> {
     table::ALL.iter().filter(|symbol| symbol.api() == api).map(|symbol| symbol.name()).collect()
 }
 
-/// A name without what tells its variants apart.
+/// Returns a name without the suffixes that tell its variants apart.
 fn base(name: &str) -> &str {
     let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
     match name.rsplit_once("_v") {

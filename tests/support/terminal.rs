@@ -1,4 +1,4 @@
-//! How does a test sit at a terminal, and what does it see there?
+//! A terminal for a program under test: types keys, and reads the screen.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Nothing here takes as long.
+/// Time after which a program that does not do what is expected counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it is waited for output before it is looked whether anybody still wants it.
+/// Time to wait for output before the next look at [`Output::is_left`], in milliseconds.
 const PAUSE: i32 = 20;
 
 /// The output of the program.
 struct Output {
     parser: vt100::Parser,
     raw: Vec<u8>,
-    /// Nobody reads any more.
+    /// True once the test reads no more.
     is_left: bool,
 }
 
-/// A program with a terminal of its own, as its session's first.
+/// A program with a terminal of its own, as the leader of its session.
 pub(crate) struct Terminal {
     child: Child,
     ours: Option<File>,
@@ -33,32 +33,32 @@ pub(crate) struct Terminal {
     before: String,
 }
 
-/// Both ends of a new terminal. No program that any test starts keeps them: it would keep the terminal from hanging up.
+/// Opens both ends of a new terminal. No program that a test starts inherits them: it would keep the terminal from hanging up.
 fn open() -> [OwnedFd; 2] {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: a plain call.
+    // SAFETY: the call takes flags and touches no memory.
     let ours = unsafe { libc::posix_openpt(flags) };
     assert!(ours >= 0, "there is no terminal to be had");
-    // SAFETY: the call above made it.
+    // SAFETY: the call takes the descriptor that `posix_openpt` made above.
     assert_eq!(unsafe { libc::unlockpt(ours) }, 0, "the terminal is locked");
-    // SAFETY: the request takes flags.
+    // SAFETY: the request takes flags and touches no memory.
     let theirs = unsafe { libc::ioctl(ours, libc::TIOCGPTPEER, flags) };
     assert!(theirs >= 0, "the terminal has no other end");
-    // SAFETY: nobody else has these descriptors.
+    // SAFETY: the two calls above made these descriptors, and nothing else owns them.
     [ours, theirs].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes this process, whose standard input is a terminal, the first of a session that has it, and one that hears when it
-/// hangs up: tests may be run by `nohup`, and a shell cannot catch what was ignored before it.
+/// Makes this process the leader of a session whose terminal is its standard input. Resets signals that end it, because a test
+/// may run under `nohup`, which ignores them.
 fn begin_session() -> std::io::Result<()> {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
         // A shell cannot trap a signal that was ignored before it began, and tests in the background ignore these.
-        // SAFETY: a plain call.
+        // SAFETY: the call takes a signal and the default action; no handler is installed.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // SAFETY: a plain call.
+    // SAFETY: the call takes no arguments.
     unsafe { libc::setsid() };
-    // SAFETY: the request takes a number.
+    // SAFETY: the request takes a number and touches no memory.
     match unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -67,15 +67,15 @@ fn begin_session() -> std::io::Result<()> {
 
 fn set_size(terminal: &File, (columns, rows): (u16, u16)) {
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the request reads the structure.
+    // SAFETY: the request reads `size`, which has its type.
     assert_eq!(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }, 0);
 }
 
-/// How a terminal treats what is typed and written.
+/// Returns the modes of a terminal: how it treats input and output.
 fn manner(terminal: &File) -> String {
-    // SAFETY: all zeroes is a value.
+    // SAFETY: all zeroes is a valid value of `termios`.
     let mut modes: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: the call writes to the structure.
+    // SAFETY: the call writes to `modes`, which has its type.
     assert_eq!(unsafe { libc::tcgetattr(terminal.as_raw_fd(), &raw mut modes) }, 0, "it is no terminal");
     format!(
         "{:x} {:x} {:x} {:x} {:?}",
@@ -84,12 +84,12 @@ fn manner(terminal: &File) -> String {
 }
 
 impl Terminal {
-    /// Starts a program as the one whose terminal it is.
+    /// Starts a program as the leader of a session on a new terminal of 80 columns and 24 lines.
     pub(crate) fn start(command: &mut Command) -> Self {
         Self::sized(command, (80, 24))
     }
 
-    /// The same, with so many columns and lines.
+    /// Starts a program on a new terminal of `size`: columns and lines.
     pub(crate) fn sized(command: &mut Command, size: (u16, u16)) -> Self {
         let [ours, theirs] = open();
         let ours = File::from(ours);
@@ -97,10 +97,10 @@ impl Terminal {
         let before = manner(&ours);
         let copy = || Stdio::from(theirs.try_clone().expect("it can be copied"));
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        // SAFETY: what it calls may be called between fork and exec.
+        // SAFETY: `begin_session` calls only functions that are allowed between fork and exec.
         unsafe { command.pre_exec(begin_session) };
         let child = command.spawn().expect("it can be started");
-        // The command keeps copies: it must not keep the terminal open.
+        // The command keeps copies of the terminal's other end. They must not keep the terminal open.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let parser = vt100::Parser::new(number(size.1), number(size.0), 0);
         let output = Arc::new(Mutex::new(Output { parser, raw: Vec::new(), is_left: false }));
@@ -121,7 +121,7 @@ impl Terminal {
     }
 
     pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
-        // The emulator first: what is drawn for the new size must not come too early.
+        // The emulator is resized first: the program must not draw for the new size before the emulator has it.
         self.output().parser.set_size(number(rows), number(columns));
         set_size(self.ours(), (columns, rows));
     }
@@ -132,7 +132,7 @@ impl Terminal {
         contents.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
-    /// All that was ever written.
+    /// Returns everything that the program has written.
     pub(crate) fn raw(&self) -> String {
         String::from_utf8_lossy(&self.output().raw).into_owned()
     }
@@ -141,13 +141,13 @@ impl Terminal {
         self.output().parser.screen().alternate_screen()
     }
 
-    /// Waits until this was written, whatever became of it on the screen.
+    /// Waits until the program has written `words`, even if the screen does not show them.
     #[track_caller]
     pub(crate) fn hears(&self, words: &str) {
         self.until(words, |_| self.raw().contains(words));
     }
 
-    /// Waits until its user sees what is asked for.
+    /// Waits until `is_so` accepts the screen. `what` names that in the error.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) -> String {
         let start = Instant::now();
@@ -166,7 +166,7 @@ impl Terminal {
         self.until(words, |screen| screen.contains(words))
     }
 
-    /// As [`shows`](Self::shows), where the words may stand in several lines.
+    /// Waits until the screen shows `words`, which may stand in several lines.
     #[track_caller]
     pub(crate) fn says(&self, words: &str) -> String {
         self.until(words, |screen| screen.split_whitespace().collect::<Vec<_>>().join(" ").contains(words))
@@ -177,7 +177,7 @@ impl Terminal {
         self.until(&format!("without {words}"), |screen| !screen.contains(words))
     }
 
-    /// The columns of its longest line.
+    /// Returns the number of columns of the longest line.
     pub(crate) fn widest(&self) -> usize {
         self.screen().lines().map(|line| line.chars().count()).max().unwrap_or(0)
     }
@@ -198,7 +198,7 @@ impl Terminal {
         told
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the program.
     #[track_caller]
     pub(crate) fn end(&mut self) -> ExitStatus {
         let start = Instant::now();
@@ -211,7 +211,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until the terminal is as it was before the program began, and the usual screen is shown, with its cursor.
+    /// Waits until the terminal has the modes of before the program, and shows the normal screen with its cursor.
     #[track_caller]
     pub(crate) fn is_as_before(&self) {
         let start = Instant::now();
@@ -227,7 +227,7 @@ impl Terminal {
         }
     }
 
-    /// Hangs up, as a terminal does whose window is closed.
+    /// Closes this end of the terminal, as a terminal does when its window is closed.
     pub(crate) fn hang_up(&mut self) {
         self.output().is_left = true;
         if let Some(reading) = self.reading.take() {
@@ -251,13 +251,13 @@ fn number(size: u16) -> NonZeroU16 {
     NonZeroU16::new(size).expect("it has a size")
 }
 
-/// Reads all that comes, until nobody wants it any more, or nobody has the other end.
+/// Reads the program's output in a thread, until the test reads no more or the other end is closed.
 fn read_all(mut ours: File, output: Arc<Mutex<Output>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         while output.lock().is_ok_and(|output| !output.is_left) {
             let mut poll = libc::pollfd { fd: ours.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one descriptor.
+            // SAFETY: the call gets one descriptor and the count 1.
             if unsafe { libc::poll(&raw mut poll, 1, PAUSE) } <= 0 {
                 continue;
             }

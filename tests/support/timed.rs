@@ -1,13 +1,13 @@
-//! How does a test judge a time that it measures on a machine that others use too?
+//! Judges times that a test measures on a machine with other work.
 //!
-//! Example: 600 naps of 2 ms take less than 2.2 s. If they take longer, either the library made them longer or the machine
-//! did. Two things are measured beside them that the library has no part in:
+//! Example: 600 naps of 2 ms take less than 2.2 s. If they take longer, either the library made them longer or the machine did.
+//! The test therefore takes two further measurements on which the library has no influence:
 //!
-//! - An idle thread on each processor sleeps, a millisecond at a time, and tells how much later than asked it woke.
-//! - The kernel tells for how long processes ran that are not the test's, and for how long a virtual machine stood still.
+//! - An idle thread on each processor sleeps for 1 ms at a time and measures how late it wakes.
+//! - The kernel reports how long other processes ran, and how long a virtual machine stood still.
 //!
-//! If one of them is as long as would explain the miss, the measurement decides nothing: the test is *inconclusive*. If not,
-//! the test fails. The size of the miss plays no part.
+//! If one of them is long enough to explain the miss, the test is *inconclusive*. Otherwise the test fails. The size of the miss
+//! plays no part.
 
 use super::host::Watch;
 use super::others;
@@ -15,32 +15,32 @@ use std::fmt::Debug;
 use std::panic::Location;
 use std::time::Duration;
 
-/// A step of a program passes through so many threads, one after the other: its own, the library's and the simulated GPU's.
-/// The machine may wake each of them as late as the idle one.
+/// Number of threads through which one step of a program passes: its own, the library's and the simulated GPU's. The machine may
+/// wake each of them as late as the idle thread.
 const CHAIN: u32 = 3;
 
 /// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The claim holds, whatever the machine did.
+    /// The claim holds. The state of the machine plays no part.
     Holds,
     /// The claim does not hold, and the machine kept up.
     Missed,
-    /// The claim does not hold, and the machine was so late that it could not.
+    /// The claim does not hold, and the machine was too late for it.
     Inconclusive,
 }
 
-/// How far the machine was from being there for the test alone.
+/// Time that the machine withheld from the test.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lateness {
-    /// By how much the idle thread of one processor woke late, all in all.
+    /// Time by which the idle thread of one processor woke late, summed up.
     pub(crate) lost: Duration,
-    /// For how long others had processors, all processors together.
+    /// Time for which other processes ran, summed over all processors.
     pub(crate) taken: Duration,
 }
 
-/// Judges a measurement by what the machine did meanwhile. `slack` is the time between what is measured on a machine that
-/// does nothing else and the bound of the claim.
+/// Judges a measurement by the lateness of the machine meanwhile. `slack` is the bound of the claim less the time that the
+/// measurement takes on an idle machine.
 pub(crate) fn verdict(is_right: bool, late: Lateness, slack: Duration) -> Verdict {
     match (is_right, late.lost * CHAIN >= slack || late.taken >= slack) {
         (true, _) => Verdict::Holds,
@@ -49,7 +49,7 @@ pub(crate) fn verdict(is_right: bool, late: Lateness, slack: Duration) -> Verdic
     }
 }
 
-/// Measures something once; returns it, and how late the machine was.
+/// Measures once. Returns the measurement, and how late the machine was.
 pub(crate) fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
     let (watch, before) = (Watch::start(&[]), others::taken());
     let measured = measure();
@@ -57,8 +57,8 @@ pub(crate) fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
     (measured, Lateness { lost: Duration::from_micros(watch.end().lost), taken })
 }
 
-/// Measures something once, and fails if it is not right, unless the machine was too late for the claim; `slack` as for
-/// [`verdict`]. Returns what was measured.
+/// Measures once. Fails if `is_right` rejects the measurement, unless the machine was too late for the claim; `slack` is as for
+/// [`verdict`]. Returns the measurement.
 #[track_caller]
 pub(crate) fn holds<T: Debug>(
     slack: Duration,
@@ -75,7 +75,7 @@ pub(crate) fn holds<T: Debug>(
     measured
 }
 
-/// Says that this test decided nothing. `ci/test.sh` counts it apart from those that passed.
+/// Reports that this test decided nothing. `ci/test.sh` counts it apart from the tests that passed.
 #[track_caller]
 pub(crate) fn inconclusive(why: &str) {
     let thread = std::thread::current();

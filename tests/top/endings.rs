@@ -1,4 +1,4 @@
-//! Is a terminal as before, however `top` ends or is suspended?
+//! The terminal after `top` ends, and while it is suspended, is as it was before.
 
 use super::support::command::PROGRAM;
 use super::{USUAL, send, sit, telling, watch};
@@ -17,7 +17,7 @@ fn however_it_ends_the_terminal_is_as_before() {
         assert!(terminal.end().success(), "{key:?}");
         terminal.is_as_before();
     }
-    // Escape leaves what it leaves, and never all of it.
+    // Escape leaves a page or a prompt, and never the program.
     let mut terminal = watch(&slice, USUAL);
     terminal.shows("/30%");
     terminal.press("\x1b");
@@ -48,7 +48,7 @@ fn it_ends_with_its_terminal() {
 #[test]
 fn it_ends_with_a_terminal_that_nobody_tells_it_of() {
     let slice = telling("not-told");
-    // In a session of its own, the terminal is not its own, and there is no SIGHUP.
+    // The program runs in a session that does not own the terminal, so it gets no SIGHUP.
     let line = format!("setsid {PROGRAM} top {} --interval 0.1 <&4 & echo $! >&3; wait", slice.name);
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder can be made");
     let number = folder.path().join("number");
@@ -99,7 +99,7 @@ fn it_can_be_suspended_and_goes_on_where_it_was() {
     terminal.press("q");
     terminal.until("the usual screen", |screen| !screen.contains("every 0.1 s") && screen.contains("shell>"));
     assert!(!terminal.is_alternate());
-    // Ended while it is stopped: it does not touch the terminal again.
+    // The program ends while it is stopped and does not touch the terminal again.
     terminal.press(&format!("clear; {PROGRAM} top {}\r", slice.name));
     terminal.shows("every 1 s");
     terminal.press("\x1a");
@@ -108,7 +108,7 @@ fn it_can_be_suspended_and_goes_on_where_it_was() {
     end_while_stopped(process);
     terminal.until("the end", |_| is_gone(process));
     assert!(!terminal.is_alternate());
-    // Started in the background, where it may not touch the terminal, and ended there.
+    // The program starts in the background, where it may not touch the terminal, and ends there.
     terminal.press(&format!("clear; {PROGRAM} top {} & echo is $!.\r", slice.name));
     let number = |screen: &str| {
         screen.lines().find_map(|line| line.strip_prefix("is ")?.strip_suffix('.')?.parse().ok())
@@ -121,7 +121,7 @@ fn it_can_be_suspended_and_goes_on_where_it_was() {
     terminal.shows("isig+icanon+echo");
 }
 
-/// As a shell ends a job that is stopped.
+/// Ends a stopped process as a shell ends a stopped job.
 fn end_while_stopped(process: u32) {
     send(process, libc::SIGTERM);
     send(process, libc::SIGCONT);
@@ -131,7 +131,7 @@ fn is_gone(process: u32) -> bool {
     matches!(state_of(process), None | Some('Z'))
 }
 
-/// The one child that a shell has.
+/// Returns the only child of a shell.
 fn child_of(shell: u32) -> u32 {
     let path = format!("/proc/{shell}/task/{shell}/children");
     let children = fs::read_to_string(path).expect("the shell runs");

@@ -1,6 +1,6 @@
-//! Does `gpuslice top` show what regions say, change limits, and leave every terminal as it was?
+//! `gpuslice top`: shows the figures of regions, changes limits, and leaves every terminal as it was.
 //!
-//! In a real pseudo-terminal; what its user sees is read with a terminal emulator.
+//! The program runs in a pseudo-terminal. A terminal emulator reads what its user sees.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -30,7 +30,7 @@ use support::terminal::Terminal;
 
 const USUAL: (u16, u16) = (80, 24);
 
-/// A program with a terminal, and nothing in its environment but what belongs to one.
+/// Starts a program with a terminal, and with an environment of `PATH`, `TERM`, `LANG` and `variables`.
 fn sit(program: &str, arguments: &[&str], size: (u16, u16), variables: &[(&str, &str)]) -> Terminal {
     let usual = [("PATH", "/usr/bin:/bin"), ("TERM", "xterm-256color"), ("LANG", "C.UTF-8")];
     let mut command = Command::new(program);
@@ -42,12 +42,12 @@ fn top(arguments: &[&str], size: (u16, u16)) -> Terminal {
     sit(PROGRAM, &[&["top"], arguments].concat(), size, &[])
 }
 
-/// Top on one slice, ten looks a second.
+/// Starts `top` on one slice, with ten looks a second.
 fn watch(slice: &OwnSlice, size: (u16, u16)) -> Terminal {
     top(&[&slice.name, "--interval", "0.1"], size)
 }
 
-/// A slice with something to tell.
+/// Makes a slice in which most figures have a value.
 fn telling(of: &str) -> OwnSlice {
     let slice = OwnSlice::join(of);
     let (device, member) = (slice.device(0x11), &slice.member);
@@ -120,7 +120,7 @@ fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
     let start = Instant::now();
     let mut charged = 0;
     let mut charge = || {
-        // A quarter of the time that passes is charged.
+        // A quarter of the passing time is charged.
         let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
         slice.member.count_used(device, due - charged);
         charged = due;
@@ -180,7 +180,7 @@ fn it_follows_the_size_of_its_terminal() {
     for (columns, rows) in [(40, 10), (200, 50), (10, 3), (1, 1), (80, 24)] {
         terminal.resize(columns, rows);
         terminal.until("the new size", |screen| {
-            // The title is as wide as the screen, and in inverse letters the lines are as they were counted.
+            // The title is as wide as the screen. Inverse letters do not change the count of the lines.
             let first = screen.lines().next().unwrap_or_default().chars().count();
             let small = columns < 40;
             first <= columns.into()
@@ -197,10 +197,10 @@ fn slices_are_sorted_by_keys_and_the_selection_stays_with_its_slice() {
     let [few, many] = ["order-a", "order-b"].map(OwnSlice::join);
     few.member.reserve(few.device(0x11), GIB).expect("it fits");
     many.member.reserve(many.device(0x11), 2 * GIB).expect("it fits");
-    // Other tests have slices at the same time: room for all of them.
+    // Other tests have slices at the same time, so there is room for all of them.
     let mut terminal = top(&["--interval", "0.1"], (160, 400));
     let order = |screen: &str, first: &OwnSlice, second: &OwnSlice| {
-        // The first GPU's group holds both: 0x11 of the two.
+        // The group of the first GPU holds both slices.
         let place = |slice: &OwnSlice| screen.lines().position(|line| line.contains(&slice.name));
         place(first).zip(place(second)).is_some_and(|(first, second)| first < second)
     };
@@ -226,7 +226,7 @@ fn slices_are_sorted_by_keys_and_the_selection_stays_with_its_slice() {
 #[test]
 fn limits_are_changed_while_the_slice_lives_and_seen_at_once() {
     let slice = OwnSlice::join("changed");
-    // Ten seconds between two looks: what is seen at once is not seen by a look that was due.
+    // Two looks are 60 s apart, so a look that is due cannot show the change at once.
     let mut terminal = top(&[&slice.name, "--interval", "60"], USUAL);
     terminal.shows("0 B/8GiB");
     terminal.press("m");
@@ -235,14 +235,14 @@ fn limits_are_changed_while_the_slice_lives_and_seen_at_once() {
     terminal.shows("8GiB -> 6GiB");
     terminal.shows("0 B/6GiB");
     assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(6 * GIB), None));
-    // The second device's.
+    // This changes the second device.
     terminal.press("jc");
     terminal.shows("share in percent (1 to 100)");
     terminal.press("12.5\r");
     terminal.shows("100% -> 12.5% of its time");
     terminal.shows("/12.5%");
     assert_eq!((slice.share(0x11), slice.share(0x22)), (1000, 125));
-    // All devices'.
+    // This changes all devices.
     terminal.press("m\x1525%\r");
     terminal.shows("0 B/4GiB");
     assert_eq!((slice.limit(0x11), slice.limit(0x22)), (Some(4 * GIB), Some(4 * GIB)));
@@ -313,7 +313,7 @@ fn an_unused_slice_is_last_marked_and_removed_by_a_key() {
         let line = screen.lines().find(|line| line.contains(row)).unwrap_or_default();
         line.contains("unused: no process lives in it; x removes it") && screen.contains(&living.name)
     });
-    // Two rows, one for each GPU, of which neither is selected; `telling` stands before them.
+    // The slice has two rows, one for each GPU. Neither is selected, and `living` stands before them.
     let screen = terminal.screen();
     assert!(screen.find(&living.name) < screen.find(row), "{screen}");
     assert!(!screen.lines().any(|line| line.starts_with('>') && line.contains(row)), "{screen}");
@@ -329,7 +329,7 @@ fn an_unused_slice_is_last_marked_and_removed_by_a_key() {
     assert!(living.region.0.exists());
 }
 
-/// Top on one region, ten looks a second.
+/// Starts `top` on one region, with ten looks a second.
 fn watch_path(path: &std::path::Path) -> Terminal {
     top(&[&path.display().to_string(), "--interval", "0.1"], USUAL)
 }
@@ -340,7 +340,7 @@ fn gpus_have_their_names_and_what_is_used_outside_of_slices() {
     let state = folder.path().join("state").display().to_string();
     let driver = artefacts::simulated_driver().display().to_string();
     let variables = [("LD_LIBRARY_PATH", driver.as_str()), ("SIMGPU_STATE", state.as_str())];
-    // One program in a slice, and one that nobody limits.
+    // One program runs in a slice, and one runs without a limit.
     let start = |arguments: &[&str]| {
         let mut command = gpuslice(arguments);
         let work = if arguments.is_empty() { &["demo-worker"][..] } else { &["--", PROGRAM, "demo-worker"] };
@@ -393,7 +393,7 @@ fn a_driver_that_hangs_does_not_hold_the_screen_up() {
     let start = Instant::now();
     let mut terminal = sit(PROGRAM, &["top", &slice.name, "--interval", "0.1"], USUAL, &variables);
     terminal.shows("3.00 GiB/8GiB");
-    // Look after look, while NVML is asked.
+    // The screen follows the region while NVML is asked.
     for held in ["4.00 GiB/8GiB", "5.00 GiB/8GiB"] {
         slice.member.reserve(slice.device(0x11), GIB).expect("it fits");
         terminal.shows(held);
@@ -402,7 +402,7 @@ fn a_driver_that_hangs_does_not_hold_the_screen_up() {
     terminal.shows("this help");
     terminal.press("qq");
     assert!(terminal.end().success());
-    // NVML is waited for five seconds.
+    // The program waits for NVML for five seconds.
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     terminal.is_as_before();
 }
@@ -462,7 +462,7 @@ fn slices_that_storm_do_not_disturb_it() {
         assert!(terminal.is_running(), "after {round}:\n{}", terminal.screen());
     }
     println!("{round} slices came and went");
-    // Back to the page of all slices.
+    // These keys lead back to the page of all slices.
     terminal.press("\x0c");
     if !terminal.screen().contains("q quit") {
         terminal.press("?x");
@@ -513,12 +513,12 @@ fn colours_are_left_out_where_nobody_wants_them() {
         let terminal = sit(PROGRAM, &["top", &slice.name], USUAL, &variables);
         terminal.shows("/30%");
         assert_eq!(has_colours(&terminal.raw()), wanted, "{value:?}");
-        // No mouse, whatever the colours.
+        // The mouse is never switched on.
         assert!(!terminal.raw().contains("\x1b[?1000h") && terminal.raw().contains("\x1b[?1049h"));
     }
 }
 
-/// Seconds of processor time that a process has used, in clock ticks of a hundredth.
+/// Returns the processor time that a process has used, in clock ticks of a hundredth of a second.
 fn ticks(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
     let fields = stat.rsplit_once(") ").expect("it has a name").1;
@@ -534,7 +534,7 @@ fn idle_it_costs_next_to_nothing() {
     thread::sleep(Duration::from_secs(5));
     let (span, used) = (start.elapsed(), ticks(terminal.process()) - before);
     println!("{used} hundredths of a second in {span:?} for {} slices", slices.len());
-    // Whoever waits by asking again and again uses all there is.
+    // A program that polls without a sleep would use all of the time.
     assert!(used < 50, "{used} hundredths of a second in {span:?}");
 }
 

@@ -1,7 +1,7 @@
-//! What does a program that uses cudarc's safe API see of a quota?
+//! A program that uses cudarc's safe API, and the quota that it sees.
 //!
-//! It knows nothing of gpuslice: copies numbers to the device and back, fills the device until the driver says
-//! that it is full, gives a part back, and goes on.
+//! The program knows nothing of gpuslice. It copies numbers to the device and back, fills the device until the driver says that
+//! it is full, frees a part, and goes on.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
 use cudarc::driver::sys::CUresult;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 const MIB: usize = 1 << 20;
-/// Into how many pieces the device is cut.
+/// Number of pieces into which the device is cut.
 const PIECES: usize = 8;
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn copy(stream: &Arc<CudaStream>) -> Result<(), DriverError> {
     Ok(())
 }
 
-/// Takes pieces until the driver has none left.
+/// Allocates pieces until the driver has no memory left.
 fn fill(stream: &Arc<CudaStream>, bytes: usize) -> Result<Vec<CudaSlice<u8>>, DriverError> {
     let mut pieces = Vec::new();
     loop {

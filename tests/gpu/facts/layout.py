@@ -103,7 +103,7 @@ def holes():
     told["of two holes"] = [small - first, second - first, fourth - first]
     cuda("cuMemFreeAsync", third, stream)
     wide = take(8)
-    told["joined"] = [wide - first, small + MIB - first]  # what is left of the first hole, and the two behind it
+    told["joined"] = [wide - first, small + MIB - first]  # the rest of the first hole, and the two holes behind it
     told["grew at last"] = cuda.of_pool(pool) - held
     return told
 

@@ -132,7 +132,7 @@ def inside(size):
     if child == 0:
         try:
             told = {**took(size), "number": os.getpid()}
-        except Exception as error:  # whatever it is, the parent tells it
+        except Exception as error:  # the parent reports any error
             told = {"error": f"{type(error).__name__}: {error}"}
         os.write(writing, json.dumps(told).encode())
         os._exit(0)

@@ -73,7 +73,7 @@ def full(room):
     for filled in range(room):
         began = time.perf_counter_ns()
         launch()
-        # No queue is as short, whatever else has held a launch up.
+        # No queue is this short, even if something else has delayed a launch.
         if time.perf_counter_ns() - began > 500_000 and filled >= 256:
             break
     else:

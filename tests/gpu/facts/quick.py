@@ -23,10 +23,10 @@ from slicing import worker
 from stats import median
 from watch import Watcher
 
-# The question; how the answer is had; whether two are alike; whether other programs on the processors change it; the line of
-# the design that rests on it, and what would change there.
+# A question: how to get the answer, how to compare two answers, and whether other programs on the processors change the answer.
+# Then the line of the design that rests on it, and what would change there.
 Question = collections.namedtuple("Question", ["name", "ask", "alike", "timed", "rests", "otherwise"])
-# The answer: one value, and all else that was seen.
+# An answer: one value, and everything else that was seen.
 Answer = collections.namedtuple("Answer", ["value", "seen"])
 
 
@@ -35,7 +35,7 @@ def bytes_told(seen):
     return "SIMGPU_NVML_PIDS=offset" if seen == "not listed" else f"SIMGPU_NVML_BYTES={seen}"
 
 
-# The simulated GPU's value unless it is told otherwise, and the setting that gives it another; none where it has none.
+# The simulated GPU's default value, and the setting that gives it another one, or none if there is no setting.
 DEFAULTS = {
     "who is in a sample of NVML's": ("one", "SIMGPU_NVML_SAMPLES={}".format),
     "bytes of a process in NVML's list": ("own", bytes_told),
@@ -72,7 +72,7 @@ def of_blocks(size, count):
     return up(count << (size - 1).bit_length(), 2 * MIB)
 
 
-# The memory of the device that so many allocations of a size take together, by rule.
+# Rules for the memory of the device that a number of allocations of a size take together.
 RULES = {
     "1": lambda size, count: size * count,
     "2MiB": lambda size, count: up(size, 2 * MIB) * count,
@@ -112,7 +112,7 @@ def same(one, two):
     return one == two
 
 
-# ---- What workers do
+# ---- Work of the workers
 
 
 def taken():
@@ -393,7 +393,7 @@ def ask_look_up(part):
     return Answer(",".join(seen), seen)
 
 
-# Most decisive first.
+# The most decisive question comes first.
 QUESTIONS = [
     Question("who is in a sample of NVML's", ask_samples, same, False, "src/policy/src/compute/attribution/strangers.rs, nvml_windows.rs",
              "a window says who was seen last; parts come from many windows only"),

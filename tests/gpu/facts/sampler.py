@@ -49,7 +49,7 @@ BESIDE = Fact(
     "no figure of NVML's would say what part of the device a slice had",
 )
 SPAN = 5
-# How long two processes are watched: 60 windows, of which a coin would give one of them 23 to 37.
+# Seconds for which two processes are watched: 60 windows, of which a coin would give one of them 23 to 37.
 BESIDE_SPAN = 10
 
 
@@ -103,7 +103,7 @@ def watched(span):
     tell({"known": [pid for pid, _, _ in samples(nvml)]})
     wait()
     seen, costs, ages, end = collections.defaultdict(dict), [], [], time.time() + span
-    # What a driver says may be the mean since the instant that it is asked for: each sample is asked for once.
+    # A driver may report the mean since the instant of the question, so the part asks for each sample once.
     latest = int((time.time() - 0.2) * 1e6)
     while time.time() < end:
         began = time.perf_counter()
@@ -222,7 +222,7 @@ def run(part):
         part.figure("samples", {"cost, ms": seen["ms"], "age, s": seen["age"], "worker": did["percent"], "processes": len(new)})
         if not new:
             raise Skip("NVML tells no process apart")
-        # The worker is the one that NVML saw most of.
+        # The worker is the process that NVML saw most of.
         pid, rows = max(new.items(), key=lambda item: sum(percent for _, percent in item[1]))
         middle = [percent for _, percent in rows[len(rows) // 3 : -1]] or [0]
         gaps = [(after[0] - before[0]) / 1000 for before, after in zip(rows, rows[1:])]

@@ -12,7 +12,7 @@ from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
 from bench import Skip
 from driver import Cuda, Refused
 
-# Behind two counters: rings of kernels (begun, ended, lost) and of holes (from, to). Powers of two.
+# Behind two counters lie rings of kernels (begun, ended, lost) and of holes (from, to). Their sizes are powers of two.
 KERNELS, HOLES, HEAD = 1 << 16, 1 << 16, 64
 SIZE = HEAD + 24 * KERNELS + 16 * HOLES
 HOLE, PATIENCE = 10_000, 30_000_000_000

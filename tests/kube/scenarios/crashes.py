@@ -63,7 +63,7 @@ def one(cluster, victim, step):
             victim(cluster)
 
     def on_bind(bound):
-        # The apiserver waits for the answer: it would wait for its own successor.
+        # The apiserver waits for the answer, so it would wait for its own successor.
         if step == "patched" and bound.startswith(name) and not killed.is_set():
             threading.Thread(target=kill).start()
             killed.wait()

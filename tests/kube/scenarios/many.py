@@ -11,7 +11,7 @@ PODS = 36
 
 def scenario(cluster):
     begun = time.monotonic()
-    # All amounts differ: a pod with another one's limits is seen.
+    # All amounts differ, so a pod with another pod's limits is noticed.
     for number in range(PODS):
         api.make(pod(f"many-{number}", 1000 + number, 8))
 

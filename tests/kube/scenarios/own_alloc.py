@@ -35,7 +35,7 @@ def scenario(cluster):
     brought = pod("brought", 2048, 20)
     brought["metadata"]["annotations"] = {ALLOC: annotation(made, full, 1, 1)}
     refused_by_policy(lambda: api.make(brought))
-    # As if there were no policy:
+    # This is the agent's own check, as if there were no policy.
     refused_by_agent("more", free, 8192, 20, "which asks for 2048 MiB")
     refused_by_agent("unlimited", free, 2048, 0, "which asks for 2048 MiB and 20 %")
     refused_by_agent("full", full, 2048, 20, "0 MiB and 0 % are left")

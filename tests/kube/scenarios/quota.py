@@ -5,7 +5,7 @@ from cluster import kubectl, until
 from slices import MIB, expected, phase, pod, remove
 
 MEMORY = 4096
-# Bytes that a context of the simulated GPU takes.
+# MiB that a context of the simulated GPU takes.
 CONTEXT = 530
 
 

@@ -9,7 +9,7 @@ def scenario(cluster):
     for number in range(rounds):
         api.make(pod("twin", 1024 + number, 10 + number))
         check([running("twin")])
-        # By turns: the first container has ended before the next pod comes, or the kubelet still ends it.
+        # By turns: the first container has ended before the next pod comes, or the kubelet is still ending it.
         if number % 2:
             remove(["twin"])
         else:
