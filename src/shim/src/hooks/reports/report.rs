@@ -87,7 +87,7 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
 pub(crate) fn quota_of(process: &'static Process, place: SliceDevice) -> Option<Quota> {
     measurement::make_up(process, 0);
     process.pools.reconcile_all(process);
-    // A dead member holds nothing from the instant on at which it can be told to be dead.
+    // A dead member holds nothing as soon as the library can tell that it is dead.
     let _reaped = process.region().reap();
     leaving::look(process, place);
     process.quota(place)

@@ -75,8 +75,8 @@ fn rows<V>(width: impl Count, height: impl Count) -> u64 {
     width.wide().saturating_mul(height.wide()).saturating_mul(size_of::<V>() as u64)
 }
 
-/// Declares for each operation the hook of the calls whose null stream is the legacy default stream, and that of those
-/// whose null stream is the thread's own. All forms of a call with the same order of arguments share a hook.
+/// Declares two hooks for each operation. One is for the calls whose null stream is the legacy default stream, the other for the
+/// calls whose null stream is the thread's own. All forms of a call with the same order of arguments share a hook.
 macro_rules! hooks {
     ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident $(: $bound:ident)?),*>
         ($($arg:ident: $ty:ty),*) on $stream:expr => $operation:ident, $bytes:expr; )*) => { $(

@@ -13,8 +13,8 @@ use crate::os::reentrancy::quietly;
 use core::ptr;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
 
-/// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
-/// those whose null stream is the thread's own.
+/// Declares two hooks for each order of arguments. One is for the calls whose null stream is the legacy default stream, the other
+/// for the calls whose null stream is the thread's own.
 macro_rules! hooks {
     ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) of $bytes:ident on $stream:expr,
         $is_sync:literal; )*) => { $(

@@ -8,8 +8,8 @@ use crate::hooks::gpu_time::ends_run;
 use core::ptr;
 use gpuslice_driver::types::{CUstream, Status};
 
-/// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
-/// those whose null stream is the thread's own.
+/// Declares two hooks for each order of arguments. One is for the calls whose null stream is the legacy default stream, the other
+/// for the calls whose null stream is the thread's own.
 macro_rules! hooks {
     ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) on $stream:expr; )*) => { $(
         hooks! { $(#[$about])* legacy $legacy <$($type),*> ($($arg: $ty),*) $stream }
