@@ -23,14 +23,15 @@ use gpuslice_policy::config::LogLevel;
 
 /// The private table whose entries load modules and launch kernels.
 const LAUNCHING_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.to_be_bytes();
-/// With what the names of CUDA runtimes begin, and the versions that submit work by exported functions only.
+/// Start of the file names of CUDA runtimes.
 const RUNTIME: &[u8] = b"libcudart.so.";
+/// Versions of the CUDA runtime that submit work by exported functions only.
 const TRIED_RUNTIMES: [&[u8]; 2] = [b"12", b"13"];
 
-/// How many names are warned of.
+/// Most names of which the library warns.
 const NAMES: usize = 16;
 
-/// A name that the driver answers with an address of its own that it does not export.
+/// A name for which `cuGetProcAddress` returns an address of the driver's that the driver does not export.
 #[derive(Debug)]
 pub(crate) struct Hidden {
     name: &'static CStr,
@@ -50,14 +51,14 @@ impl fmt::Display for Hidden {
     }
 }
 
-/// The first of the names that are tried which leads past our entries.
+/// Returns the first of the tried names that leads past the library's entries.
 pub(crate) fn hidden() -> Option<Hidden> {
     let version = devices::version()?;
     let leads_past = |name: &CStr, forms: &[Symbol], flags: u64| {
         let address = code::proc_address(name, version, flags)?;
         let is_exported =
             |form: &Symbol| slot::address(*form).is_some_and(|real| real.as_ptr().cast_const() == address);
-        // The form of a newer driver, or of a library between the driver and this one.
+        // The address may be another row's: that of a newer form, or of a library between the driver and this one.
         let is_known = || symbol_at(address).is_some_and(|symbol| symbol.is_some());
         (!forms.iter().any(is_exported) && !is_known() && is_drivers(address)).then_some(())
     };
@@ -71,7 +72,8 @@ fn is_drivers(address: *const c_void) -> bool {
     slot::driver_at(address).is_some_and(|(api, _)| api == Api::Cuda)
 }
 
-/// A look-up came to an address that no entry of ours stands for.
+/// Warns of `name` if a look-up returned the driver's `address` for it, for which the library has no entry. Warns only of names
+/// that take memory or submit work.
 pub(crate) fn handed_out(name: &CStr, address: *const c_void) {
     let is_tried = || TRIED.iter().any(|(tried, _)| *tried == name);
     if is_of_family(name.to_bytes()) && !is_tried() && is_drivers(address) {
@@ -79,7 +81,7 @@ pub(crate) fn handed_out(name: &CStr, address: *const c_void) {
     }
 }
 
-/// A program asked `dlsym` for a name that no row of the table has.
+/// Warns of `name`, for which a program asked `dlsym` and the table has no row, if the driver exports it.
 pub(crate) fn looked_up(name: &CStr) {
     let of_driver = || {
         let init = slot::address(Symbol::cuInit)?;
@@ -91,7 +93,7 @@ pub(crate) fn looked_up(name: &CStr) {
     }
 }
 
-/// Says once of a name that nothing limits what is done by it.
+/// Warns once of `name`: nothing limits a call of it.
 fn warn(name: &CStr) {
     static SAID: [AtomicU64; NAMES] = [const { AtomicU64::new(0) }; NAMES];
     if settings::settings().is_none() {
@@ -112,7 +114,7 @@ fn warn(name: &CStr) {
     }
 }
 
-/// The driver handed out a private table: says once where a CUDA runtime has it of which nobody knows what it calls there.
+/// Warns once if the driver hands out the table `id` that can launch kernels, and a CUDA runtime is loaded that may use it so.
 pub(crate) fn table_handed_out(id: [u8; 16]) {
     static LOOKED: AtomicBool = AtomicBool::new(false);
     if id != LAUNCHING_TABLE || settings::settings().is_none() || LOOKED.swap(true, Ordering::Relaxed) {

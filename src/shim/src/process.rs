@@ -1,7 +1,7 @@
 //! The state of this process, and how it joins its slice.
 //!
-//! The process joins its slice as soon as the driver is initialised. A child that it forks has to join again: what belongs to one
-//! process lives on a page that the kernel empties at a fork.
+//! The process joins its slice as soon as the driver is initialised. A child that it forks has to join again: the state that
+//! belongs to one process lives on a page that the kernel empties at a fork.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -29,7 +29,7 @@ use std::num::NonZeroUsize;
 #[derive(Debug)]
 pub(crate) struct Process {
     memory: &'static Memory,
-    /// GPU time.
+    /// GPU time that this process uses.
     pub(crate) compute: Compute,
 }
 
@@ -50,25 +50,25 @@ impl Deref for Process {
     }
 }
 
-/// Where a process stands.
+/// Relation of this process to its slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Standing {
-    /// No limit was set, or the driver is not initialised: calls go on as they are.
+    /// No limit was set, or the driver is not initialised: the library forwards calls unchanged.
     Free,
-    /// It is a member of a slice.
+    /// The process is a member of a slice.
     Member(&'static Process),
-    /// A limit was set that cannot be enforced.
+    /// A limit was set that the library cannot enforce.
     Refused,
 }
 
-/// What belongs to one process and not to its forked children. Valid when it is all zeroes, which is what a
-/// child finds.
+/// State that belongs to one process and not to its forked children. It is valid when it is all zeroes, as a child finds it.
 struct Own {
     process: AtomicPtr<Process>,
     joining: Mutex<()>,
 }
 
-/// Where this process stands, as far as it can be told without a call of the driver's. Cheap.
+/// Returns the standing of this process, and joins its slice if the driver has been initialised. Cheap once the process has
+/// joined.
 #[inline]
 pub(crate) fn standing() -> Standing {
     // Relaxed: the settings themselves are published by `SETTINGS`.
@@ -97,16 +97,16 @@ fn member() -> Option<&'static Process> {
     let own = own()?;
     // Acquire: pairs with the store in `join`.
     let process = own.process.load(Ordering::Acquire);
-    // SAFETY: null, or a slice that `join` leaked.
+    // SAFETY: `as_ref` requires null or a valid pointer. `join_now` stores only a leaked `Process`.
     unsafe { process.as_ref() }
 }
 
-/// The slice, if this process has joined it. Nothing is done to join.
+/// Returns the state of this process if it has joined its slice. Never joins.
 pub(crate) fn joined() -> Option<&'static Process> {
     if stage() == Stage::LIMITED { member() } else { None }
 }
 
-/// Takes the process into its slice, if the driver is initialised.
+/// Makes the process a member of its slice, if the driver is initialised.
 #[cold]
 fn join() -> Standing {
     shielded(join_now).unwrap_or(Standing::Refused)
@@ -162,7 +162,7 @@ fn join_now() -> Standing {
     Standing::Member(process)
 }
 
-/// The page of this process.
+/// Returns the page of this process; `None` if the kernel gave none.
 #[inline]
 fn own() -> Option<&'static Own> {
     static PAGE: OnceNonZeroUsize = OnceNonZeroUsize::new();
@@ -170,16 +170,17 @@ fn own() -> Option<&'static Own> {
     if page == NonZeroUsize::MIN {
         return None;
     }
-    // SAFETY: a page of our own that is never unmapped, and all zeroes is a valid `Own`.
+    // SAFETY: `as_ref` requires a valid `Own`. The page is this library's own and never unmapped, and all zeroes is a valid
+    // `Own`.
     unsafe { ptr::with_exposed_provenance::<Own>(page.get()).as_ref() }
 }
 
-/// A page that a forked child finds empty, by whatever call it was forked.
+/// Maps a page that a forked child finds empty, whichever call forked the child.
 #[cold]
 fn map_page() -> Option<NonZeroUsize> {
     const SIZE: usize = 4096;
     const { assert!(size_of::<Own>() <= SIZE) };
-    // SAFETY: a new private mapping at an address of the kernel's choice.
+    // SAFETY: `mmap` without `MAP_FIXED` touches no existing mapping: the kernel chooses the address.
     let page = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -190,7 +191,7 @@ fn map_page() -> Option<NonZeroUsize> {
             0,
         )
     };
-    // SAFETY: advice about the page just mapped; on failure it is not used.
+    // SAFETY: `madvise` requires a mapped range: the page that `mmap` returned. If it fails, nothing uses the page.
     if page == libc::MAP_FAILED || unsafe { libc::madvise(page, SIZE, libc::MADV_WIPEONFORK) } != 0 {
         refuse(
             &"gpuslice: the kernel gives no page that is emptied at a fork (Linux 4.14 has it). GPU work is refused.",

@@ -7,8 +7,8 @@ use crate::process::{self, Process, Standing};
 use gpuslice_driver::types::{CUstream, Status, status};
 use gpuslice_policy::compute::cost::estimate::Key;
 
-/// A call that submits work. The call waits until it may go, goes to the driver, and is measured. `launch` tells what it submits,
-/// and is asked only where GPU time is paced.
+/// Passes a call that submits work through the gate: the call waits until it is admitted, goes to the driver, and is measured.
+/// `launch` describes the submitted work. The gate asks it only where GPU time is paced.
 #[inline]
 pub(super) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Status) -> Status {
     match gatekeeper() {
@@ -18,7 +18,7 @@ pub(super) fn gate(launch: impl FnOnce() -> Launch, call: impl FnOnce() -> Statu
     }
 }
 
-/// A call that submits work to several streams at once. Each is paid for, one after the other.
+/// Passes a call that submits work to several streams at once through the gate, which pays for each launch in turn.
 pub(super) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce() -> Status) -> Status {
     match gatekeeper() {
         Gatekeeper::None => call(),
@@ -29,9 +29,9 @@ pub(super) fn gate_all(launches: impl FnOnce() -> Vec<Launch>, call: impl FnOnce
 
 /// The part of the library that a call that submits work has to pass.
 enum Gatekeeper {
-    /// Nothing: the call goes to the driver as it is.
+    /// No part: the call goes to the driver unchanged.
     None,
-    /// A limit that cannot be enforced.
+    /// A limit that the library cannot enforce.
     Refuses,
     /// A slice whose GPU time is paced now.
     Paces(&'static Compute),
@@ -46,7 +46,7 @@ impl Gatekeeper {
 
 #[inline(always)]
 fn gatekeeper() -> Gatekeeper {
-    // The usual launch is one of a process that has joined.
+    // Most launches come from a process that has joined.
     match process::joined() {
         Some(process) => Gatekeeper::of(process),
         None => match process::standing() {
@@ -62,7 +62,8 @@ pub(super) fn is_paced() -> bool {
     member().is_some_and(|compute| compute.is_pacing())
 }
 
-/// A copy of `bytes` bytes from or to the host. `is_sync`: the program waits for it, and for the work before it in the stream.
+/// Makes a copy of `bytes` bytes from or to the host. If `is_sync`, the program waits for the copy and for the work before it in
+/// the stream.
 pub(super) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl FnOnce() -> Status) -> Status {
     match member() {
         Some(compute) => compute::host_copy(compute, (stream, bytes, is_sync), call),
@@ -70,7 +71,7 @@ pub(super) fn host_copy(stream: Stream, bytes: u64, is_sync: bool, call: impl Fn
     }
 }
 
-/// A call after which the stream waits for something other than the GPU. Its open run ends before the call.
+/// Ends the stream's open batch, and then makes a call after which the stream waits for something other than the GPU.
 pub(super) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status {
     if let Some(compute) = member() {
         compute::ends_run(compute, stream);
@@ -78,22 +79,22 @@ pub(super) fn ends_run(stream: Stream, call: impl FnOnce() -> Status) -> Status 
     call()
 }
 
-/// A stream begins to record its calls instead of running them. Called before the driver is.
+/// Notes that a stream begins to record its calls instead of running them. Hooks call this before the driver.
 pub(super) fn capture_begins(stream: CUstream) {
     tell(|compute| compute::capture_begins(compute, stream));
 }
 
-/// The work of a key has changed: its cost has to be learned anew.
+/// Forgets the estimate of `key`, because its work has changed and its cost has to be learned anew.
 pub(super) fn forget(key: &Key) {
     tell(|compute| compute::forget(compute, key));
 }
 
-/// A stream is about to be destroyed.
+/// Notes that a stream is about to be destroyed.
 pub(super) fn stream_ends(stream: CUstream) {
     tell(|compute| compute::stream_ends(compute, stream));
 }
 
-/// The program has this context.
+/// Notes that the program has this context.
 pub(super) fn context_seen(context: usize) {
     tell(|compute| compute::context_seen(compute, context));
 }

@@ -17,11 +17,11 @@ use core::mem::ManuallyDrop;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_region::Device;
 
-/// What to do with a call that would take memory.
+/// Decision about a call that would take memory.
 pub(crate) enum Decision<T> {
-    /// Nothing of it concerns us: the driver answers.
+    /// The call does not concern the library: the driver answers.
     Forward,
-    /// The driver is not called.
+    /// The hook returns this status and does not call the driver.
     Refuse(Status),
     /// The quota has no room, and host memory can stand in for the device's.
     Spill(Box<Claim>),
@@ -40,9 +40,9 @@ impl<T> Decision<T> {
     }
 }
 
-/// What was reserved for a call.
+/// Memory that was reserved for a call.
 pub(crate) trait Granted {
-    /// How much of which device; none where nothing was.
+    /// Returns the device and the bytes that were reserved on it; `None` if nothing was reserved.
     fn granted(&self) -> Option<(Device, u64)>;
 }
 
@@ -64,8 +64,8 @@ impl<T> Granted for (Grant, T) {
     }
 }
 
-/// A call that takes memory: `decide` reserves, `call` is the driver, `settle` gets what was reserved and the driver's status,
-/// and has the last word on the status. The driver is asked again where memory of a dead process may come back.
+/// Makes a call that takes memory: `decide` reserves, and `call` is the driver. `settle` gets the reservation and the driver's
+/// status, and returns the status for the program. While memory of a dead process may come back, the driver is asked again.
 pub(crate) fn charge<T: Granted>(
     decide: impl FnOnce(&'static Process) -> Decision<T>,
     call: impl FnMut() -> Status,
@@ -74,7 +74,8 @@ pub(crate) fn charge<T: Granted>(
     charge_or_spill(decide, call, settle, |claim| claim.refuse())
 }
 
-/// As [`charge`]; `spill` is the call where the quota has no room and host memory can stand in.
+/// Makes a call that takes memory, as [`charge`] does. `spill` takes the place of `call` where the quota has no room and host
+/// memory can stand in.
 pub(crate) fn charge_or_spill<T: Granted>(
     decide: impl FnOnce(&'static Process) -> Decision<T>,
     mut call: impl FnMut() -> Status,
@@ -92,11 +93,11 @@ pub(crate) fn charge_or_spill<T: Granted>(
     }
     let reserved = match phase(|| decide(process)) {
         Phase::Nested | Phase::Done(Decision::Forward) => return call(),
-        // A limit that cannot be enforced refuses, whatever the reason.
+        // A panic is a defect of the library, so the limit cannot be enforced: the call is refused.
         Phase::Broken => return status::OUT_OF_MEMORY,
         Phase::Done(Decision::Refuse(code)) => return code,
         Phase::Done(Decision::Spill(claim)) => return spill(*claim),
-        // What unwinds out of the driver leaves nobody to say what it took: then it stays charged.
+        // If an exception unwinds out of the driver, nothing tells how much the driver took. Then the reservation stays charged.
         Phase::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
     let (mut code, mut until) = (call(), None);
@@ -110,14 +111,15 @@ pub(crate) fn charge_or_spill<T: Granted>(
     quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
 
-/// Before anything is decided by a quota that came late.
+/// Replaces estimates by measurements, before a quota that was set later decides anything by them.
 #[cold]
 #[inline(never)]
 pub(crate) fn make_up(process: &'static Process) {
     quietly(|| measurement::make_up(process, 1), ());
 }
 
-/// The driver had no memory for what was granted. Until when the call is made again; none: it is not, and the slice is told so.
+/// Returns until when the hook asks the driver again, which had no memory for `granted`. `None`: the hook asks no more, and the
+/// slice counts a device denial.
 #[cold]
 #[inline(never)]
 pub(crate) fn retry(process: &Process, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
@@ -130,13 +132,13 @@ pub(crate) fn retry(process: &Process, granted: Option<(Device, u64)>, until: Op
 }
 
 impl Claim {
-    /// Counts the refusal of what is not served.
+    /// Counts a denied allocation, and returns its status.
     pub(crate) fn refuse(self) -> Status {
         quietly(|| self.memory.count_refusal(self.device, What::Allocation, self.bytes()), ());
         status::OUT_OF_MEMORY
     }
 
-    /// Serves an allocation from host memory: `put` gives it to the program.
+    /// Serves an allocation from host memory: `put` hands the address to the program.
     pub(crate) fn serve(self, flags: c_uint, put: impl FnOnce(u64)) -> Status {
         match self.get(flags) {
             Ok(address) => {
@@ -150,7 +152,7 @@ impl Claim {
     }
 }
 
-/// The answer to a request that does not fit, and that host memory could serve.
+/// Decides about a request that does not fit: host memory serves it if it can, otherwise it is refused.
 #[cold]
 pub(crate) fn spill_or_refuse<T>(
     process: &'static Process,
@@ -166,12 +168,12 @@ pub(crate) fn spill_or_refuse<T>(
     }
 }
 
-/// Reserves for a call, or refuses it with the status that an allocator's retry logic waits for.
+/// Reserves `bytes` for an allocation, or refuses it with the status that the retry logic of allocators waits for.
 pub(crate) fn reserve(process: &'static Process, device: Device, bytes: u64) -> Decision<Reservation> {
     reserve_for(process, device, What::Allocation, bytes)
 }
 
-/// As [`reserve`], for anything that takes memory.
+/// Reserves `bytes` for `what`, or refuses the call with the status that the retry logic of allocators waits for.
 pub(crate) fn reserve_for(
     process: &'static Process,
     device: Device,
@@ -181,13 +183,13 @@ pub(crate) fn reserve_for(
     fit(process, device, bytes).map_or_else(|| refuse(process, device, what, bytes), Decision::Go)
 }
 
-/// Reserves. Before it does not fit room is made.
+/// Reserves `bytes`. If they do not fit, makes room and tries once more.
 pub(crate) fn fit(process: &'static Process, device: Device, bytes: u64) -> Option<Reservation> {
     let again = || if process.make_room(device, bytes) { process.reserve(device, bytes) } else { None };
     process.reserve(device, bytes).or_else(again)
 }
 
-/// The answer to a request of so many bytes that does not fit.
+/// Refuses a request of `bytes` bytes that does not fit, and counts the denial.
 pub(crate) fn refuse<T>(process: &Process, device: Device, what: What, bytes: u64) -> Decision<T> {
     if is_lost() {
         return Decision::Refuse(status::NOT_PERMITTED);
@@ -196,12 +198,12 @@ pub(crate) fn refuse<T>(process: &Process, device: Device, what: What, bytes: u6
     Decision::Refuse(status::OUT_OF_MEMORY)
 }
 
-/// Returns true if looking for room has shown that the limit cannot be enforced any more.
+/// Returns true if the limit cannot be enforced any more. The search for room can show that.
 pub(crate) fn is_lost() -> bool {
     matches!(process::standing(), Standing::Refused)
 }
 
-/// Notes what a call of the driver means that has succeeded. Returns its status.
+/// Runs `note` if the driver's call succeeded. Returns the driver's status.
 pub(crate) fn noted(code: Status, note: impl FnOnce(&'static Process)) -> Status {
     if code == status::SUCCESS
         && let Standing::Member(process) = process::standing()
@@ -211,8 +213,8 @@ pub(crate) fn noted(code: Status, note: impl FnOnce(&'static Process)) -> Status
     code
 }
 
-/// A call that gives something back or changes what is known: `before` takes out what the driver is about to end
-/// (so that a new owner of the same address cannot meet it), `after` gets it with the driver's status.
+/// Makes a call that gives something back or changes known state. `before` takes out the records of objects that the driver is
+/// about to end, so that a new owner of the same address cannot meet them. `after` gets these records and the driver's status.
 pub(crate) fn around<T>(
     before: impl FnOnce(&'static Process) -> T,
     call: impl FnOnce() -> Status,

@@ -1,4 +1,4 @@
-//! The first calls of a program: they are refused where the limits cannot be enforced.
+//! Hooks of a program's first calls, which are refused where the limits cannot be enforced.
 
 use crate::driver_calls::nvml::initialization;
 use crate::os::reentrancy;
@@ -15,7 +15,7 @@ pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
     if settings::is_refused() {
         return status::NOT_PERMITTED;
     }
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let code = unsafe { real(flags) };
     if code != status::SUCCESS {
         return code;
@@ -31,7 +31,7 @@ pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
     if reentrancy::quietly(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
-    // SAFETY: no arguments.
+    // SAFETY: `real` takes no arguments.
     let code = unsafe { real() };
     initialization::count(code);
     code
@@ -42,7 +42,7 @@ pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: 
     if reentrancy::quietly(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let code = unsafe { real(flags) };
     initialization::count(code);
     code
@@ -50,12 +50,12 @@ pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: 
 
 /// `nvmlShutdown`.
 pub(crate) unsafe fn nvml_shutdown(real: real::nvmlShutdown) -> Status {
-    // SAFETY: no arguments.
+    // SAFETY: `real` takes no arguments.
     initialization::shut_down(|| unsafe { real() })
 }
 
-/// Returns true if the limits cannot be enforced, as far as it can be told without CUDA: a program that only watches
-/// takes no place in the slice, but a region that cannot be read is told now.
+/// Returns true if the limits cannot be enforced, as far as the library can tell without CUDA. A program that only watches takes
+/// no slot in the slice. But the library reports a region that cannot be read at this call already.
 fn is_unenforceable() -> bool {
     if settings::is_refused() {
         return true;

@@ -10,39 +10,39 @@ use core::num::NonZeroU64;
 use gpuslice_policy::address_table::{Addresses as Table, spread};
 use gpuslice_region::Device;
 
-/// What an address was charged.
+/// Charge of an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {
-    /// The device whose memory it is.
+    /// Device of the memory.
     pub(crate) device: Device,
-    /// How much.
+    /// Bytes that were charged.
     pub(crate) bytes: u64,
-    /// With what it ends.
+    /// Object that the charge ends with.
     pub(crate) owner: Owner,
 }
 
-/// What an allocation lives in.
+/// Object that an allocation lives in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A context, by its handle: the bytes were charged for the address.
+    /// A context, by its handle. The bytes were charged for the address.
     Context(usize),
-    /// The same, but a block was charged that the address shares with others.
+    /// A context, by its handle. A block was charged that the address shares with others.
     Block(usize),
-    /// A pool, by our number for it: the pool was charged, not the address.
+    /// A pool, by the library's number for it. The pool was charged, not the address.
     Pool(u64),
 }
 
-/// How many shards. So many that one of them grows in some microseconds where there are a million addresses.
+/// Number of shards. With a million addresses, one of them grows within some microseconds.
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 10;
 
-/// Every address that this process was charged for.
+/// Addresses that this process was charged for.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     shards: Box<[Shard]>,
 }
 
-/// One cache line: the lock, the newest address and what leads to the others.
+/// Shard in one cache line: the lock, the newest address, and the reference to the table of the others.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard(SpinLocked<Table<Record>>);
@@ -56,7 +56,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Keeps a reservation for an address. The address gives it back.
+    /// Keeps a reservation as the charge of `address`. The end of the address gives it back.
     pub(crate) fn record(&self, reservation: Reservation, address: u64, context: usize) {
         let (device, bytes) = (reservation.device(), reservation.bytes());
         self.insert(address, Charge { device, bytes, owner: Owner::Context(context) });
@@ -68,22 +68,22 @@ impl Addresses {
         if let Some(Shard(table)) = self.shard(address) {
             let mut table = table.lock();
             table.insert(address, charge.into());
-            // The shard's next charge moves this one there.
+            // The shard's next charge moves this one to the fetched line.
             fetch(table.near(address));
         }
     }
 
-    /// A charge that stays; none for an address that nobody charged.
+    /// Returns the charge of an address, which stays; `None` for an address that was not charged.
     pub(crate) fn get(&self, address: u64) -> Option<Charge> {
         self.shard(address)?.0.lock().get(address).map(Charge::from)
     }
 
-    /// Takes a charge out; none for an address that nobody charged.
+    /// Takes out the charge of an address; `None` for an address that was not charged.
     pub(crate) fn take(&self, address: u64) -> Option<Charge> {
         self.shard(address)?.0.lock().take(address).map(Charge::from)
     }
 
-    /// Takes out all charges that a context's end gives back.
+    /// Takes out all charges that the end of a context gives back.
     pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Charge)> {
         let is_of =
             |charge: &Charge| matches!(charge.owner, Owner::Context(of) | Owner::Block(of) if of == context);
@@ -93,7 +93,7 @@ impl Addresses {
             let from = taken.len();
             let count = charges(&table).filter(|(_, charge)| is_of(charge)).count();
             if taken.try_reserve(count).is_err() {
-                // Memory that stays is charged until the process ends.
+                // Charges that are not taken out count until the process ends.
                 enforcement::run_out();
                 return taken;
             }
@@ -105,7 +105,7 @@ impl Addresses {
         taken
     }
 
-    /// Bytes that live under an owner.
+    /// Returns the bytes of all charges with this owner.
     pub(crate) fn owned(&self, owner: Owner) -> u64 {
         let of_shard = |Shard(table): &Shard| -> u64 {
             charges(&table.lock())
@@ -122,12 +122,12 @@ impl Addresses {
     }
 }
 
-/// Has the processor bring a line that will be needed, while it goes on: one of a million is in no cache.
+/// Has the processor fetch a line that will be needed, while the thread goes on. One of a million lines is in no cache.
 #[inline]
 fn fetch(line: Option<*const u8>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(line) = line {
-        // SAFETY: a hint; it reads nothing.
+        // SAFETY: `_mm_prefetch` accepts any address: it is a hint and reads nothing.
         unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -142,7 +142,7 @@ fn charges(table: &Table<Record>) -> impl Iterator<Item = (u64, Charge)> {
 #[derive(Debug, Clone, Copy)]
 struct Record {
     device: Device,
-    /// The bytes, of which the region can count 2^48, above the kind of owner. Never zero.
+    /// Bytes, of which the region can count 2^48, above the tag for the kind of owner. Never zero.
     tagged: NonZeroU64,
     owner: u64,
 }

@@ -25,10 +25,10 @@ use std::collections::HashMap;
 
 /// `CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED`.
 const CAN_DEFER: c_uint = 121;
-/// How many answers are kept. A program has a few shapes; one that has more asks again.
+/// Most answers that are kept. A program has a few shapes; one that has more makes the library ask again.
 const MOST_ANSWERS: usize = 1024;
 
-/// `CUDA_ARRAY3D_DESCRIPTOR`, its format as a number.
+/// `CUDA_ARRAY3D_DESCRIPTOR`, with its format as a number.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Descriptor {
@@ -58,31 +58,31 @@ impl Descriptor {
     }
 }
 
-/// What a program wants to make.
+/// Array that a program wants to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
-    /// Its shape.
+    /// Shape of the array.
     pub(crate) shape: Shape,
-    /// For a mipmapped array, how many levels.
+    /// Number of levels, for a mipmapped array.
     pub(crate) levels: Option<c_uint>,
 }
 
-/// A part of an array that memory is mapped to, as the caller names it.
+/// Part of an array that memory is mapped to, as the caller names it.
 pub(crate) type Part = [u64; 5];
 
-/// An array that this process made.
+/// Array that this process made.
 #[derive(Debug)]
 pub(crate) struct Array {
-    /// The context that it ends with.
+    /// Context that the array ends with.
     context: usize,
     device: Device,
-    /// What it was charged; 0 where its memory is mapped.
+    /// Bytes that were charged; 0 where memory is mapped to the array.
     bytes: u64,
-    /// What is mapped to it.
+    /// Memory that is mapped to the array.
     parts: HashMap<Part, Number>,
 }
 
-/// All arrays of this process, by the driver's handle; levels and planes of others are none.
+/// Arrays of this process, by the driver's handle. Levels and planes of other arrays are not among them.
 #[derive(Debug, Default)]
 pub(crate) struct Arrays {
     live: Mutex<HashMap<u64, Array>>,
@@ -90,7 +90,7 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    /// What a new array takes of the device of the current context.
+    /// Returns the bytes that a new array takes of the device `place`, which is that of the current context.
     pub(crate) fn requirement(&self, place: SliceDevice, wanted: Wanted) -> u64 {
         if !wanted.shape.takes_memory() {
             return 0;
@@ -110,7 +110,7 @@ impl Arrays {
         answer
     }
 
-    /// An array was made.
+    /// Adds an array that the driver has made.
     pub(crate) fn add(&self, handle: u64, context: usize, device: Device, charged: Option<Reservation>) {
         let bytes = charged.as_ref().map_or(0, Reservation::bytes);
         self.live.lock().insert(handle, Array { context, device, bytes, parts: HashMap::new() });
@@ -119,23 +119,23 @@ impl Arrays {
         }
     }
 
-    /// Takes an array out that is about to end; none for one that this process did not make.
+    /// Takes out an array that is about to end; `None` for an array that this process did not make.
     pub(crate) fn take(&self, handle: u64) -> Option<Array> {
         self.live.lock().remove(&handle)
     }
 
-    /// Takes out what ends with a context.
+    /// Takes out the arrays that end with a context.
     pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Array)> {
         self.live.lock().extract_if(|_, array| array.context == context).collect()
     }
 
-    /// An array that was taken out lives on.
+    /// Puts back an array that lives on.
     pub(crate) fn put_back(&self, handle: u64, array: Array) {
         self.live.lock().insert(handle, array);
     }
 
-    /// Memory was mapped to a part of an array, or taken away from it. Returns what held the memory that is not mapped
-    /// there any more: before, or, for an array that is not ours, now.
+    /// Notes that `piece` was mapped to a part of an array, or that the part's memory was taken away. Returns the piece that is
+    /// not mapped there any more: the earlier one or, for an array that this process did not make, `piece` itself.
     pub(crate) fn set_part(&self, handle: u64, part: Part, piece: Option<Number>) -> Option<Number> {
         let mut live = self.live.lock();
         let Some(array) = live.get_mut(&handle) else { return piece };
@@ -147,7 +147,7 @@ impl Arrays {
 }
 
 impl Array {
-    /// It is gone: what it was charged and what was mapped to it goes back.
+    /// Gives back the charge of an array that is gone, and the memory that was mapped to it.
     pub(crate) fn end(self, slice: &Slice, unpin: impl Fn(Number)) {
         if self.bytes > 0 {
             slice.refund(self.device, self.bytes);
@@ -156,7 +156,7 @@ impl Array {
     }
 }
 
-/// The driver's own answer; none where it has none.
+/// Asks the driver for the size of an array. Returns `None` if the driver does not tell.
 fn ask(device: CUdevice, wanted: Wanted) -> Option<u64> {
     if !can_defer(device) {
         return None;
@@ -167,14 +167,14 @@ fn ask(device: CUdevice, wanted: Wanted) -> Option<u64> {
         None => size_of_array(device, twin),
         Some(levels) => size_of_mipmap(device, twin, levels),
     });
-    // Zero is no answer: an array takes something.
+    // Zero is no answer, because every array takes memory.
     size.filter(|bytes| *bytes > 0)
 }
 
 fn can_defer(device: CUdevice) -> bool {
     let mut can: c_int = 0;
     let function = slot::real::<real::cuDeviceGetAttribute>(Symbol::cuDeviceGetAttribute);
-    // SAFETY: the output is valid for writes; the driver checks the rest.
+    // SAFETY: `function` requires an output that is valid for writes: the local `can`. The driver checks the rest.
     let code = function.map(|function| unsafe { function(&raw mut can, CAN_DEFER, device) });
     code == Some(status::SUCCESS) && can != 0
 }
@@ -184,13 +184,13 @@ fn size_of_array(device: CUdevice, twin: *const CUDA_ARRAY3D_DESCRIPTOR) -> Opti
     let make = slot::real::<real::cuArray3DCreate_v2>(Symbol::cuArray3DCreate_v2)?;
     let end = slot::real::<real::cuArrayDestroy>(Symbol::cuArrayDestroy)?;
     let mut array: CUarray = ptr::null_mut();
-    // SAFETY: the descriptor is valid for reads, the output for writes.
+    // SAFETY: `make` requires a readable descriptor and a writable output: the descriptor of `ask` and the local `array`.
     if unsafe { make(&raw mut array, twin) } != status::SUCCESS {
         return None;
     }
-    // SAFETY: the output is valid for writes, the array is the one just made.
+    // SAFETY: `tell` requires a writable output, which `told` passes, and a live array: the one just made.
     let size = told(|output| unsafe { tell(output, array, device) });
-    // SAFETY: the array just made, which nobody else has seen.
+    // SAFETY: `end` requires a live array: the one just made, which nothing else has seen.
     unsafe { end(array) };
     size
 }
@@ -202,13 +202,13 @@ fn size_of_mipmap(device: CUdevice, twin: *const CUDA_ARRAY3D_DESCRIPTOR, levels
     let make = slot::real::<real::cuMipmappedArrayCreate>(Symbol::cuMipmappedArrayCreate)?;
     let end = slot::real::<real::cuMipmappedArrayDestroy>(Symbol::cuMipmappedArrayDestroy)?;
     let mut mipmap: CUmipmappedArray = ptr::null_mut();
-    // SAFETY: the descriptor is valid for reads, the output for writes.
+    // SAFETY: `make` requires a readable descriptor and a writable output: the descriptor of `ask` and the local `mipmap`.
     if unsafe { make(&raw mut mipmap, twin, levels) } != status::SUCCESS {
         return None;
     }
-    // SAFETY: the output is valid for writes, the array is the one just made.
+    // SAFETY: `tell` requires a writable output, which `told` passes, and a live array: the one just made.
     let size = told(|output| unsafe { tell(output, mipmap, device) });
-    // SAFETY: the array just made, which nobody else has seen.
+    // SAFETY: `end` requires a live array: the one just made, which nothing else has seen.
     unsafe { end(mipmap) };
     size
 }
@@ -216,6 +216,6 @@ fn size_of_mipmap(device: CUdevice, twin: *const CUDA_ARRAY3D_DESCRIPTOR, levels
 fn told(tell: impl FnOnce(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS) -> Status) -> Option<u64> {
     let mut told = MaybeUninit::<CUDA_ARRAY_MEMORY_REQUIREMENTS>::zeroed();
     let code = tell(told.as_mut_ptr());
-    // SAFETY: zeroed at first and plain data, so initialised whatever the driver wrote.
+    // SAFETY: `assume_init` requires initialised bytes. They are zeroed first, and the type is plain data.
     (code == status::SUCCESS).then(|| unsafe { told.assume_init() }.size as u64)
 }

@@ -1,15 +1,16 @@
 //! Device memory of a context.
 //!
-//! There may be no context yet in which the driver could be asked for free memory, so NVML is asked on both sides. What it
-//! says of this process is believed where a context can take so much, or where the device's free memory says the same. A
-//! figure that does not grow by a context is not this process's: the number that NVML knows it by is another process's on
-//! the host.
+//! Before the call there may be no context in which the library could ask the driver for free memory. So it asks NVML before and
+//! after the call. The growth of NVML's figure for this process is believed unless two things hold: a context cannot take as
+//! much, and the device's free memory shows another size that a context can have. Then NVML knows this process by a number that
+//! is another process's on the host.
 //!
-//! Where NVML does not tell, the device's free memory does. Neighbours move it too. What the ledgers of this slice and of
-//! those beside it say that they took or gave back meanwhile is taken off. While another process makes a context, no ledger
-//! has its size: then free memory is no witness. Neither is it for a size that a context cannot have.
+//! If NVML does not tell, the device's free memory does. Neighbours move it too. The bytes that the ledgers of this slice and of
+//! the slices beside it took or gave back meanwhile are taken off. While another process makes a context, no ledger has its size.
+//! Then free memory does not count. Nor does it count if it shows a size that a context cannot have.
 //!
-//! Where neither tells, a context counts as what one of the slice was seen to take, and before the first as an estimate.
+//! If neither tells, a context counts as much as one of the slice that was measured. Before the first such context, it counts as
+//! an estimate.
 
 use super::measurement::settle_here;
 use super::nvml_baseline::signed;
@@ -20,31 +21,31 @@ use crate::slice::device::SliceDevice;
 use gpuslice_policy::sizes::context::believed;
 use gpuslice_region::Calls;
 
-/// A context is about to be made.
+/// Measurement of a context that is about to be made.
 #[derive(Debug)]
 pub(crate) struct Making {
     memory: &'static Memory,
     pub(crate) place: SliceDevice,
-    /// NVML, if the device has a quota.
+    /// Session with NVML, if the device has a quota.
     nvml: Option<Session>,
     own: Option<u64>,
     charged: u64,
     calls: Calls,
-    /// True if it is a context like others, whose size is the same for all.
+    /// True for a context of the usual kind, whose size is the same for all.
     is_usual: bool,
     device: Option<Reading>,
 }
 
 impl Making {
-    /// Asks before a call that makes a context.
+    /// Reads the figures before a call that makes a context.
     pub(crate) fn read(memory: &'static Memory, place: SliceDevice) -> Self {
-        // Not made of another value's fields, which would end the making with it.
+        // Struct update syntax would drop the value that it takes the fields from, and so end the making.
         let mut making = Self::beside(memory, place);
         making.is_usual = true;
         making
     }
 
-    /// Asks before a call that makes something else of the kind.
+    /// Reads the figures before a call that makes a green context, or a context that libraries come with.
     pub(crate) fn beside(memory: &'static Memory, place: SliceDevice) -> Self {
         if memory.witness.is_unsettled() {
             settle_here(memory, 1);
@@ -54,12 +55,13 @@ impl Making {
         let charged = memory.own(place.device);
         let own = nvml.and_then(|nvml| nvml.own(&place.uuid).ok());
         let device = if nvml.is_some() { Reading::take(memory, place, 0) } else { None };
-        // Before the driver is called: others see the mark at one of their readings, or do not meet the call.
+        // This comes before the driver's call: another process sees the mark at one of its readings, or its readings do not meet
+        // the call.
         memory.member().begin_context_creation();
         Self { memory, place, nvml, own, charged, calls, is_usual: false, device }
     }
 
-    /// What the context took. `reserved` bytes of it are in the ledger already.
+    /// Returns the bytes that the context took. The ledger has `reserved` bytes of it already.
     pub(crate) fn took(&self, reserved: u64, estimate: u64) -> u64 {
         let (memory, device) = (self.memory, self.place.device);
         let known = memory.context_bytes(device).filter(|_| self.is_usual);
@@ -91,7 +93,7 @@ impl Making {
         if let Some(now) = now {
             now.note_room(memory, self.place, took);
         }
-        // Where it is not told NVML knows this process by another number.
+        // If NVML's growth was not believed, NVML knows this process by another number.
         let own = own.filter(|_| grown.is_some());
         memory.witness.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
         took

@@ -1,8 +1,8 @@
 //! Teardown of contexts: their contents leave the tables before the driver is asked to end them.
 //!
 //! Once the driver has ended a context it may give its addresses and handles to other threads. So the contents leave the tables
-//! before the call. A free during the call looks among them. After the call they are released, or put back where the context
-//! lives on.
+//! before the call. A free during the call looks among these contents. After the call they are released, or put back if the
+//! context lives on.
 
 use super::addresses::Charge;
 use super::arrays::Array;
@@ -41,7 +41,7 @@ impl Contents {
     fn end(self, memory: &Memory) {
         memory.graphs.context_ended(memory, self.executables.into_values());
         self.arrays.into_values().for_each(|array| array.end(memory, |piece| unpin(memory, piece)));
-        // Before the bytes go back: an heir is charged first.
+        // This comes before the bytes go back, because an heir is charged first.
         self.shared.into_iter().for_each(|(_, ending)| ending.end(memory));
         self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
         self.spilled.into_values().for_each(|extent| extent.end(memory));
@@ -49,7 +49,7 @@ impl Contents {
     }
 }
 
-/// A table of charges. One for which there is no memory is empty: the charges count until the process ends.
+/// Gathers charges in a table. Without memory for the table it stays empty, and the charges count until the process ends.
 fn gathered(charges: Vec<(u64, Charge)>) -> HashMap<u64, Charge> {
     let mut table = HashMap::new();
     match table.try_reserve(charges.len()) {
@@ -59,7 +59,8 @@ fn gathered(charges: Vec<(u64, Charge)>) -> HashMap<u64, Charge> {
     table
 }
 
-/// What ends by itself is looked for in its table first.
+/// Searches for objects that are about to end. Each looks in the object's table first, and then among the contents of ending
+/// contexts.
 impl Memory {
     /// Takes the contents of a context out of the tables, before the driver is asked to end the context, or one use of it.
     /// Returns a number for [`end_teardown`](Self::end_teardown).
@@ -76,7 +77,7 @@ impl Memory {
         self.endings.end(number, ended, release, |contents| contents.put_back(self));
     }
 
-    /// Takes out what an address was charged; none for an address that nobody charged.
+    /// Takes out the charge of an address; `None` for an address that was not charged.
     #[inline]
     pub(crate) fn take_charge(&self, address: u64) -> Option<Charge> {
         match self.addresses.take(address) {
@@ -85,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// Apart from what every free goes through.
+    /// Searches among the contents of ending contexts. Kept out of [`take_charge`](Self::take_charge), which every free passes.
     #[cold]
     #[inline(never)]
     fn find_charge(&self, address: u64) -> Option<Charge> {
@@ -126,10 +127,10 @@ impl Memory {
         there().or_else(|| self.endings.find(|lived| lived.executables.remove(&handle), there))
     }
 
-    /// Takes out all that something holds, in any context.
+    /// Takes out all memory that `holder` holds, in any context.
     pub(crate) fn take_held(&self, holder: Holder) -> Vec<Holding> {
         let mut taken = self.holdings.take(holder);
-        // Of a library some may be here and some there.
+        // Some of a library's memory may be in the table, and some among the contents.
         self.endings.find::<()>(
             |lived| {
                 taken.extend(lived.holdings.extract_if(.., |one| one.is_of(holder)));
@@ -140,7 +141,8 @@ impl Memory {
         taken
     }
 
-    /// Takes out what others use at an address, and this process of others, that is about to end or to be closed once.
+    /// Takes out the uses of an address that is about to end or to be closed once: by other processes, and by this one of their
+    /// memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_shared(&self, address: u64) -> shared::Ending {

@@ -1,4 +1,4 @@
-//! Requests for which the quota has room and the device has not: others hold the device, and a message says so.
+//! Requests for which the quota has room and the device has no memory. A message says that others hold the device.
 
 use crate::driver_calls::nvml::memory;
 use crate::driver_calls::{contexts, devices};
@@ -11,15 +11,15 @@ use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 
-/// How long nothing more is said of a device, in nanoseconds: programs try again and again.
+/// Nanoseconds for which no further message about a device is printed: programs try again and again.
 const QUIET: u64 = 60_000_000_000;
 
-/// When it was last said of which device.
+/// Time of the last message, for each device.
 #[derive(Debug, Default)]
 pub(crate) struct Unmet(Mutex<Vec<(Device, u64)>>);
 
 impl Unmet {
-    /// Returns true if it is time to say something of a device; then it is not for a while.
+    /// Returns true if a message about a device is due. Then none is due for a while.
     fn is_due(&self, device: Device, now: u64) -> bool {
         let mut said = self.0.lock();
         match said.iter_mut().find(|(of, _)| *of == device) {
@@ -31,7 +31,7 @@ impl Unmet {
     }
 }
 
-/// What stands beside what.
+/// Figures of a message.
 struct Story {
     name: String,
     asked: u64,
@@ -59,7 +59,7 @@ impl fmt::Display for Story {
             write!(f, ", and {} of the device's {} are free", bytes(free), bytes(self.total))?;
         }
         f.write_str(".")?;
-        // The driver keeps something for itself on every device.
+        // The driver keeps some memory for itself on every device.
         match self.free {
             Some(free) if free.saturating_add(self.held) >= self.total / 8 * 7 => Ok(()),
             _ => f.write_str(" Others hold the rest."),
@@ -67,10 +67,10 @@ impl fmt::Display for Story {
     }
 }
 
-/// The driver had no memory for what the ledger had granted, `granted` bytes of which are still counted as held.
+/// Notes that the driver had no memory for a request that the ledger had granted. `granted` bytes of it still count as held.
 #[cold]
 pub(crate) fn note(unmet: &Unmet, slice: &Slice, device: Device, granted: u64) {
-    // Without a quota nothing was promised: the device is full, as it would be without us.
+    // Without a quota nothing was promised: the device is full, as without gpuslice.
     if !slice.has_quota(device) {
         return;
     }

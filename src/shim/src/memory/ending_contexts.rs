@@ -17,29 +17,30 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 
-/// Everything that may be ending.
+/// Contexts that may be ending, with their contents.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
-    /// True if there ever was such a call: every free that finds nothing asks.
+    /// True if there ever was such a call. Every free that finds nothing in its table asks.
     any: AtomicBool,
     under_way: Mutex<Vec<Ending>>,
 }
 
 #[derive(Debug)]
 struct Ending {
-    /// A number that no other has.
+    /// Number that no other entry has.
     number: u64,
     context: usize,
     /// Calls that are under way.
     calls: usize,
-    /// True if one of them has ended it.
+    /// True if one of the calls has ended the context.
     ended: bool,
-    /// What each of them found, the last one at the end. One address or handle may be in two of them: one call has ended the
-    /// context and is not back yet, and the driver has given all of it to a new one, which the next call is to end.
+    /// Contents that each call found, those of the last call at the end. One address or handle may be in two of them: a call has
+    /// ended the context and has not returned. Meanwhile the driver has given all of it to a new context, which the next call is
+    /// to end.
     lived: Vec<Contents>,
 }
 
-/// What lived in a context.
+/// Contents of a context.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) addresses: HashMap<u64, Charge>,
@@ -47,14 +48,14 @@ pub(super) struct Contents {
     pub(super) arrays: HashMap<u64, Array>,
     pub(super) executables: HashMap<usize, Executable>,
     pub(super) holdings: Vec<Holding>,
-    /// What others use of it, and it of others.
+    /// Uses of the context's memory by other processes, and its uses of theirs, by address.
     pub(super) shared: Vec<(u64, shared::Ending)>,
 }
 
 impl Endings {
-    /// The driver is about to be asked to end a context, or one use of it. A number to tell how that went.
+    /// Begins a call that asks the driver to end a context, or one use of it. Returns a number for [`end`](Self::end).
     pub(super) fn begin(&self, context: usize, take: impl FnOnce() -> Contents) -> u64 {
-        // Relaxed: who misses what is taken out has seen the lock of its map, and this before it.
+        // Relaxed: a thread that misses an object in its table takes that table's lock after this thread, and so sees this store.
         self.any.store(true, Ordering::Relaxed);
         let mut all = self.under_way.lock();
         if let Some(known) = all.iter_mut().find(|one| one.context == context && !one.ended) {
@@ -68,7 +69,7 @@ impl Endings {
         number
     }
 
-    /// The driver is back, and the context has ended or lives on.
+    /// Ends a call: the driver has returned, and the context has ended or lives on.
     pub(super) fn end(
         &self,
         number: u64,
@@ -90,12 +91,12 @@ impl Endings {
             drop(all);
             release(context, lived);
         } else {
-            // Under the lock: who looks for any of it finds it here or there.
+            // This is done under the lock, so that a search for any of it finds it here or in its table.
             lived.into_iter().for_each(put_back);
         }
     }
 
-    /// Looks for what was not found where it should be: here, and `there` once more.
+    /// Searches for an object that was not in its table: here, and `there` once more.
     pub(super) fn find<T>(
         &self,
         here: impl FnMut(&mut Contents) -> Option<T>,

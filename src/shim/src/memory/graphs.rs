@@ -1,9 +1,8 @@
 //! Memory of graphs.
 //!
-//! An executable is charged from the moment it is made for all memory that it can need. A launch may not fail, and takes memory
-//! without a question. After its end the charge stays until the driver's own counter says that its graph pool holds less: after a
-//! trim by the program, or by the library before a refusal. `gpuslice_policy::sizes::graph` has the sums and the reason why they
-//! suffice.
+//! A launch may not fail, and takes memory unasked. So an executable is charged from the moment it is made for all memory that it
+//! can need. After its end the charge stays until the driver's own counter says that its graph pool holds less: after a trim by
+//! the program, or by the library before a refusal. `gpuslice_policy::sizes::graph` has the sums and the reason why they suffice.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -20,10 +19,10 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How often the driver's counter is read again because an executable ended meanwhile.
+/// Most readings of the driver's counter in a row. One is repeated if an executable ended meanwhile.
 const READINGS: u32 = 64;
 
-/// The executables of this process that take memory, and what the driver has for them.
+/// Executables of this process that take memory, and the driver's pools for them.
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
     any: AtomicBool,
@@ -31,22 +30,22 @@ pub(crate) struct Graphs {
     pools: Mutex<Vec<Arc<Pool>>>,
 }
 
-/// An executable that takes memory.
+/// Executable that takes memory.
 #[derive(Debug)]
 pub(crate) struct Executable {
-    /// The context that it was made in, and ends with.
+    /// Context that the executable was made in, and ends with.
     context: usize,
     needs: Vec<Need>,
 }
 
-/// What an executable can need of a device.
+/// Memory that an executable can need of a device.
 #[derive(Debug)]
 struct Need {
     pool: Arc<Pool>,
     pages: u64,
 }
 
-/// The graph memory of a device.
+/// Graph memory of a device.
 #[derive(Debug)]
 struct Pool {
     place: SliceDevice,
@@ -56,30 +55,30 @@ struct Pool {
 #[derive(Debug, Default)]
 struct Books {
     sums: GraphPool,
-    /// What was charged.
+    /// Bytes that were charged.
     charged: u64,
 }
 
-/// Why an executable cannot be made.
+/// Reason why nothing is reserved for an executable.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
-    /// It allocates nothing, or the driver has its own objections: the call is the driver's affair.
+    /// It allocates nothing, or the driver has an error of its own to report: the driver answers alone.
     NotOurs,
-    /// The driver does not say what it allocates.
+    /// The driver does not tell the allocations of the graph.
     Untold,
-    /// So many bytes do not fit on this device.
+    /// This number of bytes does not fit on this device.
     Full(Device, u64),
 }
 
 impl Executable {
-    /// What it can need of the first device that it takes memory of.
+    /// Returns the bytes that it can need of the first device that it takes memory of.
     pub(crate) fn first_need(&self) -> Option<(Device, u64)> {
         self.needs.first().map(|need| (need.pool.place.device, need.pages))
     }
 }
 
 impl Graphs {
-    /// Reserves what an executable of a graph can need.
+    /// Reserves the memory that an executable of `graph` can need.
     pub(crate) fn reserve(
         &self,
         slice: &'static Slice,
@@ -106,17 +105,17 @@ impl Graphs {
         Ok(executable)
     }
 
-    /// Gives back what was reserved for an executable that is not made, and for which nothing was taken.
+    /// Gives back the reservation for an executable that is not made, and for which the driver took nothing.
     pub(crate) fn cancel(&self, slice: &Slice, executable: Executable) {
         for need in executable.needs {
             need.pool.cancel(slice, need.pages);
         }
     }
 
-    /// The driver has made an executable.
+    /// Records an executable that the driver has made or updated.
     pub(crate) fn made(&self, slice: &Slice, handle: usize, executable: Executable) {
         let pools: Vec<_> = executable.needs.iter().map(|need| Arc::clone(&need.pool)).collect();
-        // One whose end nobody saw: the driver uses its handle again.
+        // The executable was updated, or the library has not seen the end of an earlier one and the driver uses its handle again.
         let earlier = self.executables.lock().insert(handle, executable);
         if let Some(earlier) = earlier {
             self.ended(slice, earlier);
@@ -124,7 +123,7 @@ impl Graphs {
         pools.iter().for_each(|pool| pool.read(slice));
     }
 
-    /// What an executable can need; none where it takes no memory.
+    /// Returns the bytes that an executable can need of the first device; `None` if it takes no memory.
     pub(crate) fn need_of(&self, handle: usize) -> Option<(Device, u64)> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -140,19 +139,19 @@ impl Graphs {
         self.executables.lock().remove(&handle)
     }
 
-    /// Puts one back that lives on.
+    /// Puts back an executable that lives on.
     pub(crate) fn put_back(&self, handle: usize, executable: Executable) {
         self.executables.lock().insert(handle, executable);
     }
 
-    /// An executable has ended: its memory may be in the driver's pool.
+    /// Ends the charge of an executable as far as the driver's counter proves: its memory may still be in the driver's pool.
     pub(crate) fn ended(&self, slice: &Slice, executable: Executable) {
         for need in executable.needs {
             need.pool.end(slice, need.pages);
         }
     }
 
-    /// Takes out the executables of a context while the driver ends it.
+    /// Takes out the executables of a context while the driver ends the context.
     pub(crate) fn take_of(&self, context: usize) -> Vec<(usize, Executable)> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
@@ -160,25 +159,25 @@ impl Graphs {
         self.executables.lock().extract_if(|_, one| one.context == context).collect()
     }
 
-    /// A context has ended and its executables with it.
+    /// Ends the charge of a context's executables, which have ended with it.
     pub(crate) fn context_ended(&self, slice: &Slice, executables: impl Iterator<Item = Executable>) {
         executables.for_each(|executable| self.ended(slice, executable));
         if self.any.load(Ordering::Relaxed) {
-            // What earlier executables left alive in it has ended as well.
+            // Memory that earlier executables left alive in the context has ended as well.
             self.all().iter().for_each(|pool| pool.read(slice));
         }
     }
 
-    /// The driver's pool of a device may hold less than before.
+    /// Reads the counter of the driver's pool of a device, which may hold less than before.
     pub(crate) fn trimmed(&self, slice: &Slice, device: Device) {
         for pool in self.all().iter().filter(|pool| pool.place.device == device) {
             pool.read(slice);
         }
     }
 
-    /// Makes the driver give back what executables that are gone have left in its pool of a device, and none uses, and
-    /// looks by how much that pool grows. The next launch has to map memory anew, so this is done only before something
-    /// is refused. False: there are no graphs with memory.
+    /// Makes the driver give back memory in its pool of a device: memory that ended executables have left behind and no
+    /// executable uses. Then brings the charge to the driver's counter. The next launch has to map memory anew, so this is done
+    /// only before a request is refused. Returns false if there are no graphs with memory.
     pub(crate) fn reclaim(&self, slice: &Slice, device: Device) -> bool {
         if !self.any.load(Ordering::Relaxed) {
             return false;
@@ -192,7 +191,7 @@ impl Graphs {
         true
     }
 
-    /// Bytes of a device that are charged for graphs and that the driver has not taken yet.
+    /// Returns the bytes of a device that are charged for graphs and that the driver has not taken yet.
     pub(crate) fn ahead(&self, device: Device) -> u64 {
         if !self.any.load(Ordering::Relaxed) {
             return 0;
@@ -221,7 +220,7 @@ impl Graphs {
     }
 }
 
-/// What allocations need of a device.
+/// Returns the bytes that `allocations` need of a device.
 fn pages_on(place: &SliceDevice, allocations: &[Allocation]) -> u64 {
     let of_it = allocations.iter().filter(|one| one.device == place.handle);
     let ranges: Vec<(u64, u64)> = of_it.map(|one| (one.address, one.bytes)).collect();
@@ -229,7 +228,7 @@ fn pages_on(place: &SliceDevice, allocations: &[Allocation]) -> u64 {
 }
 
 impl Pool {
-    /// Reserves for an executable; false if there is no room.
+    /// Reserves for an executable. Returns false if there is no room.
     fn take(&self, slice: &'static Slice, pages: u64) -> bool {
         let mut books = self.books.lock();
         books.sums.begin(pages);
@@ -243,20 +242,20 @@ impl Pool {
         true
     }
 
-    /// Gives back what was reserved for an executable that the driver was not asked for.
+    /// Gives back the reservation for an executable for which the driver took nothing.
     fn cancel(&self, slice: &Slice, pages: u64) {
         let mut books = self.books.lock();
         books.sums.cancel(pages);
         self.settle(slice, &mut books);
     }
 
-    /// An executable has ended.
+    /// Notes that an executable has ended, and reads the driver's counter.
     fn end(&self, slice: &Slice, pages: u64) {
         self.books.lock().sums.end(pages);
         self.read(slice);
     }
 
-    /// Brings the charge to what the driver's counter proves. Where it says nothing, everything stays charged.
+    /// Brings the charge to the bytes that the driver's counter proves. If the counter cannot be read, everything stays charged.
     fn read(&self, slice: &Slice) {
         for _ in 0..READINGS {
             let reading = self.books.lock().sums.begin_reading();
@@ -269,8 +268,8 @@ impl Pool {
         }
     }
 
-    /// Charges what is owed. Under the lock: a refund must not overtake the charge that another thread has just
-    /// written down.
+    /// Brings the charge to the owed bytes. The caller holds the lock, because a refund must not overtake the charge that another
+    /// thread has just written down.
     fn settle(&self, slice: &Slice, books: &mut Books) {
         let (owed, charged) = (books.sums.owed(), books.charged);
         books.charged = owed;

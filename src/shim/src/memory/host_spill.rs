@@ -13,7 +13,7 @@ use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Memory that was spilled.
+/// Extent of spilled memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     pub(super) device: Device,
@@ -21,7 +21,7 @@ pub(crate) struct Extent {
     pub(super) context: usize,
 }
 
-/// All spilled memory of this process, by its first address.
+/// Spilled memory of this process, by its first address.
 #[derive(Debug, Default)]
 pub(crate) struct Spilled {
     any: AtomicBool,
@@ -29,10 +29,10 @@ pub(crate) struct Spilled {
 }
 
 impl Spilled {
-    /// Returns true if there ever was any. Cheap: every free asks.
+    /// Returns true if this process ever had spilled memory. Cheap, because every free asks.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        // Relaxed: who frees an address got it from the thread that has set this.
+        // Relaxed: a thread that frees an address got the address from the thread that has set this.
         self.any.load(Ordering::Relaxed)
     }
 
@@ -51,12 +51,12 @@ impl Spilled {
         self.any() && Extent::touch(&self.live.lock(), address, bytes)
     }
 
-    /// Takes out what is about to be freed.
+    /// Takes out spilled memory that is about to be freed.
     pub(crate) fn take(&self, address: u64) -> Option<Extent> {
         if self.any() { self.live.lock().remove(&address) } else { None }
     }
 
-    /// Takes out what ends with a context.
+    /// Takes out the spilled memory that ends with a context.
     pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Extent)> {
         if !self.any() {
             return Vec::new();
@@ -64,21 +64,21 @@ impl Spilled {
         self.live.lock().extract_if(.., |_, extent| extent.context == context).collect()
     }
 
-    /// What was taken out lives on.
+    /// Puts back spilled memory that lives on.
     pub(crate) fn put_back(&self, address: u64, extent: Extent) {
         self.add(address, extent);
     }
 }
 
 impl Extent {
-    /// Returns true if any byte of a range is of one of these.
+    /// Returns true if any byte of a range is in one of the extents `all`.
     pub(crate) fn touch(all: &BTreeMap<u64, Self>, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         let last = all.range(..end).next_back();
         last.is_some_and(|(start, extent)| start.saturating_add(extent.bytes) > address)
     }
 
-    /// It is gone.
+    /// Stops counting spilled memory that is gone.
     pub(crate) fn end(self, slice: &Slice) {
         slice.member().unspill(self.device, self.bytes);
     }

@@ -1,9 +1,9 @@
 //! Memory of a process of the slice that has just died, until the device has it back.
 //!
-//! The region keeps it as held until then (`gpuslice_region`, `leaving`). A request that does not fit beside it waits. So does
-//! one for which the driver has no memory shortly after a death. A context waits before its size is measured, because memory that
-//! comes back meanwhile would hide it. The first context of a slice, whose size is not known, waits where its estimate does not
-//! fit. All waits end after [`LEAVING`], hold no lock, and concern no other request.
+//! The region keeps it as held until then (`gpuslice_region`, `leaving`). A request that does not fit beside it waits. So does a
+//! request for which the driver has no memory shortly after a death. A context waits before its size is measured, because memory
+//! that comes back meanwhile would hide it. The first context of a slice, whose size is not known, waits where its estimate does
+//! not fit. All waits end after [`LEAVING`], hold no lock, and concern no other request.
 
 use super::memory_call::Waiting;
 use super::reading::Reading;
@@ -14,11 +14,11 @@ use crate::slice::handle::Slice;
 use core::time::Duration;
 use gpuslice_region::{Device, LEAVING, pause};
 
-/// How long a wait rests before it looks again. Guessed: a tenth of what most reports say that memory of the dead takes.
+/// Pause between two looks of a wait. Guessed: a tenth of the time that memory of a dead process takes by most reports.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Waits until so many bytes may fit, because memory that leaves the device is back. `given`: so many of them the driver has
-/// given already. False: nothing has left, or the bytes do not fit even then.
+/// Waits until `bytes` may fit, because memory that leaves the device is back. The driver has given `given` of these bytes
+/// already. Returns false if no memory leaves the device, or if the bytes do not fit even without it.
 #[cold]
 pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> bool {
     let region = slice.region();
@@ -30,18 +30,18 @@ pub(crate) fn wait(slice: &Slice, device: Device, bytes: u64, given: u64) -> boo
     true
 }
 
-/// Ends what leaves a device, if the device has it back.
+/// Ends the leaving of memory, if the device has it back.
 pub(crate) fn look(slice: &Slice, place: SliceDevice) {
     if slice.region().leaving(place.device) > 0 {
         let _is_back = is_back(slice, place, 0);
     }
 }
 
-/// Returns true if the device has back what left it, which counts no more then. `given`: so many bytes the driver has
-/// given that no ledger has yet.
+/// Returns true if the device has back the memory that left it. Then that memory counts no more. `given`: bytes that the driver
+/// has given and that no ledger has yet.
 ///
-/// A memory call under way makes a reading too high: its bytes are in the ledger while the driver does not have them yet, or
-/// has them back already. So only a reading without such calls says that memory is back.
+/// A memory call under way makes a reading too high: its bytes are in the ledger before the driver takes them, and after the
+/// driver has them back. So only a reading without such calls says that memory is back.
 fn is_back(slice: &Slice, place: SliceDevice, given: u64) -> bool {
     slice.member().end_leaving(place.device, || {
         let reading = Reading::take(slice, place, 0).filter(Reading::is_exact)?;
@@ -49,7 +49,7 @@ fn is_back(slice: &Slice, place: SliceDevice, given: u64) -> bool {
     })
 }
 
-/// Waits within a memory call.
+/// Waits, within a memory call, until the memory is back or [`LEAVING`] has passed.
 fn until_back(slice: &Slice, device: Device, given: u64) {
     let Some(place) = slice.place_of_device(device) else { return };
     let _waiting = Waiting::within_call(slice.member());
@@ -57,12 +57,12 @@ fn until_back(slice: &Slice, device: Device, given: u64) {
     while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
         reentrancy::outside(|| pause(STEP));
     }
-    // What has left for long enough still counts until it is looked for.
+    // Memory that has left for long enough still counts until the region looks for it.
     let _ended = slice.region().reap();
 }
 
-/// Waits before a context is made: until what leaves the device is back, if a context has no room beside it. `known`: what one
-/// takes, if one was seen; where that does not fit even then it is refused without a wait.
+/// Waits before a context is made, until memory that leaves the device is back, if a context has no room beside it. `known`:
+/// bytes of a context, if one was measured. If these do not fit even then, the call is refused without a wait.
 pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u64>, estimate: u64) {
     let region = slice.region();
     let Some(limit) = region.memory_limit(device) else { return };
@@ -75,9 +75,9 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
     }
 }
 
-/// The driver had no memory for what the quota has room for. Where a process of the slice has died lately the call may
-/// succeed later: waits a little, and returns until when it is made again. None: it is not made again. `until` is the answer
-/// of the last time.
+/// Decides whether the hook repeats a call for which the quota has room and the driver had no memory. If a process of the slice
+/// has died lately, the call may succeed later: the thread pauses, and the function returns until when the call is repeated.
+/// `None`: the call is not repeated. `until` is the answer of the last time.
 #[cold]
 pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option<u64> {
     let may_help = || {

@@ -1,8 +1,9 @@
 //! Libraries with variables, and the contexts that they are loaded into.
 //!
 //! A library belongs to no context. The driver takes memory for its variables in each context where it is first used, and a
-//! launch is such a use. A launch is never refused, so a library is loaded into every context before the program gets the handle
-//! of a kernel. Only libraries with large variables are listed here: others take no memory that could be reserved.
+//! launch is such a use. A launch is never refused. So a library is loaded into every context that a quota limits, before the
+//! program gets the handle of a kernel. Only libraries with large variables are listed here: others take no memory that could be
+//! reserved.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -12,29 +13,29 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// A library with large variables.
+/// Library with large variables.
 #[derive(Debug)]
 struct Known {
     /// Bytes of its variables, in each context.
     variables: u64,
     /// True if the program may have the handle of a kernel.
     launchable: bool,
-    /// The contexts that it is loaded into, or is being loaded into.
+    /// Contexts that it is loaded into, or is being loaded into.
     contexts: Vec<usize>,
 }
 
-/// The libraries of this process.
+/// Libraries of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
-    /// True if there ever was one with large variables: each look-up of a kernel asks.
+    /// True if there ever was a library with large variables. Each look-up of a kernel asks.
     any: AtomicBool,
     known: Mutex<HashMap<usize, Known>>,
-    /// The libraries of modules and kernels that came out of one.
+    /// Library of each module and kernel that came out of one.
     origins: Mutex<HashMap<usize, usize>>,
 }
 
 impl Libraries {
-    /// A library was made whose variables take so many bytes in each context. `contexts` has it already.
+    /// Adds a library whose variables take `variables` bytes in each context, and which is loaded into `contexts` already.
     pub(crate) fn add(&self, library: usize, variables: u64, contexts: Vec<usize>) {
         if variables > 0 {
             let known = Known { variables, launchable: false, contexts };
@@ -44,12 +45,13 @@ impl Libraries {
         }
     }
 
-    /// Returns true if there ever was one.
+    /// Returns true if there ever was a library with large variables.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// The caller is about to load a library into a context. Bytes of its variables; none if there are none to load.
+    /// Notes that the caller is about to load a library into a context. Returns the bytes of its variables; `None` if there are
+    /// none to load.
     pub(crate) fn claim(&self, library: usize, context: usize) -> Option<u64> {
         let mut known = self.any.load(Ordering::Relaxed).then(|| self.known.lock())?;
         let known = known.get_mut(&library).filter(|known| !known.contexts.contains(&context))?;
@@ -57,14 +59,14 @@ impl Libraries {
         Some(known.variables)
     }
 
-    /// It was not loaded.
+    /// Takes back the claim of a library that was not loaded into the context.
     pub(crate) fn unclaim(&self, library: usize, context: usize) {
         if let Some(known) = self.known.lock().get_mut(&library) {
             known.contexts.retain(|of| *of != context);
         }
     }
 
-    /// The program is about to get the handle of a kernel. False: the library has no large variables.
+    /// Notes that the program is about to get the handle of a kernel. Returns false if the library has no large variables.
     pub(crate) fn becomes_launchable(&self, library: usize) -> bool {
         if !self.any.load(Ordering::Relaxed) {
             return false;
@@ -73,12 +75,12 @@ impl Libraries {
         known.get_mut(&library).map(|known| known.launchable = true).is_some()
     }
 
-    /// The libraries that a launch in a new context would load, with the bytes of their variables.
+    /// Returns the libraries that a launch in a new context would load, with the bytes of their variables.
     pub(crate) fn launchable(&self) -> Vec<(usize, u64)> {
         self.matching(|known| known.launchable)
     }
 
-    /// All libraries with large variables.
+    /// Returns all libraries with large variables.
     pub(crate) fn all(&self) -> Vec<(usize, u64)> {
         self.matching(|_| true)
     }
@@ -95,24 +97,24 @@ impl Libraries {
             .collect()
     }
 
-    /// A context has ended, and its handle may be given to another one.
+    /// Notes that a context has ended, whose handle may be given to another one.
     pub(crate) fn context_ended(&self, context: usize) {
         if self.any.load(Ordering::Relaxed) {
             self.known.lock().values_mut().for_each(|known| known.contexts.retain(|of| *of != context));
         }
     }
 
-    /// A module or a kernel came out of a library.
+    /// Notes that a module or a kernel came out of a library.
     pub(crate) fn note_origin(&self, handle: usize, library: usize) {
         self.origins.lock().insert(handle, library);
     }
 
-    /// The library that a module or a kernel came out of.
+    /// Returns the library that a module or a kernel came out of.
     pub(crate) fn of(&self, handle: usize) -> Option<usize> {
         self.origins.lock().get(&handle).copied()
     }
 
-    /// A library ended, and all that came out of it.
+    /// Forgets a library that has ended, and all handles that came out of it.
     pub(crate) fn forget(&self, library: usize) {
         self.known.lock().remove(&library);
         self.origins.lock().retain(|_, of| *of != library);

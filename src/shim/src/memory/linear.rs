@@ -8,37 +8,37 @@ use core::mem::ManuallyDrop;
 use gpuslice_policy::sizes::blocks::{BLOCK, Family, Kind, Way, taken};
 use gpuslice_region::Device;
 
-/// An allocation that is about to be made.
+/// Allocation that is about to be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    /// The context that it lives in.
+    /// Context that it lives in.
     pub(crate) context: usize,
-    /// What sort of address it has.
+    /// Kind of its address.
     pub(crate) kind: Kind,
-    /// Its bytes.
+    /// Bytes that the program asks for.
     pub(crate) bytes: u64,
 }
 
-/// What was reserved for an allocation. Given back when dropped.
+/// Reservation for an allocation. A drop gives it back.
 #[derive(Debug)]
 pub(crate) struct Grant {
     memory: &'static Memory,
     device: Device,
     wanted: Wanted,
-    /// None once it is kept.
+    /// `None` once it is kept.
     paid: Option<Paid>,
 }
 
 #[derive(Debug)]
 enum Paid {
-    /// By itself.
+    /// By a reservation of its own.
     Whole(Reservation),
-    /// By a block, which was reserved if the way needs one.
+    /// By a slot in a block, which was reserved if the way needs one.
     Slot(Way),
 }
 
 impl Grant {
-    /// Reserves what an allocation takes; `fit` reserves bytes of the device.
+    /// Reserves the bytes that an allocation takes; `fit` reserves bytes of the device.
     #[inline]
     pub(crate) fn new(
         memory: &'static Memory,
@@ -74,12 +74,12 @@ impl Grant {
             return None;
         };
         memory.small.0.lock().reserved(&way);
-        // The blocks have it from here on.
+        // From here on the blocks have it.
         reserved.keep();
         Some(Paid::Slot(way))
     }
 
-    /// The device it is of, and how many bytes of it were reserved.
+    /// Returns the device, and the bytes of it that were reserved.
     pub(crate) fn granted(&self) -> (Device, u64) {
         let bytes = match &self.paid {
             Some(Paid::Whole(reserved)) => reserved.bytes(),
@@ -89,7 +89,8 @@ impl Grant {
         (self.device, bytes)
     }
 
-    /// Brings it to the size that the driver really made, which is seldom another; false if that does not fit.
+    /// Brings the reservation to the size that the driver really made, which is seldom another. Returns false if that does not
+    /// fit.
     #[must_use]
     pub(crate) fn settle(&mut self, bytes: u64) -> bool {
         if taken(bytes) == taken(self.wanted.bytes) {
@@ -105,13 +106,14 @@ impl Grant {
         true
     }
 
-    /// What was reserved, which is the caller's to keep or to give back.
+    /// Returns the reservation, which the caller has to keep or to give back.
     fn into_paid(self) -> Option<Paid> {
         let mut kept = ManuallyDrop::new(self);
         kept.paid.take()
     }
 
-    /// Keeps what was reserved for an address. False: the driver took more than anybody expected and there is no room for it.
+    /// Keeps the reservation as the charge of `address`. Returns false if the driver took more than expected and there is no room
+    /// for it.
     #[must_use]
     #[inline]
     pub(crate) fn record(self, address: u64) -> bool {
@@ -135,14 +137,14 @@ impl Grant {
     }
 }
 
-/// Reserves a block that nobody expected. Where there is no room the address is forgotten.
+/// Reserves a block that was not expected. If there is no room, forgets the address and returns false.
 #[cold]
 fn pay_for_more(memory: &'static Memory, device: Device, address: u64) -> bool {
     if let Some(reserved) = memory.reserve(device, BLOCK) {
         reserved.keep();
         return true;
     }
-    // The block counts as charged there, and is only if another call has got a slot of it meanwhile.
+    // The blocks count this block as charged, but it is charged only if another call has got a slot of it meanwhile.
     let mut change = memory.small.0.lock().ended(address);
     match change.back.checked_sub(1) {
         Some(back) => change.back = back,
@@ -162,7 +164,7 @@ impl Drop for Grant {
 }
 
 impl Charge {
-    /// What was charged for an address that has ended goes back.
+    /// Gives back the charge of an address that has ended.
     pub(crate) fn end(self, memory: &Memory, address: u64) {
         match self.owner {
             Owner::Block(_) => memory.small.ended(memory, self.device, address),

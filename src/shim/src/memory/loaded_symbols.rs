@@ -7,10 +7,10 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many are remembered. Of two that want one place the later has it, and the earlier is measured again.
+/// Number of look-ups that are remembered. If two of them share a place, the later one has it, and the earlier is measured again.
 const PLACES: usize = 1024;
 
-/// Look-ups that loaded all that they can load.
+/// Look-ups that loaded all code that they can load.
 #[derive(Debug)]
 pub(crate) struct LookUps(Box<[AtomicU64]>);
 
@@ -20,18 +20,18 @@ impl Default for LookUps {
     }
 }
 
-/// One look-up, as a number: 0 is none.
+/// Look-up, as a number; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
 impl Key {
-    /// A look-up in a module, library or kernel. `scope` tells apart what one handle stands for: the context that it is
-    /// loaded into, or the kind of thing that is asked for.
+    /// Returns the key of a look-up in a module, library or kernel. `scope` tells apart the objects that one handle stands for:
+    /// the context that it is loaded into, or the kind of object that is asked for.
     pub(crate) fn new(handle: usize, scope: usize) -> Self {
         Self(0xcbf2_9ce4_8422_2325).with(handle as u64).with(scope as u64)
     }
 
-    /// Of this name.
+    /// Adds a name to the key.
     ///
     /// # Safety
     /// `name` is null or a string that ends in zero.
@@ -39,42 +39,42 @@ impl Key {
         if name.is_null() {
             return self;
         }
-        // SAFETY: by the contract above.
+        // SAFETY: `from_ptr` requires a string that ends in zero. By this method's contract `name`, which is not null, is one.
         let name = unsafe { CStr::from_ptr(name) };
         name.to_bytes().iter().fold(self, |key, byte| key.with(u64::from(*byte)))
     }
 
-    /// Of a name alone.
+    /// Returns the key of a name alone.
     pub(crate) fn of_text(name: &CStr) -> Self {
-        // SAFETY: a string that ends in zero.
+        // SAFETY: `of_name` requires a string that ends in zero, as every `CStr` does.
         unsafe { Self::new(0, 0).of_name(name.as_ptr()) }
     }
 
-    /// The number that it is.
+    /// Returns the key as a number.
     pub(crate) fn number(self) -> u64 {
         self.0
     }
 
-    /// FNV-1a, a word at a time.
+    /// Adds a word to the key: FNV-1a, a word at a time.
     fn with(self, word: u64) -> Self {
         Self((self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23))
     }
 }
 
 impl LookUps {
-    /// Returns true if this one was measured.
+    /// Returns true if this look-up was measured.
     pub(crate) fn contain(&self, key: Key) -> bool {
         self.place(key).is_some_and(|place| place.load(Ordering::Relaxed) == key.0)
     }
 
-    /// It was.
+    /// Notes that this look-up was measured.
     pub(crate) fn add(&self, key: Key) {
         if let Some(place) = self.place(key) {
             place.store(key.0, Ordering::Relaxed);
         }
     }
 
-    /// Code or a context ended: a handle may be used again.
+    /// Forgets all look-ups, because code or a context ended and a handle may be used again.
     pub(crate) fn forget(&self) {
         self.0.iter().for_each(|place| place.store(0, Ordering::Relaxed));
     }

@@ -1,4 +1,4 @@
-//! What is given back before a request is refused.
+//! Memory that is given back before a request is refused.
 
 use super::state::Memory;
 use super::{leaving, measurement};
@@ -7,8 +7,8 @@ use gpuslice_region::Device;
 impl Memory {
     /// Makes room for `bytes` bytes before they are refused. The pools of this process are brought up to date, because the driver
     /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are settled. Memory
-    /// that ended graphs left in their pools is given back. Then the thread waits for memory of the dead, if the bytes fit with
-    /// it. False: nothing can have changed.
+    /// that ended graphs left in their pools is given back. Then the thread waits for memory of dead processes, if the bytes fit
+    /// with it. Returns false if nothing can have changed.
     pub(crate) fn make_room(&'static self, device: Device, bytes: u64) -> bool {
         let settled = measurement::settle(self, device, 1);
         let graphs = self.graphs.reclaim(self, device);

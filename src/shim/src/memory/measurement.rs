@@ -1,18 +1,19 @@
 //! Device memory that a call of the driver took.
 //!
-//! There are two sources. *Free memory* costs a few microseconds, and is read on both sides of a call. But it moves with
-//! everybody: what is left when this process's own ledger is taken away may be a neighbour's. *NVML* tells the memory of this
-//! process, and takes milliseconds. It is asked after a call in which free memory moved in a way that the ledger does not
-//! explain. Its answer is compared with the last one, when both sources agreed.
+//! There are two sources. *Free memory* costs a few microseconds, and is read on both sides of a call. But every process moves
+//! it: the change that this process's own ledger does not explain may be a neighbour's. *NVML* tells the memory of this process,
+//! and takes milliseconds. It is asked after a call in which free memory moved in a way that the ledger does not explain. Its
+//! answer is compared with the last one, when both sources agreed.
 //!
 //! While other threads of this process take or give memory, neither source is exact: the ledger is ahead of the driver. Then the
 //! larger of the two counts, and the comparison is repeated as soon as there is a still moment ([`settle`]). Look-ups of code are
 //! treated likewise where NVML was asked lately: hundreds in a row are charged by free memory, and settled together.
 //!
-//! Where NVML does not know this process, the difference of free memory counts if such a call can have taken so much, and an
-//! estimate otherwise. Where the device's memory is the host's, estimates count. So they do on a device without a quota, where
-//! NVML is not asked: nobody wants to wait for it there. When a quota comes, NVML is asked once, and the estimates are corrected
-//! by its answer ([`make_up`]). Where it does not answer, it is not asked for a while, and the estimates hold meanwhile.
+//! If NVML does not know this process, the difference of free memory counts if such a call can have taken as much, and an
+//! estimate otherwise. If the device's memory is the host's, estimates count. They also count on a device without a quota, where
+//! NVML is not asked, because its answer is not worth the wait there. When a quota comes, NVML is asked once, and the estimates
+//! are corrected by its answer ([`make_up`]). If NVML does not answer, it is not asked for a while, and the estimates hold
+//! meanwhile.
 
 use super::nvml_baseline::{Figures, Seen, difference, in_both, signed};
 use super::overheads::Holder;
@@ -21,19 +22,19 @@ use crate::driver_calls::{contexts, devices};
 use crate::slice::device::SliceDevice;
 use gpuslice_region::{Calls, Device};
 
-/// What is taken for possible where only free memory can be asked.
+/// Change that counts as possible where only free memory can be asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Likely {
-    /// The least and the most, in bytes; negative for memory that is given back.
+    /// Smallest and largest change in bytes; negative for memory that is given back.
     pub(crate) range: (i64, i64),
-    /// What is taken for true where free memory says something impossible.
+    /// Change that counts where free memory shows an impossible one.
     pub(crate) otherwise: i64,
-    /// True if free memory must have moved: where it did not, somebody else moved by as much.
+    /// True if free memory must have moved. If it did not, another process has moved it by as much.
     pub(crate) surely: bool,
 }
 
 impl Likely {
-    /// The same, where so many bytes were seen to go and to come back.
+    /// Returns the value for a call that is proven to have taken `bytes`: they were seen to go and to come back.
     pub(crate) fn with_proof(self, bytes: u64) -> Self {
         let bytes = signed(bytes);
         Self { range: (self.range.0, self.range.1.max(bytes)), otherwise: self.otherwise.max(bytes), ..self }
@@ -43,14 +44,15 @@ impl Likely {
         window.filter(|window| (self.range.0..=self.range.1).contains(window)).unwrap_or(self.otherwise)
     }
 
-    /// The same while other threads take or give memory: no more than the estimate, and back goes what was charged.
+    /// Returns the change that counts while other threads take or give memory. Memory that is taken counts up to the estimate,
+    /// and for memory that is given back the estimate counts.
     fn among(&self, window: Option<i64>) -> i64 {
         let Some(window) = window.filter(|_| self.otherwise >= 0) else { return self.otherwise };
         window.max(0).min(self.otherwise)
     }
 }
 
-/// What was known before a call.
+/// Figures before a call.
 #[derive(Debug)]
 pub(crate) struct Before {
     memory: &'static Memory,
@@ -65,8 +67,8 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Before a look-up of code, of which a program makes hundreds: what was not measured before is made up for, unless NVML
-    /// was asked lately.
+    /// Reads the figures before a look-up of code, of which a program makes hundreds. First settles the memory that was not
+    /// measured before, unless NVML was asked lately.
     pub(crate) fn begin(memory: &'static Memory) -> Option<Self> {
         if memory.witness.is_unsettled() && !memory.witness.is_spared() {
             settle_here(memory, 1);
@@ -74,8 +76,8 @@ impl Before {
         Some(Self { is_frequent: true, ..Self::read(memory)? })
     }
 
-    /// Before calls that are rarer and may take more: what was not measured before is made up for, and where free memory has
-    /// moved in a way that the ledger does not explain, NVML is asked now as well.
+    /// Reads the figures before a call that is rarer and may take more. First settles the memory that was not measured before. If
+    /// free memory has moved in a way that the ledger does not explain, NVML is asked now as well.
     pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
         if memory.witness.is_unsettled() {
             settle_here(memory, 1);
@@ -104,25 +106,27 @@ impl Before {
         Some(before)
     }
 
-    /// Of the device of the current context. Also without a quota: what is held counts against one that comes later.
+    /// Reads the figures of the device of the current context. Does so without a quota too, because held memory counts against a
+    /// later quota.
     fn read(memory: &'static Memory) -> Option<Self> {
         let place = memory.place(contexts::current_device()?)?;
         let context = memory.owner_of_current()?;
         let round = memory.witness.seen(place.device).map(|seen| seen.round);
-        // First: who begins after it is seen to have begun.
+        // The calls are read first: a call that begins later is seen to have begun.
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
         let free = devices::device_free()?;
         Some(Self { memory, place, context, free, charged, round, calls, is_frequent: false })
     }
 
-    /// What the device lost in a call that is over. `reserved` is what was reserved for it and is not held yet.
+    /// Returns the bytes that the device lost in a call that is over. `reserved` bytes were reserved for the call and are not
+    /// held yet.
     pub(crate) fn change(&self, reserved: u64, likely: Likely) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
         let Some(free) = devices::device_free() else { return 0 };
         let charged = memory.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
-        // None: free memory moved with programs that use no GPU.
+        // `None`: free memory moves with programs that use no GPU.
         let window =
             (!self.place.shares_host_memory).then(|| difference(free, self.free).saturating_sub(explained));
         if window == Some(0) && !likely.surely {
@@ -155,7 +159,7 @@ impl Before {
         })
     }
 
-    /// The charge until the measurement can be settled.
+    /// Puts the settlement off, and returns the charge until then.
     fn put_off(&self, seen: &mut Seen, took: i64, likely: Likely) -> i64 {
         let (least, most) = likely.range;
         seen.round = seen.round.wrapping_add(1);
@@ -180,12 +184,12 @@ impl Before {
         if !still || self.round != Some(seen.round) {
             return self.put_off(seen, since.max(window), likely);
         }
-        // NVML knows nothing of others. What the ledger and the driver count differently goes with this call.
+        // NVML knows nothing of other processes. A difference between the counts of ledger and driver goes with this call.
         let took = since.min(window.max(most));
         let took = if least < 0 { took.max(least) } else { took.max(0) };
         let (unsettled, unsure) = (seen.unsettled, seen.unsure);
         seen.agree(now, took);
-        // What was charged too much before and is more than this call took is still to be given back.
+        // Bytes that were charged too much before, beyond the bytes that this call took, are still to be given back.
         let over = since.saturating_sub(took).min(0).max(signed(unsure).saturating_neg());
         if over < 0 {
             seen.charged = seen.charged.saturating_add_signed(over);
@@ -195,7 +199,7 @@ impl Before {
     }
 }
 
-/// As [`settle`], on the device of the current context.
+/// Settles on the device of the current context, as [`settle`] does. `own`: calls under way because of the caller.
 #[cold]
 pub(crate) fn settle_here(memory: &'static Memory, own: u64) -> bool {
     if !memory.has_any_quota() {
@@ -205,8 +209,8 @@ pub(crate) fn settle_here(memory: &'static Memory, own: u64) -> bool {
     place.is_some_and(|place| settle(memory, place.device, own))
 }
 
-/// Before something is granted of a quota, or said of it: what was estimated while there was none is made up for on the
-/// device of the current context, if this is a still moment. `own` as in [`settle`].
+/// Corrects estimates that were made without a quota, before a quota grants or reports anything by them. Corrects them on the
+/// device of the current context, and only if no other memory call is under way. `own`: calls under way because of the caller.
 #[inline]
 pub(crate) fn make_up(memory: &'static Memory, own: u64) {
     if memory.witness.has_estimates() {
@@ -222,14 +226,14 @@ fn make_up_now(memory: &'static Memory, own: u64) {
     }
 }
 
-/// Makes up for what was taken and not measured, if this is a still moment and the device has a quota; says whether it
-/// was. `own` is how many calls are on their way because of the one that asks.
+/// Settles memory that was taken and not measured, if the device has a quota and no other memory call is under way. Tells whether
+/// it did. `own`: calls under way because of the caller.
 #[cold]
 pub(crate) fn settle(memory: &'static Memory, device: Device, own: u64) -> bool {
     let Some(seen) = memory.witness.seen(device).filter(|_| memory.has_quota(device)) else { return false };
     let Some(context) = seen.unsettled.filter(|_| !memory.witness.is_silent()) else { return false };
     if seen.estimated {
-        // The ledger stands for all that the driver has given.
+        // The ledger has to stand for all memory that the driver has given.
         memory.pools.reconcile_all(memory);
     }
     let Some(before) = Before::read(memory) else { return false };
@@ -257,14 +261,13 @@ pub(crate) fn settle(memory: &'static Memory, device: Device, own: u64) -> bool 
     true
 }
 
-/// The contexts that something may have been taken in: where there are estimates any of the device's.
+/// Returns the contexts in which memory may have been taken. Where there are estimates, these are all contexts of the device.
 fn concerned(memory: &Memory, seen: &Seen, context: usize) -> Vec<usize> {
     let all = if seen.estimated { memory.holdings.contexts(seen.device) } else { Vec::new() };
     if all.is_empty() { vec![context] } else { all }
 }
 
-/// What this process holds now. NVML is spared where free memory and ledger moved together, so that nothing was taken
-/// that is not known.
+/// Returns the figures of now. If free memory and ledger moved together, no unknown memory was taken, and NVML is not asked.
 fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
     let (free, charged) = (before.free, before.charged);
     let own = if seen.explains(free, charged) {
@@ -275,7 +278,8 @@ fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
     Some(Figures { own, charged, free })
 }
 
-/// Charges what was found, or gives back what was charged too much, in equal parts: contexts are like each other.
+/// Charges `change` bytes, or gives them back if they were charged too much, in equal parts, because contexts are like each
+/// other.
 fn spread(memory: &Memory, seen: &Seen, contexts: &[usize], change: i64) {
     let mut left = change.unsigned_abs();
     for (context, others) in contexts.iter().zip((1..=contexts.len() as u64).rev()) {
@@ -291,7 +295,8 @@ fn spread(memory: &Memory, seen: &Seen, contexts: &[usize], change: i64) {
     }
 }
 
-/// Gives back up to so much of what is held in a context, which may have been estimated itself; returns how much that was.
+/// Gives back up to `bytes` of the memory that is held in a context. If `estimated`, that includes the context's own. Returns the
+/// bytes that were given back.
 fn give_back(memory: &Memory, context: usize, bytes: u64, estimated: bool) -> u64 {
     let shrink =
         |left: u64, holder| left.saturating_sub(memory.holdings.shrink(memory, holder, context, left));

@@ -1,7 +1,8 @@
 //! Calls that take memory or give it back.
 //!
-//! While one is under way the ledger has bytes that the device has not, or not any more. The region counts them for all
-//! processes of the folder (`gpuslice_region`, `Calls`), so that a measurement of free memory knows whether it is exact.
+//! While one is under way, the ledger has bytes that the device does not have, or does not have any more. The region counts the
+//! calls of all processes of the folder (`gpuslice_region`, `Calls`), so that a measurement of free memory knows whether it is
+//! exact.
 
 use gpuslice_region::Member;
 
@@ -25,12 +26,13 @@ impl Drop for MemoryCall {
     }
 }
 
-/// A wait within a memory call. Of two waiting threads each must find the device still, so neither counts meanwhile.
+/// Wait within a memory call. Of two waiting threads each must find no other call under way, so neither counts meanwhile.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Member);
 
 impl<'a> Waiting<'a> {
-    /// The thread is in a memory call, and its ledger has no bytes that the driver is still to take or has freed.
+    /// Stops counting the memory call that the thread is in. The thread's ledger has no bytes that the driver is still to take or
+    /// has freed.
     pub(crate) fn within_call(member: &'a Member) -> Self {
         member.end_memory_call();
         Self(member)

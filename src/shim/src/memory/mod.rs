@@ -1,4 +1,4 @@
-//! Device memory that this process holds: tables of it, measurements, and what ends with a context.
+//! Device memory that this process holds: tables of it, measurements, and the teardown of contexts.
 
 pub(crate) mod addresses;
 pub(crate) mod arrays;

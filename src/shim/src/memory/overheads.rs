@@ -1,17 +1,17 @@
-//! What holds device memory beside allocations: which contexts, modules, libraries and limits, how much, and with
-//! which context does it end?
+//! Device memory beside allocations, of contexts, modules, libraries and limits: how much each holds, and the context that it
+//! ends with.
 
 use crate::slice::handle::Slice;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// What holds memory, by the driver's handle.
+/// Holder of memory, by the driver's handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// The context itself.
     Context,
-    /// Its heaps, stacks and buffers.
+    /// The context's heaps, stacks and buffers.
     Limits,
     /// A module.
     Module(usize),
@@ -19,12 +19,12 @@ pub(crate) enum Holder {
     Library(usize),
     /// A green context.
     Green(usize),
-    /// Nothing that can be named: what was unloaded and not given back, and what was found to be taken since.
+    /// No named holder: code was unloaded and its memory not given back, or a measurement has found the memory.
     Rest,
 }
 
 impl Holder {
-    /// Returns true if it is a context, and neither code nor what nobody can name.
+    /// Returns true if the holder is a context, and neither code nor [`Rest`](Self::Rest).
     fn is_context(self) -> bool {
         match self {
             Self::Context | Self::Limits | Self::Green(_) => true,
@@ -37,44 +37,44 @@ impl Holder {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holding {
     holder: Holder,
-    /// The context that it ends with.
+    /// Context that the memory ends with.
     context: usize,
     device: Device,
     bytes: u64,
 }
 
 impl Holding {
-    /// Returns true if it is this that holds it.
+    /// Returns true if `holder` holds this memory.
     pub(crate) fn is_of(&self, holder: Holder) -> bool {
         self.holder == holder
     }
 
-    /// The context that it ends with.
+    /// Returns the context that the memory ends with.
     pub(crate) fn context(&self) -> usize {
         self.context
     }
 
-    /// How much.
+    /// Returns the bytes of the memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// It is given back.
+    /// Gives the memory back.
     pub(crate) fn end(self, slice: &Slice) {
         give_back(slice, self.holder, self.device, self.bytes);
     }
 }
 
-/// All that this process was charged for beside allocations.
+/// Memory that this process was charged for beside allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     held: Mutex<HashMap<(Holder, usize), (Device, u64)>>,
 }
 
 impl Holdings {
-    /// Bytes were charged for something that lives in a context.
+    /// Adds bytes that were charged for a holder in a context.
     pub(crate) fn add(&self, slice: &Slice, holder: Holder, context: usize, device: Device, bytes: u64) {
-        // Before anybody can find it and give it back.
+        // This comes before any other thread can find the memory and give it back.
         if holder.is_context() {
             slice.member().begin_context(device, bytes);
         }
@@ -82,7 +82,7 @@ impl Holdings {
     }
 
     fn insert(&self, holder: Holder, context: usize, device: Device, bytes: u64) {
-        // Contexts are listed, also those that took nothing.
+        // Contexts are listed even if they took nothing.
         if bytes > 0 || holder == Holder::Context {
             let mut held = self.held.lock();
             let (_, sum) = held.entry((holder, context)).or_insert((device, 0));
@@ -90,17 +90,17 @@ impl Holdings {
         }
     }
 
-    /// What something holds in a context.
+    /// Returns the bytes that a holder has in a context.
     pub(crate) fn bytes(&self, holder: Holder, context: usize) -> u64 {
         self.held.lock().get(&(holder, context)).map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Takes out all that something holds, in any context.
+    /// Takes out all memory of a holder, in any context.
     pub(crate) fn take(&self, holder: Holder) -> Vec<Holding> {
         self.take_where(|of, _| of == holder)
     }
 
-    /// Takes out all that ends with a context.
+    /// Takes out all memory that ends with a context.
     pub(crate) fn take_of(&self, context: usize) -> Vec<Holding> {
         self.take_where(|_, of| of == context)
     }
@@ -111,14 +111,14 @@ impl Holdings {
         taken.map(|((holder, context), (device, bytes))| Holding { holder, context, device, bytes }).collect()
     }
 
-    /// What was taken out lives on.
+    /// Puts back memory that lives on.
     pub(crate) fn put_back(&self, holdings: Vec<Holding>) {
         for Holding { holder, context, device, bytes } in holdings {
             self.insert(holder, context, device, bytes);
         }
     }
 
-    /// Gives back up to so much of what something holds; returns how much that was.
+    /// Gives back up to `bytes` of a holder's memory in a context. Returns the bytes that were given back.
     pub(crate) fn shrink(&self, slice: &Slice, holder: Holder, context: usize, bytes: u64) -> u64 {
         let mut held = self.held.lock();
         let Some((device, sum)) = held.get_mut(&(holder, context)) else { return 0 };
@@ -129,7 +129,7 @@ impl Holdings {
         less
     }
 
-    /// Gives back up to so much of what code holds in a context, whichever it is; returns how much that was.
+    /// Gives back up to `bytes` of the memory of any code in a context. Returns the bytes that were given back.
     pub(crate) fn shrink_code(&self, slice: &Slice, context: usize, bytes: u64) -> u64 {
         let is_code = |holder: Holder| matches!(holder, Holder::Module(_) | Holder::Library(_));
         let held = self.held.lock();
@@ -143,7 +143,7 @@ impl Holdings {
         bytes.saturating_sub(code.into_iter().fold(bytes, shrink))
     }
 
-    /// The contexts of a device in which anything is held.
+    /// Returns the contexts of a device in which anything is held.
     pub(crate) fn contexts(&self, device: Device) -> Vec<usize> {
         let held = self.held.lock();
         let mut contexts: Vec<usize> =
@@ -153,14 +153,14 @@ impl Holdings {
         contexts
     }
 
-    /// The contexts that this process has made, with their devices.
+    /// Returns the contexts that this process has made, with their devices.
     pub(crate) fn contexts_made(&self) -> Vec<(usize, Device)> {
         let held = self.held.lock();
         let contexts = held.iter().filter(|((holder, _), _)| *holder == Holder::Context);
         contexts.map(|((_, context), (device, _))| (*context, *device)).collect()
     }
 
-    /// Another holder has so much of what one was charged.
+    /// Passes up to `bytes` of the charge of one holder to another.
     pub(crate) fn pass(&self, slice: &Slice, from: (Holder, usize), to: (Holder, usize), bytes: u64) {
         let mut held = self.held.lock();
         let Some((device, sum)) = held.get_mut(&from) else { return };
@@ -175,7 +175,7 @@ impl Holdings {
     }
 }
 
-/// What something held is given back, and is no context's any more.
+/// Gives back bytes of a holder, which are no context's any more.
 fn give_back(slice: &Slice, holder: Holder, device: Device, bytes: u64) {
     if holder.is_context() {
         slice.member().end_context(device, bytes);

@@ -9,22 +9,22 @@ use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
 use gpuslice_region::{Device, SharedUse};
 use std::collections::{BTreeMap, HashMap};
 
-/// Our number for a piece of physical memory: the driver may use a handle's value again while the memory that it
-/// named is still mapped.
+/// The library's number for a piece of physical memory. The driver may use a handle's value again while the memory that it named
+/// is still mapped.
 pub(crate) type Number = u64;
 
-/// A piece of physical memory, or an object that stands for several.
+/// Piece of physical memory, or object that stands for several.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
-    /// What was charged for it; none where it was not made here.
+    /// Device and bytes that were charged; `None` for a piece that was not made here.
     pub(crate) charged: Option<(Device, u64)>,
     handles: u64,
     mappings: u64,
-    /// By what other processes recognise it.
+    /// Keys by which other processes recognise the piece.
     keys: Vec<u64>,
-    /// The uses of it that others of the slice know of.
+    /// Uses of the piece that other members know of.
     pub(crate) uses: Vec<SharedUse>,
-    /// What is bound to it.
+    /// Memory that is bound to it.
     pub(crate) bound: Vec<Bound>,
 }
 
@@ -36,55 +36,55 @@ pub(crate) struct Bound {
     pub(crate) memory: Number,
 }
 
-/// All physical memory that this process made, or got from another one.
+/// Physical memory that this process made, or got from another one.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     next: Number,
     pieces: HashMap<Number, Piece>,
-    /// What a handle names, and how often it was given out.
+    /// Piece that each handle names, and how often the handle was given out.
     handles: HashMap<CUmemGenericAllocationHandle, (Number, u64)>,
-    /// By address: size and piece.
+    /// Size and piece of each mapping, by address.
     mappings: BTreeMap<CUdeviceptr, (u64, Number)>,
 }
 
 impl Piece {
-    /// One that this process made and was charged for.
+    /// Returns a piece that this process made and was charged for.
     pub(crate) fn made(device: Device, bytes: u64) -> Self {
         Self { charged: Some((device, bytes)), ..Self::default() }
     }
 
-    /// One that somebody of the slice pays for.
+    /// Returns a piece that a member of the slice pays for.
     pub(crate) fn borrowed(key: u64, used: SharedUse) -> Self {
         Self { keys: vec![key], uses: vec![used], ..Self::default() }
     }
 }
 
 impl Tables {
-    /// A new piece, with its first handle.
+    /// Adds a new piece with its first handle.
     pub(crate) fn add(&mut self, handle: CUmemGenericAllocationHandle, piece: Piece) {
         self.next = self.next.wrapping_add(1);
         self.pieces.insert(self.next, Piece { handles: 1, ..piece });
         self.handles.insert(handle, (self.next, 1));
     }
 
-    /// Something new that is charged nothing.
+    /// Adds a new piece that is charged nothing.
     pub(crate) fn add_free(&mut self, handle: CUmemGenericAllocationHandle) {
         self.add(handle, Piece::default());
     }
 
-    /// What a handle names.
+    /// Returns the piece that a handle names.
     pub(crate) fn number_of(&self, handle: CUmemGenericAllocationHandle) -> Option<Number> {
         self.handles.get(&handle).map(|(number, _)| *number)
     }
 
-    /// A handle was given out, perhaps once more, for a piece that counts it already.
+    /// Notes that a handle was given out, perhaps once more, for a piece that counts it already.
     pub(crate) fn note(&mut self, handle: CUmemGenericAllocationHandle, number: Number) {
         let known = self.handles.entry(handle).or_insert((number, 0));
         let times = if known.0 == number { known.1.saturating_add(1) } else { 1 };
         *known = (number, times);
     }
 
-    /// One use of a handle less; the piece counts it still.
+    /// Takes back one use of a handle. The piece still counts it.
     pub(crate) fn forget(&mut self, handle: CUmemGenericAllocationHandle) -> Option<Number> {
         let (number, times) = self.handles.get_mut(&handle)?;
         let number = *number;
@@ -95,22 +95,22 @@ impl Tables {
         Some(number)
     }
 
-    /// One handle of a piece less.
+    /// Takes one handle from a piece.
     pub(crate) fn release(&mut self, number: Number) {
         self.change(number, |piece| piece.handles = piece.handles.saturating_sub(1));
     }
 
-    /// One mapping of a piece more; what is bound to an object counts as mapped.
+    /// Adds one mapping to a piece. Memory that is bound to an object counts as mapped.
     pub(crate) fn pin(&mut self, number: Number) {
         self.change(number, |piece| piece.mappings = piece.mappings.saturating_add(1));
     }
 
-    /// One mapping of a piece less.
+    /// Takes one mapping from a piece.
     pub(crate) fn unpin(&mut self, number: Number) {
         self.change(number, |piece| piece.mappings = piece.mappings.saturating_sub(1));
     }
 
-    /// Something was mapped at an address.
+    /// Notes that a piece was mapped at an address.
     pub(crate) fn map(&mut self, address: CUdeviceptr, bytes: u64, number: Number) {
         self.mappings.insert(address, (bytes, number));
     }
@@ -131,12 +131,12 @@ impl Tables {
         }
     }
 
-    /// One handle of a piece more.
+    /// Adds one handle to a piece.
     pub(crate) fn retain(&mut self, number: Number) {
         self.change(number, |piece| piece.handles = piece.handles.saturating_add(1));
     }
 
-    /// Takes a piece out if nothing holds it any more.
+    /// Takes out a piece if it has neither handles nor mappings any more.
     pub(crate) fn ended(&mut self, number: Number) -> Option<Piece> {
         let piece = self.pieces.get(&number)?;
         if piece.handles > 0 || piece.mappings > 0 {
@@ -145,24 +145,24 @@ impl Tables {
         self.pieces.remove(&number)
     }
 
-    /// The piece that is mapped at an address.
+    /// Returns the piece that is mapped at an address.
     pub(crate) fn mapped_at(&self, address: CUdeviceptr) -> Option<Number> {
         let (start, (bytes, number)) = self.mappings.range(..=address).next_back()?;
         (address.wrapping_sub(*start) < *bytes).then_some(*number)
     }
 
-    /// The piece that others know by a key.
+    /// Returns the piece that others know by a key.
     pub(crate) fn by_key(&self, key: u64) -> Option<Number> {
         let known = |(number, piece): (&Number, &Piece)| piece.keys.contains(&key).then_some(*number);
         self.pieces.iter().find_map(known)
     }
 
-    /// The key that descriptors of a piece were given.
+    /// Returns the key that descriptors of a piece were given.
     pub(crate) fn descriptor_key(&self, number: Number) -> Option<u64> {
         self.pieces.get(&number)?.keys.iter().copied().find(|key| share_keys::is_of_descriptor(*key))
     }
 
-    /// Others can use a piece, by this key. Of what was made elsewhere they inherit by the key that it came with.
+    /// Notes that others can use a piece by `key`. A piece that was made elsewhere they inherit by the key that it came with.
     pub(crate) fn lend(&mut self, slice: &Slice, number: Number, key: u64) {
         self.change(number, |piece| {
             if piece.keys.contains(&key) {
@@ -175,7 +175,7 @@ impl Tables {
         });
     }
 
-    /// Something is bound to an object; false where the object is not known.
+    /// Binds memory to an object. Returns false if the object is not known.
     pub(crate) fn bind(&mut self, object: CUmemGenericAllocationHandle, bound: Bound) -> bool {
         let Some(object) = self.number_of(object).and_then(|number| self.pieces.get_mut(&number)) else {
             return false;
@@ -184,7 +184,7 @@ impl Tables {
         true
     }
 
-    /// Takes out what a device has bound to an object in a range.
+    /// Takes out the memory that a device has bound to an object in a range.
     pub(crate) fn unbind(
         &mut self,
         object: CUmemGenericAllocationHandle,

@@ -4,7 +4,7 @@ use super::physical::{Number, Piece, Tables};
 use super::state::Memory;
 use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
 
-/// One more mapping of what a handle names; none where that was not charged.
+/// Adds one mapping to the piece that a handle names; `None` if the handle is not known.
 pub(crate) fn pin(memory: &Memory, handle: CUmemGenericAllocationHandle) -> Option<Number> {
     let mut tables = memory.physical.lock();
     let number = tables.number_of(handle)?;
@@ -12,7 +12,7 @@ pub(crate) fn pin(memory: &Memory, handle: CUmemGenericAllocationHandle) -> Opti
     Some(number)
 }
 
-/// One more use of what is mapped at an address, as a mapping is one.
+/// Adds one use to the piece that is mapped at an address. It counts as a mapping.
 pub(crate) fn pin_mapped(memory: &Memory, address: CUdeviceptr) -> Option<Number> {
     let mut tables = memory.physical.lock();
     let number = tables.mapped_at(address)?;
@@ -20,12 +20,12 @@ pub(crate) fn pin_mapped(memory: &Memory, address: CUdeviceptr) -> Option<Number
     Some(number)
 }
 
-/// One mapping less.
+/// Takes one mapping from a piece, and gives the piece back if that was the last use.
 pub(crate) fn unpin(memory: &Memory, number: Number) {
     unmapped(memory, memory.physical.lock(), number);
 }
 
-/// One handle of a piece is gone.
+/// Takes one handle from a piece, and gives the piece back if that was the last use.
 pub(crate) fn released(memory: &Memory, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
     tables.release(number);
     let ended = tables.ended(number);
@@ -33,7 +33,7 @@ pub(crate) fn released(memory: &Memory, mut tables: parking_lot::MutexGuard<'_, 
     give_back(memory, ended);
 }
 
-/// One mapping of a piece is gone.
+/// Takes one mapping from a piece, and gives the piece back if that was the last use.
 pub(crate) fn unmapped(memory: &Memory, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
     tables.unpin(number);
     let ended = tables.ended(number);
@@ -43,7 +43,7 @@ pub(crate) fn unmapped(memory: &Memory, mut tables: parking_lot::MutexGuard<'_, 
 
 fn give_back(memory: &Memory, ended: Option<Piece>) {
     let Some(piece) = ended else { return };
-    // Whoever uses it as well is charged before this process stops to be.
+    // Another user of the piece is charged before this process stops being charged.
     piece.uses.into_iter().for_each(|used| memory.end_use(used, true));
     if let Some((device, bytes)) = piece.charged {
         memory.refund(device, bytes);

@@ -16,50 +16,50 @@ use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A pool that this process allocates from.
+/// Pool that this process allocates from.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Our number for it: the driver may use a handle's value again.
+    /// The library's number for the pool: the driver may use a handle's value again.
     number: u64,
     handle: usize,
-    /// The device whose memory it holds.
+    /// Device of the pool's memory.
     pub(crate) device: Device,
     books: Mutex<PoolLedger>,
 }
 
-/// The pools of this process.
+/// Pools of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     any: AtomicBool,
     next: AtomicU64,
     known: Mutex<Vec<Arc<Pool>>>,
-    /// Pools that were destroyed while allocations from them live: the memory ends with each of those.
+    /// Pools that were destroyed while allocations from them live. Their memory ends with these allocations.
     orphaned: Mutex<Vec<Arc<Pool>>>,
     /// Pools whose memory is the host's.
     host: Mutex<Vec<usize>>,
 }
 
-/// A pool that was taken out of the list.
+/// Pool that was taken out of the list.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// One whose memory is a device's.
+    /// A pool whose memory is a device's.
     OfDevice(Arc<Pool>),
-    /// One whose memory is the host's.
+    /// A pool whose memory is the host's.
     OfHost(usize),
-    /// One that nobody knows.
+    /// A pool that the library does not know.
     Unknown,
 }
 
-/// A block of a pool that the driver is about to free.
+/// Block of a pool that the driver is about to free.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Its pool; none where the pool was destroyed before.
+    /// Its pool; `None` if the pool was destroyed before.
     of: Option<(Arc<Pool>, PendingFree)>,
     number: u64,
     bytes: u64,
 }
 
-/// A pool with the slice that pays for it.
+/// Pool with the slice that pays for it.
 struct PoolAccess<'a> {
     slice: &'static Slice,
     pool: &'a Pool,
@@ -102,22 +102,22 @@ impl Pools {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// All pools that are known now.
+    /// Returns all pools that are known now.
     pub(crate) fn all(&self) -> Vec<Arc<Pool>> {
         if self.any() { self.known.lock().clone() } else { Vec::new() }
     }
 
-    /// Brings the charge of every pool to what the driver says it holds.
+    /// Brings the charge of every pool to the bytes that the driver says the pool holds.
     pub(crate) fn reconcile_all(&self, slice: &'static Slice) {
         self.all().iter().for_each(|pool| pool.reconcile(slice));
     }
 
-    /// A context ended, and perhaps allocations of pools with it.
+    /// Notes that a context ended, and perhaps allocations of pools with it.
     pub(crate) fn distrust(&self) {
         self.known.lock().iter().for_each(|pool| pool.books.lock().distrust());
     }
 
-    /// An allocation of the pool with this number of ours is about to be freed.
+    /// Begins to free an allocation of the pool that the library knows by `number`.
     pub(crate) fn leave(&self, slice: &'static Slice, number: u64, address: u64, bytes: u64) -> Block {
         let pool = of_number(&self.known, number);
         let of = pool.map(|pool| {
@@ -127,7 +127,7 @@ impl Pools {
         Block { of, number, bytes }
     }
 
-    /// It was freed; `free` says for whom.
+    /// Settles a block that the driver has freed. `free` tells for whom the block is free.
     pub(crate) fn left(&self, slice: &'static Slice, block: Block, free: FreeFor) {
         if let Some((pool, leaving)) = block.of {
             pool::finish_free(&pool.access(slice), &leaving, free);
@@ -136,19 +136,19 @@ impl Pools {
         }
     }
 
-    /// It was not freed.
+    /// Puts back a block that the driver has not freed.
     pub(crate) fn stay(slice: &'static Slice, block: Block) {
         if let Some((pool, leaving)) = block.of {
             pool::cancel_free(&pool.access(slice), &leaving);
         }
     }
 
-    /// A pool that is known by this handle.
+    /// Returns the pool that is known by a handle.
     pub(crate) fn find(&self, handle: usize) -> Option<Arc<Pool>> {
         self.known.lock().iter().find(|pool| pool.handle == handle).cloned()
     }
 
-    /// The pool of this handle, whose memory is a device's.
+    /// Returns the pool of a handle, whose memory is a device's. Adds the pool if it is not known.
     pub(crate) fn find_or_add(&self, handle: usize, device: Device) -> Arc<Pool> {
         let mut known = self.known.lock();
         if let Some(pool) = known.iter().find(|pool| pool.handle == handle) {
@@ -161,7 +161,7 @@ impl Pools {
         pool
     }
 
-    /// Takes out the pool of this handle while the driver ends it.
+    /// Takes out the pool of a handle while the driver ends the pool.
     pub(crate) fn take(&self, handle: usize) -> Taken {
         let mut known = self.known.lock();
         if let Some(place) = known.iter().position(|pool| pool.handle == handle) {
@@ -172,7 +172,7 @@ impl Pools {
         place.map_or(Taken::Unknown, |place| Taken::OfHost(host.swap_remove(place)))
     }
 
-    /// Puts a pool back that lives on.
+    /// Puts back a pool that lives on.
     pub(crate) fn put_back(&self, taken: Taken) {
         match taken {
             Taken::OfDevice(pool) => self.known.lock().push(pool),
@@ -181,7 +181,7 @@ impl Pools {
         }
     }
 
-    /// Ends a pool: what allocations still hold of it goes back with them.
+    /// Ends a pool. Memory that allocations still hold of it goes back with them.
     pub(crate) fn end(&self, slice: &'static Slice, addresses: &Addresses, taken: Taken) {
         let Taken::OfDevice(pool) = taken else { return };
         let live = addresses.owned(Owner::Pool(pool.number));
@@ -192,7 +192,7 @@ impl Pools {
         }
     }
 
-    /// Remembers a pool whose memory is the host's.
+    /// Records a pool whose memory is the host's.
     pub(crate) fn add_host(&self, handle: usize) {
         self.host.lock().push(handle);
     }
@@ -212,7 +212,7 @@ impl Pool {
         PoolAccess { slice, pool: self }
     }
 
-    /// Brings the charge to what the driver says that the pool holds.
+    /// Brings the charge to the bytes that the driver says the pool holds.
     pub(crate) fn reconcile(&self, slice: &'static Slice) {
         pool::reconcile(&self.access(slice));
     }
@@ -224,24 +224,24 @@ impl Pool {
     }
 }
 
-/// Pools out of which the driver may take memory in a call that is on its way. Must [`end`](Self::end).
+/// Pools from which the driver may release memory in a call under way. The caller must [`end`](Self::end) the value.
 #[derive(Debug, Default)]
 pub(crate) struct Releasing(Vec<Arc<Pool>>);
 
 impl Releasing {
-    /// Before the call.
+    /// Notes that the call is about to begin.
     pub(crate) fn begin(slice: &'static Slice, pools: Vec<Arc<Pool>>) -> Self {
         pools.iter().for_each(|pool| pool::begin_release(&pool.access(slice)));
         Self(pools)
     }
 
-    /// After it.
+    /// Notes that the call is over, and brings the charges up to date.
     pub(crate) fn end(self, slice: &'static Slice) {
         self.0.iter().for_each(|pool| pool::end_release(&pool.access(slice)));
     }
 }
 
-/// An allocation on its way to a pool.
+/// Allocation from a pool that is under way.
 #[derive(Debug)]
 pub(crate) struct Flight {
     slice: &'static Slice,
@@ -254,7 +254,7 @@ impl Flight {
     /// Makes sure that an allocation stays within the quota.
     ///
     /// # Errors
-    /// It does not fit. The pool is given back to the caller.
+    /// The allocation does not fit. The pool is given back to the caller.
     pub(crate) fn begin(
         slice: &'static Slice,
         addresses: &'static Addresses,
@@ -268,12 +268,12 @@ impl Flight {
         }
     }
 
-    /// How much of which device was reserved for it; none where the pool has a hole.
+    /// Returns the device, and the bytes of it that were reserved; `None` if the pool has a hole for the allocation.
     pub(crate) fn granted(&self) -> Option<(Device, u64)> {
         Some((self.pool.device, self.way.reserved()?))
     }
 
-    /// The driver has answered: brings the charge up to date.
+    /// Brings the charge up to date after the driver's answer: the address, or `None` if the driver failed.
     pub(crate) fn land(self, address: Option<u64>) {
         let Self { slice, addresses, pool, way } = self;
         let bytes = way.bytes();

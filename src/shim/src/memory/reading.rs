@@ -1,8 +1,8 @@
-//! The free memory of a device, read together with what the ledgers say of the same instant.
+//! Free memory of a device, read together with the ledgers of the same instant.
 //!
-//! Each slice in the folder tells in its region what its processes hold. Free memory and what all of them hold are the *room*
-//! of the device. A slice that takes or gives back memory moves both by the same bytes, so the room stays. It changes where
-//! the device takes memory that no ledger has, and while memory of the dead is not back yet.
+//! Each slice in the folder tells in its region how much its processes hold. Free memory and the bytes that all of them hold are
+//! the *room* of the device. A slice that takes or gives back memory moves both by the same bytes, so the room stays. It changes
+//! where the device takes memory that no ledger has, and while memory of dead processes is not back yet.
 
 use super::nvml_baseline::difference;
 use crate::driver_calls::nvml::memory::Session;
@@ -13,25 +13,25 @@ use crate::slice::other_slices;
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Calls, Reaped, Region, Uuid};
 
-/// How often the ledgers are read anew because one moved meanwhile.
+/// Most readings of the ledgers in a row. One is repeated if a ledger moved meanwhile.
 const READINGS: u32 = 3;
 
-/// A device at an instant.
+/// Figures of a device at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Bytes that nobody holds.
+    /// Free bytes of the device.
     free: u64,
     books: Books,
 }
 
-/// The ledgers of this slice and of those beside it, as far as they concern a device.
+/// Ledgers of this slice and of the slices beside it, as far as they concern a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Books {
     /// Bytes that living processes of other slices hold.
     beside: u64,
     /// Bytes that living processes of this slice hold.
     own: u64,
-    /// True if memory of the dead leaves the device, in any of the slices.
+    /// True if memory of dead processes leaves the device, in any of the slices.
     leaves: bool,
     /// Contexts that other processes make.
     makings: Calls,
@@ -39,7 +39,7 @@ struct Books {
     calls: Calls,
 }
 
-/// Where free memory of a device is read.
+/// Source of a device's free memory.
 #[derive(Debug)]
 enum Gauge {
     Nvml(Session, nvmlDevice_t),
@@ -47,8 +47,8 @@ enum Gauge {
 }
 
 impl Books {
-    /// `reserved` is of this process, and not held yet. None: there are more slices than can be read, or the dead are being
-    /// cleared.
+    /// Reads the ledgers. `reserved` bytes are this process's and not held yet. Returns `None` if there are more slices than can
+    /// be read, or if a dead process is being cleared.
     fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let (region, device) = (slice.region(), place.device);
         if !is_cleared(region) {
@@ -59,7 +59,7 @@ impl Books {
             own: region.held(device).saturating_sub(reserved),
             leaves: region.leaving(device) > 0,
             makings: region.context_creations(Some(slice.member().slot())),
-            // After what is held: a call whose bytes were seen is seen too.
+            // The calls are read after the held bytes: a call whose bytes were seen is seen too.
             calls: region.all_memory_calls(),
         };
         for other in other_slices::beside(region.path())? {
@@ -86,7 +86,8 @@ fn is_cleared(region: &Region) -> bool {
 
 impl Reading {
     /// Reads free memory between two equal readings of the ledgers. `reserved`: bytes that this process has in its ledger and
-    /// the driver has not given yet. None: free memory cannot be read, is the host's, or the ledgers move all the time.
+    /// that the driver has not given yet. Returns `None` if free memory cannot be read, is the host's, or if the ledgers move all
+    /// the time.
     pub(crate) fn take(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let gauge = Gauge::of(place)?;
         let mut before = Books::read(slice, place, reserved)?;
@@ -106,14 +107,14 @@ impl Reading {
         self.books.calls.under_way == 0
     }
 
-    /// The room of the device: bytes that nobody holds, or that living processes of the folder's slices hold.
+    /// Returns the room of the device: free bytes, and bytes that living processes of the folder's slices hold.
     pub(crate) fn room(&self) -> u64 {
         self.free.saturating_add(self.books.beside).saturating_add(self.books.own)
     }
 
-    /// Notes the room in the region, within a memory call of this process, unless memory leaves the device. `more`: bytes that the
-    /// driver has given this process and that no ledger has. It may have given them to another memory call that is under way too:
-    /// then the reading is not exact.
+    /// Notes the room in the region, within a memory call of this process, unless memory leaves the device. `more`: bytes that
+    /// the driver has given this process and that no ledger has. It may have given them to another memory call that is under way
+    /// too: then the reading is not exact.
     pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64) {
         if !self.books.leaves {
             let is_exact = self.books.calls.under_way <= 1;
@@ -121,7 +122,8 @@ impl Reading {
         }
     }
 
-    /// What the device lost until another reading, beyond what the ledgers explain. None: somebody made a context meanwhile.
+    /// Returns the bytes that the device lost until the reading `now`, beyond the bytes that the ledgers explain. `None`: another
+    /// process made a context meanwhile.
     pub(crate) fn lost(&self, now: &Self) -> Option<i64> {
         let is_alone = now.books.makings.is_still_since(self.books.makings, 0);
         let held = |books: &Books| books.beside.saturating_add(books.own);
@@ -131,8 +133,8 @@ impl Reading {
 }
 
 impl Gauge {
-    /// NVML needs no context. The driver tells where NVML is missing and a context of the device is current. None: neither
-    /// tells, or the memory is the host's and moves with programs that use no GPU.
+    /// Chooses the source. NVML needs no context. The driver tells if NVML is missing and a context of the device is current.
+    /// Returns `None` if neither tells, or if the memory is the host's and moves with programs that use no GPU.
     fn of(place: SliceDevice) -> Option<Self> {
         if place.shares_host_memory {
             return None;

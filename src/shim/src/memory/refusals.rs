@@ -1,8 +1,8 @@
 //! Messages about refusals by the quota.
 //!
-//! A program sees a status, and its own message seldom names the quota. So one line a minute tells the request, what the slice
-//! holds, its quota, and the process that holds most. A program that retries until it is refused pays for a clock and a
-//! comparison.
+//! A program sees a status, and its own message seldom names the quota. So one line a minute tells the request, the bytes that
+//! the slice holds, its quota, and the process that holds most. For each denial, a program that allocates until it is refused
+//! pays one reading of the clock and one comparison.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -22,29 +22,29 @@ use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Device, ProcessView};
 use std::fs;
 
-/// For how long no other refusal is said, in nanoseconds.
+/// Nanoseconds for which no other denial is printed at level `warn`.
 const QUIET: u64 = 60_000_000_000;
 
-/// The kind of memory that is refused.
+/// Kind of memory that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Allocation,
-    /// One that takes more of the device than was asked for.
+    /// An allocation that takes more of the device than was asked for.
     Linear,
     Context,
     Code,
     Limit,
 }
 
-/// When a refusal is said next.
+/// Time of the next message.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(AtomicU64);
 
 impl Refusals {
-    /// Returns true if it is time to say one; then it is not for a while.
+    /// Returns true if a message is due. Then none is due for a while.
     fn is_due(&self) -> bool {
         let (now, due) = (now(), self.0.load(Ordering::Relaxed));
-        // Relaxed: of several threads one says it, whichever.
+        // Relaxed: of several threads any one may print it.
         now >= due
             && self
                 .0
@@ -52,14 +52,14 @@ impl Refusals {
                 .is_ok()
     }
 
-    /// Says that so many bytes are refused, if it is time to. Every refusal is said at level `debug`.
+    /// Prints that `asked` bytes are refused: at level `warn` if a message is due, and at level `debug` otherwise.
     pub(crate) fn say(&self, slice: &Slice, device: Device, what: What, asked: u64) {
         let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
         messages::say(level, &Refusal { slice, device, what, asked });
     }
 }
 
-/// Says that something is refused.
+/// Message about a request that is refused.
 struct Refusal<'slice> {
     slice: &'slice Slice,
     device: Device,
@@ -116,13 +116,14 @@ impl fmt::Display for Refusal<'_> {
     }
 }
 
-/// What a linear allocation needs that no block has a slot for. What passes all that can be counted is as it was asked for.
+/// Returns the bytes that a linear allocation needs if no block has a slot for it. Beyond all that can be counted, it is `asked`
+/// itself.
 fn takes(asked: u64) -> u64 {
     let whole = if asked > LARGEST_SMALL { taken(asked) } else { BLOCK };
     if whole == u64::MAX { asked } else { whole }
 }
 
-/// Says how a quota is raised.
+/// Advice on how to raise a quota.
 pub(crate) struct Advice<'slice> {
     slice: &'slice Slice,
     place: Option<SliceDevice>,
@@ -130,7 +131,7 @@ pub(crate) struct Advice<'slice> {
 }
 
 impl<'slice> Advice<'slice> {
-    /// For a device of the slice.
+    /// Returns the advice for a device of the slice.
     pub(crate) fn new(slice: &'slice Slice, device: Device) -> Self {
         let place = slice.place_of_device(device);
         Self { slice, place, limit: slice.region().memory_limit(device).unwrap_or(0) }
@@ -140,7 +141,7 @@ impl<'slice> Advice<'slice> {
 impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = self.source();
-        // A region that `gpuslice run` has named.
+        // `gpuslice run` has named the region.
         let by_run = || {
             let name = self.slice.region().path().file_name();
             name.is_some_and(|name| name.to_string_lossy().contains("-run-"))
@@ -162,7 +163,7 @@ impl fmt::Display for Advice<'_> {
 }
 
 impl Advice<'_> {
-    /// Where the quota was said, if it is the one that this process was started with.
+    /// Returns the place where the quota was set, if it is the quota that this process was started with.
     fn source(&self) -> Option<QuotaSource> {
         let ordinal = self.slice.places().iter().position(|place| Some(place.device) == self.device());
         let settings = settings::settings()?;
@@ -176,7 +177,7 @@ impl Advice<'_> {
     }
 }
 
-/// The process that holds most of a device, with how much that is.
+/// Returns the process that holds most of a device, after the bytes that it holds.
 fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
     let processes = slice.region().processes().into_iter();
     let held = |process: ProcessView| {
@@ -185,9 +186,9 @@ fn largest(slice: &Slice, device: Device) -> Option<(u64, ProcessView)> {
     processes.filter_map(held).max_by_key(|(bytes, _)| *bytes)
 }
 
-/// The name of a process, as far as it can be read and printed.
+/// Returns the name of a process, as far as it can be read and printed.
 fn command_of(process: &ProcessView) -> Option<String> {
-    // The number means another process elsewhere.
+    // In another namespace the number means another process.
     if process.pid_namespace != pid_namespace() {
         return None;
     }
@@ -196,7 +197,7 @@ fn command_of(process: &ProcessView) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// A number of bytes that was asked for: one byte more than the quota is another number than the quota.
+/// Number of bytes that was asked for. It is exact, because one byte more than the quota must not read like the quota.
 struct Exactly(u64);
 
 impl fmt::Display for Exactly {
@@ -205,7 +206,7 @@ impl fmt::Display for Exactly {
     }
 }
 
-/// A number of bytes as people read it: exact where that is short.
+/// Number of bytes for people to read: exact where that is short.
 struct Amount(u64);
 
 impl fmt::Display for Amount {

@@ -1,14 +1,15 @@
 //! Keys by which a process recognises memory that another process of the slice hands to it.
 //!
-//! Both processes find the key in what is handed over. A handle of bytes is its own key. A descriptor is given one: a read lock
-//! on a single byte of its open file. The kernel shows the lock to every process that has that open file, whatever the number of
-//! the descriptor, and drops it with the file. The lock changes nothing of the file, and the driver's own files take no locks.
-//! Where it cannot be set (no kernel of this kind, no `/proc`), memory has no key, and nobody inherits its charge.
+//! Both processes find the key in the handle that one hands to the other. A handle of bytes is its own key. A descriptor is given
+//! one: a read lock on a single byte of its open file. The kernel shows the lock to every process that has that open file,
+//! whatever the number of the descriptor, and drops it with the file. The lock changes nothing of the file, and the driver's own
+//! files take no locks. Where it cannot be set (no kernel of this kind, no `/proc`), memory has no key, and no process inherits
+//! its charge.
 
 use core::ffi::c_int;
 use std::fs;
 
-/// Bytes of a handle that is handed over.
+/// Bytes of a handle that one process hands to another.
 pub(crate) const HANDLE_BYTES: usize = 64;
 
 /// Keys of descriptors have this bit and not the highest, since they are places in a file.
@@ -16,7 +17,7 @@ const OF_DESCRIPTOR: u64 = 1 << 62;
 /// Keys of bytes have this bit.
 const OF_BYTES: u64 = 1 << 63;
 
-/// The key of a handle of bytes.
+/// Returns the key of a handle of bytes.
 pub(crate) fn key_of_bytes(bytes: &[u8; HANDLE_BYTES]) -> u64 {
     // FNV-1a over the words, with a final mix, so that all bits of all words tell.
     let (words, _) = bytes.as_chunks::<8>();
@@ -27,10 +28,10 @@ pub(crate) fn key_of_bytes(bytes: &[u8; HANDLE_BYTES]) -> u64 {
     folded | OF_BYTES
 }
 
-/// A new key for a descriptor; none where the kernel gives no random number.
+/// Returns a new key for a descriptor; `None` if the kernel gives no random number.
 pub(crate) fn new_key() -> Option<u64> {
     let mut number = 0_u64;
-    // SAFETY: writes at most the eight bytes given.
+    // SAFETY: `getrandom` requires a buffer of the length given: the eight bytes of `number`.
     let got = unsafe { libc::getrandom((&raw mut number).cast(), size_of::<u64>(), libc::GRND_NONBLOCK) };
     (got == 8).then_some(number & (OF_DESCRIPTOR - 1) | OF_DESCRIPTOR)
 }
@@ -40,22 +41,22 @@ pub(crate) fn is_of_descriptor(key: u64) -> bool {
     key & (OF_BYTES | OF_DESCRIPTOR) == OF_DESCRIPTOR
 }
 
-/// Gives a descriptor a key, for all who will have its open file.
+/// Gives a descriptor a key, for all processes that will have its open file. Returns false if the kernel refuses.
 pub(crate) fn set_key(descriptor: c_int, key: u64) -> bool {
     let (Ok(start), Ok(kind)) = (i64::try_from(key), i16::try_from(libc::F_RDLCK)) else { return false };
     let Ok(whence) = i16::try_from(libc::SEEK_SET) else { return false };
     let lock = libc::flock { l_type: kind, l_whence: whence, l_start: start, l_len: 1, l_pid: 0 };
-    // SAFETY: the structure is valid for reads; a number that is no descriptor is refused.
+    // SAFETY: `fcntl` requires a readable structure: the local `lock`. The kernel refuses a number that is no descriptor.
     unsafe { libc::fcntl(descriptor, libc::F_OFD_SETLK, &raw const lock) == 0 }
 }
 
-/// The key of a descriptor, if it was given one.
+/// Returns the key of a descriptor, if it was given one.
 pub(crate) fn key_of_descriptor(descriptor: c_int) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
     text.lines().filter(|line| line.starts_with("lock:")).find_map(key_of_line)
 }
 
-/// `lock: 1: OFDLCK ADVISORY READ -1 00:01:42 START END`.
+/// Returns the key in a line like `lock: 1: OFDLCK ADVISORY READ -1 00:01:42 START END`.
 fn key_of_line(line: &str) -> Option<u64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [.., "OFDLCK", _, "READ", _, _, start, end] = words.as_slice() else { return None };

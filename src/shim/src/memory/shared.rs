@@ -1,7 +1,7 @@
-//! Memory that this process shares with others of the slice. The owner pays, whoever imports.
+//! Memory that this process shares with others of the slice. The owner pays, even if others import it.
 //!
-//! Here are only the uses that belong to an address or an external object. Those of physical memory stand with it. Each use is a
-//! share in the region: when the owner ends, a process of the slice that uses the memory inherits the charge.
+//! This file has only the uses that belong to an address or an external object. The uses of physical memory are in `physical`.
+//! Each use is a share in the region: when the owner ends, a process of the slice that uses the memory inherits the charge.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -13,12 +13,12 @@ use gpuslice_region::SharedUse;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Memory of this process that others may use: by which keys.
+/// Memory of this process that others may use, by these keys.
 #[derive(Debug, Default)]
 pub(crate) struct Loan {
     keys: Vec<u64>,
     uses: Vec<SharedUse>,
-    /// True if it lives on with those who use it when this process frees it. Blocks of pools do not.
+    /// True if the memory lives on with its users when this process frees it. Blocks of pools do not.
     lives_on: bool,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Loan {
 pub(crate) struct Opened {
     used: Option<SharedUse>,
     context: usize,
-    /// How often it was opened.
+    /// Number of times that it was opened.
     times: u64,
 }
 
-/// All of both.
+/// Memory that this process lends, and memory of others that it uses.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     any: AtomicBool,
@@ -39,11 +39,11 @@ pub(crate) struct Shared {
     has_imported: AtomicBool,
     lent: Mutex<HashMap<u64, Loan>>,
     opened: Mutex<HashMap<u64, Opened>>,
-    /// By the object that stands for the import.
+    /// Uses by imports, by the object that stands for the import.
     externals: Mutex<HashMap<usize, SharedUse>>,
 }
 
-/// What stood at an address whose end is under way.
+/// Uses of an address whose end is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     loan: Option<Loan>,
@@ -51,22 +51,22 @@ pub(crate) struct Ending {
 }
 
 impl Shared {
-    /// Returns true if there is anything. Cheap.
+    /// Returns true if this process ever lent or opened memory. Cheap.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Returns true if this process has ever used memory that another one made: NVML may count that as its own.
+    /// Returns true if this process has ever used memory that another one made. NVML may count that memory as this process's.
     pub(crate) fn has_imported(&self) -> bool {
         self.has_imported.load(Ordering::Relaxed)
     }
 
-    /// This process is about to use memory that another one made.
+    /// Notes that this process is about to use memory that another one made.
     pub(crate) fn note_import(&self) {
         self.has_imported.store(true, Ordering::Relaxed);
     }
 
-    /// Others can use what stands at an address, by this key.
+    /// Notes that others can use the memory at an address by `key`. `share` makes the use in the region.
     pub(crate) fn lend(
         &self,
         address: u64,
@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// Memory of another process stands at an address now, perhaps once more.
+    /// Notes that memory of another process is at an address now, perhaps once more.
     pub(crate) fn open(&self, slice: &Slice, address: u64, context: usize, used: Option<SharedUse>) {
         self.any.store(true, Ordering::Relaxed);
         let mut opened = self.opened.lock();
@@ -93,12 +93,12 @@ impl Shared {
         if known.used.is_none() {
             known.used = used;
         } else if let Some(used) = used {
-            // One use of a process is enough.
+            // One use for each process is enough.
             slice.end_use(used, true);
         }
     }
 
-    /// Takes out what stands at an address that is about to end, or to be closed once.
+    /// Takes out the uses of an address that is about to end, or to be closed once.
     pub(crate) fn take(&self, address: u64) -> Ending {
         if !self.any() {
             return Ending::default();
@@ -116,7 +116,7 @@ impl Shared {
         Ending { loan, opened: last }
     }
 
-    /// It did not end.
+    /// Puts back the uses of an address that did not end.
     pub(crate) fn put_back(&self, address: u64, ending: Ending) {
         if let Some(loan) = ending.loan {
             self.lent.lock().insert(address, loan);
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// A context is about to end: what was opened in it goes, and what was lent at these addresses.
+    /// Takes out the uses that end with a context: memory that was opened in it, and loans at its `addresses`.
     pub(crate) fn take_of(&self, context: usize, addresses: impl Iterator<Item = u64>) -> Vec<(u64, Ending)> {
         if !self.any() {
             return Vec::new();
@@ -145,24 +145,25 @@ impl Shared {
         opened.chain(lent.collect::<Vec<_>>()).collect()
     }
 
-    /// Memory of another interface, or what CUDA had exported, was imported as this object.
+    /// Records that memory of another interface, or memory that CUDA had exported, was imported as `object`.
     pub(crate) fn import(&self, object: usize, used: SharedUse) {
         self.externals.lock().insert(object, used);
     }
 
-    /// Takes out the use of such an object.
+    /// Takes out the use of an imported object.
     pub(crate) fn take_import(&self, object: usize) -> Option<SharedUse> {
         self.externals.lock().remove(&object)
     }
 }
 
 impl Ending {
-    /// Returns true if nothing stood there.
+    /// Returns true if there is neither a loan nor opened memory.
     pub(crate) fn is_empty(&self) -> bool {
         self.loan.is_none() && self.opened.is_none()
     }
 
-    /// It ended. Before the bytes of the address are given back: an heir is charged first.
+    /// Ends the uses of an address that has ended. The caller gives back the address's bytes afterwards, because an heir is
+    /// charged first.
     pub(crate) fn end(self, slice: &Slice) {
         if let Some(loan) = self.loan {
             loan.uses.into_iter().for_each(|used| slice.end_use(used, loan.lives_on));

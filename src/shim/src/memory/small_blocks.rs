@@ -5,17 +5,17 @@ use crate::slice::handle::Slice;
 use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change};
 use gpuslice_region::Device;
 
-/// The blocks that small memory of this process shares.
+/// Blocks that small allocations of this process share.
 #[derive(Debug, Default)]
 pub(crate) struct Small(pub(super) SpinLocked<Blocks>);
 
 impl Small {
-    /// An address that was charged by its block is about to be freed.
+    /// Notes that an address that was charged by its block is about to be freed.
     pub(crate) fn leaves(&self, address: u64) {
         self.0.lock().leaves(address);
     }
 
-    /// It was freed, or not.
+    /// Notes whether the driver has freed the address.
     pub(crate) fn left(&self, slice: &Slice, device: Device, address: u64, is_freed: bool) {
         let mut blocks = self.0.lock();
         let change = if is_freed { blocks.left(address) } else { blocks.stays(address) };
@@ -23,14 +23,14 @@ impl Small {
         apply(slice, device, change);
     }
 
-    /// It ended with its context.
+    /// Notes that the address ended with its context.
     pub(crate) fn ended(&self, slice: &Slice, device: Device, address: u64) {
         let change = self.0.lock().ended(address);
         apply(slice, device, change);
     }
 }
 
-/// Charges or gives back blocks.
+/// Charges the blocks of a change, and gives back others.
 pub(super) fn apply(slice: &Slice, device: Device, change: Change) {
     if change.charge > 0 {
         slice.charge(device, change.charge.saturating_mul(BLOCK));

@@ -1,4 +1,4 @@
-//! An allocation that host memory serves, because the quota has no room for it.
+//! Allocation that host memory serves, because the quota has no room for it.
 
 use super::host_spill::Extent;
 use super::state::Memory;
@@ -15,34 +15,34 @@ use once_cell::race::OnceBool;
 /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
 const CONCURRENT_ACCESS: u32 = 89;
 
-/// An allocation for which the quota has no room.
+/// Allocation for which the quota has no room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
     pub(crate) memory: &'static Memory,
-    /// The device that it would have been of.
+    /// Device on which the memory would have been.
     pub(crate) device: Device,
     handle: CUdevice,
-    /// The context that it lives in.
+    /// Context that the allocation lives in.
     context: usize,
     bytes: u64,
 }
 
-/// Why an allocation is not served from host memory.
+/// Reason why an allocation is not served from host memory.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It is refused as if there were no host memory to have.
+    /// It is refused as if there were no host memory.
     Full,
-    /// The driver has objections that it would have to the program's own call, too.
+    /// The driver has an error that it would have for the program's own call, too.
     Status(Status),
 }
 
 impl Claim {
-    /// How much was asked for.
+    /// Returns the bytes that were asked for.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A claim to host memory, if the slice may have any and the device can use it.
+    /// Returns a claim to host memory, if the slice may have any and the device can use it.
     #[cold]
     pub(crate) fn new(
         memory: &'static Memory,
@@ -64,9 +64,9 @@ impl Claim {
         Some(Self { memory, device: place.device, handle: place.handle, context: context?, bytes })
     }
 
-    /// Gets the memory: where it is, with nothing recorded. Calls the driver, so it is not run in a phase.
+    /// Gets the memory and returns its address, without a record of the address. Calls the driver, so no phase may run it.
     pub(crate) fn get(&self, flags: u32) -> Result<u64, Failure> {
-        // First: whoever looks sees no memory that is not counted.
+        // The bytes are counted first, so that no reader sees memory that is not counted.
         self.memory.member().spill(self.device, self.bytes);
         let got = contexts::within(self.context, || self.get_here(flags));
         let got = got.unwrap_or(Err((Failure::Full, "its context cannot be used", status::SUCCESS)));
@@ -87,7 +87,7 @@ impl Claim {
             };
             (failure, "the driver gives no managed memory", code)
         })?;
-        // Without the first, pages come to be on the device; without the second, atomic operations bring them there.
+        // Without the first call, pages come to the device. Without the second, atomic operations bring them there.
         let kept = memory::prefer_host(address, self.bytes)
             .and_then(|()| memory::let_access(address, self.bytes, self.handle));
         kept.map(|()| address).map_err(|code| {
@@ -96,7 +96,7 @@ impl Claim {
         })
     }
 
-    /// The program has it now.
+    /// Records the address of memory that the program has got.
     pub(crate) fn record(&self, address: u64) {
         let extent = Extent { device: self.device, bytes: self.bytes, context: self.context };
         self.memory.spilled.add(address, extent);
@@ -113,7 +113,7 @@ impl Claim {
     }
 }
 
-/// Says once why what passes the quota is refused after all.
+/// Prints once why a request beyond the quota is refused after all.
 fn say_once(place: &SliceDevice, why: &dyn Display) {
     static SAID: OnceBool = OnceBool::new();
     if SAID.set(true).is_ok() {

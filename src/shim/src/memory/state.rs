@@ -1,4 +1,4 @@
-//! The memory that this process holds in its slice: the tables of it.
+//! Memory that this process holds in its slice: the tables of it.
 
 use super::addresses::Addresses;
 use super::arrays::Arrays;
@@ -20,24 +20,24 @@ use core::ops::Deref;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 
-/// The slice, and the memory of it that this process holds.
+/// Slice, with the memory of it that this process holds.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// What memory is reserved and charged with.
+    /// Slice in which memory is reserved and charged.
     slice: Slice,
-    /// What each address that this process got from the driver was charged.
+    /// Charge of each address that this process got from the driver.
     pub(crate) addresses: Addresses,
-    /// Blocks that small memory shares.
+    /// Blocks that small allocations share.
     pub(crate) small: Small,
     /// Physical memory that was taken apart from addresses.
     pub(crate) physical: Mutex<Tables>,
-    /// What others use of this process's memory, and it of theirs.
+    /// Memory that this process shares with others.
     pub(crate) shared: Shared,
-    /// What this process has in host memory beyond the quota.
+    /// Spilled memory of this process, which is in host memory.
     pub(crate) spilled: Spilled,
-    /// Requests that the quota had no room for.
+    /// Messages about requests that the quota had no room for.
     refusals: Refusals,
-    /// What the device had no memory for.
+    /// Messages about requests that the device had no memory for.
     pub(crate) unmet: Unmet,
     /// Arrays that this process made.
     pub(crate) arrays: Arrays,
@@ -45,15 +45,15 @@ pub(crate) struct Memory {
     pub(crate) pools: Pools,
     /// Executables of graphs that take memory.
     pub(crate) graphs: Graphs,
-    /// What this process was charged for beside allocations.
+    /// Memory that this process was charged for beside allocations.
     pub(crate) holdings: Holdings,
     /// Libraries, and the contexts that they are loaded into.
     pub(crate) libraries: Libraries,
     /// Look-ups of code that need not be measured again.
     pub(crate) look_ups: LookUps,
-    /// What was measured last.
+    /// Figures of the last measurement.
     pub(crate) witness: Witness,
-    /// What lived in contexts that may be ending.
+    /// Contents of contexts that may be ending.
     pub(crate) endings: Endings,
 }
 
@@ -67,7 +67,7 @@ impl Deref for Memory {
 }
 
 impl Memory {
-    /// No memory yet.
+    /// Returns the state of a process that holds no memory yet.
     pub(crate) fn new(slice: Slice) -> Self {
         Self {
             slice,
@@ -89,15 +89,15 @@ impl Memory {
         }
     }
 
-    /// Counts a refusal of so many bytes that the program gets to see, and says it.
+    /// Counts a denial of `asked` bytes that the program gets to see, and prints it.
     #[cold]
     pub(crate) fn count_refusal(&self, device: Device, what: What, asked: u64) {
         self.member().count_quota_denial(device);
         self.refusals.say(&self.slice, device, what, asked);
     }
 
-    /// Bytes that the driver has given this process of a device, by the ledger: what graphs may take later is charged
-    /// already, and is not among them.
+    /// Returns the bytes that the driver has given this process of a device, by the ledger. Bytes that graphs may take later are
+    /// charged already, and are not among them.
     pub(crate) fn own(&self, device: Device) -> u64 {
         self.member().own(device).saturating_sub(self.graphs.ahead(device))
     }

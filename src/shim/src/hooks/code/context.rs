@@ -25,22 +25,22 @@ use gpuslice_driver::types::{
 use gpuslice_policy::sizes::context::estimate;
 use gpuslice_region::Device;
 
-/// What stands still while the driver ends a context.
+/// Records that the hook has taken out of their tables while the driver ends a context.
 #[derive(Default)]
 pub(crate) struct Taken {
-    /// What lived in it, by its number in [`Endings`](crate::memory::context_teardown::Endings).
+    /// Contents of the context, by their number in [`Endings`](crate::memory::context_teardown::Endings).
     lived: Option<u64>,
-    /// The device whose primary context it is.
+    /// Device, if it is the primary context of one.
     primary_of: Option<CUdevice>,
-    /// Our number for it, if GPU time is measured in it.
+    /// Number of the context's pool of timing events, if GPU time is measured in it.
     measured: Option<u64>,
-    /// Pools, out of which the driver may take memory as it ends a context.
+    /// Pools from which the driver may release memory while it ends a context.
     pools: Releasing,
 }
 
 /// `cuCtxDestroy` in both forms.
 pub(crate) unsafe fn destroy(real: real::cuCtxDestroy_v2, context: CUcontext) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(context) };
     around(
         |process| take(process, context.addr()),
@@ -53,7 +53,7 @@ pub(crate) unsafe fn destroy(real: real::cuCtxDestroy_v2, context: CUcontext) ->
 
 /// `cuCtxDetach`: ends the context with its last use.
 pub(crate) unsafe fn detach(real: real::cuCtxDetach, context: CUcontext) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(context) };
     around(
         |process| take(process, context.addr()),
@@ -71,9 +71,9 @@ pub(crate) unsafe fn create(
     flags: c_uint,
     device: CUdevice,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, flags, device) };
-    // SAFETY: the caller's output.
+    // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
     unsafe { created(output, device, || true, call, destroy_now) }
 }
 
@@ -86,9 +86,9 @@ pub(crate) unsafe fn create_v3(
     flags: c_uint,
     device: CUdevice,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, parameters, count, flags, device) };
-    // SAFETY: the caller's output.
+    // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
     unsafe { created(output, device, || true, call, destroy_now) }
 }
 
@@ -100,27 +100,26 @@ pub(crate) unsafe fn create_v4(
     flags: c_uint,
     device: CUdevice,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, parameters, flags, device) };
-    // SAFETY: the caller's output.
+    // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
     unsafe { created(output, device, || true, call, destroy_now) }
 }
 
-/// `cuDevicePrimaryCtxRetain`: makes the context at its first use. The only call that tells a primary context's
-/// handle.
+/// `cuDevicePrimaryCtxRetain`: makes the context at its first use. Only this call tells the handle of a primary context.
 pub(crate) unsafe fn primary_retain(
     real: real::cuDevicePrimaryCtxRetain,
     output: *mut CUcontext,
     device: CUdevice,
 ) -> Status {
     let is_new = || contexts::primary_context_is_active(device) == Some(false);
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, device) };
     in_turn(device, || {
-        // SAFETY: the caller's output.
+        // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
         let code = unsafe { created(output, device, is_new, call, |_| release_now(device)) };
         noted(code, |process| {
-            // SAFETY: the caller's output, which the driver accepted.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(context) = unsafe { read_in(output) } {
                 process.primaries.retained(context.addr(), device);
             }
@@ -137,15 +136,15 @@ pub(crate) unsafe fn create_vdpau(
     vdp_device: VdpDevice,
     vdp_get_proc_address: *mut VdpGetProcAddress,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, flags, device, vdp_device, vdp_get_proc_address) };
-    // SAFETY: the caller's output.
+    // SAFETY: `created` requires that `output` is null or valid, and so does the driver.
     unsafe { created(output, device, || true, call, destroy_now) }
 }
 
-/// A call that makes a context: what it takes of the device is known only afterwards, so what contexts of the slice
-/// took before is reserved first, and the variables of all libraries that come with it. Where the rest does not fit,
-/// `undo` ends the context again.
+/// Makes a context. The memory that it takes of the device is known only afterwards. So the hook first reserves as much as
+/// contexts of the slice took before, and the variables of all libraries that come with it. If the rest does not fit, `undo` ends
+/// the context again.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -164,7 +163,7 @@ unsafe fn created(
         let known = process.context_bytes(place.device).map(|bytes| bytes.saturating_add(variables));
         let least = known.unwrap_or(variables);
         let estimate = estimate(devices::multiprocessors(device)).saturating_add(variables);
-        // Before the first reading of free memory.
+        // The wait comes before the first reading of free memory.
         leaving::wait_for_a_context(process, place.device, known, estimate);
         let making = if libraries.loaded.is_empty() {
             Making::read(process, place)
@@ -174,22 +173,22 @@ unsafe fn created(
         with.set(libraries);
         Some(Plan { what: What::Context, how: How::Making(making, estimate), least })
     };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let old = unsafe { read_in(output) };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let made = |_| unsafe { read_in(output) }.map(|context: CUcontext| (Holder::Context, context.addr()));
     let undo = &|| {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         if let Some(context) = unsafe { read_in(output) } {
             undo(context);
         }
         if let Some(old) = old {
-            // SAFETY: by the contract above.
+            // SAFETY: by this function's contract `output` is null or valid.
             unsafe { write_out(output, old) };
         }
     };
     let code = measured(plan, call, made, undo);
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let Some(context) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) else { return code };
     if !with.take().come_into(context.addr()) {
         let end = || {
@@ -207,12 +206,12 @@ unsafe fn created(
     code
 }
 
-/// The libraries that come with a new context, with the bytes of their variables.
+/// Libraries that come with a new context, with the bytes of their variables.
 #[derive(Default)]
 struct With {
-    /// The driver loads them in the call that makes the context.
+    /// Libraries that the driver loads in the call that makes the context.
     loaded: Vec<(usize, u64)>,
-    /// They are loaded after it.
+    /// Libraries that the hook loads after that call.
     later: Vec<(usize, u64)>,
 }
 
@@ -231,12 +230,14 @@ impl With {
         self.loaded.iter().chain(&self.later).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
     }
 
-    /// The context was made. False: the quota has no room for one of them.
+    /// Charges the libraries to the new `context`, and loads those that the driver did not. Returns false if the quota has no
+    /// room for one of them.
     fn come_into(self, context: usize) -> bool {
         let Standing::Member(process) = process::standing() else { return true };
         let note = || {
             for (library, bytes) in &self.loaded {
-                // Charged with the context, and given back with the library as well.
+                // The context's charge includes these bytes. From now on they are given back with the context or with the
+                // library.
                 let (from, to) = (Holder::Context, Holder::Library(*library));
                 process.holdings.pass(process, (from, context), (to, context), *bytes);
                 process.libraries.claim(*library, context);
@@ -249,7 +250,7 @@ impl With {
 
 fn destroy_now(context: CUcontext) {
     if let Some(destroy) = slot::real::<real::cuCtxDestroy_v2>(Symbol::cuCtxDestroy_v2) {
-        // SAFETY: a context that the driver made in this call and nobody has seen.
+        // SAFETY: `destroy` requires a live context. The driver made it in this call, and the program has not got it yet.
         unsafe { destroy(context) };
     }
 }
@@ -258,14 +259,14 @@ fn release_now(device: CUdevice) {
     if let Some(release) =
         slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
     {
-        // SAFETY: takes back the retain of this call.
+        // SAFETY: `release` requires a retained context. It takes back the retain of this call.
         unsafe { release(device) };
     }
 }
 
 /// `cuDevicePrimaryCtxRelease` in both forms: ends the context with its last use.
 pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, device: CUdevice) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(device) };
     let take = |process: &'static Process| {
         let may_be_last = process.primaries.releases(device);
@@ -282,8 +283,8 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
     in_turn(device, release)
 }
 
-/// The caller's turn to make or end the primary context of a device. To wait for it and to end it may need the kernel,
-/// whose answers do not concern the program.
+/// Runs `calls` while this thread has the turn to make or end the primary context of `device`. Taking and ending the turn may set
+/// `errno`, which the program must not see: so both are shielded.
 fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
     let Standing::Member(process) = process::standing() else { return calls() };
     let turn = shielded(|| process.primaries.turn(device)).flatten();
@@ -292,25 +293,26 @@ fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
     code
 }
 
-/// What lives in a device's primary context, where a call may end it that is no release of the program's own.
+/// Takes out the contents of a device's primary context, for a call that may end it and is no release of the program's. While the
+/// program retains the context, the call cannot end it.
 pub(crate) fn take_primary_unless_held(process: &'static Process, device: CUdevice) -> Taken {
     if process.primaries.is_held(device) { take_nothing(process) } else { take_primary(process, device) }
 }
 
-/// After a call that may have ended a device's primary context.
+/// Settles a call that may have ended the primary context of `device`.
 pub(crate) fn primary_left(process: &'static Process, taken: Taken, device: CUdevice, succeeded: bool) {
     let ended = succeeded && contexts::primary_context_is_active(device) == Some(false);
     let is_early = taken.primary_of.is_some();
     end(process, taken, ended);
-    // It was released more often than was seen.
+    // The library has not seen every release, and so has taken out nothing before the call.
     if ended && !is_early {
         end(process, take_primary(process, device), true);
     }
 }
 
-/// `cuDevicePrimaryCtxReset` in both forms: ends the context whoever uses it.
+/// `cuDevicePrimaryCtxReset` in both forms: ends the context even if it is in use.
 pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, device: CUdevice) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(device) };
     let reset = || {
         around(
@@ -334,7 +336,7 @@ fn take(process: &'static Process, context: usize) -> Taken {
     }
 }
 
-/// What lived in no context that is known: only pools may change.
+/// Takes out nothing but the pools, whose memory may change, because no known context ends.
 fn take_nothing(process: &'static Process) -> Taken {
     Taken { pools: releasing(process), ..Taken::default() }
 }
@@ -343,7 +345,7 @@ fn releasing(process: &'static Process) -> Releasing {
     Releasing::begin(process, process.pools.all())
 }
 
-/// What lives in a device's primary context. The handle is not known before the program has it.
+/// Takes out the contents of a device's primary context. Without a handle, which only the program's retain tells, there are none.
 pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> Taken {
     process.primaries.of(device).map_or_else(
         || take_nothing(process),
@@ -351,7 +353,7 @@ pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> Taken
     )
 }
 
-/// The driver is back: what lived in the context has ended with it, or lives on.
+/// Settles the contents of a context after the driver's call. If `ended`, they have ended with it; otherwise they live on.
 pub(crate) fn end(process: &'static Process, taken: Taken, ended: bool) {
     if let Some(pool) = taken.measured {
         compute::context_left(&process.compute, pool, ended);

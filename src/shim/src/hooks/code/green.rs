@@ -1,7 +1,7 @@
 //! Green contexts: their memory beside the primary context, which they keep alive.
 //!
-//! The driver makes the primary context for a green one where it does not live. So that each is charged for itself, the hook
-//! first makes the primary context by the call that does nothing else, and releases it once the green context keeps it.
+//! If the primary context does not exist, the driver makes it for a green one. So that each is charged by itself, the hook first
+//! retains the primary context. It releases it once the green context keeps it alive.
 //!
 //! Memory that is allocated while a green context is current lives in the primary one, and so do its charges.
 
@@ -24,7 +24,7 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUcontext, CUdevResourceDesc, CUdevice, CUgreenCtx, Status, status};
 
-/// What a green context is taken for where nobody can say: work queues and a stream.
+/// Estimate for a green context that nothing measures: work queues and a stream.
 const ESTIMATE: u64 = 4 << 20;
 
 /// `cuGreenCtxCreate`.
@@ -35,11 +35,11 @@ pub(crate) unsafe fn create(
     device: CUdevice,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, resources, device, flags) };
     if !is_concerned(device) {
         let code = call();
-        // SAFETY: the caller's output.
+        // SAFETY: `note` requires that `output` is null or valid, and so does the driver.
         unsafe { note(output, device, code) };
         return code;
     }
@@ -47,17 +47,17 @@ pub(crate) unsafe fn create(
         return call();
     };
     let mut primary: CUcontext = ptr::null_mut();
-    // SAFETY: the output is valid for writes.
+    // SAFETY: `primary_retain` requires an output that is valid for writes: the local `primary`.
     let code = beside_captures(|| unsafe { context::primary_retain(retain, &raw mut primary, device) });
     if code != status::SUCCESS {
         return code;
     }
-    // SAFETY: the caller's output.
+    // SAFETY: `create_in` requires that `output` is null or valid, and so does the driver.
     let code = unsafe { create_in(output, (primary.addr(), device), call) };
     if let Some(release) =
         slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
     {
-        // SAFETY: takes back the retain above.
+        // SAFETY: `primary_release` requires a device. It takes back the retain of this call.
         beside_captures(|| unsafe { context::primary_release(release, device) });
     }
     code
@@ -76,42 +76,43 @@ unsafe fn create_in(
     (primary, device): (usize, CUdevice),
     call: impl FnMut() -> Status,
 ) -> Status {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let old = unsafe { read_in(output) };
     let plan = |process: &'static Process| {
         let how = How::Making(Making::beside(process, process.place(device)?), ESTIMATE);
         Some(Plan { what: What::Context, how, least: 0 })
     };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let made = |_| unsafe { read_in(output) }.map(|green: CUgreenCtx| (Holder::Green(green.addr()), primary));
     let undo = || {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         let green = unsafe { read_in(output) };
         if let Some((destroy, green)) =
             slot::real::<real::cuGreenCtxDestroy>(Symbol::cuGreenCtxDestroy).zip(green)
         {
-            // SAFETY: made in this call, and seen by nobody.
+            // SAFETY: `destroy` requires a live green context. The driver made it in this call, and the program has not got it
+            // yet.
             unsafe { destroy(green) };
         }
         if let Some(old) = old {
-            // SAFETY: by the contract above.
+            // SAFETY: by this function's contract `output` is null or valid.
             unsafe { write_out(output, old) };
         }
     };
     let code = measured(plan, call, made, undo);
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     unsafe { note(output, device, code) }
 }
 
-/// Remembers what was made, with or without a quota.
+/// Records the green context that the driver made, with or without a quota.
 ///
 /// # Safety
 /// `output` is null or valid for reads.
 unsafe fn note(output: *mut CUgreenCtx, device: CUdevice, code: Status) -> Status {
     noted(code, |process| {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         if let Some(green) = unsafe { read_in(output) } {
-            // Its streams name it by this, whether the program has asked for it or not.
+            // The driver names the context of its streams by this view, whether or not the program has asked for the view.
             let view = contexts::view_of(green).unwrap_or(0);
             process.greens.add(Green { handle: green.addr(), view, device });
         }
@@ -123,12 +124,12 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
     let take = |process: &'static Process| {
         let known = process.greens.take(green.addr())?;
         let turn = process.primaries.turn(known.device);
-        // Before the rest of what ends with the primary context.
+        // They are taken out before the contents that end with the primary context.
         let own = process.take_held(Holder::Green(green.addr()));
         let measured = compute::view_ends(&process.compute, known.view);
         Some((turn, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(green) };
     around(take, call, |process, taken, code| {
         let Some((_turn, known, own, measured, primary)) = taken else { return };
@@ -145,19 +146,19 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
     })
 }
 
-/// `cuCtxFromGreenCtx`: the handle by which a green context is made current. It means the primary context.
+/// `cuCtxFromGreenCtx`: returns the handle by which a green context is made current. It means the primary context.
 pub(crate) unsafe fn as_context(
     real: real::cuCtxFromGreenCtx,
     output: *mut CUcontext,
     green: CUgreenCtx,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, green) };
     around(
         |_| (),
         call,
         |process, (), code| {
-            // SAFETY: the caller's output, which the driver accepted.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(view) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 compute::context_seen(&process.compute, view.addr());
                 process.greens.note_view(green.addr(), view.addr());

@@ -1,9 +1,9 @@
 //! Calls that load and unload a library: memory of its code and variables, by context.
 //!
 //! Where the driver loads lazily, a library takes memory in a context at its first use there
-//! ([`library_first_use`](super::library_first_use)). Variables of less than 2 MiB are charged once they are measured. An image that
-//! is compressed or of an unknown kind does not tell its variables. Under a quota such a library is loaded into the current context
-//! at once, where its size is measured and can still be refused.
+//! ([`library_first_use`](super::library_first_use)). Variables of less than 2 MiB are charged once they are measured. An image
+//! that is compressed or of an unknown kind does not tell its variables. Under a quota such a library is loaded into the current
+//! context at once, where its size is measured and can still be refused.
 
 use super::image::{data, file};
 use super::library_first_use::load_here;
@@ -24,7 +24,7 @@ use gpuslice_driver::slot;
 use gpuslice_driver::types::{CUjit_option, CUlibrary, CUlibraryOption, Status, status};
 use gpuslice_policy::sizes::code::Image;
 
-/// Hooks of the calls that load a library: all that differs is where its image is.
+/// Declares the hooks of the calls that load a library. They differ only in where the image is.
 macro_rules! loads {
     ($( $(#[$about:meta])* $name:ident: $real:ident, $source:ty => $read:ident; )*) => { $(
         $(#[$about])*
@@ -40,11 +40,11 @@ macro_rules! loads {
             library_values: *mut *mut c_void,
             library_count: c_uint,
         ) -> Status {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             let call = || unsafe {
                 real(output, source, options, values, count, library_options, library_values, library_count)
             };
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `load` has the driver's contract for these arguments, and the caller keeps it.
             unsafe { load(output, || $read(source), call) }
         }
     )* };
@@ -57,17 +57,17 @@ loads! {
     load_file: cuLibraryLoadFromFile, *const c_char => file;
 }
 
-/// The contexts of this process, where the driver is about to load a library into all of them at once.
+/// Contexts of this process, where the driver is about to load a library into all of them at once.
 #[derive(Default)]
 struct Eagerly {
-    /// Those of the device on which the call is measured.
+    /// Contexts on the device on which the call is measured.
     here: Vec<usize>,
-    /// Those of other devices, with what was reserved there.
+    /// Contexts on other devices, with the reservation for each.
     elsewhere: Vec<(usize, Reservation)>,
 }
 
 impl Eagerly {
-    /// None: a quota has no room.
+    /// Reserves `variables` bytes for each context on another device. Returns `None` if a quota has no room.
     fn reserve(process: &'static Process, variables: u64) -> Option<Self> {
         let mut all = Self::default();
         let current = contexts::current_device().and_then(|device| process.place(device));
@@ -84,12 +84,12 @@ impl Eagerly {
         Some(all)
     }
 
-    /// The driver has loaded it.
+    /// Records and charges the library once the driver has loaded it.
     fn keep(self, process: &Process, library: usize, variables: u64) {
         let holder = Holder::Library(library);
         let measured_in = process.owner_of_current();
         for context in self.here.iter().filter(|context| Some(**context) != measured_in) {
-            // All of it was charged where it was measured, and each context ends with its own part.
+            // The measurement charged the whole to one context, but each context ends with its own part.
             let from = (holder, measured_in.unwrap_or(0));
             process.holdings.pass(process, from, (holder, *context), variables);
         }
@@ -113,13 +113,13 @@ unsafe fn load(
 ) -> Status {
     let undo = |library| {
         if let Some(unload) = slot::real::<real::cuLibraryUnload>(Symbol::cuLibraryUnload) {
-            // SAFETY: a library that the driver made in this call and nobody has seen.
+            // SAFETY: `unload` requires a loaded library. The driver made it in this call, and the program has not got it yet.
             unsafe { unload(library) };
         }
     };
     let holder = |library: CUlibrary| Holder::Library(library.addr());
     let Standing::Member(process) = process::standing() else {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         return unsafe { loaded(output, || None, call, holder, undo) };
     };
     let image = quietly(image, None).unwrap_or_else(|| Image { unread: true, ..Image::default() });
@@ -137,13 +137,13 @@ unsafe fn load(
         None
     };
     let is_tried = image.unread && eagerly.is_none() && quietly(|| has_quota_here(process), false);
-    // Loaded lazily, its variables take nothing yet.
+    // A library that the driver loads lazily takes no memory for variables yet.
     let contexts = eagerly.as_ref().map_or_else(|| u64::from(is_tried), |eagerly| eagerly.here.len() as u64);
     let call = || {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         let old = unsafe { read_in(output) };
         let code = call();
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         if is_tried && code == status::SUCCESS { unsafe { try_out(output, old, undo) } } else { code }
     };
     let now = Image {
@@ -151,9 +151,9 @@ unsafe fn load(
         variables: image.variables.saturating_mul(contexts),
         ..image
     };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let code = unsafe { loaded(output, || Some(now), call, holder, undo) };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
     let learn = || match (made, eagerly) {
         (Some(library), Some(eagerly)) => eagerly.keep(process, library.addr(), variables),
@@ -171,8 +171,8 @@ fn has_quota_here(process: &Process) -> bool {
     place.is_some_and(|place| process.has_quota(place.device))
 }
 
-/// Notes how much a library took in the current context. It takes as much in each other one, and so much is reserved before
-/// it is loaded there.
+/// Records how many bytes a library took in the current context. It takes as many in every other context, and its first use there
+/// reserves them.
 fn learn_size(process: &Process, library: usize, variables: u64) {
     let Some(context) = process.owner_of_current() else { return };
     let took = process.holdings.bytes(Holder::Library(library), context);
@@ -180,20 +180,20 @@ fn learn_size(process: &Process, library: usize, variables: u64) {
     process.libraries.add(library, size, vec![context]);
 }
 
-/// Loads a new library into the current context. Where the device has no memory for it, the library ends again, and
-/// the output is as before. The driver's other objections show at its first use, as without us.
+/// Loads a new library into the current context. If the device has no memory for it, the library ends again, and the output is as
+/// before. All other errors of the driver show at the library's first use, as without gpuslice.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn try_out(output: *mut CUlibrary, old: Option<CUlibrary>, undo: impl Fn(CUlibrary)) -> Status {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let Some(library) = (unsafe { read_in(output) }) else { return status::SUCCESS };
     if load_here(library) != status::OUT_OF_MEMORY {
         return status::SUCCESS;
     }
     undo(library);
     if let Some(old) = old {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         unsafe { write_out(output, old) };
     }
     status::OUT_OF_MEMORY
@@ -201,7 +201,7 @@ unsafe fn try_out(output: *mut CUlibrary, old: Option<CUlibrary>, undo: impl Fn(
 
 /// `cuLibraryUnload`.
 pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let code = unloaded(Holder::Library(library.addr()), || unsafe { real(library) });
     noted(code, |process| process.libraries.forget(library.addr()))
 }

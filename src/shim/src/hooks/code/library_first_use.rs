@@ -1,7 +1,8 @@
 //! First use of a library in a context, where the driver loads its code and variables.
 //!
-//! Memory for the variables is reserved first, and a use that does not fit is refused. A launch is such a use and is never refused.
-//! So the look-up of a kernel loads the library into all contexts of the process. Later contexts get it when they are made.
+//! Memory for the variables is reserved first, and a use that does not fit is refused. A launch is such a use and is never
+//! refused. So the look-up of a kernel loads the library into all contexts of the process that a quota limits. Later contexts get
+//! it when they are made.
 
 use super::measured::{force, likely};
 use super::module::{LATE_MOST, late};
@@ -29,11 +30,11 @@ pub(super) fn load_here(library: CUlibrary) -> Status {
         return status::NOT_SUPPORTED;
     };
     let mut module: CUmodule = ptr::null_mut();
-    // SAFETY: the output is valid for writes; the driver checks the handle.
+    // SAFETY: `get` requires an output that is valid for writes: the local `module`. The driver checks the handle.
     capture_mode::beside_captures(|| unsafe { get(&raw mut module, library) })
 }
 
-/// A use of a library in the current context: the first one loads its variables.
+/// Makes a call that uses a library in the current context. The first such call loads the library's variables.
 pub(super) fn used(
     library: impl Fn(&Process) -> Option<usize>,
     key: impl FnOnce() -> Key,
@@ -52,7 +53,8 @@ pub(super) fn used(
     }
 }
 
-/// Before the program gets something that it can launch. False: a quota has no room.
+/// Loads `library` into all contexts that a quota limits, before the program gets a handle that it can launch. Returns false if a
+/// quota has no room.
 pub(super) fn load_for_launches(library: CUlibrary) -> bool {
     let Standing::Member(process) = process::standing() else { return true };
     let contexts = || {
@@ -66,8 +68,8 @@ pub(super) fn load_for_launches(library: CUlibrary) -> bool {
     quietly(contexts, Vec::new()).into_iter().all(|context| load_into(process, library.addr(), context))
 }
 
-/// Loads a library into a context, if it is not. False: a quota has no room. The driver's own objections show at the
-/// launch, as without us.
+/// Loads a library into a context, unless it is loaded there. Returns false if a quota has no room. The driver's other errors
+/// show at the launch, as without gpuslice.
 pub(crate) fn load_into(process: &'static Process, library: usize, context: usize) -> bool {
     let Some(claim) = quietly(|| Claim::take(process, library, context), None) else { return true };
     let load = || load_here(ptr::with_exposed_provenance_mut(library));
@@ -75,7 +77,7 @@ pub(crate) fn load_into(process: &'static Process, library: usize, context: usiz
     refused != Some(true)
 }
 
-/// The first use of a library in a context, whose variables it loads.
+/// First use of a library in a context, which loads the variables.
 struct Claim {
     process: &'static Process,
     library: usize,
@@ -87,13 +89,14 @@ struct Claim {
 }
 
 impl Claim {
-    /// None: there are no variables, or they are loaded already.
+    /// Claims the first use of `library` in `context`. Returns `None` if there are no variables, or if they are loaded already.
     fn take(process: &'static Process, library: usize, context: usize) -> Option<Self> {
         let variables = process.libraries.claim(library, context)?;
         Some(Self { process, library, context, variables, loaded: Cell::new(false) })
     }
 
-    /// The call that loads them into the current context, unless they are refused: its status, and whether they are.
+    /// Makes the call that loads the variables into the current context, unless the quota has no room for them. Returns the
+    /// status, and whether the variables were refused.
     fn load(self, call: impl FnMut() -> Status) -> (Status, bool) {
         let refused = Cell::new(false);
         let decide = |process: &'static Process| {
@@ -117,7 +120,7 @@ impl Claim {
             let took = before.change(reservation.bytes(), likely).max(0).unsigned_abs();
             let holder = (Holder::Library(self.library), before.context);
             let kept = took.min(reservation.bytes());
-            // Never more than there is, so it fits.
+            // `kept` is no more than the reserved bytes, so it fits.
             let _fits = reservation.settle(kept);
             self.process.holdings.add(self.process, holder.0, holder.1, reservation.device(), kept);
             reservation.keep();

@@ -21,9 +21,9 @@ pub(crate) unsafe fn variable(
     library: CUlibrary,
     name: *const c_char,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `of_name` requires null or a text that ends in zero, and so does the driver.
     let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     used(|_| Some(library.addr()), key, || unsafe { real(address, bytes, library, name) })
 }
 
@@ -34,9 +34,9 @@ pub(crate) unsafe fn unified_function(
     library: CUlibrary,
     name: *const c_char,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `of_name` requires null or a text that ends in zero, and so does the driver.
     let key = || unsafe { Key::new(library.addr(), context()).of_name(name) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     used(|_| Some(library.addr()), key, || unsafe { real(output, library, name) })
 }
 
@@ -47,9 +47,9 @@ pub(crate) unsafe fn get_module(
     library: CUlibrary,
 ) -> Status {
     let key = || Key::new(library.addr(), context());
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = used(|_| Some(library.addr()), key, || unsafe { real(output, library) });
-    // SAFETY: the caller's output, which the driver accepted.
+    // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
     came_out(code, library, || unsafe { read_in(output) }.map(|module: CUmodule| module.addr()))
 }
 
@@ -61,7 +61,7 @@ pub(crate) unsafe fn kernel_function(
 ) -> Status {
     let library =
         |process: &Process| code::library_of_kernel(kernel).or_else(|| process.libraries.of(kernel.addr()));
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     used(library, || Key::new(kernel.addr(), context()), || unsafe { real(output, kernel) })
 }
 
@@ -75,13 +75,13 @@ pub(crate) unsafe fn kernel(
     if !load_for_launches(library) {
         return status::OUT_OF_MEMORY;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(output, library, name) };
-    // SAFETY: the caller's output, which the driver accepted.
+    // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
     came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
 }
 
-/// `cuLibraryEnumerateKernels`: as [`kernel`].
+/// `cuLibraryEnumerateKernels`: the driver loads at the first launch of one of the kernels.
 pub(crate) unsafe fn kernels(
     real: real::cuLibraryEnumerateKernels,
     output: *mut CUkernel,
@@ -91,13 +91,13 @@ pub(crate) unsafe fn kernels(
     if !load_for_launches(library) {
         return status::OUT_OF_MEMORY;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(output, count, library) };
-    // SAFETY: the caller's output, whose first place the driver filled.
+    // SAFETY: `read_in` requires null or a readable place. The caller's `output` has at least one.
     came_out(code, library, || unsafe { read_in(output) }.map(|kernel: CUkernel| kernel.addr()))
 }
 
-/// A handle came out of a library, and from now on a launch may load what is behind it.
+/// Notes that a handle came out of `library`. From now on a launch may load the code behind the handle.
 fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<usize>) -> Status {
     noted(code, |process| {
         let Some(handle) = handle() else { return };
@@ -106,7 +106,7 @@ fn came_out(code: Status, library: CUlibrary, handle: impl FnOnce() -> Option<us
     })
 }
 
-/// The context that a library or kernel is loaded into now.
+/// Returns the context into which the driver would load a library or kernel now.
 fn context() -> usize {
     contexts::current_context().unwrap_or(0)
 }

@@ -23,9 +23,9 @@ const PRINTF: c_uint = 1;
 const HEAP: c_uint = 2;
 /// `CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT`.
 const LAUNCHES: c_uint = 4;
-/// Bytes for a launch that waits, at the most that was reported.
+/// Bytes for one pending launch: the most that was reported.
 const LAUNCH: u64 = 16 << 10;
-/// What the driver may round up to, and what it takes for its own ends.
+/// Bytes that the driver may add: by rounding up, and for its own use.
 const REST: u64 = 64 << 20;
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
@@ -39,13 +39,13 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
     let old = if is_member { quietly(|| contexts::context_limit(limit), None) } else { None };
     let undo = || {
         if let Some((set, old)) = slot::real::<real::cuCtxSetLimit>(Symbol::cuCtxSetLimit).zip(old) {
-            // SAFETY: two numbers, the second of which the driver itself gave for the first.
+            // SAFETY: `set` requires a limit and a value that the driver accepts: it returned `old` for `limit` itself.
             unsafe { set(limit, old) };
         }
     };
     let code = measured(
         |process| plan(process, limit, value as u64, old.unwrap_or(0) as u64),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(limit, value) },
         |context| Some((Holder::Limits, context)),
         undo,
@@ -58,7 +58,7 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
     code
 }
 
-/// What was not taken now may be taken at the next launch.
+/// Notes that the driver may take at the next launch the memory that it has not taken now.
 pub(crate) fn look_again(process: &Process) {
     let place = contexts::current_device().and_then(|device| process.place(device));
     if let Some((place, context)) = place.zip(process.owner_of_current()) {
@@ -78,7 +78,7 @@ fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Optio
     Some(Plan { what: What::Limit, how, least: more })
 }
 
-/// Bytes of device memory for each unit of a limit; none for limits that take no memory.
+/// Returns the bytes of device memory for each unit of a limit; `None` for limits that take no memory.
 fn cost(device: CUdevice, limit: c_uint) -> Option<u64> {
     match limit {
         STACK => devices::device_attribute(device, PROCESSORS)?

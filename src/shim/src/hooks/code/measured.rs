@@ -20,19 +20,20 @@ use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use once_cell::race::OnceBool;
 
-/// How it is found out what a call took.
+/// Method by which the hook measures the memory that a call took.
 pub(crate) enum How<'call> {
-    /// A context, taken for the estimate where nobody can say.
+    /// A context. Its second field is the estimate, which counts where nothing can measure it.
     Making(Making, u64),
-    /// Anything in the current context. The call may find proof that it took so many bytes.
+    /// Anything in the current context. The cell gets the number of bytes that the call is proven to have taken, if it proves
+    /// any.
     InContext(Before, Likely, Option<&'call Cell<u64>>),
 }
 
-/// A call that is to be measured.
+/// Plan of a call that is to be measured.
 pub(crate) struct Plan<'call> {
     pub(crate) what: What,
     pub(crate) how: How<'call>,
-    /// What it surely takes.
+    /// Bytes that the call surely takes.
     pub(crate) least: u64,
 }
 
@@ -44,7 +45,7 @@ impl How<'_> {
         }
     }
 
-    /// The context that it happens in; 0 for none.
+    /// Returns the context in which the call happens; 0 for none.
     fn context(&self) -> usize {
         match self {
             Self::Making(..) => 0,
@@ -70,8 +71,9 @@ impl Granted for (&'static Process, Plan<'_>, Reservation) {
     }
 }
 
-/// A call by a plan; without one it is the driver's alone. `made` gets the context that it happens in, and says what
-/// holds the memory from now on and with which context it ends, once the driver has succeeded; `undo` takes back what the driver did, and the caller's outputs.
+/// Makes a call by the plan that `plan` returns; without a plan it is the driver's alone. `made` gets the context in which the
+/// call happens. After a success of the driver it returns the holder of the memory from now on, and the context with which the
+/// memory ends. `undo` takes back the driver's call and the caller's outputs.
 pub(crate) fn measured<'call>(
     plan: impl FnOnce(&'static Process) -> Option<Plan<'call>>,
     call: impl FnMut() -> Status,
@@ -95,14 +97,14 @@ pub(crate) fn measured<'call>(
         let Err(took) = keep(process, reservation, change.unsigned_abs(), (holder, context)) else {
             return code;
         };
-        // The program's call has gone through: what takes it back must spoil nothing either.
+        // The driver has accepted the program's call, so its undo must not spoil a capture either.
         beside_captures(undo);
         process.count_refusal(device, plan.what, took);
         status::OUT_OF_MEMORY
     })
 }
 
-/// Reserves what a call surely takes. Nothing is refused that may cost nothing.
+/// Reserves the bytes that a call surely takes. A call that may cost nothing is not refused.
 pub(crate) fn likely(
     process: &'static Process,
     device: Device,
@@ -116,7 +118,7 @@ pub(crate) fn likely(
     }
 }
 
-/// Brings the charge to what was taken, and keeps it for its holder.
+/// Brings the charge to `took` bytes and keeps it for its holder. Returns `Err(took)` if these bytes do not fit.
 fn keep(
     process: &'static Process,
     mut reservation: Reservation,
@@ -137,7 +139,7 @@ fn keep(
     Ok(())
 }
 
-/// Charges what was taken by a call that cannot be undone, whatever the quota says.
+/// Charges `took` bytes of a call that cannot be undone, even beyond the quota.
 pub(crate) fn force(process: &Process, device: Device, took: u64, (holder, context): (Holder, usize)) {
     if took == 0 {
         return;

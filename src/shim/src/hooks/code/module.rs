@@ -25,14 +25,14 @@ use gpuslice_driver::types::{
 };
 use gpuslice_policy::sizes::code::Image;
 
-/// What a call takes at the most that loads code which was seen before.
+/// Most bytes that a call can take by loading code late, of a module or library that the driver already has.
 pub(crate) const LATE_MOST: i64 = 256 << 20;
 
 /// `cuModuleLoad`.
 pub(crate) unsafe fn load(real: real::cuModuleLoad, output: *mut CUmodule, name: *const c_char) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, name) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `module` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { module(output, || file(name), call) }
 }
 
@@ -42,9 +42,9 @@ pub(crate) unsafe fn load_data(
     output: *mut CUmodule,
     image: *const c_void,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, image) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `module` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { module(output, || data(image), call) }
 }
 
@@ -57,9 +57,9 @@ pub(crate) unsafe fn load_data_ex(
     options: *mut CUjit_option,
     values: *mut *mut c_void,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, image, count, options, values) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `module` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { module(output, || data(image), call) }
 }
 
@@ -72,16 +72,16 @@ unsafe fn module(
 ) -> Status {
     let undo = |module| {
         if let Some(unload) = slot::real::<real::cuModuleUnload>(Symbol::cuModuleUnload) {
-            // SAFETY: a module that the driver made in this call and nobody has seen.
+            // SAFETY: `unload` requires a loaded module. The driver made it in this call, and the program has not got it yet.
             unsafe { unload(module) };
         }
     };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     unsafe { loaded(output, image, call, |module: CUmodule| Holder::Module(module.addr()), undo) }
 }
 
-/// A call that loads an image into the current context. Where the device loses more than the image shows, the call is undone
-/// and made again: a compressed image may have large variables, and a neighbour may have taken memory meanwhile.
+/// Makes a call that loads an image into the current context. If the device loses more than the image shows, the call is undone
+/// and made again: a compressed image may have large variables, or a neighbour may have taken memory meanwhile.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -92,7 +92,7 @@ pub(crate) unsafe fn loaded<T: Copy>(
     holder: impl FnOnce(T) -> Holder,
     undo: impl Fn(T),
 ) -> Status {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let old = unsafe { read_in(output) };
     let (shown, proof) = (Cell::new(None), Cell::new(0));
     let plan = |process: &'static Process| {
@@ -112,12 +112,12 @@ pub(crate) unsafe fn loaded<T: Copy>(
             least: image.least(),
         })
     };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let made = || unsafe { read_in(output) };
     let undo = || {
         made().map(&undo);
         if let Some(old) = old {
-            // SAFETY: by the contract above.
+            // SAFETY: by this function's contract `output` is null or valid.
             unsafe { write_out(output, old) };
         }
     };
@@ -128,8 +128,8 @@ pub(crate) unsafe fn loaded<T: Copy>(
     measured(plan, call, |context| Some((holder(made()?), context)), undo)
 }
 
-/// A load that is undone and made again if the device lost more by it than is shown. The load took as much as the
-/// device lost and got back.
+/// Loads, and undoes and repeats the load if the device lost more than `shown` bytes by it. The load took as much as the device
+/// lost at the load and got back at the undo: `proof` gets that number.
 fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u64>) -> Status {
     let free = || quietly(devices::device_free, None);
     let before = free();
@@ -146,11 +146,11 @@ fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u
 
 /// `cuModuleUnload`.
 pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     unloaded(Holder::Module(module.addr()), || unsafe { real(module) })
 }
 
-/// Code ends. What the driver does not give back at once it keeps for other code of the context.
+/// Makes a call that ends code. The driver keeps the memory that it does not give back at once, for other code of the context.
 pub(crate) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
     let take = |process: &'static Process| {
         let before = Before::begin_exactly(process);
@@ -171,7 +171,8 @@ pub(crate) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status 
     })
 }
 
-/// Gives back what the device got of what some code held, and of what older code or launches had left behind.
+/// Gives back the memory that the device got: of the `bytes` bytes that some code held, and of the bytes that older code or
+/// launches left behind.
 fn give_back(process: &'static Process, before: &Before, bytes: u64) {
     let (device, context) = (before.place.device, before.context);
     let rest = process.holdings.bytes(Holder::Rest, context);
@@ -182,7 +183,7 @@ fn give_back(process: &'static Process, before: &Before, bytes: u64) {
     process.holdings.shrink(process, Holder::Rest, context, gave.min(0).unsigned_abs());
 }
 
-/// What a module is asked for by name: a function and a variable may have the same one.
+/// Kind of the object that a program asks a module for. A function and a variable may have the same name.
 #[derive(Clone, Copy)]
 enum Named {
     Function,
@@ -197,7 +198,7 @@ unsafe fn found_in(
     name: *const c_char,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    // SAFETY: by the contract above.
+    // SAFETY: `of_name` requires null or a text that ends in zero. By this function's contract `name` is one.
     let key = || unsafe { Key::new(module.addr(), what as usize).of_name(name) };
     late(key, |process| of_module(process, module.addr()), call)
 }
@@ -209,9 +210,9 @@ pub(crate) unsafe fn function(
     module: CUmodule,
     name: *const c_char,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, module, name) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `found_in` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { found_in(module, Named::Function, name, call) }
 }
 
@@ -223,9 +224,9 @@ pub(crate) unsafe fn variable(
     module: CUmodule,
     name: *const c_char,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(address, bytes, module, name) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `found_in` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { found_in(module, Named::Variable, name, call) }
 }
 
@@ -237,9 +238,9 @@ pub(crate) unsafe fn variable_v1(
     module: CUmodule,
     name: *const c_char,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(address, bytes, module, name) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `found_in` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { found_in(module, Named::Variable, name, call) }
 }
 
@@ -247,18 +248,18 @@ pub(crate) unsafe fn variable_v1(
 pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction) -> Status {
     let holder =
         |process: &Process| code::module_of_function(function).and_then(|module| of_module(process, module));
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     late(|| Key::new(function.addr(), 0), holder, || unsafe { real(function) })
 }
 
-/// Who holds what a module takes: its library, where it came out of one.
+/// Returns the holder of the memory that a module takes: the library that it came out of, or the module itself.
 #[allow(clippy::unnecessary_wraps, reason = "one of several")]
 fn of_module(process: &Process, module: usize) -> Option<Holder> {
     Some(process.libraries.of(module).map_or(Holder::Module(module), Holder::Library))
 }
 
-/// A call that may load code which the driver has had for longer. Nothing can be undone, so what it took is charged.
-/// The same look-up once more loads nothing more.
+/// Makes a call that may load code of a module or library that the driver already has. The call cannot be undone, so the memory
+/// that it took is charged. A second look-up of the same key loads nothing, and is not measured.
 pub(crate) fn late(
     key: impl FnOnce() -> Key,
     holder: impl FnOnce(&Process) -> Option<Holder>,

@@ -104,11 +104,12 @@ pub(crate) unsafe fn create(
     wanted: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> Status {
     plain(
-        // SAFETY: the caller's own argument; the type reads the same bytes with an integer for the enumeration.
+        // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Flat` has the same bytes, with an integer
+        // for the enumeration.
         || unsafe { read_in(wanted.cast::<Flat>()) }.map(Shape::from),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
@@ -120,11 +121,12 @@ pub(crate) unsafe fn create_v1(
     wanted: *const CUDA_ARRAY_DESCRIPTOR_v1,
 ) -> Status {
     plain(
-        // SAFETY: the caller's own argument; the type is the one that stands behind the opaque one.
+        // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `FirstFlat` is the type behind the opaque
+        // one.
         || unsafe { read_in(wanted.cast::<FirstFlat>()) }.map(Shape::from),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
@@ -136,11 +138,12 @@ pub(crate) unsafe fn create_3d(
     wanted: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> Status {
     plain(
-        // SAFETY: the caller's own argument; the type reads the same bytes with an integer for the enumeration.
+        // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Descriptor` has the same bytes, with an
+        // integer for the enumeration.
         || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(Shape::from),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
@@ -152,11 +155,11 @@ pub(crate) unsafe fn create_3d_v1(
     wanted: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
 ) -> Status {
     plain(
-        // SAFETY: the caller's own argument; the type is the one that stands behind the opaque one.
+        // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `First` is the type behind the opaque one.
         || unsafe { read_in(wanted.cast::<First>()) }.map(Shape::from),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) },
     )
 }
@@ -168,18 +171,19 @@ pub(crate) unsafe fn create_mipmapped(
     wanted: *const CUDA_ARRAY3D_DESCRIPTOR,
     levels: c_uint,
 ) -> Status {
-    // SAFETY: the caller's own argument; the type reads the same bytes with an integer for the enumeration.
+    // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Descriptor` has the same bytes, with an integer
+    // for the enumeration.
     let shape = || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(Shape::from);
     made(
         || Some(Wanted { shape: shape()?, levels: Some(levels) }),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted, levels) },
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         || unsafe { read_in(output) }.map(|handle| handle.addr() as u64),
     )
 }
 
-/// An array without levels.
+/// Makes an array without levels.
 fn plain(
     shape: impl FnOnce() -> Option<Shape>,
     call: impl FnMut() -> Status,
@@ -189,7 +193,7 @@ fn plain(
     made(wanted, call, || handle().map(|handle| handle.addr() as u64))
 }
 
-/// What is due once the driver has made an array.
+/// State of a call that makes an array, between the reservation and the record.
 struct Due {
     process: &'static Process,
     context: usize,
@@ -222,7 +226,7 @@ fn made(
     )
 }
 
-/// Reserves on the device of the current context. Without one, the driver has its say.
+/// Reserves on the device of the current context. Without a context, the driver answers alone.
 fn decide(process: &'static Process, wanted: Wanted) -> Decision<Due> {
     let place = contexts::current_device().and_then(|device| process.place(device));
     let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
@@ -235,7 +239,7 @@ fn decide(process: &'static Process, wanted: Wanted) -> Decision<Due> {
 
 /// `cuArrayDestroy`.
 pub(crate) unsafe fn destroy(real: real::cuArrayDestroy, array: CUarray) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     ended(array.addr() as u64, || unsafe { real(array) })
 }
 
@@ -244,7 +248,7 @@ pub(crate) unsafe fn destroy_mipmapped(
     real: real::cuMipmappedArrayDestroy,
     mipmap: CUmipmappedArray,
 ) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     ended(mipmap.addr() as u64, || unsafe { real(mipmap) })
 }
 
@@ -263,7 +267,7 @@ fn ended(handle: u64, call: impl FnOnce() -> Status) -> Status {
     )
 }
 
-/// `cuMemMapArrayAsync` in both forms: what takes memory away does so in the order of a stream, and counts at once.
+/// `cuMemMapArrayAsync` in both forms: an entry that unmaps memory takes effect in the order of a stream, and counts at once.
 pub(crate) unsafe fn map(
     real: real::cuMemMapArrayAsync,
     list: *mut CUarrayMapInfo,
@@ -271,9 +275,9 @@ pub(crate) unsafe fn map(
     stream: CUstream,
 ) -> Status {
     around(
-        // SAFETY: the caller's own arguments; the driver reads as many.
+        // SAFETY: `pinned` requires null or `count` entries at `list`, and so does the driver.
         |process| unsafe { pinned(process, list, count) },
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(list, count, stream) },
         |process, changes, code| {
             for (array, part, piece) in changes {
@@ -287,7 +291,7 @@ pub(crate) unsafe fn map(
     )
 }
 
-/// What is about to change, each piece of memory that is to be mapped counted once more.
+/// Returns the parts that are about to change. Counts one use more of each piece of memory that is to be mapped.
 ///
 /// # Safety
 /// `list` is null or valid for reads of `count` entries.
@@ -301,7 +305,7 @@ unsafe fn pinned(
     }
     let change = |index: c_uint| {
         let entry = list.cast::<MapInfo>().wrapping_add(index as usize);
-        // SAFETY: within the list.
+        // SAFETY: by this function's contract the list has `count` entries, and `index` is below that number.
         let entry = unsafe { read_in(entry) }?;
         let piece = if entry.operation == MAP { physical_uses::pin(process, entry.handle) } else { None };
         Some((entry.resource, part_of(&entry), piece))
@@ -309,7 +313,7 @@ unsafe fn pinned(
     (0..count).filter_map(change).collect()
 }
 
-/// A mip tail is named by fewer words; what stands in the others says nothing.
+/// Returns the words that name a part of an array. Fewer words name a mip tail, and the others have no meaning then.
 fn part_of(entry: &MapInfo) -> Part {
     let [first, second, third, fourth] = entry.part;
     match entry.part_kind {

@@ -16,32 +16,32 @@ use gpuslice_driver::types::{CUdeviceptr, CUdeviceptr_v1, Status, status};
 use gpuslice_policy::pool::holes::FreeFor;
 use gpuslice_policy::sizes::blocks::Kind;
 
-/// What the driver rounds a row of pitched memory up to, at most: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every
-/// GPU so far. Only a first guess; the pitch that the driver returns is what counts.
+/// Largest multiple to which the driver rounds up a row of pitched memory: `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT` of every GPU
+/// so far. It serves only for a first guess; the pitch that the driver returns is the one that counts.
 const PITCH_GUESS: u64 = 512;
-/// What rows of pitched memory are shorter than: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every GPU so far.
+/// Length that rows of pitched memory do not reach: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every GPU so far.
 const LONGEST_ROW: u64 = 1 << 31;
-/// `CU_MEM_ATTACH_GLOBAL`: any stream of any device can use it.
+/// `CU_MEM_ATTACH_GLOBAL`: any stream of any device can use the memory.
 pub(crate) const ATTACH_GLOBAL: c_uint = 1;
 
 /// `cuMemAlloc_v2`.
 pub(crate) unsafe fn alloc(real: real::cuMemAlloc_v2, output: *mut CUdeviceptr, bytes: usize) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, bytes) };
-    // SAFETY: the caller's output.
+    // SAFETY: `linear_or_spilled` requires that `output` is null or valid, and so does the driver.
     unsafe { linear_or_spilled(bytes as u64, Kind::Linear, call, output, ATTACH_GLOBAL) }
 }
 
 /// `cuMemAlloc`, with 32 bits of size and address.
 pub(crate) unsafe fn alloc_v1(real: real::cuMemAlloc, output: *mut CUdeviceptr_v1, bytes: c_uint) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, bytes) };
     charge(
-        // Managed memory has addresses of 64 bits.
-        // SAFETY: the caller's output.
+        // Host memory cannot stand in, because managed memory has addresses of 64 bits.
+        // SAFETY: `with_output` requires that `output` is null or readable, and so does the driver.
         |process| unsafe { with_output(reserve_here(process, bytes.into(), Kind::Low), output) },
         call,
-        // SAFETY: the caller's output.
+        // SAFETY: `recorded` requires that `output` is null or valid, and so does the driver.
         |grant, code| unsafe { recorded(grant, code, output) },
     )
 }
@@ -53,13 +53,13 @@ pub(crate) unsafe fn managed(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, bytes, flags) };
-    // SAFETY: the caller's output.
+    // SAFETY: `linear_or_spilled` requires that `output` is null or valid, and so does the driver.
     unsafe { linear_or_spilled(bytes as u64, Kind::Managed, call, output, flags) }
 }
 
-/// Memory of a known size at an address that the driver chooses, or what stands in for it.
+/// Allocates memory of a known size at an address that the driver chooses, or host memory in its place.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -71,27 +71,27 @@ unsafe fn linear_or_spilled(
     flags: c_uint,
 ) -> Status {
     charge_or_spill(
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         |process| unsafe { with_output(reserve_or_spill_here(process, bytes, kind), output) },
         call,
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         |grant, code| unsafe { recorded(grant, code, output) },
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         |claim| unsafe { spilled(claim, output, flags) },
     )
 }
 
-/// A grant, and the value of the output before the driver writes an address there.
+/// Adds to a grant the value of the output before the driver writes an address there.
 ///
 /// # Safety
 /// `output` is null or valid for reads.
 unsafe fn with_output<A: Word>(decision: Decision<Grant>, output: *const A) -> Decision<(Grant, Option<A>)> {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     decision.map(|grant| (grant, unsafe { read_in(output) }))
 }
 
-/// Keeps the charge for memory that the driver has made. Where the driver took more than there is room for, that is freed again,
-/// and the program finds its output as it was `before`.
+/// Keeps the charge for memory that the driver has made. If the driver took more than there is room for, the memory is freed
+/// again, and the program finds its output as it was `before`.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -100,7 +100,7 @@ pub(crate) unsafe fn recorded<A: Word>(
     code: Status,
     output: *mut A,
 ) -> Status {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
     let Some(address) = made.and_then(|address| address.try_into().ok()) else { return code };
     if grant.record(address) {
@@ -108,13 +108,13 @@ pub(crate) unsafe fn recorded<A: Word>(
     }
     memory::free(address);
     if let Some(before) = before {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         unsafe { write_out(output, before) };
     }
     status::OUT_OF_MEMORY
 }
 
-/// Host memory instead of the device's. Without a place to write the address to nothing is made.
+/// Serves an allocation from host memory. Without a place for the address, nothing is allocated.
 ///
 /// # Safety
 /// `output` is null or valid for writes.
@@ -122,23 +122,23 @@ pub(crate) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_ui
     if output.is_null() {
         return claim.refuse();
     }
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     claim.serve(flags, |address| unsafe { write_out(output, address) })
 }
 
-/// Reserves on the device of the current context. Without one, and for nothing at all, the driver has its say.
+/// Reserves on the device of the current context. Without a context, or for 0 bytes, the driver answers alone.
 pub(crate) fn reserve_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
     reserve_or(process, bytes, kind, |place, _| refuse(process, place.device, What::Linear, bytes))
 }
 
-/// As [`reserve_here`], for what host memory can stand in for.
+/// Reserves as [`reserve_here`] does, for an allocation that host memory can stand in for.
 pub(crate) fn reserve_or_spill_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
     reserve_or(process, bytes, kind, |place, context| {
         spill_or_refuse(process, place, Some(context), What::Linear, bytes)
     })
 }
 
-/// Reserves on the device of the current context, or does what is due `otherwise`.
+/// Reserves on the device of the current context, or decides by `otherwise` if `bytes` do not fit.
 #[inline]
 fn reserve_or(
     process: &'static Process,
@@ -167,14 +167,15 @@ pub(crate) unsafe fn pitch(
     height: usize,
     element: c_uint,
 ) -> Status {
-    // SAFETY: the caller's outputs, both for as long as the call lasts.
+    // SAFETY: `Outputs::new` requires that both are null or valid while `outputs` lives. The driver requires the same until the
+    // call returns.
     let outputs = unsafe { Outputs::new(output, pitch) };
     pitched(
         (width as u64, height as u64),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, pitch, width, height, element) },
         &outputs,
-        // What the driver does not accept is refused as ever.
+        // Host memory stands in only for element sizes that the driver accepts.
         (Kind::Linear, matches!(element, 4 | 8 | 16)),
     )
 }
@@ -188,23 +189,24 @@ pub(crate) unsafe fn pitch_v1(
     height: c_uint,
     element: c_uint,
 ) -> Status {
-    // SAFETY: the caller's outputs, both for as long as the call lasts.
+    // SAFETY: `Outputs::new` requires that both are null or valid while `outputs` lives. The driver requires the same until the
+    // call returns.
     let outputs = unsafe { Outputs::new(output, pitch) };
     pitched(
         (width.into(), height.into()),
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, pitch, width, height, element) },
         &outputs,
         (Kind::Low, false),
     )
 }
 
-/// A number of the driver's, of whichever size.
+/// Number of the driver's, of any width.
 pub(crate) trait Word: Copy + TryInto<u64> + TryFrom<u64> {}
 
 impl<T: Copy + TryInto<u64> + TryFrom<u64>> Word for T {}
 
-/// Where a call for rows writes address and pitch, and what stood there before.
+/// Places where a call for pitched memory writes address and pitch, and their values before the call.
 struct Outputs<A, P> {
     address: *mut A,
     pitch: *mut P,
@@ -213,54 +215,54 @@ struct Outputs<A, P> {
 
 impl<A: Word, P: Word> Outputs<A, P> {
     /// # Safety
-    /// Both are null or valid for reads and writes for as long as this lives.
+    /// `address` and `pitch` are null or valid for reads and writes for as long as the value lives.
     unsafe fn new(address: *mut A, pitch: *mut P) -> Self {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `address` is null or valid.
         let old_address = unsafe { read_in(address) };
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `pitch` is null or valid.
         let old_pitch = unsafe { read_in(pitch) };
         Self { address, pitch, before: (old_address, old_pitch) }
     }
 
-    /// Returns true if there is a place for either.
+    /// Returns true if there are places for both.
     fn are_there(&self) -> bool {
         !self.address.is_null() && !self.pitch.is_null()
     }
 
-    /// What the driver wrote.
+    /// Returns the address and the pitch that the driver wrote.
     fn read(&self) -> Option<(u64, u64)> {
-        // SAFETY: by the contract of `new`.
+        // SAFETY: by the contract of `Outputs::new` the pointer is null or valid for as long as `self` lives.
         let address = unsafe { read_in(self.address) }?;
-        // SAFETY: by the contract of `new`.
+        // SAFETY: by the contract of `Outputs::new` the pointer is null or valid for as long as `self` lives.
         let pitch = unsafe { read_in(self.pitch) }?;
         Some((address.try_into().ok()?, pitch.try_into().ok()?))
     }
 
-    /// Writes what the driver would have. Only outputs of 64 bits have room for any address.
+    /// Writes an address and a pitch in the driver's place. Only outputs of 64 bits have room for any address.
     fn write(&self, address: u64, pitch: u64) {
         if let (Ok(address), Ok(pitch)) = (address.try_into(), pitch.try_into()) {
-            // SAFETY: by the contract of `new`.
+            // SAFETY: by the contract of `Outputs::new` the pointer is null or valid for as long as `self` lives.
             unsafe { write_out(self.address, address) };
-            // SAFETY: by the contract of `new`.
+            // SAFETY: by the contract of `Outputs::new` the pointer is null or valid for as long as `self` lives.
             unsafe { write_out(self.pitch, pitch) };
         }
     }
 
-    /// As if the call had not been made.
+    /// Restores the values that the outputs had before the call.
     fn restore(&self) {
         if let Some(address) = self.before.0 {
-            // SAFETY: by the contract of `new`.
+            // SAFETY: by the contract of `Outputs::new` the pointer is null or valid for as long as `self` lives.
             unsafe { write_out(self.address, address) };
         }
         if let Some(pitch) = self.before.1 {
-            // SAFETY: by the contract of `new`.
+            // SAFETY: by the contract of `Outputs::new` the pointer is null or valid for as long as `self` lives.
             unsafe { write_out(self.pitch, pitch) };
         }
     }
 }
 
-/// Rows of memory, each as long as the driver wants it. Where rows turn out longer than there is room for, the
-/// memory is freed again. Host memory can stand in for rows if `may_spill`, with a pitch that suits every GPU.
+/// Allocates rows of memory, each as long as the driver wants it. If the rows turn out longer than there is room for, the memory
+/// is freed again. If `may_spill`, host memory can stand in for the rows, with a pitch that suits every GPU.
 fn pitched<A: Word, P: Word>(
     (width, height): (u64, u64),
     call: impl FnMut() -> Status,
@@ -268,7 +270,7 @@ fn pitched<A: Word, P: Word>(
     (kind, may_spill): (Kind, bool),
 ) -> Status {
     let row = width.checked_next_multiple_of(PITCH_GUESS);
-    // What overflows is more than any quota, and the driver refuses it where there is none.
+    // A size that overflows is more than any quota. Without a quota, the driver refuses it.
     let guess = row.and_then(|row| row.checked_mul(height));
     let may_spill = may_spill && row.is_some_and(|row| row < LONGEST_ROW) && outputs.are_there();
     charge_or_spill(
@@ -294,24 +296,24 @@ fn pitched<A: Word, P: Word>(
 
 /// `cuMemFree_v2`.
 pub(crate) unsafe fn free(real: real::cuMemFree_v2, address: CUdeviceptr) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     freed(address, || FreeFor::All, || unsafe { real(address) })
 }
 
 /// `cuMemFree`, with 32 bits of address.
 pub(crate) unsafe fn free_v1(real: real::cuMemFree, address: CUdeviceptr_v1) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     freed(address.into(), || FreeFor::All, || unsafe { real(address) })
 }
 
-/// The end of an address, by whichever call. One that nobody charged is none of our business. `free` says for whom
-/// it is free now, should it belong to a pool.
+/// Makes a call that ends an address. The hook ignores an address that is not charged. If the address belongs to a pool, `free`
+/// tells for whom its memory is free now.
 pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnOnce() -> Status) -> Status {
     let take = |process: &'static Process| {
-        // In a box: it is large and hardly ever there, and every free would carry it around.
+        // It is boxed, because it is large and hardly ever there, and every free would carry it around.
         let ending = process.shared.any().then(|| Box::new(process.take_shared(address)));
         let Some(charge) = process.take_charge(address) else {
-            // Nor is this often there.
+            // This is hardly ever there either.
             return (ending, None, process.take_spilled(address).map(Box::new));
         };
         let pool = match charge.owner {

@@ -1,4 +1,4 @@
-//! Managed memory beyond the quota: it stays with the host.
+//! Managed memory beyond the quota, which stays with the host.
 //!
 //! Advice and prefetches that would bring spilled memory to the device go to the driver with the host in the device's place. The
 //! driver then checks the rest and answers as usual. All other calls go on as they are.
@@ -11,7 +11,7 @@ use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUdevice, CUdeviceptr, CUmemLocation, CUstream, Status};
 
-/// `CUmem_advise`: what could bring memory to a device, or let a use of it do so.
+/// `CUmem_advise`: advice that could bring memory to a device, or that lets a use of the memory bring it there.
 const READ_MOSTLY: c_uint = 1;
 const NO_PREFERENCE: c_uint = 4;
 const NO_ACCESS: c_uint = 6;
@@ -22,7 +22,7 @@ fn is_spilled(address: CUdeviceptr, bytes: usize) -> bool {
     quietly(touched, false)
 }
 
-/// Returns true if advice about spilled memory is one that lets it move.
+/// Returns true if advice about spilled memory lets the memory move.
 fn lets_move(advice: c_uint) -> bool {
     matches!(advice, READ_MOSTLY | PREFER | NO_PREFERENCE | NO_ACCESS)
 }
@@ -36,10 +36,10 @@ pub(crate) unsafe fn advise(
     device: CUdevice,
 ) -> Status {
     if lets_move(advice) && is_spilled(address, bytes) {
-        // SAFETY: the caller's own arguments, but for a place that every driver knows.
+        // SAFETY: `real` requires valid arguments; these are the caller's, and the host, which every driver knows.
         return unsafe { real(address, bytes, PREFER, HOST) };
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     unsafe { real(address, bytes, advice, device) }
 }
 
@@ -52,10 +52,10 @@ pub(crate) unsafe fn advise_v2(
     place: CUmemLocation,
 ) -> Status {
     if lets_move(advice) && is_spilled(address, bytes) {
-        // SAFETY: the caller's own arguments, but for a place that every driver knows.
+        // SAFETY: `real` requires valid arguments; these are the caller's, and the host, which every driver knows.
         return unsafe { real(address, bytes, PREFER, HOST_PLACE) };
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     unsafe { real(address, bytes, advice, place) }
 }
 
@@ -68,7 +68,7 @@ pub(crate) unsafe fn prefetch(
     stream: CUstream,
 ) -> Status {
     let device = if is_spilled(address, bytes) { HOST } else { device };
-    // SAFETY: the caller's own arguments, or a place that every driver knows.
+    // SAFETY: `real` requires valid arguments; these are the caller's, or the host, which every driver knows.
     unsafe { real(address, bytes, device, stream) }
 }
 
@@ -82,7 +82,7 @@ pub(crate) unsafe fn prefetch_v2(
     stream: CUstream,
 ) -> Status {
     let place = if is_spilled(address, bytes) { HOST_PLACE } else { place };
-    // SAFETY: the caller's own arguments, or a place that every driver knows.
+    // SAFETY: `real` requires valid arguments; these are the caller's, or the host, which every driver knows.
     unsafe { real(address, bytes, place, flags, stream) }
 }
 
@@ -99,18 +99,18 @@ pub(crate) unsafe fn prefetch_batch(
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments; the driver reads as many.
+    // SAFETY: `redirected` requires null or arrays of as many entries as the numbers say, and so does the driver.
     let ours = quietly(|| unsafe { redirected((addresses, sizes, count), (places, starts, number)) }, None);
     let Some((mut places, mut starts)) = ours else {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         return unsafe { real(addresses, sizes, count, places, starts, number, flags, stream) };
     };
-    // SAFETY: the caller's own arguments, with a place for each range.
+    // SAFETY: `real` requires valid arguments; these are the caller's, and arrays with an entry for each range.
     unsafe { real(addresses, sizes, count, places.as_mut_ptr(), starts.as_mut_ptr(), count, flags, stream) }
 }
 
-/// A place for each range of a batch, the host for those that are spilled; none where none is, or where the driver has
-/// its own objections.
+/// Returns a place for each range of a batch: the host for ranges that are spilled. Returns `None` if no range is, or if an array
+/// is missing, about which the driver has its own error.
 ///
 /// # Safety
 /// The arrays are null, or valid for reads of as many entries as the numbers say.
@@ -125,12 +125,12 @@ unsafe fn redirected(
     let (mut current, mut any) = (0_usize, false);
     let mut all = Vec::new();
     for range in 0..count {
-        // SAFETY: within the array.
+        // SAFETY: by this function's contract the array has `count` entries, and `range` is below that number.
         let address = unsafe { read_in(addresses.wrapping_add(range)) }?;
-        // SAFETY: as above.
+        // SAFETY: by this function's contract the array has `count` entries, and `range` is below that number.
         let bytes = unsafe { read_in(sizes.wrapping_add(range)) }?;
         while let Some(next) = current.checked_add(1).filter(|next| *next < number) {
-            // SAFETY: as above.
+            // SAFETY: by this function's contract the array has `number` entries, and `next` is below that number.
             if unsafe { read_in(starts.wrapping_add(next)) }? > range {
                 break;
             }
@@ -138,7 +138,7 @@ unsafe fn redirected(
         }
         let spilled = process.spilled_touches(address, bytes as u64);
         any |= spilled;
-        // SAFETY: as above.
+        // SAFETY: by this function's contract the array has `number` entries, and `current` is one of their indices.
         let place = unsafe { read_in(places.wrapping_add(current)) }?;
         all.push(if spilled { HOST_PLACE } else { place });
     }

@@ -20,13 +20,13 @@ pub(crate) unsafe fn create(
     output: *mut CUmemGenericAllocationHandle,
     wanted: *const CUmulticastObjectProp,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, wanted) };
     around(
         |_| (),
         call,
         |process, (), code| {
-            // SAFETY: the caller's output, which the driver accepted.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 process.physical.lock().add_free(handle);
             }
@@ -44,7 +44,7 @@ pub(crate) unsafe fn bind_memory(
     bytes: usize,
     flags: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(object, offset, memory, memory_offset, bytes, flags) };
     bound((object, offset, bytes), |process| physical_uses::pin(process, memory), call)
 }
@@ -61,7 +61,7 @@ pub(crate) unsafe fn bind_memory_on(
     bytes: usize,
     flags: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(object, device, offset, memory, memory_offset, bytes, flags) };
     bound((object, offset, bytes), |process| physical_uses::pin(process, memory), call)
 }
@@ -75,7 +75,7 @@ pub(crate) unsafe fn bind_address(
     bytes: usize,
     flags: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(object, offset, address, bytes, flags) };
     bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), call)
 }
@@ -90,7 +90,7 @@ pub(crate) unsafe fn bind_address_on(
     bytes: usize,
     flags: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(object, device, offset, address, bytes, flags) };
     bound((object, offset, bytes), |process| physical_uses::pin_mapped(process, address), call)
 }
@@ -110,7 +110,7 @@ fn bound(
     })
 }
 
-/// `cuMulticastUnbind`: what one device has bound in a range.
+/// `cuMulticastUnbind`: unbinds the memory that one device has bound in a range.
 pub(crate) unsafe fn unbind(
     real: real::cuMulticastUnbind,
     object: CUmemGenericAllocationHandle,
@@ -118,7 +118,7 @@ pub(crate) unsafe fn unbind(
     offset: usize,
     bytes: usize,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(object, device, offset, bytes) };
     around(
         |process| process.place(device).map(|place| place.device),

@@ -17,11 +17,11 @@ use gpuslice_driver::types::{
 };
 use gpuslice_region::{Device, SharedUse};
 
-/// What is known of an import before the driver is asked.
+/// Kind of an import, as far as it is known before the driver is asked.
 pub(crate) enum Incoming {
-    /// Memory that this process has already: one handle more.
+    /// Memory that this process has already: the import is one handle more.
     Known(Number),
-    /// Memory that somebody of the slice pays for.
+    /// Memory that a member of the slice pays for.
     Borrowed(u64, SharedUse),
     /// Anything else.
     Foreign,
@@ -39,7 +39,7 @@ impl Incoming {
         process.borrow(key).map_or(Self::Foreign, |used| Self::Borrowed(key, used))
     }
 
-    /// The driver gave a handle of it.
+    /// Records the handle that the driver gave for the import.
     pub(crate) fn arrive(self, process: &Process, handle: CUmemGenericAllocationHandle) {
         if let Self::Borrowed(_, used) = &self {
             process.settle_use(used);
@@ -48,7 +48,7 @@ impl Incoming {
         match self {
             Self::Known(number) => tables.note(handle, number),
             Self::Borrowed(key, used) => {
-                // Another thread may have imported the same meanwhile.
+                // Another thread may have imported the same memory meanwhile.
                 if let Some(number) = tables.by_key(key) {
                     tables.retain(number);
                     tables.note(handle, number);
@@ -69,7 +69,7 @@ impl Incoming {
         }
     }
 
-    /// The driver did not.
+    /// Takes back the import that the driver refused.
     pub(crate) fn fail(self, process: &Process) {
         match self {
             Self::Known(number) => released(process, process.physical.lock(), number),
@@ -85,7 +85,7 @@ impl Granted for (&'static Process, Reservation) {
     }
 }
 
-/// `cuMemCreate`. Needs no context: the location says whose memory it is.
+/// `cuMemCreate`. Needs no context: the location names the device.
 pub(crate) unsafe fn create(
     real: real::cuMemCreate,
     output: *mut CUmemGenericAllocationHandle,
@@ -94,7 +94,8 @@ pub(crate) unsafe fn create(
     flags: u64,
 ) -> Status {
     let decide = |process: &'static Process| -> Decision<(&'static Process, Reservation)> {
-        // SAFETY: the caller's own argument; the type reads the same bytes with integers for enumerations.
+        // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `AllocationProperties` has the same bytes,
+        // with integers for enumerations.
         let wanted = unsafe { read_in(properties.cast::<AllocationProperties>()) };
         let device = wanted.and_then(|wanted| device_of(wanted.location));
         let Some(place) = device.and_then(|device| process.place(device)) else { return Decision::Forward };
@@ -102,10 +103,10 @@ pub(crate) unsafe fn create(
     };
     charge(
         decide,
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, bytes, properties, flags) },
         |(process, reservation), code| {
-            // SAFETY: the caller's output, which the driver accepted.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 let piece = Piece::made(reservation.device(), reservation.bytes());
                 process.physical.lock().add(handle, piece);
@@ -118,7 +119,7 @@ pub(crate) unsafe fn create(
 
 /// `cuMemRelease`.
 pub(crate) unsafe fn release(real: real::cuMemRelease, handle: CUmemGenericAllocationHandle) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     around(
         |process| process.physical.lock().forget(handle),
         || unsafe { real(handle) },
@@ -134,7 +135,7 @@ pub(crate) unsafe fn release(real: real::cuMemRelease, handle: CUmemGenericAlloc
     )
 }
 
-/// `cuMemRetainAllocationHandle`: a further handle of what is mapped at an address.
+/// `cuMemRetainAllocationHandle`: a further handle of the memory that is mapped at an address.
 pub(crate) unsafe fn retain(
     real: real::cuMemRetainAllocationHandle,
     output: *mut CUmemGenericAllocationHandle,
@@ -146,14 +147,14 @@ pub(crate) unsafe fn retain(
         tables.retain(number);
         Some(number)
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     around(
         pin,
         || unsafe { real(output, address) },
         |process, number, code| {
             let Some(number) = number else { return };
             let mut tables = process.physical.lock();
-            // SAFETY: the caller's output, which the driver accepted.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 tables.note(handle, number);
                 return;
@@ -172,7 +173,7 @@ pub(crate) unsafe fn map(
     handle: CUmemGenericAllocationHandle,
     flags: u64,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     around(
         |process| pin(process, handle),
         || unsafe { real(address, bytes, offset, handle, flags) },
@@ -190,7 +191,7 @@ pub(crate) unsafe fn map(
 
 /// `cuMemUnmap`: all mappings within a range.
 pub(crate) unsafe fn unmap(real: real::cuMemUnmap, address: CUdeviceptr, bytes: usize) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     around(
         |process| process.physical.lock().take_mappings(address, bytes as u64),
         || unsafe { real(address, bytes) },

@@ -18,12 +18,12 @@ use gpuslice_policy::sizes::blocks::Kind;
 use gpuslice_region::Device;
 use std::sync::Arc;
 
-/// Which stream stands for the default one.
+/// Stream that the null handle means in a call.
 #[derive(Clone, Copy)]
 enum DefaultStream {
-    /// The legacy stream, one a context.
+    /// The legacy stream, of which each context has one.
     Legacy,
-    /// The thread's own: what the `_ptsz` forms mean.
+    /// The thread's own stream, which the `_ptsz` forms mean.
     PerThread,
 }
 
@@ -34,7 +34,7 @@ pub(crate) unsafe fn alloc(
     bytes: usize,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments, by the contract of this hook.
+    // SAFETY: `alloc_in` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { alloc_in(real, output, bytes, stream, DefaultStream::Legacy) }
 }
 
@@ -45,7 +45,7 @@ pub(crate) unsafe fn alloc_ptsz(
     bytes: usize,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments, by the contract of this hook.
+    // SAFETY: `alloc_in` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { alloc_in(real, output, bytes, stream, DefaultStream::PerThread) }
 }
 
@@ -56,10 +56,10 @@ unsafe fn alloc_in(
     stream: CUstream,
     default: DefaultStream,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, bytes, stream) };
     let pool = |process| pool_of_stream(process, stream);
-    // SAFETY: the caller's output.
+    // SAFETY: `allocate` requires that `output` is null or valid, and so does the driver.
     unsafe { allocate(output, bytes as u64, (stream, default), pool, call) }
 }
 
@@ -71,7 +71,7 @@ pub(crate) unsafe fn alloc_from(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments, by the contract of this hook.
+    // SAFETY: `alloc_from_in` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::Legacy)) }
 }
 
@@ -83,7 +83,7 @@ pub(crate) unsafe fn alloc_from_ptsz(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments, by the contract of this hook.
+    // SAFETY: `alloc_from_in` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { alloc_from_in(real, output, bytes, pool, (stream, DefaultStream::PerThread)) }
 }
 
@@ -94,13 +94,13 @@ unsafe fn alloc_from_in(
     pool: CUmemoryPool,
     order: (CUstream, DefaultStream),
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, bytes, pool, order.0) };
-    // SAFETY: the caller's output.
+    // SAFETY: `allocate` requires that `output` is null or valid, and so does the driver.
     unsafe { allocate(output, bytes as u64, order, |process| pool_of_handle(process, pool), call) }
 }
 
-/// A number for the stream in whose order a call stands: streams of one number are one stream.
+/// Returns a number for the stream that orders a call. Streams of one number are one stream.
 fn order_of((stream, default): (CUstream, DefaultStream)) -> usize {
     std::thread_local! {
         /// Its address tells threads apart.
@@ -114,7 +114,7 @@ fn order_of((stream, default): (CUstream, DefaultStream)) -> usize {
     }
 }
 
-/// The stream of a call by a handle that means the same in every form.
+/// Returns the stream of a call as a handle that means the same stream in every form.
 fn shown((stream, default): (CUstream, DefaultStream)) -> CUstream {
     /// `CU_STREAM_PER_THREAD`.
     const PER_THREAD: usize = 2;
@@ -124,21 +124,21 @@ fn shown((stream, default): (CUstream, DefaultStream)) -> CUstream {
     }
 }
 
-/// Where an allocation comes from.
+/// Origin of an allocation.
 enum Source {
     /// A pool whose memory is a device's.
     Pool(Arc<Pool>),
     /// A pool whose memory is the host's.
     Host,
-    /// The driver does not say.
+    /// An unknown pool, because the driver does not tell.
     Unknown,
 }
 
-/// How an allocation is paid for.
+/// Way in which an allocation is charged.
 enum Payment {
-    /// By what its pool grows.
+    /// By the bytes by which its pool grows.
     Pool(Flight),
-    /// By its size: nothing is known of its pool.
+    /// By its size, because nothing is known of its pool.
     Size(Grant),
 }
 
@@ -151,7 +151,8 @@ impl Granted for Payment {
     }
 }
 
-/// Host memory that stands in is there before the stream comes to it, which is soon enough.
+/// Allocates in the order of a stream. Host memory that stands in is there before the stream comes to the call, which is soon
+/// enough.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
@@ -186,28 +187,28 @@ unsafe fn allocate(
             },
         }
     };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let before = unsafe { read_in(output) };
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let address = || unsafe { read_in(output) };
     let settle = |payment, code| match payment {
         Payment::Pool(flight) => {
             flight.land(address().filter(|_| code == status::SUCCESS));
             code
         }
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         Payment::Size(grant) => unsafe { recorded((grant, before), code, output) },
     };
     let spill = |claim| {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         let spilled = || unsafe { spilled(claim, output, ATTACH_GLOBAL) };
-        // The call that it stands for spoils no capture of another thread's.
+        // The program's call would spoil no capture of another thread's, so neither may the call in its place.
         capture_mode::beside_captures(spilled)
     };
     charge_or_spill(decide, call, settle, spill)
 }
 
-/// The pool that a stream's allocations come from.
+/// Returns the pool from which a stream's allocations come.
 fn pool_of_stream(process: &Process, stream: CUstream) -> Source {
     let device = streams::stream_context(stream).and_then(contexts::context_device);
     let Some(place) = device.and_then(|device| process.place(device)) else { return Source::Unknown };
@@ -219,7 +220,7 @@ fn pool_of_stream(process: &Process, stream: CUstream) -> Source {
     }
 }
 
-/// A pool by its handle: one that was made through us, or one that a device has.
+/// Returns a pool by its handle: one that the program made through the library, or one that a device has.
 fn pool_of_handle(process: &Process, pool: CUmemoryPool) -> Source {
     let handle = pool.addr();
     if let Some(pool) = process.pools.find(handle) {
@@ -237,7 +238,7 @@ fn pool_of_handle(process: &Process, pool: CUmemoryPool) -> Source {
 
 /// `cuMemFreeAsync`.
 pub(crate) unsafe fn free(real: real::cuMemFreeAsync, address: CUdeviceptr, stream: CUstream) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     freed_in(address, (stream, DefaultStream::Legacy), || unsafe { real(address, stream) })
 }
 
@@ -247,12 +248,12 @@ pub(crate) unsafe fn free_ptsz(
     address: CUdeviceptr,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     freed_in(address, (stream, DefaultStream::PerThread), || unsafe { real(address, stream) })
 }
 
-/// The end of an address in the order of a stream. A driver that does not free managed memory so is given the time to
-/// come there: then the memory is freed at once.
+/// Makes a call that frees an address in the order of a stream. Some drivers do not free managed memory in this way. Then the
+/// hook waits until the stream has come to the call, and frees the spilled memory at once.
 fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl FnOnce() -> Status) -> Status {
     let is_spilled = process::joined().is_some_and(|process| process.spilled_begins_at(address));
     let free = || FreeFor::Stream(order_of(order));
@@ -262,7 +263,7 @@ fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl F
         if !is_spilled || !is_unable || streams::is_capturing(shown(order)) {
             return code;
         }
-        // What another thread captures must not be spoiled by it, as it would not be by the program's own call.
+        // The program's call would spoil no capture of another thread's, so neither may the wait and the free in its place.
         let free_now = || match streams::wait_for(shown(order)) {
             status::SUCCESS => memory::free(address),
             failed => failed,
@@ -277,15 +278,16 @@ pub(crate) unsafe fn create(
     output: *mut CUmemoryPool,
     properties: *const CUmemPoolProps,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, properties) };
     around(
         |_| (),
         call,
         |process, (), code| {
-            // SAFETY: the caller's own arguments, which the driver accepted; integers stand for enumerations.
+            // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `PoolProperties` has the same bytes,
+            // with integers for enumerations.
             let wanted = unsafe { read_in(properties.cast::<PoolProperties>()) };
-            // SAFETY: as above.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             let made = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
             let (Some(wanted), Some(pool)) = (wanted, made) else { return };
             let place = locations::device_of(wanted.location).and_then(|device| process.place(device));
@@ -299,7 +301,7 @@ pub(crate) unsafe fn create(
 
 /// `cuMemPoolDestroy`.
 pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(pool) };
     around(
         |process| process.pools.take(pool.addr()),
@@ -316,12 +318,12 @@ pub(crate) unsafe fn destroy(real: real::cuMemPoolDestroy, pool: CUmemoryPool) -
 
 /// `cuMemPoolTrimTo`.
 pub(crate) unsafe fn trim(real: real::cuMemPoolTrimTo, pool: CUmemoryPool, keep: usize) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(pool, keep) };
     releasing(|process| process.pools.find(pool.addr()).into_iter().collect(), call)
 }
 
-/// A call in which the driver may take memory out of pools.
+/// Makes a call in which the driver may release memory of pools.
 pub(crate) fn releasing(
     pools: impl FnOnce(&'static Process) -> Vec<Arc<Pool>>,
     call: impl FnOnce() -> Status,

@@ -1,7 +1,7 @@
-//! Memory that goes from one process to another.
+//! Memory that one process shares with another.
 //!
-//! Its maker pays. An import is charged nothing. Where the exporter is of the same slice, the import is noted as a use, and
-//! inherits the charge when the exporter ends first. Memory of another slice is charged to that slice.
+//! The process that made the memory pays for it. An import is charged nothing. If the exporter is of the same slice, the import
+//! is noted as a use, and inherits the charge when the exporter ends first. Memory of another slice is charged to that slice.
 
 use super::physical::Incoming;
 use crate::driver_calls::{contexts, memory};
@@ -45,7 +45,7 @@ pub(crate) unsafe fn export(
     kind: c_uint,
     flags: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, handle, kind, flags) };
     around(
         |process| process.physical.lock().number_of(handle),
@@ -56,7 +56,8 @@ pub(crate) unsafe fn export(
             match kind {
                 DESCRIPTOR => {
                     let key = tables.descriptor_key(number).or_else(share_keys::new_key);
-                    // SAFETY: the caller's output, which the driver accepted as a descriptor.
+                    // SAFETY: `read_in` requires null or a readable descriptor. For this kind of handle the driver requires room
+                    // for one at `output`.
                     let descriptor = unsafe { read_in(output.cast::<c_int>()) };
                     if let Some((key, descriptor)) = key.zip(descriptor)
                         && share_keys::set_key(descriptor, key)
@@ -65,7 +66,8 @@ pub(crate) unsafe fn export(
                     }
                 }
                 FABRIC => {
-                    // SAFETY: the caller's output, which the driver accepted as a fabric handle.
+                    // SAFETY: `read_in` requires null or readable bytes. For this kind of handle the driver requires room for
+                    // them at `output`.
                     if let Some(bytes) = unsafe { read_in(output.cast::<HandleBytes>()) } {
                         tables.lend(process, number, share_keys::key_of_bytes(&bytes));
                     }
@@ -87,13 +89,13 @@ pub(crate) unsafe fn import(
         // A descriptor travels in the pointer itself.
         DESCRIPTOR => c_int::try_from(from.addr()).ok().and_then(share_keys::key_of_descriptor),
         FABRIC => {
-            // SAFETY: the caller's own argument, which the driver reads as a fabric handle.
+            // SAFETY: `read_in` requires null or readable bytes. For this kind of handle the driver reads as many at `from`.
             let bytes = unsafe { read_in(from.cast::<HandleBytes>()) };
             bytes.map(|bytes| share_keys::key_of_bytes(&bytes))
         }
         _ => None,
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, from, kind) };
     around(
         |process| {
@@ -102,7 +104,7 @@ pub(crate) unsafe fn import(
         },
         call,
         |process, incoming, code| {
-            // SAFETY: the caller's output, which the driver accepted.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             let handle = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS);
             match handle {
                 Some(handle) => incoming.arrive(process, handle),
@@ -118,9 +120,9 @@ pub(crate) unsafe fn ipc_get(
     output: *mut CUipcMemHandle,
     address: CUdeviceptr,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, address) };
-    // SAFETY: the caller's output, which the driver accepted.
+    // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
     lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
 }
 
@@ -130,13 +132,13 @@ pub(crate) unsafe fn pool_export_pointer(
     output: *mut CUmemPoolPtrExportData,
     address: CUdeviceptr,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, address) };
-    // SAFETY: the caller's output, which the driver accepted.
+    // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
     lent(address, call, || unsafe { read_in(output.cast::<HandleBytes>()) })
 }
 
-/// Memory at an address becomes another process's to use, by a handle of bytes.
+/// Makes a call that lends memory at an address to other processes, by a handle of bytes.
 fn lent(
     address: CUdeviceptr,
     call: impl FnOnce() -> Status,
@@ -147,7 +149,7 @@ fn lent(
         call,
         |process, (), code| {
             let Some(bytes) = handle().filter(|_| code == status::SUCCESS) else { return };
-            // The handle is the whole allocation's, wherever in it the address lies.
+            // The handle stands for the whole allocation, wherever in it the address lies.
             let base = memory::start_of(address).unwrap_or(address);
             let Some(charge) = process.addresses.get(base) else { return };
             let key = share_keys::key_of_bytes(&bytes);
@@ -164,11 +166,11 @@ pub(crate) unsafe fn ipc_open(
     handle: CUipcMemHandle,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, handle, flags) };
-    // SAFETY: the caller's argument, of this size.
+    // SAFETY: `read_in` requires readable bytes: `handle` is a local value of this size.
     let bytes = || unsafe { read_in((&raw const handle).cast::<HandleBytes>()) };
-    // SAFETY: the caller's output, which the driver accepted.
+    // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
     opened(bytes, call, || unsafe { read_in(output) })
 }
 
@@ -179,15 +181,15 @@ pub(crate) unsafe fn pool_import_pointer(
     pool: CUmemoryPool,
     data: *mut CUmemPoolPtrExportData,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, pool, data) };
-    // SAFETY: the caller's own argument, which the driver reads too.
+    // SAFETY: `read_in` requires null or readable bytes. The driver reads as many at `data`.
     let bytes = || unsafe { read_in(data.cast_const().cast::<HandleBytes>()) };
-    // SAFETY: the caller's output, which the driver accepted.
+    // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
     opened(bytes, call, || unsafe { read_in(output) })
 }
 
-/// Memory of another process comes to an address of this one.
+/// Makes a call that maps memory of another process to an address of this one.
 fn opened(
     bytes: impl FnOnce() -> Option<HandleBytes>,
     call: impl FnOnce() -> Status,
@@ -209,7 +211,7 @@ fn opened(
     })
 }
 
-/// What was expected did not come.
+/// Ends the expected use, because the driver refused the import.
 fn fail(process: &Process, used: Option<SharedUse>) {
     if let Some(used) = used {
         process.end_use(used, true);
@@ -220,7 +222,7 @@ fn fail(process: &Process, used: Option<SharedUse>) {
 pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdeviceptr) -> Status {
     around(
         |process| process.take_shared(address),
-        // SAFETY: the caller's own argument.
+        // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
         || unsafe { real(address) },
         |process, ending, code| {
             if code == status::SUCCESS {
@@ -232,7 +234,7 @@ pub(crate) unsafe fn ipc_close(real: real::cuIpcCloseMemHandle, address: CUdevic
     )
 }
 
-/// `cuMemPoolImportFromShareableHandle`: a pool that is not this process's, so that nothing of it is charged here.
+/// `cuMemPoolImportFromShareableHandle`: imports a pool of another process, so that nothing of it is charged here.
 pub(crate) unsafe fn pool_import(
     real: real::cuMemPoolImportFromShareableHandle,
     output: *mut CUmemoryPool,
@@ -240,13 +242,13 @@ pub(crate) unsafe fn pool_import(
     kind: c_uint,
     flags: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, from, kind, flags) };
     around(
         |_| (),
         call,
         |process, (), code| {
-            // SAFETY: the caller's output, which the driver accepted.
+            // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(pool) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 process.pools.add_host(pool.addr());
             }
@@ -254,7 +256,7 @@ pub(crate) unsafe fn pool_import(
     )
 }
 
-/// `cuImportExternalMemory`: another interface's memory, which it pays for itself, or CUDA's own by another door.
+/// `cuImportExternalMemory`: imports memory of another interface, which that interface pays for, or memory that CUDA exported.
 pub(crate) unsafe fn external_import(
     real: real::cuImportExternalMemory,
     output: *mut CUexternalMemory,
@@ -262,16 +264,17 @@ pub(crate) unsafe fn external_import(
 ) -> Status {
     let expect = |process: &'static Process| {
         process.shared.note_import();
-        // SAFETY: the caller's own argument; the type reads the leading bytes, with an integer for the enumeration.
+        // SAFETY: `read_in` requires null or readable bytes. The driver reads `wanted`, which begins with them; an integer stands
+        // for the enumeration.
         let given = unsafe { read_in(wanted.cast::<ExternalHandle>()) };
         let descriptor = given.filter(|given| given.kind == DESCRIPTOR)?.descriptor;
         process.borrow(share_keys::key_of_descriptor(descriptor)?)
     };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, wanted) };
     around(expect, call, |process, used, code| {
         let Some(used) = used else { return };
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
         match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
             Some(object) => {
                 process.settle_use(&used);
@@ -289,7 +292,7 @@ pub(crate) unsafe fn external_destroy(
 ) -> Status {
     around(
         |process| process.shared.take_import(object.addr()),
-        // SAFETY: the caller's own argument.
+        // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
         || unsafe { real(object) },
         |process, used, code| {
             let Some(used) = used else { return };

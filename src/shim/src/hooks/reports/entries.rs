@@ -10,18 +10,18 @@ use gpuslice_driver::types::{
     nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, status,
 };
 
-/// Something that NVML says of a process.
+/// Report of NVML about one process.
 pub(crate) trait Listed {
     fn pid(&self) -> c_uint;
 }
 
 /// An entry of a process list.
 pub(crate) trait Form: Copy + Listed + Blank {
-    /// The entry with no more memory than this. "Not available" is more than anything.
+    /// Returns the entry with at most `bytes` bytes of memory. "Not available" is more than any number.
     fn at_most(self, bytes: u64) -> Self;
-    /// What is said of a process that the driver does not name.
+    /// Returns an entry for a process that the driver does not name.
     fn of_ledger(pid: c_uint, held: u64) -> Self;
-    /// The entry in these words; fields for which there are none are as for [`of_ledger`](Self::of_ledger).
+    /// Returns the entry in these words. Fields for which there are none are as for [`of_ledger`](Self::of_ledger).
     fn of_words(words: &[u64]) -> Self;
 }
 
@@ -103,20 +103,19 @@ impl Form for nvmlProcessDetail_v1_t {
     }
 }
 
-/// Two fields of 32 bits in the order in which they lie in memory.
+/// Returns two fields of 32 bits in the order in which they lie in memory.
 fn halves(word: u64) -> (c_uint, c_uint) {
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
     (c_uint::from_ne_bytes([a, b, c, d]), c_uint::from_ne_bytes([e, f, g, h]))
 }
 
-/// The first entries of an answer, of a form that is known now.
+/// Returns the first `count` entries of an answer whose form is known now.
 pub(crate) fn entries<T: Form>(answer: &[Unknown], count: usize) -> impl Iterator<Item = T> {
     let each = size_of::<T>() / size_of::<u64>();
     answer.as_flattened().chunks_exact(each).take(count).map(T::of_words)
 }
 
-/// How many words each of `count` entries has: by what the driver wrote, and where that does not tell, by which driver
-/// it is.
+/// Returns how many words each of `count` entries has: by the words that the driver wrote, or else by the driver's version.
 pub(crate) fn words(answer: &[Unknown], count: usize) -> usize {
     let written = answer.as_flattened().iter().rposition(|word| *word != UNWRITTEN);
     let end = written.map_or(0, |last| last.saturating_add(1));
@@ -130,15 +129,15 @@ fn is_early_535() -> bool {
     driver_version().is_some_and(|(major, minor)| major == 535 && (43..=86).contains(&minor))
 }
 
-/// Gives the caller a list, or says how much room it needs.
+/// Gives the caller `list`, or tells how much room the list needs.
 ///
 /// # Safety
 /// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
 pub(crate) unsafe fn deliver<T: Copy>(list: &[T], count: *mut c_uint, to: *mut T) -> Status {
     let needed = c_uint::try_from(list.len()).unwrap_or(c_uint::MAX);
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `count` is null or valid.
     let room = unsafe { read_in(count) }.unwrap_or(0);
-    // SAFETY: as above.
+    // SAFETY: by this function's contract `count` is null or valid.
     unsafe { write_out(count, needed) };
     if room < needed {
         return status::NVML_INSUFFICIENT_SIZE;
@@ -147,7 +146,7 @@ pub(crate) unsafe fn deliver<T: Copy>(list: &[T], count: *mut c_uint, to: *mut T
         return status::NVML_INVALID_ARGUMENT;
     }
     for (place, entry) in list.iter().enumerate() {
-        // SAFETY: within the room that the caller said there is.
+        // SAFETY: by this function's contract `to` has room for `room` entries, and the list is not longer.
         unsafe { write_out(to.wrapping_add(place), *entry) };
     }
     status::SUCCESS

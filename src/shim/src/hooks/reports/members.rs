@@ -13,26 +13,26 @@ use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
 /// A process of the slice.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    /// Its number, in its own namespace.
+    /// Process number, in the namespace of that process.
     pid: u32,
-    /// True if that is our namespace too.
+    /// True if that is the namespace of this process too.
     near: bool,
-    /// Bytes of the device that it holds.
+    /// Bytes of the device that the process holds.
     held: u64,
 }
 
-/// The living processes of a slice. Nobody, where none has used the GPU yet.
+/// Living processes of a slice; empty if none has used the GPU yet.
 #[derive(Debug, Default)]
 pub(crate) struct Members(Vec<Seen>);
 
 impl Members {
-    /// Those of our slice; none where the device has no quota.
+    /// Returns the members of this process's slice; `None` if the device has no quota.
     pub(crate) fn on(device: nvmlDevice_t) -> Option<Self> {
         nvml::quota(device)?;
         Self::of_all(&devices::parts(device))
     }
 
-    /// Those of our slice; none where it may use all of the device's time and has no quota.
+    /// Returns the members of this process's slice; `None` if it may use all of the device's time and has no quota.
     fn sharing(device: nvmlDevice_t) -> Option<Self> {
         let parts = devices::parts(device);
         let is_shared = nvml::quota(device).is_some() || nvml::has_share(&parts);
@@ -45,7 +45,7 @@ impl Members {
     }
 
     fn of(region: &Region, parts: &[Part]) -> Self {
-        // An error means that the dead cannot be told now: they stay listed until they can.
+        // An error means that dead members cannot be told now: they stay listed until they can.
         let _reaped = region.reap();
         let here = pid_namespace();
         let devices: Vec<_> = parts.iter().filter_map(|part| region.device(&Uuid(part.uuid))).collect();
@@ -61,51 +61,51 @@ impl Members {
         Self(region.processes().into_iter().map(seen).collect())
     }
 
-    /// Returns true if a member has this number in our namespace.
+    /// Returns true if a member has the number `pid` in this process's namespace.
     pub(crate) fn has(&self, pid: u32) -> bool {
         self.held(pid).is_some()
     }
 
-    /// Returns true if the driver can say of each of them by our numbers what it uses.
+    /// Returns true if the driver names every member by a number of this process's namespace, and so can tell its use.
     pub(crate) fn are_told_apart(&self) -> bool {
         self.0.iter().all(|seen| seen.near) && knows_our_numbers()
     }
 
-    /// Returns true if none of them holds anything of the device, as all do that run anything there.
+    /// Returns true if no member holds memory of the device. Every process that runs work there holds some.
     pub(crate) fn hold_nothing(&self) -> bool {
         self.0.iter().all(|seen| seen.held == 0)
     }
 
-    /// What the member with this number in our namespace holds.
+    /// Returns the bytes that the member with the number `pid` in this process's namespace holds.
     pub(crate) fn held(&self, pid: u32) -> Option<u64> {
         self.0.iter().find(|seen| seen.near && seen.pid == pid).map(|seen| seen.held)
     }
 
-    /// What of a list of what processes use is about members.
+    /// Returns the entries about members, of a list of the use by processes.
     pub(crate) fn own_uses<T: Listed>(&self, uses: impl Iterator<Item = T>) -> Vec<T> {
-        // Of another numbering, the numbers of ours would be strangers'.
+        // In another numbering, the members' numbers would be those of strangers.
         if knows_our_numbers() { self.own(uses) } else { Vec::new() }
     }
 
-    /// What of a list is about members.
+    /// Returns the entries about members, of any list.
     pub(crate) fn own<T: Listed>(&self, entries: impl Iterator<Item = T>) -> Vec<T> {
         entries.filter(|entry| self.has(entry.pid())).collect()
     }
 
-    /// Members who hold memory of the device and whom the driver cannot name to us, with what they hold: those of
-    /// other namespaces, and all `if_none` of ours was named.
+    /// Returns members that hold memory of the device and that the driver cannot name here, with their bytes: those of other
+    /// namespaces, and all if the driver named none (`if_none`).
     pub(crate) fn unnamed(&self, if_none: bool) -> impl Iterator<Item = (u32, u64)> {
         let hidden = self.0.iter().filter(move |seen| seen.held > 0 && (if_none || !seen.near));
         hidden.map(|seen| (seen.pid, seen.held))
     }
 }
 
-/// The slice, where the device has a quota; none where the driver's answer stands.
+/// Returns the members, if the device has a quota. Otherwise the driver's answer stands.
 pub(crate) fn members(device: nvmlDevice_t) -> Option<Members> {
     found(|| Members::on(device))
 }
 
-/// The slice, where it has a part of the device or of its time; none where the driver's answer stands.
+/// Returns the members, if the slice has a part of the device or of its time. Otherwise the driver's answer stands.
 pub(crate) fn sharers(device: nvmlDevice_t) -> Option<Members> {
     found(|| Members::sharing(device))
 }
@@ -114,12 +114,12 @@ fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
     match phase(find) {
         Phase::Done(members) => members,
         Phase::Nested => None,
-        // A mistake of ours shows nobody.
+        // After a defect of the library no member is shown.
         Phase::Broken => Some(Members::default()),
     }
 }
 
-/// What the slice's region says; none where there is none.
+/// Returns the result of `look` at the slice's region; `None` if there is no region.
 pub(crate) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
     if let Standing::Member(process) = process::standing() {
         return Some(look(process.region()));

@@ -1,6 +1,6 @@
 //! NVML's figures of a device's memory: the slice's answer, consistent with CUDA's.
 //!
-//! A program that only watches takes no place in the slice: it reads the region.
+//! A program that only watches takes no slot in the slice: the hook reads the region.
 
 use super::report::quota_of;
 use crate::driver_calls::nvml::devices::{self, Part};
@@ -19,9 +19,9 @@ pub(crate) unsafe fn memory_info(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(device, memory) };
-    // SAFETY: the caller's output, which the driver wrote if the call succeeded.
+    // SAFETY: `show` requires after a success that `memory` is null or valid, and so does the driver.
     unsafe { show(code, device, memory) };
     code
 }
@@ -32,18 +32,18 @@ pub(crate) unsafe fn memory_info_v2(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(device, memory) };
-    // SAFETY: the caller's output, which the driver wrote if the call succeeded.
+    // SAFETY: `show` requires after a success that `memory` is null or valid, and so does the driver.
     unsafe { show(code, device, memory) };
     code
 }
 
-/// A device's memory as NVML describes it.
+/// Memory of a device as NVML describes it.
 trait Figures: Copy {
-    /// The device's size.
+    /// Returns the device's size.
     fn total(&self) -> u64;
-    /// The figures of a slice that has `size` bytes, of which at most `left` are free, on a device of `total` bytes.
+    /// Returns the figures of a slice that has `size` bytes, of which at most `left` are free, on a device of `total` bytes.
     fn of_slice(self, total: u64, size: u64, left: u64) -> Self;
 }
 
@@ -52,7 +52,7 @@ impl Figures for nvmlMemory_t {
         self.total
     }
 
-    /// This form has no field for what is neither free nor the slice's: it counts as used.
+    /// Counts memory that is neither free nor the slice's as used, because this form has no field for it.
     fn of_slice(self, total: u64, _size: u64, left: u64) -> Self {
         let free = left.min(self.free);
         Self { total, free, used: total.saturating_sub(free) }
@@ -64,14 +64,14 @@ impl Figures for nvmlMemory_v2_t {
         self.total
     }
 
-    /// The driver's own reserve is outside the quota, so none is shown of it.
+    /// Shows the memory beyond the quota as reserved. The driver's own reserve is outside the quota and is not shown.
     fn of_slice(self, total: u64, size: u64, left: u64) -> Self {
         let free = left.min(self.free);
         Self { total, free, used: size.saturating_sub(free), reserved: total.saturating_sub(size), ..self }
     }
 }
 
-/// Puts the slice's figures in the place of the device's, where it has a quota.
+/// Puts the slice's figures in the place of the device's, if the device has a quota.
 ///
 /// # Safety
 /// `memory` is null or valid for reads and writes if the status is a success.
@@ -79,19 +79,19 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
     if code != status::SUCCESS {
         return;
     }
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `memory` is null or valid.
     let Some(figures) = (unsafe { read_in(memory) }) else { return };
     if let Some(quota) = quietly(|| quota(device), None) {
         let size = quota.total.min(figures.total());
         let total = if settings::reports_device_total() { figures.total() } else { size };
         let shown = figures.of_slice(total, size, quota.left);
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `memory` is null or valid.
         unsafe { write_out(memory, shown) };
     }
 }
 
-/// What the slice has and holds of a device; none where it has no quota. Of a GPU that is divided: of all its instances
-/// together.
+/// Returns the slice's quota of a device, and how much of it is left; `None` without a quota. For a GPU that is divided, it
+/// returns the sum over all instances.
 pub(crate) fn quota(device: nvmlDevice_t) -> Option<Quota> {
     let settings = settings::settings()?;
     let parts = devices::parts(device);
@@ -110,21 +110,21 @@ fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
         return quota_of(process, place);
     }
     let number = || match standing {
-        // CUDA has shown its devices, and this is none of them.
+        // CUDA has shown its devices, and this part is not among them.
         Standing::Member(_) => None,
         Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
     };
     watched(settings, &part.uuid).unwrap_or_else(|| configured(settings, part, number()))
 }
 
-/// From the region, where the slice lives and has the device: what it has, or that it has no quota.
+/// Returns the quota by the region, if the slice lives and has used the device. `Some(None)`: the slice has no quota of it.
 fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
     let monitor = Monitor::open(&settings.region, settings.trust).ok()??;
     let region = monitor.region();
-    // What the dead held is free; an error means that they cannot be told now, and the figure stays low.
+    // Memory of dead members is free. An error means that they cannot be told now, and the figure stays low.
     let _reaped = region.reap();
     if region.processes().is_empty() {
-        // Whoever comes next makes it anew.
+        // The next process initialises the region anew.
         return None;
     }
     let known = region.device(&Uuid(*uuid))?;
@@ -132,21 +132,21 @@ fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
     Some(region.memory_limit(known).map(quota))
 }
 
-/// From the settings, where nobody of the slice has used the device yet.
+/// Returns the quota by the settings, if no process of the slice has used the device yet.
 fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Quota> {
     let device = devices::identity(part, &settings.config, ordinal)?;
     let limit = settings.config.limits_for(device).memory?.get();
     Some(Quota { total: limit, left: limit })
 }
 
-/// Returns true if the time of one of these devices is limited for the slice, or divided with others.
+/// Returns true if the time of one of `parts` is limited for the slice, or divided among slices.
 pub(crate) fn has_share(parts: &[Part]) -> bool {
     let Some(settings) = settings::settings() else { return false };
     parts.iter().any(|part| is_paced(settings, *part).unwrap_or(false))
 }
 
-/// The same of one: from the region, or else from the settings. Not from what it may use this instant, which others
-/// change all the time.
+/// Tells whether the time of `part` is limited or divided: by the region, or else by the settings. The rate that the slice may
+/// use at this instant does not count, because other slices change it all the time.
 fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
     let in_region = |region: &Region| {
         let device = region.device(&Uuid(part.uuid))?;

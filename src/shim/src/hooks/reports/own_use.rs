@@ -16,22 +16,22 @@ use gpuslice_driver::types::{nvmlDevice_t, nvmlUtilization_t, status};
 use gpuslice_driver::{Symbol, slot};
 use gpuslice_region::{Region, Uuid};
 
-/// Microseconds of a second: over the last one the mean is shown, the longest period over which NVML takes a device's own
-/// figure.
+/// Microseconds of a second. The shown use is the mean over the last second: the longest period over which NVML takes a device's
+/// own figure.
 const SECOND_US: c_ulonglong = 1_000_000;
 
-/// What the slice used, in percents of the time.
+/// Use of a device by the slice, in percents of the time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum OwnUse {
-    /// As NVML says it of the slice's processes.
+    /// Use that NVML tells of the slice's processes.
     Told(nvmlUtilization_t),
-    /// GPU time that it was charged for. Nobody knows in how much of it memory was read or written.
+    /// GPU time that the slice was charged for. It does not tell in how much of that time memory was read or written.
     Charged(c_uint),
 }
 
 impl OwnUse {
-    /// What is shown of a device that is so busy: no more than that. How much memory was busy with work that is not told
-    /// apart is taken to be the same for all of it.
+    /// Returns the use that is shown of a device whose use is `whole`: no more than that. Where the memory's use is not told
+    /// apart, it is taken to be the same for all work.
     pub(crate) fn of(self, whole: nvmlUtilization_t) -> nvmlUtilization_t {
         match self {
             Self::Told(own) => {
@@ -46,24 +46,24 @@ impl OwnUse {
     }
 }
 
-/// In the last second.
+/// Returns the slice's use in the last second.
 pub(crate) fn lately(device: nvmlDevice_t) -> Option<OwnUse> {
     let since = now_us().saturating_sub(SECOND_US);
     own_use(device, since, since)
 }
 
-/// Of what NVML has sampled after `since`, or was charged after `began`, a second to a minute ago; none where the device is
-/// nobody's in part, or it cannot be known.
+/// Returns the slice's use: by NVML's samples after `since`, or by the charges after `began`, a second to a minute ago. Returns
+/// `None` if the slice has no part of the device, or if its use cannot be known.
 pub(crate) fn own_use(device: nvmlDevice_t, since: c_ulonglong, began: c_ulonglong) -> Option<OwnUse> {
     let members = sharers(device)?;
     quietly(|| known(&members, device, (since, began)), None)
 }
 
-/// How busy the whole device is now.
+/// Returns how busy the whole device is now.
 pub(crate) fn whole(device: nvmlDevice_t) -> Option<nvmlUtilization_t> {
     let function = slot::real::<real::nvmlDeviceGetUtilizationRates>(Symbol::nvmlDeviceGetUtilizationRates)?;
     let mut whole = nvmlUtilization_t { gpu: 0, memory: 0 };
-    // SAFETY: the output is valid for writes; NVML checks the handle.
+    // SAFETY: `function` requires an output that is valid for writes: the local `whole`. NVML checks the handle.
     let code = unsafe { function(device, &raw mut whole) };
     (code == status::SUCCESS).then_some(whole)
 }
@@ -85,18 +85,18 @@ fn known(
             memory: sum(|used| used.memory),
         }));
     }
-    // NVML lists neither idle processes nor those that it calls by numbers of another numbering.
+    // NVML lists neither idle processes nor processes that it names by another numbering.
     let is_idle = told.is_some() || members.hold_nothing();
     is_idle.then_some(OwnUse::Charged(0))
 }
 
-/// What NVML says of members; none where it says nothing of processes.
+/// Returns NVML's samples of members; `None` if NVML tells nothing of processes.
 fn told(members: &Members, device: nvmlDevice_t, since: c_ulonglong) -> Option<Vec<Used>> {
     let answer = used(device, Form::Samples, since).or_else(|_not_so| used(device, Form::List, since));
     Some(answer.ok()?.into_iter().filter(|used| members.has(used.pid)).collect())
 }
 
-/// By the slice's own account of so many microseconds; none where it keeps none.
+/// Returns the use by the slice's ledger over `microseconds`; `None` if no ledger counts the device's time.
 fn charged(device: nvmlDevice_t, microseconds: c_ulonglong) -> Option<OwnUse> {
     let parts = devices::parts(device);
     let [part] = parts.as_slice() else { return None };
@@ -108,15 +108,15 @@ fn percent_of(region: &Region, uuid: &[u8; 16], seconds: u64) -> Option<c_uint> 
     let device = region.device(&Uuid(*uuid)).filter(|device| region.is_paced(*device))?;
     let lately = region.used_over(device, seconds, now());
     let permille = lately.used.saturating_mul(1000).checked_div(lately.span).unwrap_or(0);
-    // To the nearest percent; who has used anything is not shown as idle.
+    // The result is to the nearest percent, and a slice that has used anything is not shown as idle.
     let percent = permille.saturating_add(5) / 10;
     c_uint::try_from(percent.max(u64::from(lately.used > 0)).min(100)).ok()
 }
 
-/// The clock by which NVML dates samples.
+/// Returns the time in microseconds by the clock with which NVML dates samples.
 fn now_us() -> c_ulonglong {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: `clock_gettime` requires a structure that is valid for writes: the local `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
     let microseconds = i128::from(time.tv_sec) * 1_000_000 + i128::from(time.tv_nsec / 1000);
     c_ulonglong::try_from(microseconds).unwrap_or(0)

@@ -20,15 +20,16 @@ pub(crate) unsafe fn utilization(
     count: *mut c_uint,
     last_seen: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `read_in` requires that `count` is null or readable, and so does the driver.
     let is_question = samples.is_null() || unsafe { read_in(count) }.unwrap_or(0) == 0;
     let Some(members) = sharers(device).filter(|_| !is_question) else {
-        // SAFETY: the caller's own arguments. Room for the samples of all is room enough for the slice's.
+        // Room for the samples of all processes is enough for the slice's.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         return unsafe { real(device, samples, count, last_seen) };
     };
-    // SAFETY: room for as many entries as the count says.
+    // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
     let answer = ask(|count, samples| unsafe { real(device, samples, count, last_seen) });
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `deliver_samples` requires room for `count` entries at `samples`, and so does the driver.
     unsafe { deliver_samples(&members, answer, count, samples) }
 }
 
@@ -38,17 +39,18 @@ pub(crate) unsafe fn utilization_list(
     device: nvmlDevice_t,
     list: *mut nvmlProcessesUtilizationInfo_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `open` requires null or a list of the version that it says, and so does the driver.
     let (members, asked) = match unsafe { open(sharers(device), list) } {
         Opened::Slice(members, asked) if !asked.room().is_null() && asked.count() > 0 => (members, asked),
         Opened::Refused(code) => return code,
-        // SAFETY: the caller's own arguments. Room for the samples of all is room enough for the slice's.
+        // Room for the samples of all processes is enough for the slice's.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         Opened::Slice(..) | Opened::Driver => return unsafe { real(device, list) },
     };
     let answer = ask_all(real, device, asked);
-    // SAFETY: the caller's list, of the version that has this field.
+    // SAFETY: `place_of_count` requires a list with all of its fields. `open` has found the version that has them.
     let place = unsafe { Versioned::place_of_count(list) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `deliver_samples` requires room for as many entries as the list says, and so does the driver.
     unsafe { deliver_samples(&members, answer, place, asked.room()) }
 }
 
@@ -60,14 +62,14 @@ pub(crate) unsafe fn accounting(
     pids: *mut c_uint,
 ) -> Status {
     let Some(members) = members(device).filter(|_| !count.is_null()) else {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         return unsafe { real(device, count, pids) };
     };
-    // SAFETY: room for as many entries as the count says.
+    // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
     match ask(|count, pids| unsafe { real(device, count, pids) }) {
         Ok((found, length)) => {
             let shown = quietly(|| members.own(found.into_iter().take(length)), Vec::new());
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `deliver` requires room for `count` entries at `pids`, and so does the driver.
             unsafe { deliver(&shown, count, pids) }
         }
         Err(code) => code,
@@ -84,7 +86,7 @@ pub(crate) unsafe fn accounting_stats(
     if members(device).is_some_and(|members| !members.has(pid)) {
         return status::NVML_NOT_FOUND;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     unsafe { real(device, pid, stats) }
 }
 
@@ -94,19 +96,19 @@ pub(crate) unsafe fn accounting_stats_v2(
     device: nvmlDevice_t,
     stats: *mut nvmlAccountingStats_v2_t,
 ) -> Status {
-    // SAFETY: the caller's own argument, which begins with the process number.
+    // SAFETY: `read_in` requires null or a readable number. The driver reads `stats`, which begins with the process number.
     let pid = unsafe { read_in(stats.cast::<c_uint>()) };
     if members(device).zip(pid).is_some_and(|(members, pid)| !members.has(pid)) {
         return status::NVML_NOT_FOUND;
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     unsafe { real(device, stats) }
 }
 
-/// Gives the caller samples. Where there are none of the slice it is as if nothing had been sampled.
+/// Gives the caller samples. If none is about the slice, the answer is that nothing was sampled.
 ///
 /// # Safety
-/// As [`deliver`].
+/// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
 unsafe fn deliver_samples<T: Copy + Listed>(
     members: &Members,
     answer: Result<(Vec<T>, usize), Status>,
@@ -116,11 +118,11 @@ unsafe fn deliver_samples<T: Copy + Listed>(
     let own = |(samples, length): (Vec<T>, usize)| members.own_uses(samples.into_iter().take(length));
     match answer.map(|answer| quietly(|| own(answer), Vec::new())) {
         Ok(shown) if !shown.is_empty() => {
-            // SAFETY: by the contract above.
+            // SAFETY: `deliver` requires the same of `count` and `to` as this function.
             unsafe { deliver(&shown, count, to) }
         }
         Ok(_) | Err(status::NVML_NOT_FOUND) => {
-            // SAFETY: by the contract above.
+            // SAFETY: by this function's contract `count` is null or valid.
             unsafe { write_out(count, 0) };
             status::NVML_NOT_FOUND
         }

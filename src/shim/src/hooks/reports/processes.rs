@@ -1,7 +1,7 @@
 //! NVML's process lists: on a device with a quota, the processes of the slice and no others.
 //!
-//! The driver is asked into room of the library's own. Its answer is reduced to the slice, and the rest goes to the caller by
-//! NVML's rules: too little room is status 7 with the number that is needed. An entry is the slice's if its process number is
+//! The hook asks the driver with room of the library's own. It reduces the answer to the slice, and gives the rest to the caller
+//! by NVML's rules: too little room is status 7 with the number that is needed. An entry is the slice's if its process number is
 //! that of a member in this process-number namespace. Members that the driver cannot name here are listed with their bytes in the
 //! region.
 
@@ -21,12 +21,12 @@ const MODES_WITH_COMPUTE: [c_uint; 2] = [0, 3];
 /// The functions that list processes.
 type List<T> = unsafe extern "C-unwind" fn(nvmlDevice_t, *mut c_uint, *mut T) -> Status;
 
-/// Which members are listed that the driver does not name.
+/// Members that are listed although the driver does not name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unnamed {
-    /// Those who hold memory.
+    /// Those that hold memory.
     Shown,
-    /// None: the list is of another sort of processes.
+    /// None, because the list is of another kind of processes.
     Left,
 }
 
@@ -37,7 +37,7 @@ pub(crate) unsafe fn compute_v1(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { known(real, Unnamed::Shown, device, count, infos) }
 }
 
@@ -48,7 +48,7 @@ pub(crate) unsafe fn compute_v2(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v2_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { known(real, Unnamed::Shown, device, count, infos) }
 }
 
@@ -59,7 +59,7 @@ pub(crate) unsafe fn compute_v3(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `untold` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { untold(real, Unnamed::Shown, device, count, infos) }
 }
 
@@ -70,7 +70,7 @@ pub(crate) unsafe fn others_v1(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { known(real, Unnamed::Left, device, count, infos) }
 }
 
@@ -81,7 +81,7 @@ pub(crate) unsafe fn others_v2(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_v2_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `known` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { known(real, Unnamed::Left, device, count, infos) }
 }
 
@@ -92,7 +92,7 @@ pub(crate) unsafe fn others_v3(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `untold` has the driver's contract for these arguments, and the caller keeps it.
     unsafe { untold(real, Unnamed::Left, device, count, infos) }
 }
 
@@ -102,11 +102,11 @@ pub(crate) unsafe fn details(
     device: nvmlDevice_t,
     list: *mut nvmlProcessDetailList_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `open` requires null or a list of the version that it says, and so does the driver.
     let (members, asked) = match unsafe { open(members(device), list) } {
         Opened::Slice(members, asked) => (members, asked),
         Opened::Refused(code) => return code,
-        // SAFETY: the caller's own arguments.
+        // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         Opened::Driver => return unsafe { real(device, list) },
     };
     let unnamed = if MODES_WITH_COMPUTE.contains(&asked.mode) { Unnamed::Shown } else { Unnamed::Left };
@@ -115,13 +115,13 @@ pub(crate) unsafe fn details(
         Err(code) => return code,
     };
     let shown = quietly(|| show(&members, entries.into_iter().take(count), unnamed), Vec::new());
-    // SAFETY: the caller's list, of the version that has this field.
+    // SAFETY: `place_of_count` requires a list with all of its fields. `open` has found the version that has them.
     let place = unsafe { Versioned::place_of_count(list) };
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `deliver` requires room for as many entries as the list says, and so does the driver.
     unsafe { deliver(&shown, place, asked.room()) }
 }
 
-/// A list of a form that drivers agree on.
+/// Answers a question for a list whose form all drivers agree on.
 ///
 /// # Safety
 /// The arguments after `unnamed` are the caller's own.
@@ -133,24 +133,25 @@ unsafe fn known<T: Form>(
     infos: *mut T,
 ) -> Status {
     let Some(members) = members(device).filter(|_| !count.is_null()) else {
-        // SAFETY: by the contract above.
+        // SAFETY: `real` requires valid arguments; by this function's contract these are the caller's.
         return unsafe { real(device, count, infos) };
     };
-    // SAFETY: room for as many entries as the count says.
+    // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
     match ask(|count, entries| unsafe { real(device, count, entries) }) {
         Ok((entries, length)) => {
             let shown = quietly(|| show(&members, entries.into_iter().take(length), unnamed), Vec::new());
-            // SAFETY: by the contract above.
+            // SAFETY: `deliver` requires room for `count` entries at `infos`. By this function's contract the caller has it.
             unsafe { deliver(&shown, count, infos) }
         }
         Err(code) => code,
     }
 }
 
-/// A list whose name does not tell how large its entries are: the caller has room for what this driver writes.
+/// Answers a question for a list whose name does not tell how large its entries are. The caller has room for the entries that
+/// this driver writes.
 ///
 /// # Safety
-/// As [`known`].
+/// The arguments after `unnamed` are the caller's own.
 unsafe fn untold(
     real: List<nvmlProcessInfo_t>,
     unnamed: Unnamed,
@@ -159,19 +160,22 @@ unsafe fn untold(
     infos: *mut nvmlProcessInfo_t,
 ) -> Status {
     let Some(members) = members(device).filter(|_| !count.is_null()) else {
-        // SAFETY: by the contract above.
+        // SAFETY: `real` requires valid arguments; by this function's contract these are the caller's.
         return unsafe { real(device, count, infos) };
     };
-    // SAFETY: room for as many entries as the count says, of the largest form.
+    // SAFETY: `real` requires room for as many entries as `count` says. `ask` provides it, for entries of the largest form.
     match ask(|count, entries: *mut Unknown| unsafe { real(device, count, entries.cast()) }) {
         Ok((answer, length)) => {
             let show = Untold { members: &members, answer: &answer, length, unnamed };
             match quietly(|| entries::words(&answer, length), USUAL) {
-                // SAFETY: by the contract above; the caller has room for entries of this form.
+                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // the short one.
                 SHORT => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
-                // SAFETY: as above.
+                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // the long one.
                 LONG => unsafe { show.deliver::<nvmlProcessDetail_v1_t>(count, infos.cast()) },
-                // SAFETY: as above.
+                // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
+                // the usual one.
                 _ => unsafe { show.deliver(count, infos) },
             }
         }
@@ -179,7 +183,7 @@ unsafe fn untold(
     }
 }
 
-/// An answer whose form is found out.
+/// Answer of the driver. The form of its entries has to be found out.
 struct Untold<'a> {
     members: &'a Members,
     answer: &'a [Unknown],
@@ -189,18 +193,18 @@ struct Untold<'a> {
 
 impl Untold<'_> {
     /// # Safety
-    /// As [`deliver`].
+    /// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
     unsafe fn deliver<T: Form>(self, count: *mut c_uint, to: *mut T) -> Status {
         let entries = || entries::entries::<T>(self.answer, self.length);
         let shown = quietly(|| show(self.members, entries(), self.unnamed), Vec::new());
-        // SAFETY: by the contract above.
+        // SAFETY: `deliver` requires the same of `count` and `to` as this method.
         unsafe { deliver(&shown, count, to) }
     }
 }
 
-/// What a list says of the slice: together no more than what NVML shows as used.
+/// Returns the slice's entries of a list. Together they show no more memory than NVML shows as used.
 fn show<T: Form>(members: &Members, entries: impl Iterator<Item = T>, unnamed: Unnamed) -> Vec<T> {
-    // No more than the ledger says: what the driver uses beyond that is not in the device's figures either.
+    // An entry shows no more than the ledger: memory that the driver uses beyond that is not in the device's figures either.
     let own = entries.filter_map(|entry| Some(entry.at_most(members.held(entry.pid())?)));
     let mut shown: Vec<T> = own.collect();
     if unnamed == Unnamed::Shown {

@@ -14,13 +14,13 @@ use gpuslice_driver::types::{CUdevice, Status, status};
 
 /// `cuMemGetInfo_v2`.
 pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(free, total) };
     if let Some(quota) = quietly(|| current(code), None) {
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `lower` requires that `free` is null or valid, and so does the driver.
         unsafe { lower(free, quota.left) };
         if !settings::reports_device_total() {
-            // SAFETY: as above.
+            // SAFETY: `lower` requires that `total` is null or valid, and so does the driver.
             unsafe { lower(total, quota.total) };
         }
     }
@@ -29,14 +29,14 @@ pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, tot
 
 /// `cuMemGetInfo`, whose outputs have 32 bits.
 pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, total: *mut c_uint) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(free, total) };
     if let Some(quota) = quietly(|| current(code), None) {
         let really_free = quietly(devices::device_free, None).unwrap_or(quota.left);
-        // SAFETY: the caller's outputs, which the driver accepted.
+        // SAFETY: `put_short` requires that `free` is null or valid, and so does the driver.
         unsafe { put_short(free, quota.left.min(really_free)) };
         if !settings::reports_device_total() {
-            // SAFETY: as above.
+            // SAFETY: `put_short` requires that `total` is null or valid, and so does the driver.
             unsafe { put_short(total, quota.total) };
         }
     }
@@ -45,10 +45,10 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
 
 /// `cuDeviceTotalMem_v2`.
 pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, device: CUdevice) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(bytes, device) };
     if let Some(total) = quietly(|| total_of(code, device), None) {
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `lower` requires that `bytes` is null or valid, and so does the driver.
         unsafe { lower(bytes, total) };
     }
     code
@@ -56,21 +56,21 @@ pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, d
 
 /// `cuDeviceTotalMem`, whose output has 32 bits.
 pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, device: CUdevice) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(bytes, device) };
     if let Some(total) = quietly(|| total_of(code, device), None) {
-        // SAFETY: the caller's output, which the driver accepted.
+        // SAFETY: `put_short` requires that `bytes` is null or valid, and so does the driver.
         unsafe { put_short(bytes, total) };
     }
     code
 }
 
-/// The size that programs are told instead of a device's own; none where they are told its own.
+/// Returns the size that programs are told instead of the device's own; `None` if they are told its own.
 fn total_of(code: Status, device: c_int) -> Option<u64> {
     if settings::reports_device_total() { None } else { Some(of(code, device)?.total) }
 }
 
-/// The quota of the current context's device.
+/// Returns the quota of the current context's device, if the call succeeded.
 fn current(code: Status) -> Option<Quota> {
     of(code, contexts::current_device()?)
 }
@@ -83,37 +83,37 @@ fn of(code: Status, device: c_int) -> Option<Quota> {
     quota_of(process, process.place(device)?)
 }
 
-/// The quota of a device, and how much of it is left when all that can be settled now is settled.
+/// Returns the quota of a device, and how much of it is left after everything is settled that can be settled now.
 pub(crate) fn quota_of(process: &'static Process, place: SliceDevice) -> Option<Quota> {
     measurement::make_up(process, 0);
     process.pools.reconcile_all(process);
-    // The dead hold nothing from the instant on at which they can be told.
+    // A dead member holds nothing as soon as the library can tell that it is dead.
     let _reaped = process.region().reap();
     leaving::look(process, place);
     process.quota(place)
 }
 
-/// Lowers an output to a bound. What the driver wrote is never raised.
+/// Lowers an output to `bound`. Never raises the driver's value.
 ///
 /// # Safety
 /// `output` is null or valid for reads and writes.
 unsafe fn lower(output: *mut usize, bound: u64) {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     let Some(value) = (unsafe { read_in(output) }) else { return };
     if let Ok(bound) = usize::try_from(bound)
         && bound < value
     {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract `output` is null or valid.
         unsafe { write_out(output, bound) };
     }
 }
 
-/// Writes a size to an output of 32 bits, or the largest there is. Not by what the driver wrote there, which may
-/// be the lower bits of a size that does not fit.
+/// Writes `bytes` to an output of 32 bits, or the largest number that fits. Does not look at the driver's value, which may be the
+/// lower bits of a size that does not fit.
 ///
 /// # Safety
 /// `output` is null or valid for writes.
 unsafe fn put_short(output: *mut c_uint, bytes: u64) {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `output` is null or valid.
     unsafe { write_out(output, c_uint::try_from(bytes).unwrap_or(c_uint::MAX)) };
 }

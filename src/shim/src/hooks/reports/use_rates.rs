@@ -16,14 +16,14 @@ pub(crate) unsafe fn rates(
     device: nvmlDevice_t,
     utilization: *mut nvmlUtilization_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(device, utilization) };
-    // SAFETY: the caller's output, which the driver wrote if the call succeeded.
+    // SAFETY: `read_in` requires that `utilization` is null or readable, and so does the driver.
     let whole = || unsafe { read_in(utilization) };
     if code == status::SUCCESS
         && let Some((own, whole)) = own_use::lately(device).zip(whole())
     {
-        // SAFETY: as above.
+        // SAFETY: `write_out` requires that `utilization` is null or writable, and so does the driver.
         unsafe { write_out(utilization, own.of(whole)) };
     }
     code
@@ -58,10 +58,10 @@ pub(crate) unsafe fn domains(
     device: nvmlDevice_t,
     info: *mut nvmlGpuDynamicPstatesInfo_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(device, info) };
     let domains: *mut Domains = info.cast();
-    // SAFETY: the caller's output, which begins so and which the driver wrote if the call succeeded.
+    // SAFETY: `read_in` requires null or a readable place. The driver requires a whole structure, which begins with `Domains`.
     let whole = || unsafe { read_in(domains) };
     if code == status::SUCCESS
         && let Some((own, whole)) = own_use::lately(device).zip(whole())
@@ -69,13 +69,14 @@ pub(crate) unsafe fn domains(
         let (gpu, memory) = (whole.gpu, whole.memory);
         let shown = own.of(nvmlUtilization_t { gpu: gpu.percentage, memory: memory.percentage });
         let (gpu, memory) = (gpu.with(shown.gpu), memory.with(shown.memory));
-        // SAFETY: as above.
+        // SAFETY: `write_out` requires null or a writable place. The driver requires a whole structure, which begins with
+        // `Domains`.
         unsafe { write_out(domains, Domains { gpu, memory, ..whole }) };
     }
     code
 }
 
-/// What `nvmlSample_t` is: the value is a union of eight bytes.
+/// Layout of `nvmlSample_t`, whose value is a union of eight bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Sample {
@@ -90,8 +91,8 @@ const OF_MEMORY: c_uint = 2;
 /// `NVML_VALUE_TYPE_UNSIGNED_INT`: the first four bytes of the union.
 const UNSIGNED: c_uint = 1;
 
-/// `nvmlDeviceGetSamples`. NVML has no samples of processes, only their mean since an instant. So the device's samples are
-/// made smaller, all by the same part: their mean is the slice's.
+/// `nvmlDeviceGetSamples`. NVML has no samples of processes, only their mean since an instant. So the hook reduces all of the
+/// device's samples by the same factor, such that their mean is the slice's.
 pub(crate) unsafe fn samples(
     real: real::nvmlDeviceGetSamples,
     device: nvmlDevice_t,
@@ -101,31 +102,31 @@ pub(crate) unsafe fn samples(
     count: *mut c_uint,
     samples: *mut nvmlSample_t,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(device, kind, last_seen, value_type, count, samples) };
     if code != status::SUCCESS || samples.is_null() || ![OF_GPU, OF_MEMORY].contains(&kind) {
         return code;
     }
-    // SAFETY: the caller's output, which the driver wrote.
+    // SAFETY: `read_in` requires that `value_type` is null or readable, and so does the driver.
     if unsafe { read_in(value_type) } != Some(UNSIGNED) {
         return code;
     }
-    // SAFETY: as above.
+    // SAFETY: `read_in` requires that `count` is null or readable, and so does the driver.
     let count = unsafe { read_in(count) }.unwrap_or(0);
     let place = |at: c_uint| samples.cast::<Sample>().wrapping_add(usize::try_from(at).unwrap_or(0));
-    // SAFETY: as many samples as the driver said that it wrote.
+    // SAFETY: `read_in` requires a readable entry. The driver said that it wrote `count` entries.
     let whole: Vec<Sample> = (0..count).filter_map(|at| unsafe { read_in(place(at)) }).collect();
     let Some((part, of)) = part_of(device, kind, last_seen, &whole) else { return code };
     for (at, sample) in (0..count).zip(whole) {
         let value = u64::from(sample.value).saturating_mul(part).checked_div(of);
         let value = value.and_then(|value| c_uint::try_from(value).ok()).unwrap_or(0).min(sample.value);
-        // SAFETY: as above.
+        // SAFETY: `write_out` requires a writable entry. The caller has room for the `count` entries that the driver wrote.
         unsafe { write_out(place(at), Sample { value, ..sample }) };
     }
     code
 }
 
-/// Which part of a device's samples is the slice's, as a fraction. None where the samples stand as they are.
+/// Returns the slice's part of a device's samples, as a fraction; `None` if the samples stay as they are.
 fn part_of(
     device: nvmlDevice_t,
     kind: c_uint,
@@ -137,7 +138,7 @@ fn part_of(
         let count = u64::try_from(whole.len()).unwrap_or(u64::MAX);
         (u64::from(percent).saturating_mul(count), sum)
     };
-    // Samples are kept for some seconds only, whatever is asked for.
+    // NVML keeps samples for some seconds only, even if the caller asks for older ones.
     let began = whole.first().map_or(last_seen, |first| first.timestamp.max(last_seen));
     match own_use(device, last_seen, began)? {
         OwnUse::Told(own) => Some(mean(if kind == OF_GPU { own.gpu } else { own.memory })),

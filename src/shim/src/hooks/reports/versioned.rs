@@ -12,17 +12,17 @@ use gpuslice_driver::types::{
 /// The first version of a structure of 24 bytes: the only one there is of both lists.
 const VERSION_1: c_uint = 0x0100_0018;
 
-/// A list with its version, a number of entries, and where they are.
+/// List with its version, a number of entries, and their place.
 pub(crate) trait Versioned: Copy {
-    /// An entry.
+    /// Entry of the list.
     type Entry: Copy + Blank;
-    /// Where the caller has room for entries.
+    /// Returns where the caller has room for entries.
     fn room(&self) -> *mut Self::Entry;
-    /// The same question with room elsewhere.
+    /// Returns the list with room for `count` entries at `entries` instead.
     fn with_room(self, count: c_uint, entries: *mut Self::Entry) -> Self;
-    /// How many entries there are, or there is room for.
+    /// Returns how many entries there are, or there is room for.
     fn count(&self) -> c_uint;
-    /// Where the caller has that number.
+    /// Returns where the list has its number of entries.
     ///
     /// # Safety
     /// `list` is the caller's, with all of its fields.
@@ -47,7 +47,7 @@ macro_rules! versioned {
             }
 
             unsafe fn place_of_count(list: *mut Self) -> *mut c_uint {
-                // SAFETY: by the contract above.
+                // SAFETY: the place must lie within the list. By this method's contract the list has all of its fields.
                 unsafe { &raw mut (*list).$count }
             }
         }
@@ -61,45 +61,46 @@ versioned! {
     }
 }
 
-/// Who answers a question.
+/// Answer to a question with a list.
 pub(crate) enum Opened<L> {
-    /// The driver alone.
+    /// The driver answers alone.
     Driver,
-    /// We: with a status.
+    /// The library answers with a status.
     Refused(Status),
-    /// We: with what it says of members of the slice.
+    /// The library answers with the entries about members of the slice.
     Slice(Members, L),
 }
 
-/// Looks at a caller's list, of a slice if there is one.
+/// Reads a caller's list, if there is a slice.
 ///
 /// # Safety
 /// `list` is the caller's own argument: null, or a list of the version that it says.
 pub(crate) unsafe fn open<L: Versioned>(members: Option<Members>, list: *mut L) -> Opened<L> {
-    // SAFETY: by the contract above; every version begins with its number.
+    // SAFETY: by this function's contract `list` is null or a list, and every version begins with its number.
     let Some((members, version)) = members.zip(unsafe { read_in(list.cast::<c_uint>()) }) else {
         return Opened::Driver;
     };
     if version != VERSION_1 {
         return Opened::Refused(status::NVML_ARGUMENT_VERSION_MISMATCH);
     }
-    // SAFETY: by the contract above, of the version that has these fields.
+    // SAFETY: by this function's contract `list` is null or a list of the version that it says, which has these fields.
     let asked = unsafe { read_in(list) };
     asked.map_or(Opened::Driver, |asked| Opened::Slice(members, asked))
 }
 
-/// Asks the driver the caller's question with enough room. What it wrote, and how many entries that is; or its status.
+/// Asks the driver the caller's question with enough room. Returns the entries that the driver wrote and their number, or the
+/// driver's status.
 pub(crate) fn ask_all<L: Versioned>(
     real: unsafe extern "C-unwind" fn(nvmlDevice_t, *mut L) -> Status,
     device: nvmlDevice_t,
     asked: L,
 ) -> Result<(Vec<L::Entry>, usize), Status> {
     ask(|count, entries| {
-        // SAFETY: our own count.
+        // SAFETY: `read_in` requires a readable number: `ask` passes its own.
         let mut ours = asked.with_room(unsafe { read_in(count) }.unwrap_or(0), entries);
-        // SAFETY: a list of the version that it says, with room for as many entries as it says.
+        // SAFETY: `real` requires a list of the version that it says, with room for as many entries as it says: `ours`.
         let code = unsafe { real(device, &raw mut ours) };
-        // SAFETY: our own count.
+        // SAFETY: `write_out` requires a writable number: `ask` passes its own.
         unsafe { write_out(count, ours.count()) };
         code
     })

@@ -17,10 +17,10 @@ use gpuslice_driver::types::{
     BoxCopy, BoxEnd, CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpyAttributes, CUstream, Status,
 };
 
-/// For so many copies of a batch the driver is asked, at most.
+/// Most copies of a batch for which the hook asks the driver.
 const ASKED: usize = 16;
 
-/// Declares the hooks of batches of runs of bytes, which differ in whether the caller is told which one fails.
+/// Declares the hooks of batches of byte runs. They differ in whether the driver tells the caller which copy fails.
 macro_rules! runs {
     ($( $(#[$about:meta])* $on:ident $name:ident $real:ident($($failed:ident)?); )*) => { $(
         $(#[$about])*
@@ -37,15 +37,17 @@ macro_rules! runs {
             $($failed: *mut usize,)?
             stream: CUstream,
         ) -> Status {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             let call = || unsafe { real(to, from, sizes, count, attributes, indices, attribute_count, $($failed,)? stream) };
             if to.is_null() || from.is_null() || sizes.is_null() {
                 return call();
             }
-            // SAFETY: the caller's lists, as long as it says.
+            // SAFETY: `read_in` requires a readable entry. The caller's lists have `count` entries, and `batch` asks for no
+            // others.
             let bytes = |at: usize| unsafe { read_in(sizes.wrapping_add(at)) }.unwrap_or(0) as u64;
             let is_on_device = |list: *mut CUdeviceptr, at: usize| {
-                // SAFETY: as above.
+                // SAFETY: `read_in` requires a readable entry. The caller's lists have `count` entries, and `batch` asks for no
+                // others.
                 unsafe { read_in(list.wrapping_add(at)) }.is_some_and(memory::is_on_device)
             };
             let is_within = |at: usize| is_on_device(to, at) && is_on_device(from, at);
@@ -65,7 +67,7 @@ runs! {
     per_thread runs_v2_per_thread cuMemcpyBatchAsync_v2_ptsz();
 }
 
-/// The same for batches of boxes of bytes.
+/// Declares the hooks of batches of boxes of bytes. They differ in whether the driver tells the caller which copy fails.
 macro_rules! boxes {
     ($( $(#[$about:meta])* $on:ident $name:ident $real:ident($($failed:ident)?); )*) => { $(
         $(#[$about])*
@@ -77,9 +79,9 @@ macro_rules! boxes {
             flags: c_ulonglong,
             stream: CUstream,
         ) -> Status {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             let call = || unsafe { real(count, list, $($failed,)? flags, stream) };
-            // SAFETY: the caller's list, as long as it says.
+            // SAFETY: `boxes_on` requires null or `count` entries at `list`, and so does the driver.
             unsafe { boxes_on($on(stream), list, count, call) }
         }
     )* };
@@ -103,9 +105,9 @@ pub(crate) unsafe fn one_box(
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(copy, flags, stream) };
-    // SAFETY: the caller's copy.
+    // SAFETY: `boxes_on` requires null or one entry at `copy`, and so does the driver.
     unsafe { boxes_on(legacy(stream), copy, 1, call) }
 }
 
@@ -116,14 +118,14 @@ pub(crate) unsafe fn one_box_per_thread(
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(copy, flags, stream) };
-    // SAFETY: the caller's copy.
+    // SAFETY: `boxes_on` requires null or one entry at `copy`, and so does the driver.
     unsafe { boxes_on(per_thread(stream), copy, 1, call) }
 }
 
 /// # Safety
-/// `list` is null or has so many entries.
+/// `list` is null or has `count` entries.
 unsafe fn boxes_on(
     stream: Stream,
     list: *const CUDA_MEMCPY3D_BATCH_OP,
@@ -134,7 +136,7 @@ unsafe fn boxes_on(
         return call();
     }
     let list: *const BoxCopy = list.cast();
-    // SAFETY: by the contract above; the same structure with integers for enumerations.
+    // SAFETY: by this function's contract the entry is readable. `BoxCopy` is the same structure with integers for enumerations.
     let copy = |at: usize| unsafe { read_in(list.wrapping_add(at)) };
     let bytes = |at: usize| {
         let area = |copy: BoxCopy| {
@@ -148,7 +150,7 @@ unsafe fn boxes_on(
     batch(stream, count, bytes, is_within, call)
 }
 
-/// So many copies, of which it can be told how large each is and whether it moves within the device.
+/// Makes a call of `count` copies. `bytes` tells how large each copy is, and `is_within` whether it moves within the device.
 fn batch(
     stream: Stream,
     count: usize,

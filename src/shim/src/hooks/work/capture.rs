@@ -1,4 +1,4 @@
-//! Stream captures: they are counted.
+//! Stream captures, which the library counts.
 //!
 //! While a capture may be open, launches ask the driver about their stream, and the library's own calls are made in relaxed mode
 //! (`driver_calls::capture_mode`). The count may be too high, which costs a question for each launch. It is never too low: a
@@ -15,13 +15,13 @@ use gpuslice_driver::types::{
 
 /// `cuStreamBeginCapture` and its per-thread form.
 pub(crate) unsafe fn begin(real: real::cuStreamBeginCapture, stream: CUstream) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     begins(stream, || unsafe { real(stream) })
 }
 
 /// `cuStreamBeginCapture_v2` and its per-thread form.
 pub(crate) unsafe fn begin_v2(real: real::cuStreamBeginCapture_v2, stream: CUstream, mode: c_uint) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     begins(stream, || unsafe { real(stream, mode) })
 }
 
@@ -35,7 +35,7 @@ pub(crate) unsafe fn begin_to_graph(
     count: usize,
     mode: c_uint,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     begins(stream, || unsafe { real(stream, graph, dependencies, edges, count, mode) })
 }
 
@@ -48,7 +48,7 @@ pub(crate) unsafe fn begin_again(
     callback: CUgraphRecaptureCallback,
     data: *mut c_void,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     begins(stream, || unsafe { real(stream, mode, graph, callback, data) })
 }
 
@@ -58,19 +58,19 @@ pub(crate) unsafe fn begin_to_graphics(
     stream: CUstream,
     parameters: *mut CUstreamCigCaptureParams,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     begins(stream, || unsafe { real(stream, parameters) })
 }
 
 /// `cuStreamEndCapture` and its per-thread form.
 pub(crate) unsafe fn end(real: real::cuStreamEndCapture, stream: CUstream, graph: *mut CUgraph) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     ends(|| unsafe { real(stream, graph) })
 }
 
 /// `cuStreamEndCaptureToCig` and its per-thread form.
 pub(crate) unsafe fn end_to_graphics(real: real::cuStreamEndCaptureToCig, stream: CUstream) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     ends(|| unsafe { real(stream) })
 }
 
@@ -84,8 +84,8 @@ fn begins(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
     code
 }
 
-/// A capture ends also where nothing comes of it. Every other status (the stream does not capture, another stream or thread
-/// began it, the context is broken) may leave it open.
+/// Makes a call that ends a capture. The capture ends even if no graph comes of it. Every other status (the stream does not
+/// capture, another stream or thread began it, the context is broken) may leave it open.
 fn ends(call: impl FnOnce() -> Status) -> Status {
     let code = call();
     if matches!(code, status::SUCCESS | status::CAPTURE_INVALIDATED | status::CAPTURE_UNJOINED) {

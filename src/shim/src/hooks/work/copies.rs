@@ -15,7 +15,7 @@ use gpuslice_driver::types::{
 };
 use gpuslice_policy::compute::cost::estimate::{Key, Shape};
 
-/// What is done, in the place of a function's handle: no handle is that small.
+/// Operation, in the place of a function's handle: no handle is that small.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Copy = 1,
@@ -28,7 +28,7 @@ enum Operation {
 
 /// A number of bytes or elements in either width.
 pub(crate) trait Count: Copy {
-    /// As 64 bits.
+    /// Returns the number with 64 bits.
     fn wide(self) -> u64;
 }
 
@@ -44,12 +44,12 @@ impl Count for c_uint {
     }
 }
 
-/// So many bytes at one estimate: a KiB, and then each power of two.
+/// Describes an operation on `bytes` bytes. All sizes up to a KiB share an estimate, and then all up to each power of two.
 fn work(operation: Operation, bytes: u64, stream: Stream) -> Launch {
     in_parts(operation, bytes, 1, stream)
 }
 
-/// The same in so many parts: each power of two of them has its own estimate.
+/// Describes an operation on `bytes` bytes in `parts` parts. Each power of two of parts has its own estimate.
 fn in_parts(operation: Operation, bytes: u64, parts: u64, stream: Stream) -> Launch {
     let power = |of: u64| {
         let power = of.max(1).checked_next_power_of_two();
@@ -60,23 +60,23 @@ fn in_parts(operation: Operation, bytes: u64, parts: u64, stream: Stream) -> Lau
     Launch { key: Key::kernel(&shape), kind: Kind::Copy, stream }
 }
 
-/// A batch of so many copies, of so many bytes together.
+/// Describes a batch of `count` copies of `bytes` bytes together.
 pub(crate) fn copied_together(bytes: u64, count: usize, stream: Stream) -> Launch {
     in_parts(Operation::Batch, bytes, count as u64, stream)
 }
 
-/// A copy of so many bytes that lie one after the other.
+/// Describes a copy of `bytes` contiguous bytes.
 pub(crate) fn copied(bytes: u64, stream: Stream) -> Launch {
     work(Operation::Copy, bytes, stream)
 }
 
-/// Bytes of rows of elements of a type.
+/// Returns the bytes of `height` rows of `width` elements of type `V`.
 fn rows<V>(width: impl Count, height: impl Count) -> u64 {
     width.wide().saturating_mul(height.wide()).saturating_mul(size_of::<V>() as u64)
 }
 
-/// Declares for each operation the hook of the calls whose null stream is the legacy default stream, and that of those
-/// whose null stream is the thread's own. All forms of a call with the same order of arguments share a hook.
+/// Declares two hooks for each operation. One is for the calls whose null stream is the legacy default stream, the other for the
+/// calls whose null stream is the thread's own. All forms of a call with the same order of arguments share a hook.
 macro_rules! hooks {
     ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident $(: $bound:ident)?),*>
         ($($arg:ident: $ty:ty),*) on $stream:expr => $operation:ident, $bytes:expr; )*) => { $(
@@ -90,7 +90,7 @@ macro_rules! hooks {
             real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
             $($arg: $ty),*
         ) -> Status {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             gate(|| work(Operation::$operation, $bytes, $on($stream)), || unsafe { real($($arg),*) })
         }
     };
@@ -127,14 +127,14 @@ hooks! {
     ) on stream => FillOfRows, rows::<V>(width, height);
 }
 
-/// Which memories a copy is between.
+/// Memories between which a copy moves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// Of devices, arrays included.
+    /// Both are memory of devices, arrays included.
     Devices,
-    /// The host's and another.
+    /// At least one is memory of the host.
     Host,
-    /// Only the driver knows.
+    /// Only the driver knows them.
     Unknown,
 }
 
@@ -149,9 +149,9 @@ impl Between {
     }
 }
 
-/// What a copy's description in memory says.
+/// Description of a copy in memory.
 pub(crate) trait Description {
-    /// Bytes that are copied, and between what.
+    /// Returns the bytes that are copied, and the memories between which they move; `None` if `copy` is null.
     ///
     /// # Safety
     /// `copy` is null or valid for reads.
@@ -160,7 +160,8 @@ pub(crate) trait Description {
 
 impl Description for CUDA_MEMCPY2D {
     unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)> {
-        // SAFETY: by the contract above; the same structure with integers for enumerations.
+        // SAFETY: by this function's contract `copy` is null or readable. `PlaneCopy` is the same structure with integers for
+        // enumerations.
         let copy: PlaneCopy = unsafe { read_in(copy.cast()) }?;
         Some((rows::<u8>(copy.width, copy.height), Between::of(copy.from.kind, copy.to.kind)))
     }
@@ -168,14 +169,15 @@ impl Description for CUDA_MEMCPY2D {
 
 impl Description for CUDA_MEMCPY3D {
     unsafe fn bytes(copy: *const Self) -> Option<(u64, Between)> {
-        // SAFETY: by the contract above; the same structure with integers for enumerations.
+        // SAFETY: by this function's contract `copy` is null or readable. `VolumeCopy` is the same structure with integers for
+        // enumerations.
         let copy: VolumeCopy = unsafe { read_in(copy.cast()) }?;
         let bytes = rows::<u8>(copy.width, copy.height).saturating_mul(copy.depth as u64);
         Some((bytes, Between::of(copy.from.kind, copy.to.kind)))
     }
 }
 
-/// A copy that is described in memory.
+/// Makes a copy that is described in memory.
 ///
 /// # Safety
 /// `copy` is null or valid for reads.
@@ -185,7 +187,7 @@ unsafe fn described_on<C: Description>(
     is_sync: bool,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `copy` is null or valid.
     match unsafe { C::bytes(copy) } {
         Some((bytes, Between::Devices)) => gate(|| work(Operation::CopyOfRows, bytes, stream), call),
         Some((bytes, between)) => host_copy(stream, bytes, is_sync && between == Between::Host, call),
@@ -202,9 +204,9 @@ macro_rules! described {
             $($stream: CUstream,)?
         ) -> Status {
             let on = $on(described!(@handle $($stream)?));
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             let call = || unsafe { real(copy $(, $stream)?) };
-            // SAFETY: the caller's description.
+            // SAFETY: `described_on` requires that `copy` is null or readable, and so does the driver.
             unsafe { described_on(copy, on, described!(@sync $($stream)?), call) }
         }
     )* };
@@ -218,10 +220,10 @@ macro_rules! described {
 described! {
     /// `cuMemcpy2D`, aligned or not, and `cuMemcpy3D`.
     legacy described();
-    /// The same with a null stream that is the thread's own.
+    /// `cuMemcpy2D`, aligned or not, and `cuMemcpy3D`, with a null stream that is the thread's own.
     per_thread described_per_thread();
     /// `cuMemcpy2DAsync` and `cuMemcpy3DAsync`.
     legacy described_async(stream);
-    /// The same with a null stream that is the thread's own.
+    /// `cuMemcpy2DAsync` and `cuMemcpy3DAsync`, with a null stream that is the thread's own.
     per_thread described_async_per_thread(stream);
 }

@@ -32,9 +32,9 @@ pub(crate) unsafe fn instantiate(
     log: *mut c_char,
     size: usize,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, graph, node, log, size) };
-    // SAFETY: the caller's output.
+    // SAFETY: `instantiated` requires that `output` is null or valid, and so does the driver.
     unsafe { instantiated(output, graph, 0, call) }
 }
 
@@ -45,9 +45,9 @@ pub(crate) unsafe fn instantiate_with_flags(
     graph: CUgraph,
     flags: c_ulonglong,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, graph, flags) };
-    // SAFETY: the caller's output.
+    // SAFETY: `instantiated` requires that `output` is null or valid, and so does the driver.
     unsafe { instantiated(output, graph, flags, call) }
 }
 
@@ -58,11 +58,11 @@ pub(crate) unsafe fn instantiate_with_params(
     graph: CUgraph,
     parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> Status {
-    // SAFETY: the caller's own argument; the flags are what it begins with.
+    // SAFETY: `read_in` requires null or eight readable bytes. The driver reads `parameters`, which begin with the flags.
     let flags = unsafe { read_in(parameters.cast::<u64>()) }.unwrap_or(0);
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(output, graph, parameters) };
-    // SAFETY: the caller's output.
+    // SAFETY: `instantiated` requires that `output` is null or valid, and so does the driver.
     unsafe { instantiated(output, graph, flags, call) }
 }
 
@@ -72,7 +72,7 @@ impl Granted for (&'static Process, Executable) {
     }
 }
 
-/// A call that makes an executable.
+/// Makes a call that makes an executable graph, and charges the graph's memory.
 ///
 /// # Safety
 /// `output` is null or valid for reads.
@@ -86,7 +86,7 @@ unsafe fn instantiated(
         |process| reserve(process, graph),
         call,
         |(process, executable), code| {
-            // SAFETY: by the contract above.
+            // SAFETY: by this function's contract `output` is null or valid.
             match unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
                 Some(made) => process.graphs.made(process, made.addr(), executable),
                 // The driver has tried to upload, and may have taken memory.
@@ -121,7 +121,7 @@ pub(crate) unsafe fn update(
     node: *mut CUgraphNode,
     result: *mut CUgraphExecUpdateResult,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     updated(executable, graph, || unsafe { real(executable, graph, node, result) })
 }
 
@@ -132,12 +132,12 @@ pub(crate) unsafe fn update_v2(
     graph: CUgraph,
     result: *mut CUgraphExecUpdateResultInfo,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     updated(executable, graph, || unsafe { real(executable, graph, result) })
 }
 
-/// An executable gets the nodes of another graph. Where the driver accepts allocations among them, it is as if the
-/// executable ended and another were made: what it left alive lives on beside what it takes from now on.
+/// Makes a call that gives an executable the nodes of another graph. If the driver accepts the nodes, the old executable counts
+/// as ended and a new one as made. Memory that the old one left alive stays charged beside the memory of the new one.
 fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnMut() -> Status) -> Status {
     let code = charge(
         |process| reserve(process, graph),
@@ -157,9 +157,9 @@ fn updated(executable: CUgraphExec, graph: CUgraph, call: impl FnMut() -> Status
 
 /// `cuGraphExecDestroy`.
 pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraphExec) -> Status {
-    // Before the driver can give the handle to another.
+    // The library forgets before the driver can give the handle to another executable.
     graph_cost::forget(executable);
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(executable) };
     around(
         |process| process.take_executable(executable.addr()),
@@ -175,7 +175,7 @@ pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraph
     )
 }
 
-/// A launch has taken what was reserved for its executable, or the device had not so much.
+/// Notes a device denial if a launch or upload of `executable` found no memory for the reserved bytes. Returns `code`.
 #[inline]
 pub(crate) fn launched(executable: CUgraphExec, code: Status) -> Status {
     if code == status::OUT_OF_MEMORY {
@@ -194,13 +194,13 @@ fn note_unmet(executable: CUgraphExec) {
 
 /// `cuGraphUpload` in both forms.
 pub(crate) unsafe fn upload(real: real::cuGraphUpload, executable: CUgraphExec, stream: CUstream) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     launched(executable, unsafe { real(executable, stream) })
 }
 
 /// `cuDeviceGraphMemTrim`.
 pub(crate) unsafe fn trim(real: real::cuDeviceGraphMemTrim, device: CUdevice) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     let call = || unsafe { real(device) };
     around(
         |process| process.place(device),

@@ -13,8 +13,8 @@ use crate::os::reentrancy::quietly;
 use core::ptr;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
 
-/// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
-/// those whose null stream is the thread's own.
+/// Declares two hooks for each order of arguments. One is for the calls whose null stream is the legacy default stream, the other
+/// for the calls whose null stream is the thread's own.
 macro_rules! hooks {
     ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) of $bytes:ident on $stream:expr,
         $is_sync:literal; )*) => { $(
@@ -28,7 +28,7 @@ macro_rules! hooks {
             real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
             $($arg: $ty),*
         ) -> Status {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             host_copy($on($stream), $bytes.wide(), $is_sync, || unsafe { real($($arg),*) })
         }
     };
@@ -45,7 +45,7 @@ hooks! {
     array_async, array_async_per_thread<A, B, C>(to: A, second: B, third: C, bytes: N, stream: CUstream) of bytes on stream, false;
 }
 
-/// Hooks of the calls whose addresses may be of any memory.
+/// Declares the hooks of the calls whose addresses may be of any memory.
 macro_rules! between_any {
     ($( $(#[$about:meta])* $on:ident $name:ident($($last:ident: $ty:ty),*) $stream:expr; )*) => { $(
         $(#[$about])*
@@ -56,7 +56,7 @@ macro_rules! between_any {
             bytes: usize,
             $($last: $ty),*
         ) -> Status {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             any($on($stream), (to, from), bytes, || unsafe { real(to, from, bytes $(, $last)*) })
         }
     )* };

@@ -1,6 +1,6 @@
 //! Launches of kernels and graphs.
 //!
-//! The usual launch comes through here. A key is made of numbers that are at hand; nothing is looked up.
+//! Most launches come through here. A key consists of numbers that are at hand, so nothing is looked up.
 #![allow(clippy::too_many_arguments, reason = "the calls have as many")]
 
 use super::graph::launched;
@@ -14,21 +14,21 @@ use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, Status};
 use gpuslice_policy::compute::cost::estimate::{Key, Shape};
 
-/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: it may begin before the one ahead of it has ended.
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the launch may begin before the one ahead of it has ended.
 const SERIALIZATION: c_uint = 6;
-/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT`: others may begin before it has ended.
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT`: other launches may begin before this one has ended.
 const EVENT: c_uint = 7;
-/// The most attributes of one launch that are looked at: more than there are.
+/// Most attributes of one launch that the hook reads: more than there are.
 const ATTRIBUTES: c_uint = 64;
-/// The most devices of one launch that are looked at: more than a process has.
+/// Most devices of one launch that the hook reads: more than a process has.
 const DEVICES: c_uint = 64;
 
-/// A stream of a call whose null stream is the legacy default stream.
+/// Returns the stream of a call whose null stream is the legacy default stream.
 pub(crate) fn legacy(handle: CUstream) -> Stream {
     Stream::named(handle, false)
 }
 
-/// A stream of a call whose null stream is the thread's own.
+/// Returns the stream of a call whose null stream is the thread's own.
 pub(crate) fn per_thread(handle: CUstream) -> Stream {
     Stream::named(handle, true)
 }
@@ -45,7 +45,7 @@ fn kernel_of(
     Launch { key: Key::kernel(&shape), kind: Kind::Kernel, stream }
 }
 
-/// Hooks of the calls that name grid, block, shared memory and stream one by one.
+/// Declares the hooks of the calls that name grid, block, shared memory and stream one by one.
 macro_rules! kernels {
     ($( $(#[$about:meta])* $on:ident $name:ident: $real:ident($($last:ident),*); )*) => { $(
         $(#[$about])*
@@ -64,7 +64,7 @@ macro_rules! kernels {
             $($last: *mut *mut c_void),*
         ) -> Status {
             let launch = || kernel_of(function, [x, y, z], [block_x, block_y, block_z], shared, $on(stream));
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             gate(launch, || unsafe {
                 real(function, x, y, z, block_x, block_y, block_z, shared, stream, $($last),*)
             })
@@ -92,9 +92,9 @@ pub(crate) unsafe fn configured(
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(config, function, parameters, extra) };
-    // SAFETY: the caller's configuration.
+    // SAFETY: `configured_on` requires that `config` is null or readable with its attributes, and so does the driver.
     unsafe { configured_on(legacy, config, function, call) }
 }
 
@@ -107,13 +107,13 @@ pub(crate) unsafe fn configured_per_thread(
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(config, function, parameters, extra) };
-    // SAFETY: the caller's configuration.
+    // SAFETY: `configured_on` requires that `config` is null or readable with its attributes, and so does the driver.
     unsafe { configured_on(per_thread, config, function, call) }
 }
 
-/// A launch that is described in memory. Its attributes are the driver's affair, but for those by which it overlaps others.
+/// Makes a launch that is described in memory. The hook reads only those of its attributes by which it overlaps others.
 ///
 /// # Safety
 /// `config` is null or valid for reads, and so are its attributes.
@@ -124,13 +124,13 @@ unsafe fn configured_on(
     function: CUfunction,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    // SAFETY: by the contract above.
+    // SAFETY: by this function's contract `config` is null or valid.
     let Some(config) = (unsafe { read_in(config) }) else { return call() };
     let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
     let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
     let launch = || {
         let launch = kernel_of(function, grid, block, config.sharedMemBytes, on(config.hStream));
-        // SAFETY: by the contract above.
+        // SAFETY: `is_chained` requires readable attributes. By this function's contract they are.
         let kind = if unsafe { is_chained(&config) } { Kind::Chained } else { Kind::Kernel };
         Launch { kind, ..launch }
     };
@@ -146,14 +146,14 @@ struct Attribute {
     value: [c_uint; 16],
 }
 
-/// Returns true if a launch may overlap one beside it in its stream: it allows so, or names an event.
+/// Returns true if a launch may overlap one beside it in its stream: its attributes allow that, or name an event.
 ///
 /// # Safety
 /// The configuration has as many attributes as it says, as the driver API requires of its caller.
 unsafe fn is_chained(config: &CUlaunchConfig) -> bool {
     let attributes = config.attrs.cast::<Attribute>();
     (0..config.numAttrs.min(ATTRIBUTES) as usize).any(|at| {
-        // SAFETY: by the contract above.
+        // SAFETY: by this function's contract there are `numAttrs` entries, and `at` is below that number.
         let attribute = unsafe { read_in(attributes.wrapping_add(at)) };
         attribute.is_some_and(|Attribute { id, value: [low, high, ..], .. }| {
             (id == SERIALIZATION && low != 0) || (id == EVENT && (low | high) != 0)
@@ -168,9 +168,9 @@ pub(crate) unsafe fn on_all_devices(
     count: c_uint,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let call = || unsafe { real(list, count, flags) };
-    // SAFETY: the caller's list has so many entries.
+    // SAFETY: `read_in` requires a readable entry. The caller's list has `count` entries, and `index` is below that number.
     let one = |index: usize| unsafe { read_in(list.wrapping_add(index)) };
     let launches = || -> Vec<Launch> {
         let entries = (0..count.min(DEVICES) as usize).filter(|_| !list.is_null()).filter_map(one);
@@ -185,9 +185,9 @@ fn on_one_device(one: &CUDA_LAUNCH_PARAMS) -> Launch {
     kernel_of(one.function, grid, block, one.sharedMemBytes, legacy(one.hStream))
 }
 
-/// `cuLaunch`. Block and shared memory are the function's own, set before; the driver does not tell them.
+/// `cuLaunch`. Block and shared memory were set before and belong to the function; the driver does not tell them.
 pub(crate) unsafe fn single(real: real::cuLaunch, function: CUfunction) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     gate(|| kernel_of(function, [1; 3], [0; 3], 0, legacy(ptr::null_mut())), || unsafe { real(function) })
 }
 
@@ -200,7 +200,7 @@ pub(crate) unsafe fn grid(
 ) -> Status {
     let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
     let launch = || kernel_of(function, shape, [0; 3], 0, legacy(ptr::null_mut()));
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     gate(launch, || unsafe { real(function, width, height) })
 }
 
@@ -214,14 +214,14 @@ pub(crate) unsafe fn grid_async(
 ) -> Status {
     let shape = [width.unsigned_abs(), height.unsigned_abs(), 1];
     let launch = || kernel_of(function, shape, [0; 3], 0, legacy(stream));
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     gate(launch, || unsafe { real(function, width, height, stream) })
 }
 
-/// `cuGraphLaunch`. What its allocations take was reserved when it was instantiated.
+/// `cuGraphLaunch`. The memory of its allocations was reserved when the graph was instantiated.
 #[inline]
 pub(crate) unsafe fn graph(real: real::cuGraphLaunch, executable: CUgraphExec, stream: CUstream) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = gate(|| graph_of(executable, legacy(stream)), || unsafe { real(executable, stream) });
     launched(executable, code)
 }
@@ -233,7 +233,7 @@ pub(crate) unsafe fn graph_per_thread(
     executable: CUgraphExec,
     stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = gate(|| graph_of(executable, per_thread(stream)), || unsafe { real(executable, stream) });
     launched(executable, code)
 }

@@ -1,4 +1,4 @@
-//! Calls that submit work to a stream, wait for it, or change what a stream does.
+//! Calls that submit work to a stream, wait for it, or change how a stream runs it.
 
 pub(crate) mod batches;
 pub(crate) mod capture;

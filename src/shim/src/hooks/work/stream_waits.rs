@@ -1,15 +1,15 @@
 //! Calls after which a stream waits for something other than a kernel: an event, a host function, a copy between devices.
 //!
-//! Nobody knows how long that takes, and it is no GPU time. So the open run of kernels ends before the call. Otherwise the wait
-//! would lie between the run's events and count as time of its kernels.
+//! The library does not know how long that takes, and it is no GPU time. So the open batch of kernels ends before the call.
+//! Otherwise the wait would lie between the batch's events and count as time of its kernels.
 
 use super::launch::{legacy, per_thread};
 use crate::hooks::gpu_time::ends_run;
 use core::ptr;
 use gpuslice_driver::types::{CUstream, Status};
 
-/// Declares for each order of arguments the hook of the calls whose null stream is the legacy default stream, and that of
-/// those whose null stream is the thread's own.
+/// Declares two hooks for each order of arguments. One is for the calls whose null stream is the legacy default stream, the other
+/// for the calls whose null stream is the thread's own.
 macro_rules! hooks {
     ($( $(#[$about:meta])* $legacy:ident, $own:ident <$($type:ident),*> ($($arg:ident: $ty:ty),*) on $stream:expr; )*) => { $(
         hooks! { $(#[$about])* legacy $legacy <$($type),*> ($($arg: $ty),*) $stream }
@@ -21,7 +21,7 @@ macro_rules! hooks {
             real: unsafe extern "C-unwind" fn($($ty),*) -> Status,
             $($arg: $ty),*
         ) -> Status {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
             ends_run($on($stream), || unsafe { real($($arg),*) })
         }
     };

@@ -1,7 +1,7 @@
 //! Calls in which the program waits.
 //!
-//! The driver may release memory of pools meanwhile, code that a launch has loaded is found, and the streams are empty
-//! afterwards.
+//! While the program waits, the driver may release memory of pools. Afterwards the library finds code that a launch has loaded,
+//! and the streams are empty.
 
 use super::launch::{legacy, per_thread};
 use crate::compute::{Waits, waits};
@@ -14,35 +14,35 @@ use gpuslice_driver::types::{CUcontext, CUevent, CUstream, Status};
 
 /// `cuCtxSynchronize`.
 pub(crate) unsafe fn context(real: real::cuCtxSynchronize) -> Status {
-    // SAFETY: no arguments.
+    // SAFETY: `real` takes no arguments.
     waiting(Waits::Context, || unsafe { real() })
 }
 
 /// `cuCtxSynchronize_v2`.
 pub(crate) unsafe fn context_v2(real: real::cuCtxSynchronize_v2, context: CUcontext) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     waiting(Waits::Other, || unsafe { real(context) })
 }
 
 /// `cuEventSynchronize`.
 pub(crate) unsafe fn event(real: real::cuEventSynchronize, event: CUevent) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     waiting(Waits::Other, || unsafe { real(event) })
 }
 
 /// `cuStreamSynchronize`.
 pub(crate) unsafe fn stream(real: real::cuStreamSynchronize, stream: CUstream) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     waiting(Waits::Stream(legacy(stream)), || unsafe { real(stream) })
 }
 
 /// `cuStreamSynchronize_ptsz`.
 pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, stream: CUstream) -> Status {
-    // SAFETY: the caller's own argument.
+    // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
     waiting(Waits::Stream(per_thread(stream)), || unsafe { real(stream) })
 }
 
-/// What a pool holds above its threshold goes back at such points.
+/// Makes a call in which the program waits. At such points a pool gives back the memory that it holds above its threshold.
 fn waiting(what: Waits, call: impl FnOnce() -> Status) -> Status {
     let Standing::Member(process) = process::standing() else { return call() };
     let call = || waits(&process.compute, what, call);
