@@ -167,6 +167,7 @@ fn a_prefetch_that_lacks_a_list_is_the_drivers_to_refuse() {
     actor.does(&format!("take_managed 0 {QUOTA}"));
     actor.does(&format!("take_managed 1 {MIB}"));
     actor.answers("without_starts 1", 1);
+    actor.answers("without_places 1", 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 // spill: says `ready`, and then answers orders, one a line: a word and up to three numbers. It answers with statuses and results
 // of calls. The first number names a place for an address or a handle.
 #include "host.h"
+#include <sys/mman.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/wait.h>
@@ -152,6 +153,15 @@ static int without_starts(u64 place) {
     return more.cuMemPrefetchBatchAsync(both, sizes, 2, devices, NULL, 2, 0, stream);
 }
 
+// Prefetches with lists of no places. They begin where memory ends, so that a read of an entry is a fault.
+static int without_places(u64 place) {
+    size_t page = sysconf(_SC_PAGESIZE);
+    char *end = mmap(NULL, 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    u64 both[2] = {at[0], at[place]};
+    size_t sizes[2] = {size[0], size[place]};
+    return more.cuMemPrefetchBatchAsync(both, sizes, 2, (void *)end, (void *)end, 0, 0, stream);
+}
+
 // Puts work of `milliseconds` into the stream.
 static int work(u64 milliseconds) {
     char text[128];
@@ -264,6 +274,7 @@ int main(void) {
         else if (!strcmp(word, "lure")) answer = lure(a);
         else if (!strcmp(word, "prefetch")) answer = more.cuMemPrefetchAsync(at[a], size[a], 0, stream);
         else if (!strcmp(word, "without_starts")) answer = without_starts(a);
+        else if (!strcmp(word, "without_places")) answer = without_places(a);
         else if (!strcmp(word, "work")) answer = work(a);
         else if (!strcmp(word, "query")) answer = more.cuStreamQuery(stream);
         else if (!strcmp(word, "capture")) answer = more.cuStreamBeginCapture_v2(stream, (int)a);

@@ -110,7 +110,7 @@ pub(crate) unsafe fn prefetch_batch(
 }
 
 /// Returns a place for each range of a batch: the host for ranges that are spilled. Returns `None` if no range is, or if an array
-/// is missing, about which the driver has its own error.
+/// is missing or empty, about which the driver has its own error.
 ///
 /// # Safety
 /// The arrays are null, or valid for reads of as many entries as the numbers say.
@@ -119,7 +119,7 @@ unsafe fn redirected(
     (places, starts, number): (*mut CUmemLocation, *mut usize, usize),
 ) -> Option<(Vec<CUmemLocation>, Vec<usize>)> {
     let process = process::joined().filter(|process| process.spilled.any())?;
-    if starts.is_null() {
+    if starts.is_null() || number == 0 {
         return None;
     }
     let (mut current, mut any) = (0_usize, false);
