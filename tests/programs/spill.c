@@ -3,9 +3,9 @@
 // spill: says `ready`, and then answers orders, one a line: a word and up to three numbers. It answers with statuses and results
 // of calls. The first number names a place for an address or a handle.
 #include "host.h"
-#include <sys/mman.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 struct place { int kind, id; };

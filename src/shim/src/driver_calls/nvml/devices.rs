@@ -90,9 +90,11 @@ pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
     u32::try_from(place).ok()
 }
 
-/// Returns true if the settings name a device by CUDA's number for a memory limit.
+/// Returns true if the settings name a device by CUDA's number, for a quota or a share.
 fn names_numbers(config: &Config) -> bool {
-    config.memory.named.iter().any(|(name, _)| matches!(name, DeviceName::Ordinal(_)))
+    let quotas = config.memory.named.iter().map(|(name, _)| name);
+    let mut names = quotas.chain(config.cores.named.iter().map(|(name, _)| name));
+    names.any(|name| matches!(name, DeviceName::Ordinal(_)))
 }
 
 /// Returns true if CUDA and NVML count in one order.
@@ -111,7 +113,7 @@ impl Display for UnknownOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "gpuslice: GPUs of several models: until a process has used CUDA, which numbers it gives them is a guess \
-             and NVML may show a quota at the wrong one; name devices by UUID, or set CUDA_DEVICE_ORDER=PCI_BUS_ID.",
+             and NVML may show a limit at the wrong one; name devices by UUID, or set CUDA_DEVICE_ORDER=PCI_BUS_ID.",
         )
     }
 }
