@@ -83,6 +83,9 @@ fn a_slice_of_the_agent_and_what_is_no_limit_are_refused() {
     fs::create_dir_all(root.path().join("var/lib/gpuslice/slots/a")).unwrap();
     fs::write(root.path().join("var/lib/gpuslice/slots/a/slice.json"), "{}").unwrap();
     cdi(root.path(), &["a", "--mem", "4GiB"]).code(1).complains("gpuslice-agent's");
+    for name in ["slot-3", "claim-0b2f"] {
+        cdi(root.path(), &[name, "--mem", "4GiB"]).code(1).complains("the kubelet's slots and claims");
+    }
 }
 
 #[test]

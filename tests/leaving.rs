@@ -10,11 +10,17 @@ use std::time::{Duration, Instant};
 use support::bench::{Bench, Host};
 use support::command::{ask, json};
 use support::living::Living;
+use support::timed::within;
 
 const MIB: u64 = 1 << 20;
 const QUOTA: u64 = 1000 * MIB;
 /// Bytes that are most of the quota.
 const MOST: u64 = 700 * MIB;
+/// Time after which the simulated driver has memory of the dead back, where a test waits for it.
+const TEARDOWN: Duration = Duration::from_millis(300);
+const SECOND: Duration = Duration::from_secs(1);
+/// Time of a call that waits for nothing.
+const AT_ONCE: Duration = Duration::ZERO;
 
 fn bench(memory: &str, teardown: &str) -> Bench {
     let bench = Bench::simulated().with("SIMGPU_MEMORY", memory).with("SIMGPU_CONTEXT_BYTES", "100MiB");
@@ -86,9 +92,7 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
     answers(&mut stays, &format!("alloc {MOST}"), 2);
     assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
     std::thread::sleep(Duration::from_nanos(LEAVING));
-    let began = Instant::now();
-    answers(&mut stays, &format!("alloc {MOST}"), 2);
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    within(SECOND, AT_ONCE, || answers(&mut stays, &format!("alloc {MOST}"), 2));
     assert_eq!(slice.device_denials(view.device), 2);
 }
 
@@ -227,12 +231,12 @@ fn two_processes_that_wait_for_the_same_memory_do_not_wait_for_each_other() {
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {MOST}"));
     first.kill();
-    let began = Instant::now();
-    waiting.iter_mut().for_each(|process| process.order(&format!("alloc {}", MOST / 2)));
-    for process in &waiting {
-        assert_eq!(process.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
-    }
-    assert!(began.elapsed() < Duration::from_nanos(LEAVING), "{:?}", began.elapsed());
+    within(Duration::from_nanos(LEAVING), TEARDOWN, || {
+        waiting.iter_mut().for_each(|process| process.order(&format!("alloc {}", MOST / 2)));
+        for process in &waiting {
+            assert_eq!(process.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
+        }
+    });
     let truth = bench.truth(0);
     assert!(truth.peak <= QUOTA, "{truth:?}");
 }
@@ -254,9 +258,7 @@ fn nothing_leaves_where_a_process_has_given_all_back_and_nobody_waits_for_what_d
     let mut second = begin(&bench);
     does(&mut second, &format!("alloc {MOST}"));
     second.kill();
-    let began = Instant::now();
-    answers(&mut stays, &format!("alloc {QUOTA}"), 2);
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    within(SECOND, AT_ONCE, || answers(&mut stays, &format!("alloc {QUOTA}"), 2));
 }
 
 #[test]
@@ -266,9 +268,7 @@ fn the_first_context_of_a_slice_waits_for_what_leaves_and_no_longer() {
     does(&mut first, &format!("alloc {}", QUOTA - 150 * MIB));
     // The slice ends with this process, and so does what it knew about contexts.
     first.kill();
-    let began = Instant::now();
-    let mut second = begin(&bench);
-    assert!(began.elapsed() < Duration::from_nanos(LEAVING), "{:?}", began.elapsed());
+    let mut second = within(Duration::from_nanos(LEAVING), TEARDOWN, || begin(&bench));
     does(&mut second, &format!("alloc {}", QUOTA - 150 * MIB));
     let truth = bench.truth(0);
     assert!(truth.peak <= QUOTA, "{truth:?}");
@@ -282,9 +282,7 @@ fn what_is_measured_when_the_driver_has_given_it_waits_no_longer_than_for_what_l
     let (mut stays, mut first) = (begin(&bench), begin(&bench));
     does(&mut first, &format!("alloc {MOST}"));
     first.kill();
-    let began = Instant::now();
-    does(&mut stays, "load data 0");
-    assert!(began.elapsed() < Duration::from_nanos(LEAVING), "{:?}", began.elapsed());
+    within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, "load data 0"));
     let slice = slice(&bench);
     let device = slice.devices()[0].device;
     assert_eq!((slice.held(device), slice.leaving(device)), (250 * MIB, 0));

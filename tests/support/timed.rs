@@ -13,7 +13,7 @@ use super::host::Watch;
 use super::others;
 use std::fmt::Debug;
 use std::panic::Location;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of threads through which one step of a program passes: its own, the library's and the simulated GPU's. The machine may
 /// wake each of them as late as the idle thread.
@@ -73,6 +73,20 @@ pub(crate) fn holds<T: Debug>(
         Verdict::Inconclusive => inconclusive(&format!("{measured:?}; {late:?}; slack {slack:?}")),
     }
     measured
+}
+
+/// Does something that takes less than `most`, and `usual` on an idle machine. Fails if it takes longer, unless the machine was
+/// too late for it. Returns the result.
+#[track_caller]
+pub(crate) fn within<T>(most: Duration, usual: Duration, act: impl FnOnce() -> T) -> T {
+    let mut result = None;
+    let measure = || {
+        let began = Instant::now();
+        result = Some(act());
+        began.elapsed()
+    };
+    holds(most.saturating_sub(usual), measure, |took| *took < most);
+    result.expect("it is done")
 }
 
 /// Reports that this test decided nothing. `ci/test.sh` counts it apart from the tests that passed.

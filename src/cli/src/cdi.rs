@@ -27,6 +27,11 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
         return Ok(Ending::Code(0));
     }
     let (name, owner) = (&wish.name, places.owner_file(&wish.name));
+    if name.is_of_kubelet() {
+        return Err(Failure::new(format!(
+            "{name}: the kubelet's slots and claims have such names, and gpuslice-agent removes those that no pod has; choose another name"
+        )));
+    }
     if owner.exists() {
         return Err(Failure::new(format!(
             "the slice {name} is gpuslice-agent's, by {}; set its limits in /etc/gpuslice/agent.toml, or choose another name",

@@ -4,8 +4,7 @@ use super::file::{Entry, Kubernetes};
 use super::reading::Reading;
 use super::slices::Wanted;
 use crate::arguments::below;
-use gpuslice_kubernetes::dra::is_claim;
-use gpuslice_kubernetes::plugin::{SLOTS_PER_GPU, is_slot};
+use gpuslice_kubernetes::plugin::SLOTS_PER_GPU;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
@@ -86,8 +85,8 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
 
 /// Tells of slices that have the names of the kubelet's: the agent removes those that no pod has.
 pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[Wanted]) {
-    let is_kubelets = |slice: &Wanted| is_slot(&slice.name) || is_claim(&slice.name);
-    let is_one = |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && is_kubelets(slice));
+    let is_one =
+        |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && slice.name.is_of_kubelet());
     for (number, entry) in said.iter().enumerate() {
         let name = &entry.get_ref().name;
         if is_one(name.get_ref()) {

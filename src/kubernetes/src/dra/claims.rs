@@ -6,13 +6,10 @@
 use crate::files;
 use crate::objects::Part;
 use gpuslice_slices::cdi::KIND;
-use gpuslice_slices::slot::{Name, Places, Problem, make_folder, write_whole};
+use gpuslice_slices::slot::{CLAIM, Name, Places, Problem, make_folder, write_whole};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
-
-/// Prefix of the names of claims' slices.
-const PREFIX: &str = "claim-";
 
 /// Record of a claim that was prepared, or was about to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,15 +21,9 @@ pub(super) struct Record {
     pub(super) parts: Vec<Part>,
 }
 
-/// Returns true if a slice of this name is that of a claim, and cannot be another one.
-#[must_use]
-pub fn is_claim(slice: &Name) -> bool {
-    slice.as_str().starts_with(PREFIX)
-}
-
 /// Returns the name of a claim's slice.
 fn slice(uid: &str) -> Result<Name, String> {
-    format!("{PREFIX}{uid}").parse()
+    format!("{CLAIM}{uid}").parse()
 }
 
 /// Claims on the disk.

@@ -19,7 +19,6 @@ use crate::grpc::dra_health::v1alpha1::DeviceHealth;
 use crate::plugin::Gpus;
 use claim::Claim;
 use claims::Claims;
-pub use claims::is_claim;
 use gpuslice_slices::slot::Places;
 use std::fmt;
 use std::path::PathBuf;

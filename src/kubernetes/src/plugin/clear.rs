@@ -1,7 +1,6 @@
 //! Makes room for another driver of the node's GPUs.
 
 use super::owners::holders;
-use super::slots::is_slot;
 use crate::api::{Client, Node};
 use crate::files;
 use crate::objects::{CORE_PERCENT, INVENTORY, MEMORY_MIB};
@@ -23,7 +22,7 @@ pub async fn clear(places: &Places, kubelet: &Path, client: &Client, node: &str)
             pods.join(", ")
         ));
     }
-    for name in files::names(places).iter().filter(|name| is_slot(name)) {
+    for name in files::names(places).iter().filter(|name| name.is_slot()) {
         files::remove(places, name).unwrap_or_else(|problem| warn!("{problem}"));
     }
     // The sums alone place no pod, because the kubelet offers no slots any more.

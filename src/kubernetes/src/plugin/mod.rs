@@ -16,9 +16,9 @@ use crate::api::Client;
 use crate::grpc::device_plugin::Device;
 use crate::objects::Inventory;
 pub use clear::clear;
-use gpuslice_slices::slot::{Places, Problem};
-pub use slots::{Owner, is_slot, owner_of};
-use slots::{PREFIX, Slots};
+use gpuslice_slices::slot::{Places, Problem, SLOT};
+use slots::Slots;
+pub use slots::{Owner, owner_of};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -174,7 +174,7 @@ fn devices(inventory: &Inventory, slots_per_gpu: u32, taken: &BTreeSet<String>) 
     let slots = |gpus: usize| u32::try_from(gpus).unwrap_or(u32::MAX).saturating_mul(slots_per_gpu);
     let lost = inventory.gpus.iter().filter(|gpu| !gpu.healthy).count();
     let mut ids: Vec<String> =
-        (0..slots(inventory.gpus.len())).map(|number| format!("{PREFIX}{number}")).collect();
+        (0..slots(inventory.gpus.len())).map(|number| format!("{SLOT}{number}")).collect();
     ids.sort_by_key(|id| !taken.contains(id));
     let healthy = slots(inventory.gpus.len().saturating_sub(lost));
     let device = |(at, id)| {

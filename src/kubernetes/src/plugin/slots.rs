@@ -14,9 +14,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Prefix of the names of slots.
-pub(crate) const PREFIX: &str = "slot-";
-
 /// Container that has slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -54,14 +51,7 @@ impl Owner {
 
 /// Returns the name of a slot; none for any other device.
 pub(crate) fn name(slot: &str) -> Option<Name> {
-    slot.strip_prefix(PREFIX)?.parse::<u32>().ok()?;
-    slot.parse().ok()
-}
-
-/// Returns true if a slice of this name is a slot of the kubelet, and cannot be another one.
-#[must_use]
-pub fn is_slot(slice: &Name) -> bool {
-    name(slice.as_str()).is_some()
+    slot.parse().ok().filter(Name::is_slot)
 }
 
 /// Returns the container that has a slot with files.
@@ -93,7 +83,7 @@ impl Slots {
             let owner = owner_of(&places, &name)?;
             Some((name, Known { owner, since: Instant::now() }))
         };
-        let known = Name::all_in(&places.slots()).filter(is_slot).filter_map(read).collect();
+        let known = Name::all_in(&places.slots()).filter(Name::is_slot).filter_map(read).collect();
         let mut opened = Self { places, library, known };
         opened.remove_strays();
         opened
@@ -103,7 +93,10 @@ impl Slots {
     fn remove_strays(&mut self) {
         let owned: Vec<Name> = self.known.values().flat_map(|known| known.owner.names()).collect();
         let found = files::names(&self.places);
-        found.iter().filter(|name| is_slot(name) && !owned.contains(name)).for_each(|name| self.remove(name));
+        found
+            .iter()
+            .filter(|name| name.is_slot() && !owned.contains(name))
+            .for_each(|name| self.remove(name));
     }
 
     /// Returns all owners.

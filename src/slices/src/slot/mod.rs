@@ -18,5 +18,5 @@ mod name;
 mod places;
 
 pub use files::{Problem, make_folder, write_whole};
-pub use name::Name;
+pub use name::{CLAIM, Name, SLOT};
 pub use places::{LIBRARY, Places, REGION};

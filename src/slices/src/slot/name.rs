@@ -8,6 +8,11 @@ use std::str::FromStr;
 /// Characters of a name at the most: what the kubelet takes for a device.
 const NAME_LENGTH: usize = 63;
 
+/// Start of the names of the slices that the kubelet hands out as devices; a number follows.
+pub const SLOT: &str = "slot-";
+/// Start of the names of the slices of claims; the claim's UID follows.
+pub const CLAIM: &str = "claim-";
+
 /// A name that a slice can have as a CDI device, a folder and a label.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
@@ -17,6 +22,24 @@ impl Name {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns true if the slice is a device of the kubelet: `slot-3`.
+    #[must_use]
+    pub fn is_slot(&self) -> bool {
+        self.0.strip_prefix(SLOT).is_some_and(|number| number.parse::<u32>().is_ok())
+    }
+
+    /// Returns true if the slice is that of a claim: `claim-<uid>`.
+    #[must_use]
+    pub fn is_claim(&self) -> bool {
+        self.0.starts_with(CLAIM)
+    }
+
+    /// Returns true if the kubelet owns the slice. The agent removes such a slice when no pod has it.
+    #[must_use]
+    pub fn is_of_kubelet(&self) -> bool {
+        self.is_slot() || self.is_claim()
     }
 
     /// The entries of a folder that have the name of a slice; none if the folder cannot be read.
@@ -60,5 +83,17 @@ mod tests {
         for bad in ["", ".", "..", "a/b", "-x", "x-", "a b", "a:b", "ä", &"x".repeat(64)] {
             assert!(bad.parse::<Name>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_of_the_kubelet_are_known() {
+        let is_of_kubelet = |name: &str| name.parse::<Name>().unwrap().is_of_kubelet();
+        assert!(["slot-0", "slot-12", "claim-0b2f"].into_iter().all(is_of_kubelet));
+        assert!(
+            !["slot-", "slot", "slot-a", "claims", "my-slot-1"]
+                .into_iter()
+                .filter(|name| name.parse::<Name>().is_ok())
+                .any(is_of_kubelet)
+        );
     }
 }
