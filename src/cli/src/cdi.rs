@@ -34,7 +34,8 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
         )));
     }
     let library = places.install(&library)?;
-    // Whether a container has it, nobody knows here: what stands in a region's place is left and told.
+    // This command cannot know whether a container has the region. So it leaves what stands in the region's place, and
+    // says so.
     places.make(name, &settings, true)?;
     places.announce(name, places.device(name, &settings, &library))?;
     wish.mem.iter().for_each(failure::remark);
@@ -45,7 +46,7 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// What was typed, as the operator's file has it.
+/// Returns the settings that the user typed, as the operator's file has them.
 fn settings(wish: &Cdi) -> Vec<(&'static str, String)> {
     let all = [
         ("GPU_MEM_LIMIT", wish.mem.as_ref().map(|memory| memory.text.clone())),
