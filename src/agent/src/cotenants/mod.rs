@@ -30,10 +30,10 @@ use std::time::Duration;
 
 /// Time between two rounds while the slices have no work, and between two attempts to open regions that were not there.
 const IDLE: Duration = Duration::from_millis(50);
-/// Time without work after which rounds are made less often, in nanoseconds.
+/// Time without work after which the agent makes rounds less often, in nanoseconds.
 const IDLE_AFTER: u64 = 1_000_000_000;
 
-/// Relays and divides until nobody sends lists of regions any more. It sleeps while all regions are in one folder.
+/// Relays and divides until the sender of the lists of regions is gone. It sleeps while all regions are in one folder.
 pub(crate) fn serve(places: &Receiver<Vec<Place>>) {
     let (mut slices, mut division) = (Slices::default(), Division::default());
     let (mut worked_at, mut relayed_at, mut opened_at) = (0, 0, 0);
@@ -62,7 +62,7 @@ pub(crate) fn serve(places: &Receiver<Vec<Place>>) {
     }
 }
 
-/// True once an interval since `last`, which is the present then.
+/// Returns true once `interval` has passed since `last`, and then sets `last` to the present.
 fn is_due(last: &mut u64, interval: Duration, now: u64) -> bool {
     let is_due = u128::from(now.saturating_sub(*last)) >= interval.as_nanos();
     *last = if is_due { now } else { *last };
