@@ -27,7 +27,7 @@ pub(crate) struct Slice {
     pub(crate) generation: Option<u64>,
     /// The number of its living processes.
     pub(crate) process_count: usize,
-    /// Some of its living processes, 64 at most. Empty if nobody asked for them.
+    /// Some of its living processes, 64 at most. Empty if the client has not asked for them.
     pub(crate) processes: Vec<Process>,
     /// Its limits and its use, GPU by GPU.
     pub(crate) devices: Vec<Device>,
@@ -153,7 +153,7 @@ impl Snapshot {
 
 impl Slice {
     /// Returns the container, which tells the slice apart from others of its name. For a slice that this agent made,
-    /// returns nothing: its name is its own, and it stays the same slice while containers come and go.
+    /// returns nothing: its name is unique, and it stays one slice while containers come and go.
     pub(crate) fn place(&self) -> &str {
         if self.made { "" } else { self.container.as_deref().unwrap_or_default() }
     }

@@ -13,7 +13,7 @@ impl From<Problem> for Failure {
     }
 }
 
-/// `gpuslice cdi`.
+/// Makes a slice that containers are given as a device: `gpuslice cdi`.
 pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     let mut places = Places::usual(&wish.root);
     if let Some(folder) = &wish.dir {
@@ -34,7 +34,7 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
         )));
     }
     let library = places.install(&library)?;
-    // This command cannot know whether a container has the region. So it leaves what stands in the region's place, and
+    // This command cannot know whether a container has the region. So it leaves the file at the region's path, and
     // says so.
     places.make(name, &settings, true)?;
     places.announce(name, places.device(name, &settings, &library))?;

@@ -46,7 +46,7 @@ struct ListedDevice<'a> {
     lately: [Lately; 3],
 }
 
-/// `gpuslice list`.
+/// Prints the table of slices, or its JSON: `gpuslice list`.
 pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
     let readers = if wish.slices.is_empty() {
         slices::look_at_all()?

@@ -24,8 +24,8 @@ fn typed() -> clap::Command {
     shown.about(about).after_help(examples).args(all.get_arguments().cloned()).subcommands(typed)
 }
 
-/// `gpuslice completions`: prints the script that clap makes, and completes the names of slices, which clap cannot
-/// know.
+/// Prints a completion script: `gpuslice completions`. clap makes the script. The names of slices are added, because
+/// clap cannot know them.
 pub(crate) fn complete(shell: Shell) -> Result<Ending, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut typed(), "gpuslice", &mut script);
@@ -115,7 +115,7 @@ fn in_fish(script: &str) -> String {
     format!("{script}{}", with_slices().into_iter().map(line).collect::<String>())
 }
 
-/// `gpuslice man`.
+/// Writes the manual pages: `gpuslice man`.
 pub(crate) fn write(folder: Option<&Path>) -> Result<Ending, Failure> {
     let mut all = typed().disable_help_subcommand(true);
     all.build();

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Most process numbers that a refusal names.
 const TOLD: usize = 10;
 
-/// `gpuslice remove`.
+/// Removes slices in which no process lives: `gpuslice remove`.
 pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
     if !wish.all_unused {
         let of = |slice| slices::find(slice).and_then(|path| take_away(&path, Trust::AnyOwner, wish.force));
@@ -62,7 +62,7 @@ pub(crate) fn take_away(path: &Path, trust: Trust, force: bool) -> Result<String
     }
 }
 
-/// Names the processes that keep a slice.
+/// Returns the refusal, which names the processes that keep a slice.
 fn in_use(name: &str, reader: Option<&Reader>, living: usize) -> Failure {
     let processes = reader.and_then(|reader| reader.processes().ok()).unwrap_or_default();
     let near = processes.iter().filter(|process| process::is_near(process));

@@ -25,7 +25,7 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Exit code for a program that does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// `gpuslice run`.
+/// Runs a program in a slice: `gpuslice run`.
 pub(crate) fn run(wish: &Run) -> Result<Ending, Failure> {
     start(wish).map_err(|failure| match failure {
         Failure::Message { code: NOT_EXECUTABLE | NOT_FOUND, .. } => failure,

@@ -21,8 +21,8 @@ const TOLD: usize = 20;
 
 /// Returns the region of a slice that `run` starts under a name.
 ///
-/// Every user may make files in its folder, and the library trusts the region that it is told, whoever owns
-/// it. So this function refuses a region that another user has put there.
+/// Every user may make files in its folder, and the library trusts the region that it is told, of any owner. So this
+/// function refuses a region that another user has put there.
 pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
     let path = in_folder(&name.0);
     match fs::symlink_metadata(&path).map_or(0, |found| found.uid()) {
@@ -182,7 +182,7 @@ pub(crate) fn look(slice: &OsStr) -> Result<Reader, Failure> {
 
 /// Opens a region to read it, for which the right to read suffices.
 ///
-/// A user who may write the region also reaps its dead members, so that others pay for the memory that they
+/// If this process may also write the region, it reaps the dead members. Others then pay for the memory that they
 /// share with them. Without that right, the figures tell the dead members apart.
 pub(crate) fn look_at(path: &Path, trust: Trust) -> Result<Option<Reader>, RegionError> {
     let reader = Reader::open(path, trust)?;

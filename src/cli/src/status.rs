@@ -1,4 +1,4 @@
-//! `gpuslice status`: what slices use, GPU by GPU and process by process.
+//! `gpuslice status`: the use of slices, GPU by GPU and process by process.
 
 use crate::arguments::{Interval, Status};
 use crate::failure::{self, Failure};
@@ -33,7 +33,7 @@ pub(crate) const VERSION: u32 = 2;
 /// Sent to a terminal before the next report: moves the cursor home and erases the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Prints what slices use: `gpuslice status`.
+/// Prints the use of slices: `gpuslice status`.
 pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
     let mut nvml = None;
     let Some(Interval(interval)) = wish.watch else { return show(wish, &mut nvml, "") };

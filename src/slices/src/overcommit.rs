@@ -1,7 +1,8 @@
 //! Finds limits of the slices on one GPU that sum to more than the GPU has.
 //!
-//! Only limits that somebody set count. A slice without a quota or with the whole share has no promise. `equal` and
-//! `best-effort` slices divide the time that the others leave, so their percentage is a cap, not a promise.
+//! Only limits that an operator or user has set count. A slice without a quota or with the whole share has no
+//! promise. `equal` and `best-effort` slices divide the time that the others leave, so their percentage is a cap, not
+//! a promise.
 
 use crate::figures;
 use gpuslice_policy::config::CorePolicy;

@@ -99,12 +99,12 @@ pub struct Device {
     pub refused: u64,
     /// Allocations within the limit that the driver had no memory for, since the region was made.
     pub unmet: u64,
-    /// The most bytes that one context of the slice took; null until one was seen.
+    /// The most bytes that one context of the slice took; null if none has been measured.
     pub context_bytes: Option<u64>,
     /// Bytes that NVML attributes to the slice's processes beyond those that the ledger has for them. Negative if
     /// NVML attributes fewer; null if that cannot be told.
     pub unaccounted: Option<i64>,
-    /// Its time, and what the slice uses of it.
+    /// The device's time, and the slice's use of it.
     pub time: Time,
     /// The part of each process.
     pub processes: Vec<Process>,

@@ -12,7 +12,7 @@ pub fn user_name(user: u32) -> Option<String> {
     let mut entry = MaybeUninit::<libc::passwd>::zeroed();
     let mut found: *mut libc::passwd = ptr::null_mut();
     let texts = room.as_mut_ptr().cast::<libc::c_char>();
-    // SAFETY: `entry` and `found` have room for what is written, and `texts` has as many bytes as its length says.
+    // SAFETY: `entry` and `found` have room for the answer, and `texts` has as many bytes as its length says.
     let code = unsafe { libc::getpwuid_r(user, entry.as_mut_ptr(), texts, room.len(), &raw mut found) };
     if code != 0 || found.is_null() {
         return None;

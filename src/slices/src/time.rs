@@ -26,7 +26,7 @@ pub struct Time {
     pub burst_ns: u64,
     /// GPU time that it was charged since the region was made.
     pub used_ns: u64,
-    /// Thousandths of the device's time that it was charged over `used_over_ns`; null if nobody looked.
+    /// Thousandths of the device's time that it was charged over `used_over_ns`; null without a look.
     pub used_permille: Option<u64>,
     /// Span of that look.
     pub used_over_ns: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Time {
     pub launches: u64,
     /// The source of its time.
     pub meter: Meter,
-    /// The reason for which NVML does not help with that; null if it does, or if nobody asked.
+    /// The reason for which NVML does not help with that; null if it does, or if the worker has not asked it.
     pub meter_why: Option<String>,
     /// The part of the time between events that was its own, in millionths; 1000000 if nothing is taken off.
     pub own_millionths: u32,
@@ -89,7 +89,7 @@ fn permille(used: u64, span: u128) -> u64 {
 pub struct ProcessTime {
     /// GPU time that it was charged.
     pub used_ns: u64,
-    /// Thousandths of the device's time over the span that the device tells; null if nobody looked.
+    /// Thousandths of the device's time over the span that the device tells; null without a look.
     pub used_permille: Option<u64>,
     /// Wall time that its launches waited for the share.
     pub throttled_ns: u64,

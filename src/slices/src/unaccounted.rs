@@ -11,13 +11,13 @@ const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Returns the bytes that NVML attributes to the processes of a slice, less those that the ledger has for them. The
-/// difference is negative if more is charged than is used. Returns `None` if NVML does not name all processes that hold
-/// memory, or if the ledger changes at each try.
+/// difference is negative if more is charged than is used. Returns `None` if NVML does not name all processes that
+/// hold memory, or if the ledger changes at each try.
 ///
-/// Ledger and NVML cannot be read at one instant. So both are read twice, by turns, and both must be as before: one of
-/// them alone could show memory that is taken and given back between two readings. The rest of the difference is memory
-/// that is charged, and that the driver has not taken yet, or has given back already while its process waits for its
-/// turn.
+/// Ledger and NVML cannot be read at one instant. So both are read twice, by turns, and both must be as before: one
+/// of them alone could show memory that is taken and given back between two readings. The rest of the difference is
+/// memory that is charged while the driver does not have it. Either the driver has not taken it yet, or it has given
+/// it back already while the process waits for its turn.
 pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, reader: &Reader, number: usize) -> Option<i64> {
     for _ in 0..TRIES {
         let before = Ledger::read(reader, number)?;

@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the value of a key whose text is parsed as a setting is.
+    /// Returns the value of a key, parsed like the setting of type `T`.
     pub(super) fn setting<S: ToString, T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &str,

@@ -340,7 +340,7 @@ mod tests {
         let device = member.devices()[0].device;
         place.make(wanted("0", Some("8GiB")));
         assert_eq!(member.limits(device).memory, Some(8 * GIB));
-        // If the configuration stays the same, the limits stay as the tenant has lowered them.
+        // If the configuration has not changed, the limits stay as the tenant has lowered them.
         member.set_limits(device, Limits { memory: Some(5), ..limits });
         place.make(wanted("0", Some("8GiB")));
         assert_eq!(member.limits(device).memory, Some(5));

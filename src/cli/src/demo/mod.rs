@@ -51,7 +51,7 @@ const SHARES: [u16; 2] = [300, 700];
 /// Longest time before the demo begins to measure the shares. Until then the slices may not know of each other yet.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// `gpuslice demo-probe`.
+/// Describes the first device: `gpuslice demo-probe`.
 pub(crate) fn probe() -> Result<Ending, Failure> {
     let driver = driver::Driver::open().map_err(Failure::new)?;
     let (free, total) = driver.memory().map_err(Failure::new)?;
@@ -62,7 +62,7 @@ pub(crate) fn probe() -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// `gpuslice demo`.
+/// Shows two slices that share a GPU: `gpuslice demo`.
 pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
     let signals = Signals::keep([system::SIGINT, system::SIGTERM, system::SIGHUP, system::SIGQUIT]);
     let stage = Stage::find(wish.simulated)?;
@@ -200,7 +200,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Starts the slices, and shows the commands that do the same.
+    /// Starts the slices, and shows commands with the same effect.
     fn begin(&mut self) -> Result<(), Halt> {
         let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
         let around = (self.stage, self.signals);

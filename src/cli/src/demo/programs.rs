@@ -199,7 +199,7 @@ impl Programs {
         self.workers.iter().filter(|worker| worker.ended.is_none()).map(|worker| worker.child.id())
     }
 
-    /// Kills one of the programs, whatever it is doing.
+    /// Kills one of the programs, in any state.
     pub(super) fn kill(&mut self, pid: u32) -> Result<(), Failure> {
         let worker = self.workers.iter_mut().find(|worker| worker.child.id() == pid);
         let worker = worker.ok_or_else(|| Failure::new("no program to kill"))?;

@@ -1,4 +1,4 @@
-//! One of the demo's slices: its programs, its limits, and what it holds.
+//! One of the demo's slices: its programs, its limits, and its figures.
 
 use super::programs::{Programs, Work};
 use super::stage::Stage;
@@ -141,7 +141,7 @@ impl Slice {
         Ok(true)
     }
 
-    /// Kills the program that holds most, whatever it is doing.
+    /// Kills the program that holds most, in any state.
     pub(super) fn kill_one(&mut self) -> Result<Killed, Failure> {
         let watched = self.watched.as_ref();
         let holds = |pid| watched.map_or(0, |(monitor, device)| held_by(monitor, *device, pid));

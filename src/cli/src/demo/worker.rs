@@ -28,7 +28,7 @@ const GRANULE: u64 = 2 << 20;
 /// Steps of a hundred that allocate.
 const ALLOCATING: u64 = 60;
 
-/// `gpuslice demo-worker`.
+/// Computes, or allocates and frees, until standard input ends: `gpuslice demo-worker`.
 pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
     let driver = Driver::open().map_err(Failure::new)?;
     match *wish {
@@ -218,7 +218,7 @@ impl Worker {
     }
 }
 
-/// A sequence of pseudo-random numbers (xorshift), the same for the same seed.
+/// A sequence of pseudo-random numbers (xorshift). One seed always gives one sequence.
 struct Choices(u64);
 
 impl Choices {

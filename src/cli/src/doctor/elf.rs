@@ -13,7 +13,7 @@ pub(super) type Glibc = (u32, u32);
 const OUR_MACHINE: u16 = elf::EM_X86_64;
 /// Name of the note that the preload library carries.
 const NOTE: &[u8] = b"gpuslice";
-/// Most bytes that the doctor reads of a file. A program of some gigabytes tells at its start what it is.
+/// Most bytes that the doctor reads of a file. The start of a program of some gigabytes is enough.
 const MOST: u64 = 1 << 30;
 
 /// Facts about an ELF file.

@@ -49,7 +49,7 @@ const CONTROL: &str = "/dev/nvidiactl";
 /// File in which the kernel module tells its version.
 const MODULE: &str = "/proc/driver/nvidia/version";
 
-/// `gpuslice doctor`.
+/// Prints the findings about this machine's set-up: `gpuslice doctor`.
 pub(crate) fn doctor(wish: &Doctor) -> Result<Ending, Failure> {
     crate::system::remember_children();
     let report = Report::of(examine(wish));

@@ -95,7 +95,7 @@ pub(super) const ANSWER: &str = "gpuslice-probe answer ";
 /// Prefix of the line before a step that may hang.
 pub(super) const STEP: &str = "gpuslice-probe step ";
 
-/// `gpuslice doctor-probe`: answers the doctor's question.
+/// Answers the doctor's question: `gpuslice doctor-probe`.
 pub(crate) fn answer(probe: Probe) -> Result<(), Failure> {
     let answer = match probe {
         Probe::Cuda => serde_json::to_string(&cuda()),

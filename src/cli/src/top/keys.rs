@@ -170,7 +170,7 @@ mod tests {
             ("é".as_bytes(), Key::Letter('é')),
         ] {
             assert_eq!(Keys::default().take(bytes), [key]);
-            // The same bytes one by one, as slow lines bring them.
+            // A slow line brings the bytes one by one.
             let mut keys = Keys::default();
             let pieces: Vec<Key> = bytes.iter().flat_map(|byte| keys.take(&[*byte])).collect();
             assert_eq!((pieces, keys.is_waiting()), (vec![key], false));

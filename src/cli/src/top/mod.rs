@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use terminal::{Event, Screen};
 use view::View;
 
-/// `gpuslice top`.
+/// Shows slices live, and obeys keys: `gpuslice top`.
 pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     terminal::check()?;
     let (scope, nothing) = match &wish.slice {

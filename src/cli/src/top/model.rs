@@ -328,7 +328,7 @@ fn sort_rows(rows: &mut [Row<'_>], sort: Sort, reversed: bool) {
     if reversed {
         rows.reverse();
     }
-    // Whatever the order, unused slices come last.
+    // Unused slices come last in every order.
     rows.sort_by_key(|row| row.slice.is_unused());
 }
 

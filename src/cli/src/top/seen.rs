@@ -1,7 +1,7 @@
 //! Looks at slices at one moment.
 //!
 //! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or
-//! overwritten meanwhile, and no more than one region is mapped at a time.
+//! overwritten meanwhile. No more than one region is mapped at a time.
 
 use crate::failure::Failure;
 use crate::figures;
@@ -68,7 +68,7 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
-    /// Its command; `None` if it cannot be seen from here, or nobody asked.
+    /// Its command; `None` if it cannot be seen from here, or if the caller has not asked for it.
     pub(crate) command: Option<String>,
     /// By device: bytes that it holds, allocations that it was refused, GPU time that it used, and time that it waited.
     pub(crate) held: Vec<u64>,

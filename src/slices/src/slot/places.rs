@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The library, as a container sees it.
 pub const LIBRARY: &str = "/usr/local/lib/gpuslice/libgpuslice.so";
-/// The file by which the loader loads the library into every program that is linked dynamically, whatever the
-/// environment says.
+/// The file by which the loader loads the library into every program that is linked dynamically. The environment has
+/// no influence on it.
 const PRELOAD: &str = "/etc/ld.so.preload";
 /// The folder of [`FIXED_FILE`].
 const CONF: &str = "/run/gpuslice/conf";
