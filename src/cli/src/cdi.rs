@@ -34,8 +34,8 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
         )));
     }
     let library = places.install(&library)?;
-    // This command cannot know whether a container has the region. So it leaves the file at the region's path, and
-    // says so.
+    // This command cannot know whether a container has the region. So it reports a file that is no region in the
+    // region's place, and leaves it.
     places.make(name, &settings, true)?;
     places.announce(name, places.device(name, &settings, &library))?;
     wish.mem.iter().for_each(failure::remark);

@@ -18,7 +18,7 @@ pub fn library() -> Result<PathBuf, String> {
 /// Finds the folder of the simulated driver's `libcuda.so.1`.
 ///
 /// # Errors
-/// As [`library`].
+/// The folder is at none of its places. The text names them, and the remedy.
 pub fn simulated_driver() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "the simulated driver's folder",
@@ -31,7 +31,7 @@ pub fn simulated_driver() -> Result<PathBuf, String> {
 /// Finds the program that tells which memory and time the simulated GPU really gave out.
 ///
 /// # Errors
-/// As [`library`].
+/// The program is at none of its places. The text names them, and the remedy.
 pub fn truth_reader() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "simgpu-truth, which tells what the simulated GPU really gave out",

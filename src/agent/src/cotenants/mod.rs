@@ -1,15 +1,15 @@
 //! Gives the slices of a GPU sight of each other where their regions lie in different folders.
 //!
-//! Example: two containers have private folders, and each runs 10 ms of kernels at once. The GPU gives each 5 ms, but the processes
-//! of each measure 10 ms. A slice finds its own part by the intervals of the others, and only the agent can read those. So the agent
-//! does two things that slices of one folder do for each other:
+//! Example: two containers have private folders, and each runs 10 ms of kernels at once. The GPU gives each 5 ms, but
+//! the processes of each measure 10 ms. A slice finds its own part by the intervals of the others, and only the agent
+//! can read those. So the agent does two things that slices of one folder do for each other:
 //!
 //! - it [relays](mod@relay): it copies new busy intervals into the region of each slice of another folder;
 //! - it [divides](division) GPUs among slices with a policy or a priority, as their arbiter.
 //!
-//! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses itself. A slice that
-//! publishes false times makes its neighbours count less time, as it can do in a common folder. Without the agent the slices go on,
-//! count the turns of the others as their own, and keep their own limits.
+//! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses
+//! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
+//! Without the agent the slices go on, count the turns of the others as their own, and keep their own limits.
 
 mod contexts;
 mod division;

@@ -16,13 +16,13 @@ pub(crate) struct Terms {
     pub(crate) gpu: String,
     /// Bytes of memory, or none for all.
     pub(crate) memory: Option<u64>,
-    /// Thousandths of its time.
+    /// Thousandths of the GPU's time.
     pub(crate) share_permille: u16,
-    /// As `GPU_CORE_POLICY` has it.
+    /// Policy, as a value of `GPU_CORE_POLICY`.
     pub(crate) policy: String,
-    /// As `GPU_CORE_WEIGHT` has it.
+    /// Weight, as a value of `GPU_CORE_WEIGHT`.
     pub(crate) weight: u16,
-    /// As `GPU_PRIORITY` has it.
+    /// Priority, as a value of `GPU_PRIORITY`.
     pub(crate) priority: String,
 }
 

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::figures::{percent, size};
 use std::time::{Duration, Instant};
 
-/// How long the demo watches which tenant has the GPU's time.
+/// Time over which the demo measures the GPU time of the tenants.
 const WATCHED: Duration = Duration::from_millis(1500);
 
 /// The tenants' fates in the part without gpuslice.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// As it should be.
+    /// The state is as it should be.
     Ok,
     /// Worth knowing; nothing has to be done.
     Note,

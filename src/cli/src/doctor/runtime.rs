@@ -1,8 +1,8 @@
 //! Starts the CUDA runtime and cuBLAS: do they start under a quota as they do without one?
 //!
-//! The runtime compares some of the driver's answers with its own knowledge, and a future driver or runtime may mind
-//! that a device's size is the quota. So the doctor starts both without gpuslice, and then under a quota in a region of
-//! the trial. If the outcomes differ, it starts them once more with the device's own sizes.
+//! The runtime compares some of the driver's answers with its own knowledge. A future driver or runtime may mind that a
+//! device's size is the quota. So the doctor starts both without gpuslice, and then under a quota in a region of the
+//! trial. If the outcomes differ, it starts them once more with the device's own sizes.
 #![allow(unsafe_code, reason = "calls the CUDA runtime and cuBLAS")]
 
 use super::asking::Asked;
