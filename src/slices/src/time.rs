@@ -44,7 +44,7 @@ pub struct Time {
     pub launches: u64,
     /// The source of its time.
     pub meter: Meter,
-    /// The reason for which NVML does not help with that; null if it does, or if the worker has not asked it.
+    /// The reason for which NVML does not help with that; null if it does, or if it has not been asked.
     pub meter_why: Option<String>,
     /// The part of the time between events that was its own, in millionths; 1000000 if nothing is taken off.
     pub own_millionths: u32,

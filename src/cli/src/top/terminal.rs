@@ -69,8 +69,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Returns a screen for a terminal that is yet to be [taken over](Self::take_over). `signals` have those that would
-    /// end this process kept back.
+    /// Returns a screen for a terminal that is yet to be [taken over](Self::take_over). `signals` keeps back the
+    /// signals that would end this process.
     pub(crate) fn open(signals: Signals) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::new(format!("the terminal cannot be used: {error}"));
         let backend = CrosstermBackend::new(BufWriter::new(io::stdout()));

@@ -15,7 +15,7 @@ const BROAD: usize = 72;
 const SIZES: usize = 19;
 /// Columns of `100.5%/12.5%`.
 const SHARES: usize = 12;
-/// Columns of a history in a line of its own, and the least of one at the end of another line.
+/// Columns of a history in the second line (half of them on a narrow screen), and the least of one in the first line.
 const HISTORY: usize = 20;
 /// The whole of a GPU's time, in thousandths.
 const WHOLE: u64 = 1000;
