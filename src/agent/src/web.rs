@@ -28,7 +28,7 @@ use tracing::warn;
 
 /// Most bytes of a request line with its headers.
 const MOST_BYTES: usize = 16 << 10;
-/// Time in which a client must send its request.
+/// Time in which a client must send the headers of its request.
 const SENDING: Duration = Duration::from_secs(10);
 /// Longest time of a connection. A connection is kept for further requests, and no client may keep all of them.
 const CONNECTION: Duration = Duration::from_secs(120);

@@ -558,7 +558,7 @@ impl FromStr for Burst {
     }
 }
 
-/// Time between two reports.
+/// Time between two looks of `status --watch` or of `top`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interval(pub(crate) Duration);
 
