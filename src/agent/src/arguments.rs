@@ -137,13 +137,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The configuration.
+    /// Returns the path of the configuration.
     pub(crate) fn config(&self) -> PathBuf {
         self.config.clone().unwrap_or_else(|| below(&self.root, Path::new("/etc/gpuslice/agent.toml")))
     }
 }
 
-/// A path of the host below another root.
+/// Returns a path of the host below another root.
 pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }

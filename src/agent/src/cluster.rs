@@ -14,9 +14,9 @@ use tracing::error;
 
 /// Percent of time that a GPU has.
 const WHOLE: u32 = 100;
-/// Time after which a part is started again that could not be.
+/// Time after which a part that could not be started is started again.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Time in which the apiserver says whether a claim is there.
+/// Longest wait for the apiserver's answer whether a claim is there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves the kubelet until the sender of `alive` is dropped. Slices that the configuration makes go on without it.
@@ -38,7 +38,7 @@ async fn end(mut alive: watch::Receiver<()>) {
     while alive.changed().await.is_ok() {}
 }
 
-/// Serves in one mode, once nothing of the other one is left on the node.
+/// Serves in one mode, once nothing of the other mode is left on the node.
 async fn try_serve(
     config: &Config,
     cluster: Cluster,
@@ -75,7 +75,7 @@ fn inventory(gpus: &Gpus) -> Inventory {
     }
 }
 
-/// A GPU as the cluster sees it. The memory that the driver keeps for itself cannot be given away.
+/// Returns a GPU as the cluster sees it. The memory that the driver keeps for itself cannot be given away.
 fn gpu(gpu: &Gpu) -> objects::Gpu {
     let memory = gpu.memory_total.unwrap_or(0).saturating_sub(gpu.memory_reserved.unwrap_or(0));
     objects::Gpu {

@@ -18,12 +18,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// Connections at a time.
+/// Most connections at a time.
 const CONNECTIONS: usize = 16;
-/// The time in which a line comes.
+/// Longest wait for a line, and for the writing of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The answer to one.
+/// The answer to a request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 enum Answer {
@@ -52,7 +52,8 @@ pub(crate) fn lock(run: &Path) -> io::Result<File> {
     }
 }
 
-/// Takes the socket. Removes the file of an agent that has ended: the caller has the [`lock`].
+/// Binds the socket. The caller has the [`lock`], so a file in its place is that of an agent that has ended: it is
+/// removed.
 pub(crate) fn listen(path: &Path, group: Option<&str>) -> io::Result<net::UnixListener> {
     let _none_there = std::fs::remove_file(path);
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
@@ -81,7 +82,7 @@ fn group_number(name: &str) -> Option<u32> {
     })
 }
 
-/// Answers all who come.
+/// Answers all clients, [`CONNECTIONS`] at a time.
 pub(crate) async fn serve(listener: UnixListener, watch: Arc<Mutex<Watch>>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -104,7 +105,7 @@ pub(crate) async fn serve(listener: UnixListener, watch: Arc<Mutex<Watch>>) {
     }
 }
 
-/// Answers line by line, until the other end goes.
+/// Answers line by line, until the client closes the connection.
 async fn converse(mut stream: UnixStream, watch: Arc<Mutex<Watch>>) -> io::Result<()> {
     let user = stream.peer_cred()?.uid();
     let (read, mut write) = stream.split();

@@ -50,7 +50,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))
 }
 
-/// A name of this process that no other one has: that of the host, which is the pod's, and a number.
+/// Returns a name that no other process has: the name of the host, which is the pod's, and a number.
 fn identity() -> Result<String, String> {
     let number = fs::read_to_string("/proc/sys/kernel/random/uuid");
     let number = number.map_err(|error| format!("/proc/sys/kernel/random/uuid: {error}"))?;

@@ -1,7 +1,7 @@
 //! Asks NVML about the GPUs of the node.
 //!
-//! A thread of its own asks NVML once a second. A driver that has fallen over keeps only that thread waiting. Others get the last
-//! answer for as long as it is fresh.
+//! A thread of its own asks NVML once a second, so that a driver that hangs keeps only that thread waiting. Other
+//! threads get the last answer while it is fresh.
 
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::nvml::{Machine, Nvml, Patience};
@@ -13,9 +13,9 @@ use tracing::warn;
 
 /// Time between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Age from which an answer is not told any more.
+/// Age from which an answer is too old to be told.
 const FRESH: Duration = Duration::from_secs(10);
-/// Time after which NVML is tried again that could not be used or did not answer.
+/// Time after which the agent tries NVML again, if it could not be used or did not answer.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// A GPU of the node.
@@ -41,7 +41,7 @@ pub(crate) struct Gpu {
     pub(crate) temperature_celsius: Option<u32>,
 }
 
-/// The GPUs as they were looked at last.
+/// The GPUs at the last look.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     driver: Option<String>,
@@ -49,17 +49,17 @@ struct Seen {
     at: Option<Instant>,
 }
 
-/// The GPUs of the node, for all who ask.
+/// The GPUs of the node, for all threads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gpus(Arc<Mutex<Seen>>);
 
 impl Gpus {
-    /// The version of the driver; none where NVML does not tell.
+    /// Returns the version of the driver, or `None` if NVML does not tell it.
     pub(crate) fn driver(&self) -> Option<String> {
         self.seen().driver
     }
 
-    /// All GPUs that were ever seen. Of those that NVML has not told of lately, only which they are.
+    /// Returns all GPUs that NVML has ever listed. If the last answer is too old, it tells only which GPUs they are.
     pub(crate) fn all(&self) -> Vec<Gpu> {
         let seen = self.seen();
         let is_fresh = seen.at.is_some_and(|at| at.elapsed() < FRESH);
@@ -71,7 +71,7 @@ impl Gpus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks NVML from now on, until the other end of `stop` goes; calls `first` after the first time.
+    /// Asks NVML until the sender of `stop` is gone. Calls `first` after the first attempt.
     pub(crate) fn watch(&self, stop: &Receiver<()>, first: impl FnOnce()) {
         let mut first = Some(first);
         loop {
@@ -85,7 +85,7 @@ impl Gpus {
         }
     }
 
-    /// Asks until it does not answer any more.
+    /// Asks NVML until it does not answer any more.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
         while let Some(machine) = nvml.machine() {
             nvml.refresh();
@@ -101,7 +101,8 @@ impl Gpus {
         }
     }
 
-    /// Remembers what was seen. A GPU that NVML does not list any more has fallen off the bus, and is told as such.
+    /// Remembers an answer. A GPU that was listed before and is missing now has fallen off the bus, and loses its
+    /// figures.
     fn take(&self, driver: Option<String>, gpus: Vec<Gpu>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lost: Vec<Gpu> = std::mem::take(&mut seen.gpus)
@@ -116,14 +117,14 @@ impl Gpus {
 }
 
 impl Gpu {
-    /// The same, where nothing is known of it but which it is.
+    /// Returns the GPU without its figures: only which GPU it is.
     fn silent(self) -> Self {
         let Self { uuid, index, model, memory_total, .. } = self;
         Self { uuid, index, model, memory_total, ..Self::default() }
     }
 }
 
-/// The part of a UUID's text that a region has.
+/// Returns the part of a UUID's text that a region has.
 pub(crate) fn bare(uuid: &str) -> &str {
     uuid.split_once('-').map_or(uuid, |(_, bare)| bare)
 }

@@ -9,15 +9,15 @@ use std::time::Duration;
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 /// Points of a line: ten minutes.
 const POINTS: usize = 300;
-/// Lines that are kept at the most: a tenant can enter any number of GPUs in its region. 1024 lines take 4 MiB.
+/// Most lines: a tenant can enter any number of GPUs in its region. 1024 lines take 4 MiB.
 const LINES: usize = 1024;
 
-/// Names a line: a slice on a GPU, or a GPU.
+/// Name of a line: a slice on a GPU, or a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Key {
-    /// The slice's container; empty: none, or the agent made the slice.
+    /// The slice's container. Empty if there is none, or if the agent made the slice.
     pub(crate) container: String,
-    /// The slice's name; empty: the line is the GPU's own.
+    /// The slice's name. Empty if the line is the GPU's own.
     pub(crate) slice: String,
     /// The GPU.
     pub(crate) uuid: String,
@@ -26,9 +26,9 @@ pub(crate) struct Key {
 /// The use at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Point {
-    /// MiB of memory; none: unknown.
+    /// MiB of memory; `None` if unknown.
     pub(crate) memory_mib: Option<u32>,
-    /// Thousandths of the GPU's time; none: unknown.
+    /// Thousandths of the GPU's time; `None` if unknown.
     pub(crate) used_permille: Option<u16>,
     /// Thousandths of the time for which launches waited.
     pub(crate) throttled_permille: u16,
@@ -39,7 +39,7 @@ pub(crate) struct Point {
 pub(crate) struct History(BTreeMap<Key, VecDeque<Point>>);
 
 impl History {
-    /// Takes a point of each line. Those of slices that are gone end.
+    /// Adds a point to each line. The lines of slices that are gone end.
     pub(crate) fn take(&mut self, now: &Snapshot) {
         let mut before = std::mem::take(&mut self.0);
         for (key, point) in points(now).take(LINES) {
@@ -52,13 +52,13 @@ impl History {
         }
     }
 
-    /// All lines, the oldest point first; the last one is of the last [`INTERVAL`].
+    /// Returns all lines, each with its oldest point first. The last point is of the last [`INTERVAL`].
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&Key, &VecDeque<Point>)> {
         self.0.iter()
     }
 }
 
-/// The points of this moment: those of GPUs, of the configuration's slices, and of others.
+/// Returns the points of this moment: those of GPUs, of the configuration's slices, and of others.
 fn points(now: &Snapshot) -> impl Iterator<Item = (Key, Point)> {
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
     let part = |permille: u64| u16::try_from(permille).unwrap_or(u16::MAX);

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The configuration, its mistakes told on standard error.
+/// Reads the configuration, and prints its mistakes on standard error.
 fn read(place: &Place) -> Result<Config, ExitCode> {
     Config::read(place).map_err(|mistakes| {
         mistakes.iter().for_each(|mistake| eprintln!("gpuslice-agent: {mistake}"));

@@ -1,7 +1,7 @@
 //! Writes the metrics.
 //!
-//! A collector writes the snapshot of this moment and nothing else. A slice that has ended has no series, and neither has a field
-//! that NVML does not tell.
+//! A collector writes the snapshot of this moment and nothing else. A slice that has ended has no series. A field
+//! that NVML does not tell has none either.
 #![allow(
     clippy::float_arithmetic,
     reason = "metrics have seconds and ratios where the rest of the program counts"
@@ -19,7 +19,7 @@ use std::fmt;
 /// The type of the text. Prometheus refuses the text under another type.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The metrics of one moment.
+/// Returns the metrics of the moment `now` as text.
 pub(crate) fn text(now: Snapshot) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Moment(now)));
@@ -31,7 +31,7 @@ pub(crate) fn text(now: Snapshot) -> Result<String, fmt::Error> {
 #[derive(Debug)]
 struct Moment(Snapshot);
 
-/// A metric, as it is described.
+/// Description of a metric.
 struct Metric<'a> {
     name: &'a str,
     help: &'a str,
@@ -46,7 +46,7 @@ fn in_unit<'a>(name: &'a str, unit: Unit, help: &'a str) -> Metric<'a> {
     Metric { name, help, unit: Some(unit) }
 }
 
-/// Writes a metric, if it has any series: labels, and the value that they have.
+/// Writes a gauge, if it has any series. Each series has labels and a value.
 fn gauges<'a, const LABELS: usize, V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &Metric<'_>,
@@ -61,7 +61,7 @@ fn gauges<'a, const LABELS: usize, V: EncodeGaugeValue>(
     series.try_for_each(|(labels, value)| written.encode_family(&labels)?.encode_gauge(&value))
 }
 
-/// The same of what only grows.
+/// Writes a counter, if it has any series. Each series has labels and a value.
 fn counters<'a, const LABELS: usize, V: EncodeCounterValue>(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &Metric<'_>,
@@ -136,14 +136,15 @@ fn gpus(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     )
 }
 
-/// A slice on a GPU, and the labels that name it.
+/// Returns each slice on each of its GPUs, with the labels that name it.
 fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&Slice, &Device, [(&'static str, &str); 5])> {
     now.slices
         .iter()
         .flat_map(|slice| slice.devices.iter().map(move |device| (slice, device, labels(slice, device))))
 }
 
-/// Outside of Kubernetes there are no namespaces and pods, and a container has the number of its engine.
+/// Returns the labels of a slice on a GPU. Outside of Kubernetes the namespace and the pod are empty, and the
+/// container has the number of its engine.
 fn labels<'a>(slice: &'a Slice, device: &'a Device) -> [(&'static str, &'a str); 5] {
     let [namespace, pod, container] = match &slice.pod {
         Some(Pod { namespace, name, container, .. }) => [namespace.as_str(), name, container],

@@ -19,18 +19,18 @@ pub(crate) const SCRIPT: &str = include_str!("page.js");
 const WIDTH: u64 = 1000;
 /// Height of a plot.
 const HEIGHT: u64 = 60;
-/// Colours that slices have in turn.
+/// Number of colours, which slices have in turn.
 const COLOURS: usize = 8;
 
 /// A part of a bar.
 struct Part {
     class: String,
     title: String,
-    /// Of [`WIDTH`].
+    /// Length, where [`WIDTH`] is the whole bar.
     length: u64,
 }
 
-/// The page.
+/// Returns the page.
 pub(crate) fn render(now: &Snapshot, history: &History) -> Markup {
     let lines: BTreeMap<&Key, &VecDeque<Point>> = history.lines().collect();
     html! {
@@ -129,7 +129,7 @@ fn sums_text(gpu: &Gpu, sums: &Sums) -> String {
     )
 }
 
-/// The length of a part within a bar.
+/// Returns the length of a part within a bar.
 fn length(part: u64, whole: u64) -> u64 {
     let length = u128::from(part).saturating_mul(WIDTH.into()).checked_div(whole.into()).unwrap_or(0);
     u64::try_from(length).unwrap_or(WIDTH).min(WIDTH)
@@ -164,7 +164,7 @@ fn time_parts(on_it: &[(usize, &Slice, &Device)]) -> Vec<Part> {
     on_it.iter().map(part).collect()
 }
 
-/// Parts beside each other, those that do not fit left out, and a mark at a limit.
+/// Draws parts beside each other, and a mark at a limit. Parts that do not fit are cut off.
 fn bar(field: &str, parts: &[Part], limit: Option<u64>) -> Markup {
     let mut at = 0_u64;
     let placed = parts.iter().map(|part| {
@@ -245,7 +245,7 @@ fn of_slice(
     }
 }
 
-/// A slice of which nothing is known but what is wrong with it.
+/// Returns the entry of a slice without a GPU, with its problem.
 fn broken(slice: &Slice) -> Markup {
     html! {
         article.slice data-slice=(slice.name) data-container="" data-uuid="" tabindex="0" aria-label=(format!("slice {}", slice.name)) {
@@ -256,7 +256,7 @@ fn broken(slice: &Slice) -> Markup {
     }
 }
 
-/// The last ten minutes, of memory and of time. A slice is throttled, a GPU is not.
+/// Draws the last ten minutes of memory and of time. Only a slice has a line of throttled time.
 fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>, is_slice: bool) -> Markup {
     let none = VecDeque::new();
     let points = points.unwrap_or(&none);
@@ -277,14 +277,14 @@ fn plots(points: Option<&VecDeque<Point>>, memory: Option<u64>, is_slice: bool) 
     }
 }
 
-/// The distance of a value from the top.
+/// Returns the distance of a value from the top of a plot.
 fn height(part: u64, whole: u64) -> u64 {
     HEIGHT.saturating_sub(part.saturating_mul(HEIGHT).checked_div(whole).unwrap_or(0).min(HEIGHT))
 }
 
-/// A line through points, the newest at the right; it has gaps where nothing is known.
+/// Returns a line through points, the newest at the right. The line has gaps where a value is not known.
 fn path(points: &VecDeque<Point>, value: impl Fn(&Point) -> Option<u64>) -> String {
-    /// Points of ten minutes, less one.
+    /// Number of points in ten minutes, less one.
     const STEPS: u64 = 299;
     let mut text = String::new();
     let mut is_drawn = false;

@@ -3,14 +3,14 @@
 use gpuslice_policy::units::Permille;
 use serde::Deserialize;
 
-/// Bytes of a line at the most.
+/// Most bytes of a line.
 pub(crate) const MOST_BYTES: u64 = 16 << 10;
 
 /// A request.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 enum Request {
-    /// Changes the limits of a slice; what is left out stays.
+    /// Changes the limits of a slice. A limit that is left out stays.
     Set {
         /// Its name.
         slice: String,
@@ -31,10 +31,10 @@ pub(crate) struct Change {
     pub(crate) share: Option<Permille>,
 }
 
-/// The slice and the change that a line asks for. `is_whole`: the line has its end.
+/// Returns the slice and the change that a line asks for. `is_whole` is true if the line has its end.
 ///
 /// # Errors
-/// The line is no request; the text says what would be right.
+/// The line is no request. The text tells how to write one.
 pub(crate) fn parse(line: &[u8], is_whole: bool) -> Result<(String, Change), String> {
     if !is_whole {
         return Err(format!("a request is one line of JSON of at most {MOST_BYTES} bytes"));

@@ -21,16 +21,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info};
 
-/// The longest wait for NVML's first answer.
+/// Longest wait for NVML's first answer.
 const FIRST: Duration = Duration::from_secs(6);
-/// The longest time that the cluster's part takes to end: it tells an apiserver that may not answer.
+/// Longest time for the end of the cluster's task, which reports to an apiserver that may not answer.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
 pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
     make_folder(&config.run).map_err(|problem| problem.to_string())?;
-    // Before a slice is made: a second agent ends here. Before a thread starts: the socket needs another umask.
+    // Both steps come first. A second agent must end here, before it makes a slice. No other thread may run yet,
+    // because the socket needs another umask.
     let _lock = control::lock(&config.run)
         .map_err(|error| format!("{}: {error}", config.run.join("agent.lock").display()))?;
     let (socket, listen) = (config.socket(), config.listen);
@@ -76,7 +77,7 @@ fn serve_on(
     let ticking = Arc::clone(&watch);
     thread::spawn(move || tick(&ticking, &stop));
     runtime.block_on(async move {
-        // Within the runtime: both register with it.
+        // This must happen within the runtime, because both listeners register with it.
         let told = |error: io::Error| format!("cannot start: {error}");
         let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
         let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
@@ -97,7 +98,7 @@ fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
     }
 }
 
-/// Serves until a signal ends it; another one has the configuration read again.
+/// Serves until SIGTERM or SIGINT ends the agent. At SIGHUP the agent reads the configuration again.
 async fn all(
     place: &Place,
     control: tokio::net::UnixListener,
@@ -122,7 +123,7 @@ async fn all(
     Ok(())
 }
 
-/// Takes the configuration as it is now. A wrong one is told, and changes nothing.
+/// Reads the configuration again and takes it over. If it is wrong, logs its mistakes and changes nothing.
 async fn reload(place: &Place, watch: Arc<Mutex<Watch>>) {
     match Config::read(place) {
         Ok(config) => {

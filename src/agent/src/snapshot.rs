@@ -1,4 +1,4 @@
-//! Slices and GPUs at one moment. The form is that of `/api/v1/slices`; `docs/reference/slices.schema.json` has it.
+//! Slices and GPUs at one moment, in the form of `/api/v1/slices`. `docs/reference/slices.schema.json` describes it.
 
 use crate::gpus::Gpu;
 use gpuslice_policy::units::Setting as _;
@@ -10,23 +10,24 @@ use serde::Serialize;
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Slice {
-    /// Its name; no two slices of a container have the same.
+    /// Its name. No two slices of a container have one name.
     pub(crate) name: String,
-    /// The container that its processes are in, as its engine numbers it; none: in none, in none that an engine made, or in several.
+    /// The container in which its processes are, by its engine's number. None if they are in no container, in
+    /// several, or in one that no engine made.
     pub(crate) container: Option<String>,
-    /// The container of a pod that has it; none: no pod of a cluster has it.
+    /// The container of a pod that has it, or none if no pod of a cluster has it.
     pub(crate) pod: Option<Pod>,
     /// True if this agent made it.
     pub(crate) made: bool,
-    /// The path of its region; of a slice that was found in a container, as that container sees it.
+    /// The path of its region. For a slice that was found in a container, the path as that container sees it.
     pub(crate) region: String,
     /// The reason why it is not as it should be.
     pub(crate) problem: Option<String>,
-    /// The count of its changes; of a slice that this agent made.
+    /// The count of its changes, for a slice that this agent made.
     pub(crate) generation: Option<u64>,
     /// The number of its living processes.
     pub(crate) process_count: usize,
-    /// Some of its living processes, 64 at the most; none where nobody asked for them.
+    /// Some of its living processes, 64 at most. Empty if the client has not asked for them.
     pub(crate) processes: Vec<Process>,
     /// Its limits and its use, GPU by GPU.
     pub(crate) devices: Vec<Device>,
@@ -50,9 +51,9 @@ pub(crate) struct Pod {
 pub(crate) struct Process {
     /// Its number in its own process-number namespace.
     pub(crate) pid: u32,
-    /// Its number on the node; none where it is not seen from here.
+    /// Its number on the node, or none if the agent does not see the process.
     pub(crate) host_pid: Option<u32>,
-    /// Its program, with the arguments where the configuration says so; none where it is not seen from here.
+    /// Its program, with the arguments if the configuration says so. None if the agent does not see the process.
     pub(crate) command: Option<String>,
     /// Bytes that it holds on all GPUs together.
     pub(crate) memory_used: u64,
@@ -69,7 +70,7 @@ pub(crate) struct Device {
     pub(crate) memory_used: u64,
     /// The most bytes that it was granted at a time.
     pub(crate) memory_peak: u64,
-    /// Bytes of the dead that the GPU may not have back yet.
+    /// Bytes of dead processes that the GPU may not have back yet.
     pub(crate) memory_leaving: u64,
     /// Allocations that were refused because of the limit.
     pub(crate) denied: u64,
@@ -87,11 +88,11 @@ pub(crate) struct Device {
     pub(crate) used_ns: u64,
     /// The part of the GPU's time that it was charged over the last second, in thousandths.
     pub(crate) used_permille: u64,
-    /// The same over the last ten seconds.
+    /// The part of the GPU's time that it was charged over the last ten seconds, in thousandths.
     pub(crate) used_permille_10s: u64,
     /// Time that its launches waited for the share, in nanoseconds, summed over threads.
     pub(crate) throttled_ns: u64,
-    /// The same over the last second, in thousandths: can be more than 1000.
+    /// Time that its launches waited for the share over the last second, in thousandths. It can be more than 1000.
     pub(crate) throttled_permille: u64,
     /// The source of its GPU time.
     pub(crate) meter: Meter,
@@ -100,7 +101,7 @@ pub(crate) struct Device {
     pub(crate) limits: Option<gpuslice_region::Limits>,
 }
 
-/// All that there is to tell at one moment.
+/// Slices and GPUs of the node at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     /// Version of the driver.
@@ -109,7 +110,7 @@ pub(crate) struct Snapshot {
     pub(crate) gpus: Vec<Gpu>,
     /// The slices, those that this agent made first.
     pub(crate) slices: Vec<Slice>,
-    /// Slices that are not configured any more and in which processes live.
+    /// Number of slices that are not configured any more and in which processes live.
     pub(crate) left_behind: usize,
 }
 
@@ -122,14 +123,14 @@ pub(crate) struct Sums {
     pub(crate) limit_sum: u64,
     /// Sum of their `fixed` shares below 100 %, in thousandths. More than 1000: time is overcommitted.
     pub(crate) share_permille_sum: u32,
-    /// Sum of what they were charged over the last second, in thousandths of the GPU's time.
+    /// Sum of the GPU time that they were charged over the last second, in thousandths of the GPU's time.
     pub(crate) used_permille: u64,
     /// Overcommitments, in words.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Snapshot {
-    /// The sums of a GPU. Slices that were made count before their first process as well.
+    /// Returns the sums of a GPU. Slices that were made count even before their first process.
     pub(crate) fn sums(&self, gpu: &Gpu) -> Sums {
         let on_it =
             || self.slices.iter().flat_map(|slice| &slice.devices).filter(|device| device.uuid == gpu.uuid);
@@ -151,8 +152,8 @@ impl Snapshot {
 }
 
 impl Slice {
-    /// Tells it apart from others of its name: its container. The name of a slice that this agent made is its own, and
-    /// stays the same slice while containers come and go.
+    /// Returns the container, which tells the slice apart from others of its name. For a slice that this agent made,
+    /// returns nothing: its name is unique, and it stays one slice while containers come and go.
     pub(crate) fn place(&self) -> &str {
         if self.made { "" } else { self.container.as_deref().unwrap_or_default() }
     }
@@ -179,7 +180,7 @@ impl Device {
         })
     }
 
-    /// One of which nothing is used.
+    /// Returns a device with these limits, of which nothing is used.
     pub(crate) fn limited(limits: gpuslice_region::Limits) -> Self {
         Self {
             memory_limit: limits.memory,

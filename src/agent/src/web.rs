@@ -1,7 +1,7 @@
 //! Serves figures by a listener that only reads: metrics, JSON, and a page for people.
 //!
-//! Everybody who reaches the port may ask. The agent therefore bounds the cost of clients: connections, requests in a second,
-//! bytes of a request, and its time.
+//! Every client that reaches the port may ask. The agent therefore bounds the cost of clients: connections, requests
+//! in a second, bytes of a request, and its time.
 
 use crate::gpus::Gpu;
 use crate::history::{self, History, Key};
@@ -26,13 +26,13 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-/// Bytes of a request line with its headers at the most.
+/// Most bytes of a request line with its headers.
 const MOST_BYTES: usize = 16 << 10;
-/// The time in which a client sends its request.
+/// Time in which a client must send the headers of its request.
 const SENDING: Duration = Duration::from_secs(10);
-/// The longest time of a connection. A connection is kept for further requests, and no client may keep all of them.
+/// Longest time of a connection. A connection is kept for further requests, and no client may keep all of them.
 const CONNECTION: Duration = Duration::from_secs(120);
-/// The form of the JSON: a field that is added leaves it, one that goes or means something else counts it up.
+/// Version of the JSON. A new field keeps it. A field that goes or changes its meaning counts it up.
 const VERSION: u32 = 1;
 
 /// Headers of every answer. The page loads nothing from elsewhere, and is shown in no other page.
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) rate: Arc<Rate>,
 }
 
-/// Answers so many requests in a second, and as many more at once.
+/// Bound of requests: `per_second` in a second, and as many more at once.
 #[derive(Debug)]
 pub(crate) struct Rate {
     per_second: u32,
@@ -64,12 +64,12 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// None is answered yet.
+    /// Returns a bound before its first request.
     pub(crate) fn new(per_second: u32) -> Self {
         Self { per_second, left: Mutex::new((u64::from(per_second).saturating_mul(2000), Instant::now())) }
     }
 
-    /// True if one more is answered.
+    /// Returns true if one more request is within the bound.
     fn admits(&self, now: Instant) -> bool {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = u64::try_from(now.saturating_duration_since(left.1).as_millis()).unwrap_or(u64::MAX);
@@ -87,7 +87,7 @@ impl Rate {
     }
 }
 
-/// The paths that are answered.
+/// Returns the router of the paths that the agent answers.
 pub(crate) fn routes(shared: Shared) -> Router {
     let text = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
@@ -106,7 +106,7 @@ pub(crate) fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Takes the port; nobody is answered yet.
+/// Takes the port. Clients get no answer yet.
 pub(crate) fn listen(address: SocketAddr) -> Result<std::net::TcpListener, String> {
     let taken = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -141,9 +141,9 @@ pub(crate) async fn serve(listener: TcpListener, routes: Router, connections: us
     }
 }
 
-/// Sets the headers of every answer, and answers no more requests than it may.
+/// Sets the headers of every answer, and refuses requests beyond the bound.
 async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    // A supervisor would restart the agent because others ask too much.
+    // The health check is not bounded. A supervisor would restart the agent if other clients ask too much.
     let is_free = request.uri().path() == "/healthz";
     let mut response = if is_free || shared.rate.admits(Instant::now()) {
         next.run(request).await
@@ -158,7 +158,8 @@ async fn bounded(State(shared): State<Shared>, request: Request, next: Next) -> 
     response
 }
 
-/// Asks for something, and writes the answer. Both may take a while, so they keep no other client waiting.
+/// Reads the state by `ask`, and makes the answer by `write`. Both may take a while, so they run where no other
+/// client waits for them.
 async fn with<T>(
     shared: Shared,
     ask: impl FnOnce(&mut Watch) -> T + Send + 'static,

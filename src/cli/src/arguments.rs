@@ -1,4 +1,4 @@
-//! What can be typed after `gpuslice`?
+//! Command line arguments of `gpuslice`.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
@@ -278,7 +278,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) allow_unlimited: bool,
     /// The program and its arguments
-    // Not `allow_hyphen_values`: an option that is mistyped would be the program.
+    // Not `allow_hyphen_values`: it would take a mistyped option for the program.
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
@@ -404,7 +404,7 @@ pub(crate) struct Cdi {
     pub(crate) root: PathBuf,
 }
 
-/// A whole number.
+/// Returns a parser of whole numbers in `range`.
 fn whole(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
@@ -412,12 +412,12 @@ fn whole(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + C
     }
 }
 
-/// A value and what it means.
+/// Returns a value that the shell can offer, with its meaning.
 fn explained((value, meaning): (&'static str, &'static str)) -> PossibleValue {
     PossibleValue::new(value).help(meaning)
 }
 
-/// The policies, so that shells can offer them.
+/// Returns a parser of policies that lists them, so that shells can offer them.
 fn policies() -> impl TypedValueParser<Value = CorePolicy> {
     let policies = [
         ("fixed", "the share is a cap"),
@@ -427,7 +427,7 @@ fn policies() -> impl TypedValueParser<Value = CorePolicy> {
     PossibleValuesParser::new(policies.map(explained)).try_map(|text| text.parse::<CorePolicy>())
 }
 
-/// The priorities.
+/// Returns a parser of priorities that lists them, so that shells can offer them.
 fn priorities() -> impl TypedValueParser<Value = Priority> {
     let priorities = [
         ("high", "before all others, which also queue less while it has work"),
@@ -467,7 +467,7 @@ pub(crate) enum Probe {
 }
 
 impl Probe {
-    /// As it is typed.
+    /// Returns the argument that means this question.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
@@ -494,9 +494,9 @@ pub(crate) struct Demo {
 /// A quota as `GPU_MEM_LIMIT` takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// As it was typed.
+    /// The text as the user typed it.
     pub(crate) text: String,
-    /// What it means.
+    /// The quota of each device.
     pub(crate) quotas: PerDevice<Quota>,
 }
 
@@ -510,8 +510,8 @@ impl FromStr for Memory {
     }
 }
 
-/// A quota of a slice that runs. To leave it out leaves the old one, so who wants none is told something else than who
-/// starts a program.
+/// Parses a quota for a slice that runs. `set` without `--mem` keeps the old quota, so the message for a quota of
+/// nothing differs from that of `run`: it names 100% instead of leaving the option out.
 fn quota_to_set(text: &str) -> Result<Memory, String> {
     text.parse().map_err(|error: ValueError| match (&error.part, &error.fault) {
         (part, Fault::ZeroSize) => {
@@ -527,9 +527,9 @@ fn quota_to_set(text: &str) -> Result<Memory, String> {
 /// A share of GPU time as `GPU_CORE_PERCENT` takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cores {
-    /// As it was typed.
+    /// The text as the user typed it.
     pub(crate) text: String,
-    /// What it means.
+    /// The share of each device.
     pub(crate) shares: PerDevice<Permille>,
 }
 
@@ -544,9 +544,9 @@ impl FromStr for Cores {
 /// A burst as `GPU_CORE_BURST` takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Burst {
-    /// As it was typed.
+    /// The text as the user typed it.
     pub(crate) text: String,
-    /// What it means.
+    /// The parsed burst.
     pub(crate) burst: config::Burst,
 }
 
@@ -558,7 +558,7 @@ impl FromStr for Burst {
     }
 }
 
-/// Time between two looks.
+/// Time between two looks of `status --watch` or of `top`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interval(pub(crate) Duration);
 
@@ -573,12 +573,13 @@ impl FromStr for Interval {
     }
 }
 
-/// The interval of `--watch`, behind which people may put the slice.
+/// Parses the interval of `--watch`. The message for a bad value names the order, since people may put the slice behind
+/// `--watch`.
 fn watching(text: &str) -> Result<Interval, String> {
     text.parse().map_err(|error| format!("{error}; name the slice before --watch"))
 }
 
-/// How long it is looked; nothing for not at all.
+/// Time for which `status` measures GPU time. Zero means that it does not measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Over(pub(crate) Duration);
 
@@ -597,12 +598,12 @@ fn seconds(text: &str) -> Option<Duration> {
     text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// Returns true if something can be seen in so long, and it can be waited for.
+/// Tells whether `span` is long enough to measure something, and short enough to wait for.
 fn is_a_look(span: &Duration) -> bool {
     (Duration::from_millis(100)..=Duration::from_secs(60)).contains(span)
 }
 
-/// Characters of a slice's name at the most.
+/// Longest name of a slice, in characters.
 const NAME_LENGTH: usize = 64;
 
 /// A name that can stand in a file's name and on a command line.

@@ -13,7 +13,7 @@ impl From<Problem> for Failure {
     }
 }
 
-/// `gpuslice cdi`.
+/// Makes a slice that containers are given as a device: `gpuslice cdi`.
 pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     let mut places = Places::usual(&wish.root);
     if let Some(folder) = &wish.dir {
@@ -39,7 +39,8 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
         )));
     }
     let library = places.install(&library)?;
-    // Whether a container has it, nobody knows here: what stands in a region's place is left and told.
+    // This command cannot know whether a container has the region. So it reports a file that is no region in the
+    // region's place, and leaves it.
     places.make(name, &settings, true)?;
     places.announce(name, places.device(name, &settings, &library))?;
     wish.mem.iter().for_each(failure::remark);
@@ -50,7 +51,7 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// What was typed, as the operator's file has it.
+/// Returns the settings that the user typed, as the operator's file has them.
 fn settings(wish: &Cdi) -> Vec<(&'static str, String)> {
     let all = [
         ("GPU_MEM_LIMIT", wish.mem.as_ref().map(|memory| memory.text.clone())),

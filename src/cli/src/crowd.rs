@@ -1,4 +1,4 @@
-//! Are there more slices than those who divide GPUs look at?
+//! Warns of folders with more slices than an arbiter divides GPUs among.
 
 use crate::failure;
 use gpuslice_policy::arbiter::MOST_SLICES;
@@ -9,7 +9,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Says so of the folders and users of these slices. Which of them are left out, their regions do not tell.
+/// Warns of each folder in which a user has more than [`MOST_SLICES`] of these slices. Their regions do not tell which
+/// of them the arbiter leaves out.
 pub(crate) fn note(readers: &[Reader]) {
     let place = |reader: &Reader| {
         let owner = fs::symlink_metadata(reader.path()).ok()?.uid();
@@ -28,8 +29,8 @@ pub(crate) fn note(readers: &[Reader]) {
     }
 }
 
-/// Slices of a user that live in a folder, if any of them divides a GPU: only then somebody looks at them. Others' cannot be
-/// opened by who looks.
+/// Counts the living slices of `owner` in a folder if one of them divides a GPU, and returns 0 otherwise: then no
+/// arbiter reads the folder. An arbiter cannot open the regions of other users.
 fn count(folder: &Path, owner: u32) -> usize {
     let is_region = |found: &Metadata| {
         found.is_file() && usize::try_from(found.len()) == Ok(SIZE) && found.uid() == owner
@@ -39,11 +40,11 @@ fn count(folder: &Path, owner: u32) -> usize {
         .filter(|file| file.metadata().is_ok_and(|found| is_region(&found)))
         .map(|file| file.path())
         .collect();
-    // Most folders have fewer, and none is opened there.
+    // Most folders have at most this many regions, and none is opened there.
     if paths.len() <= MOST_SLICES {
         return 0;
     }
-    // Whether each that lives divides.
+    // Tells of a living slice whether it divides a GPU.
     let living = |path: &PathBuf| {
         let reader = Reader::open(path, Trust::AnyOwner).ok().flatten()?;
         let devices =

@@ -1,4 +1,4 @@
-//! How does a command say that it could not do what it was asked for?
+//! Failures of commands, and output to standard output and standard error.
 
 use crate::arguments::Memory;
 use crate::figures::printable;
@@ -7,27 +7,27 @@ use gpuslice_region::RegionError;
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// Why a command failed.
+/// Reason for which a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What is said on standard error, how to mend it included, and the exit code.
+    /// A message for standard error, which names the remedy, and the exit code.
     Message {
         /// One line, without the program's name.
         text: String,
         /// The exit code.
         code: u8,
     },
-    /// Whoever read standard output has seen enough.
+    /// The reader of standard output has closed it.
     ReaderGone,
 }
 
 impl Failure {
-    /// The usual failure.
+    /// Returns a failure with exit code 1.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self::with_code(text, 1)
     }
 
-    /// With words in front of it.
+    /// Returns the failure with `words` in front of its text.
     pub(crate) fn behind(self, words: &str) -> Self {
         match self {
             Self::Message { text, code } => Self::Message { text: format!("{words}{text}"), code },
@@ -35,12 +35,12 @@ impl Failure {
         }
     }
 
-    /// A failure with an exit code of its own.
+    /// Returns a failure with its own exit code.
     pub(crate) fn with_code(text: impl Into<String>, code: u8) -> Self {
         Self::Message { text: text.into(), code }
     }
 
-    /// The same failure with another exit code.
+    /// Returns the failure with another exit code.
     pub(crate) fn coded(self, code: u8) -> Self {
         match self {
             Self::Message { text, .. } => Self::Message { text, code },
@@ -55,7 +55,7 @@ impl From<RegionError> for Failure {
     }
 }
 
-/// What a library says of its failure, as it is.
+/// Takes the text of a library's failure as it is.
 impl From<String> for Failure {
     fn from(text: String) -> Self {
         Self::new(text)
@@ -78,12 +78,12 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{}\n", text.map_err(|error| Failure::new(error.to_string()))?))
 }
 
-/// Says something on standard error that stops nothing.
+/// Prints a line on standard error that ends nothing.
 pub(crate) fn note(text: &str) {
     complain(&format!("gpuslice: {}\n", printable(text)));
 }
 
-/// Says to a person at a terminal what a quota in powers of 1000 means.
+/// Tells a person at a terminal the meaning of a quota in powers of 1000.
 pub(crate) fn remark(memory: &Memory) {
     let meaning = in_powers_of_1000(&memory.text).filter(|_| io::stderr().is_terminal());
     if let Some(meaning) = meaning {
@@ -91,7 +91,7 @@ pub(crate) fn remark(memory: &Memory) {
     }
 }
 
-/// Writes to standard error, as it is. Who does not listen is told by the exit code alone.
+/// Writes a text to standard error as it is. If the write fails, only the exit code tells of the failure.
 pub(crate) fn complain(text: &str) {
     let _nobody_listens = io::stderr().write_all(text.as_bytes());
 }

@@ -10,7 +10,8 @@ use crate::{Ending, crowd, figures, slices};
 use gpuslice_region::Reader;
 use serde::Serialize;
 
-/// What `--json` prints: of the form of `status --json`, but less; `docs/reference/status-json.md` describes it.
+/// The object that `list --json` prints. It has the form of `status --json` with fewer fields;
+/// `docs/reference/status-json.md` describes it.
 #[derive(Debug, Serialize)]
 struct Listing<'a> {
     version: u32,
@@ -45,7 +46,7 @@ struct ListedDevice<'a> {
     lately: [Lately; 3],
 }
 
-/// `gpuslice list`.
+/// Prints the table of slices, or its JSON: `gpuslice list`.
 pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
     let readers = if wish.slices.is_empty() {
         slices::look_at_all()?
@@ -70,7 +71,7 @@ pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
         let listing = Listing { version: VERSION, slices: slices.iter().map(Listed::of).collect(), gpus };
         failure::print_json(&listing)?;
     } else {
-        // Programs can tell the unused ones apart; people who did not ask for them need not.
+        // A program that reads the JSON can tell unused slices apart. A person sees them only on request.
         let shows = |slice: &&Slice| wish.all || !wish.slices.is_empty() || !slice.is_unused();
         failure::print(&table(&slices.iter().filter(shows).collect::<Vec<_>>()))?;
     }
@@ -106,7 +107,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// Columns of the table; those with numbers stand to the right.
+/// Columns of the table. Those of [`NUMBERS`] are aligned to the right.
 const COLUMNS: [&str; 11] =
     ["NAME", "GPU", "UUID", "USED", "LIMIT", "TIME", "SHARE", "PROCS", "USER", "AGE", "PRODUCT"];
 const NUMBERS: [usize; 5] = [3, 4, 5, 6, 7];
@@ -138,7 +139,7 @@ fn table(slices: &[&Slice]) -> String {
     figures::table(&rows, &NUMBERS)
 }
 
-/// Memory and its limit, the part of the last second and the share.
+/// Returns the memory, its limit, the used part of the last second, and the share.
 fn used(device: &Device) -> [String; 4] {
     let [lately, _, _] = device.time.lately;
     let time =

@@ -1,6 +1,6 @@
-//! How do people start programs in slices, look at slices, and change them? The `gpuslice` command.
+//! The `gpuslice` command: it starts programs in slices, shows slices, and changes them.
 //!
-//! It knows regions and processes; what is hooked in a program, it does not know.
+//! It knows regions and processes, and nothing of the hooks in a program.
 
 #![deny(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
@@ -29,12 +29,12 @@ use failure::Failure;
 use gpuslice_slices::{figures, installed, nvml, overcommit, process, report, time};
 use std::process::ExitCode;
 
-/// How a command that did what it was asked for ends.
+/// End of a command that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// With this exit code.
+    /// Exits with this code.
     Code(u8),
-    /// As if this signal had ended it, which it was: its program's end, or Ctrl-C.
+    /// Ends by this signal, which ended its program or reached the command itself, like that of Ctrl-C.
     Signal(i32),
 }
 
@@ -79,7 +79,7 @@ fn carry_out(wish: Wish) -> Result<Ending, Failure> {
     }
 }
 
-/// Help, the version, or what is wrong with the arguments.
+/// Prints help, the version, or the fault of the arguments.
 fn answer(mut error: clap::Error) -> ExitCode {
     // clap proposes `-- -q` for an unknown `-q`, but no slice and hardly a program has such a name.
     error.remove(ContextKind::Suggested);

@@ -1,4 +1,4 @@
-//! How do shells and `man` learn what can be typed? From the declarations of `arguments`.
+//! Completion scripts and manual pages, made from the declarations of `arguments`.
 
 use crate::Ending;
 use crate::arguments::Arguments;
@@ -11,10 +11,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What begins the examples in the help of a command.
+/// First line of the examples in the help of a command.
 const EXAMPLES: &str = "Examples:\n";
 
-/// What people type: without the commands that nobody does.
+/// Returns the commands that people type: all but the hidden ones.
 fn typed() -> clap::Command {
     let all = Arguments::command();
     let typed: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
@@ -24,7 +24,8 @@ fn typed() -> clap::Command {
     shown.about(about).after_help(examples).args(all.get_arguments().cloned()).subcommands(typed)
 }
 
-/// `gpuslice completions`: what clap makes of the declarations, and the names of slices, which it cannot know.
+/// Prints a completion script: `gpuslice completions`. clap makes the script. The names of slices are added, because
+/// clap cannot know them.
 pub(crate) fn complete(shell: Shell) -> Result<Ending, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut typed(), "gpuslice", &mut script);
@@ -38,7 +39,7 @@ pub(crate) fn complete(shell: Shell) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Names of the commands that take a slice, aliases included.
+/// Returns the names of the commands that take a slice, aliases included.
 fn with_slices() -> Vec<String> {
     let takes = |command: &&clap::Command| {
         command.get_positionals().any(|argument| matches!(argument.get_id().as_str(), "slice" | "slices"))
@@ -50,7 +51,7 @@ fn with_slices() -> Vec<String> {
     typed().get_subcommands().filter(takes).flat_map(names).collect()
 }
 
-/// Options behind which a value stands, of all commands.
+/// Returns the options of all commands that take a value.
 fn with_values() -> Vec<String> {
     let all = typed();
     let options = all.get_subcommands().flat_map(clap::Command::get_opts);
@@ -59,7 +60,7 @@ fn with_values() -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// In bash one function calls the other, and adds the names where a slice may stand.
+/// Adds a function that calls clap's function, and then adds the names of slices where one may stand.
 fn in_bash(script: &str) -> String {
     let script = script.replace("_gpuslice() {", "_gpuslice_words() {");
     let own = r#"
@@ -83,7 +84,7 @@ _gpuslice() {
     format!("{functions}{}{registration}", own.trim_start())
 }
 
-/// In zsh each argument names the function that completes it.
+/// Adds a function that completes slices, and names it in each argument that is a slice.
 fn in_zsh(script: &str) -> String {
     const OWN: &str = r#"
 _gpuslice_slices() {
@@ -103,7 +104,7 @@ _gpuslice_slices() {
     format!("{first}\n{OWN}{}\n", rest.join("\n"))
 }
 
-/// In fish further conditions can be added.
+/// Adds a condition for each command that takes a slice.
 fn in_fish(script: &str) -> String {
     let line = |command: String| {
         format!(
@@ -114,7 +115,7 @@ fn in_fish(script: &str) -> String {
     format!("{script}{}", with_slices().into_iter().map(line).collect::<String>())
 }
 
-/// `gpuslice man`.
+/// Writes the manual pages: `gpuslice man`.
 pub(crate) fn write(folder: Option<&Path>) -> Result<Ending, Failure> {
     let mut all = typed().disable_help_subcommand(true);
     all.build();
@@ -130,14 +131,14 @@ pub(crate) fn write(folder: Option<&Path>) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// The pages of a command and of those below it, each in its file.
+/// Writes the pages of a command and of its subcommands, each into its file.
 fn write_all(command: &clap::Command, folder: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     fs::write(folder.join(format!("{name}.1")), page(command)?)?;
     command.get_subcommands().try_for_each(|below| write_all(below, folder))
 }
 
-/// One page. Examples have a section of their own, in which lines stay lines.
+/// Returns the page of a command. Examples have a section of their own, in which lines stay lines.
 fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     let (man, mut page) = (Man::new(command.clone()), Vec::new());
     man.render_title(&mut page)?;
@@ -161,7 +162,7 @@ fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// How a command is typed: options with their values, then arguments.
+/// Returns the synopsis of a command: options with their values, then arguments.
 fn synopsis(command: &clap::Command) -> String {
     let mut words = vec![format!("\\fB{}\\fR", escaped(command.get_bin_name().unwrap_or("gpuslice")))];
     let optional = |text: String, is_required: bool| if is_required { text } else { format!("[{text}]") };
@@ -189,17 +190,17 @@ fn synopsis(command: &clap::Command) -> String {
     words.join(" ")
 }
 
-/// Options without a value.
+/// Returns the options without a value.
 fn flags(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
     command.get_arguments().filter(|option| !option.is_positional() && !option.get_action().takes_values())
 }
 
-/// A word as `man` reads it.
+/// Escapes a word for `man`.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// Paragraphs as `man` reads them: nothing in them is an order.
+/// Escapes paragraphs for `man`, so that no line in them is a request.
 fn roff(paragraphs: &[&str], between: &str) -> String {
     let line = |line: &str| format!("\\&{}", escaped(line));
     let paragraph = |text: &&str| text.lines().map(line).collect::<Vec<_>>().join("\n");

@@ -1,25 +1,25 @@
-//! What do people see while a command takes its time?
+//! Progress line of a command that takes its time.
 //!
-//! One line on standard error, written over, and only where that is a terminal.
+//! The line is on standard error, is written over, and appears only on a terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What takes no longer needs no words.
+/// Longest wait without a progress line.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
-/// How often the line is written anew.
+/// Time between two updates of the line.
 const STEP: Duration = Duration::from_secs(1);
 
-/// The line: gone when this is dropped.
+/// The line. Dropping it erases the line.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    /// What it shows, where it is shown.
+    /// The text that stands on the terminal.
     shown: Option<String>,
 }
 
 impl Line {
-    /// Shows this instead of what it showed.
+    /// Shows `text` in the line.
     pub(crate) fn show(&mut self, text: String) {
         let mut out = io::stderr();
         if self.shown.as_ref() == Some(&text) || !out.is_terminal() {
@@ -38,7 +38,7 @@ impl Drop for Line {
     }
 }
 
-/// Waits for so long, and says for what.
+/// Waits for the time `long`, and shows `what` with the time that is left.
 pub(crate) fn wait(what: &str, long: Duration) {
     if long <= SHORT {
         return thread::sleep(long);

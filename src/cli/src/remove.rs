@@ -7,10 +7,10 @@ use gpuslice_region::{Reader, Removal, Trust, remove_for_good, remove_if_unused}
 use std::fs;
 use std::path::Path;
 
-/// Process numbers that a refusal names at the most.
+/// Most process numbers that a refusal names.
 const TOLD: usize = 10;
 
-/// `gpuslice remove`.
+/// Removes slices in which no process lives: `gpuslice remove`.
 pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
     if !wish.all_unused {
         let of = |slice| slices::find(slice).and_then(|path| take_away(&path, Trust::AnyOwner, wish.force));
@@ -41,14 +41,14 @@ fn report_each(removals: impl Iterator<Item = Result<String, Failure>>) -> Resul
     Ok(Ending::Code(code))
 }
 
-/// Removes the region of a slice; returns the line that says so. Refused while a process lives in it, and, unless `force` is
-/// set, while the slice owes GPU time.
+/// Removes the region of a slice, and returns the line that says so. Fails while a process lives in the slice. Unless
+/// `force` is set, it also fails while the slice owes GPU time.
 pub(crate) fn take_away(path: &Path, trust: Trust, force: bool) -> Result<String, Failure> {
     let name = figures::printable(&slices::label(path));
     if fs::symlink_metadata(path).is_err() {
         return Err(slices::missing(path.as_os_str()));
     }
-    // Only to name the processes: what cannot be read is told by the removal.
+    // Only names the processes: the removal reports a region that cannot be read.
     let reader = Reader::open(path, trust).ok().flatten();
     let remove = if force { remove_for_good } else { remove_if_unused };
     match remove(path, trust)? {
@@ -62,7 +62,7 @@ pub(crate) fn take_away(path: &Path, trust: Trust, force: bool) -> Result<String
     }
 }
 
-/// Names the processes that keep a slice.
+/// Returns the refusal, which names the processes that keep a slice.
 fn in_use(name: &str, reader: Option<&Reader>, living: usize) -> Failure {
     let processes = reader.and_then(|reader| reader.processes().ok()).unwrap_or_default();
     let near = processes.iter().filter(|process| process::is_near(process));

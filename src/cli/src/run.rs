@@ -1,8 +1,8 @@
-//! How does a program start in a slice?
+//! `gpuslice run`: starts a program in a slice.
 //!
-//! `run` stays beside the program: what it is sent it passes on, it stops and ends as the program does, and it removes
-//! the region that the program's library made when nobody uses it any more. The program is of the same group and job, so
-//! that a terminal and a shell treat the two as one.
+//! `run` stays beside the program: it passes signals on, and stops and ends as the program does. It removes the region
+//! that the program's library made, once no process uses it. The program is in the same process group and job, so that
+//! a terminal and a shell treat the two as one.
 
 use crate::arguments::Run;
 use crate::failure::{self, Failure};
@@ -18,14 +18,14 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf, absolute};
 use std::process::{Child, Command, ExitStatus};
 
-/// Exit code of a failure of our own, as `env` and `timeout` have it.
+/// Exit code of a failure of `run` itself, as `env` and `timeout` have it.
 const OWN_FAILURE: u8 = 125;
-/// Exit code for a program that is there and cannot be executed.
+/// Exit code for a program that exists and cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
-/// Exit code for a program that is not there.
+/// Exit code for a program that does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// `gpuslice run`.
+/// Runs a program in a slice: `gpuslice run`.
 pub(crate) fn run(wish: &Run) -> Result<Ending, Failure> {
     start(wish).map_err(|failure| match failure {
         Failure::Message { code: NOT_EXECUTABLE | NOT_FOUND, .. } => failure,
@@ -54,20 +54,20 @@ fn start(wish: &Run) -> Result<Ending, Failure> {
     }
     let mut command = prepare(wish, &library, &region)?;
     slices::sweep();
-    // A region that somebody else has put where --region says is theirs, and so is the operator's.
+    // `run` does not remove a region that was already at the path of --region, nor the operator's.
     let is_ours = operators.is_none() && (wish.region.is_none() || region.symlink_metadata().is_err());
     let signals = Signals::keep(system::signals().chain([system::SIGCHLD]));
     let child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
     let status = Company { child: &child, signals: &signals, is_stopped: false }.keep();
     if is_ours {
-        // Without a name nobody starts this slice again.
+        // No command starts a slice without a name again.
         let is_used_once = wish.name.is_none() && wish.region.is_none();
         tidy(&region, if is_used_once { remove_for_good } else { remove_if_unused });
     }
     Ok(ending(status))
 }
 
-/// The region of the slice that is asked for; `operators` is the one that the library will take whatever is asked for.
+/// Returns the region of the slice that the user asks for. The library takes `operators` whatever the user asks for.
 fn region_of(wish: &Run, operators: Option<&Path>) -> Result<PathBuf, Failure> {
     let asked = match (&wish.region, &wish.name) {
         (Some(path), _) => in_a_folder(path)?,
@@ -86,12 +86,13 @@ fn region_of(wish: &Run, operators: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The region of the slice in which this command was started.
+/// Returns the region of the slice in which this command was started.
 fn outer_region() -> Option<PathBuf> {
     std::env::var_os("GPUSLICE_REGION").map(PathBuf::from).filter(|outer| outer.exists())
 }
 
-/// The path of a region, if its folder is there and the library reads the path as it is written.
+/// Makes the path of a region absolute. Fails if its folder does not exist, or if the library would not read the path
+/// as it is written.
 fn in_a_folder(path: &Path) -> Result<PathBuf, Failure> {
     let path = absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
     if path.to_str().is_none_or(|text| text.trim_ascii() != text) {
@@ -106,7 +107,7 @@ fn in_a_folder(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The program, with what makes it a process of the slice.
+/// Returns the program's command, with the variables that make it a member of the slice.
 fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure> {
     let [program, arguments @ ..] = wish.command.as_slice() else {
         return Err(Failure::new("no program is named; write it behind --"));
@@ -119,7 +120,7 @@ fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure
     if let Some(cores) = &wish.cores {
         command.env("GPU_CORE_PERCENT", &cores.text);
     } else if std::env::var_os("GPU_CORE_PERCENT").is_none_or(|said| said.is_empty()) {
-        // Whatever is asked for, the program is part of the slice: what is no limit now can be one later.
+        // The program joins the slice even without a limit, because one can be set later.
         command.env("GPU_CORE_PERCENT", "100");
     }
     if let Some(burst) = &wish.burst {
@@ -137,7 +138,7 @@ fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure
     Ok(command)
 }
 
-/// What is to be preloaded: our library first, then what was to be preloaded before.
+/// Returns the list for `LD_PRELOAD`: the library first, then the list of the environment.
 pub(crate) fn preload(library: &Path) -> Result<OsString, Failure> {
     if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(Failure::new(format!(
@@ -174,7 +175,7 @@ fn not_started(command: &Command, error: &io::Error) -> Failure {
     }
 }
 
-/// Stays beside the program until it ends.
+/// The wait beside the program until it ends.
 struct Company<'a> {
     child: &'a Child,
     signals: &'a Signals,
@@ -202,25 +203,26 @@ impl Company<'_> {
         }
     }
 
-    /// The program was stopped: so is this process, for the shell that looks at it alone.
+    /// Stops this process after the program was stopped, for the shell that looks at this process alone.
     fn stop(&mut self) {
         self.is_stopped = true;
         system::stop();
     }
 
-    /// Returns true if the program is to be sent what has arrived.
+    /// Returns true if the program must get the signal from this process.
     fn is_meant_for_it(&self, arrived: Arrived) -> bool {
         match arrived.number {
             system::SIGCHLD => false,
-            // Whoever lets a job go on says so to all of it. Who goes on already need not be told.
+            // The sender of SIGCONT sends it to the whole job. A program that already runs does not need it.
             system::SIGCONT => self.is_stopped,
-            // A terminal that is gone tells its session's first alone.
+            // If a terminal is gone, the kernel tells only the leader of its session.
             system::SIGHUP if arrived.by_kernel && system::leads_session() => true,
-            // What a terminal sends, it has sent to all of the job; a program that left the job is none of it.
+            // The kernel has sent a terminal's signal to the whole job. Only a program that left the job has not got
+            // it.
             number if arrived.by_kernel && system::is_of_terminals(number) => {
                 !system::is_of_our_group(self.child)
             }
-            // What it sends to its whole group, it has sent to itself.
+            // A signal that the program or this process sent to the whole group has reached the program.
             _ => arrived.sender != Some(self.child.id()) && arrived.sender != Some(std::process::id()),
         }
     }

@@ -1,4 +1,4 @@
-//! How are limits changed while a slice runs?
+//! Changes the limits of a running slice: `gpuslice set`.
 
 use crate::arguments::Set;
 use crate::failure::{self, Failure};
@@ -11,16 +11,16 @@ use gpuslice_region::operator::Contents;
 use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
 use std::path::Path;
 
-/// What is told of a change.
+/// Report about a change of limits.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// What became of what was asked for.
+    /// Remarks about the values that the user asked for.
     pub(crate) warnings: Vec<String>,
-    /// What is other than before.
+    /// One line for each difference from before.
     pub(crate) changes: Vec<String>,
 }
 
-/// `gpuslice set`.
+/// Changes the limits of a slice: `gpuslice set`.
 pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
     let told = apply(&slices::open(&wish.slice)?, wish)?;
     wish.mem.iter().for_each(failure::remark);
@@ -29,7 +29,7 @@ pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Changes a slice's limits, unless anything that is asked for is wrong.
+/// Changes a slice's limits, unless one of the values in `wish` is wrong.
 pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
     monitor.reap()?;
     if monitor.processes().is_empty() {
@@ -65,7 +65,7 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
     Ok(told)
 }
 
-/// What was typed, as a configuration.
+/// Returns the typed values as a configuration.
 fn config_of(wish: &Set) -> Config {
     let mut config = Config::default();
     if let Some(memory) = &wish.mem {
@@ -77,7 +77,7 @@ fn config_of(wish: &Set) -> Config {
     config
 }
 
-/// Whether each list names devices of the slice, and names them clearly.
+/// Checks that each list names devices of the slice, and that each name fits one device only.
 fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Failure> {
     let uuids: Vec<[u8; 16]> = devices.iter().map(|device| device.uuid.0).collect();
     let typed = [wish.mem.as_ref().map(|memory| &memory.text), wish.cores.as_ref().map(|cores| &cores.text)];
@@ -103,7 +103,8 @@ fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Fail
     Ok(())
 }
 
-/// The refusal of limits above those of the operator's fixed file, which each process of the slice would set back.
+/// Returns the refusal of limits above those of the operator's fixed file. Each process of the slice would
+/// set such limits back.
 fn above_ceiling(
     wish: &Set,
     config: &Config,
@@ -140,7 +141,7 @@ fn warnings(device: &DeviceView, config: &Config) -> Vec<String> {
     said.map(|warning| warning.strip_prefix("gpuslice: ").map(str::to_owned).unwrap_or(warning)).collect()
 }
 
-/// What is asked for of one device; what is not mentioned stays.
+/// Values that the user asks for on one device. `None` keeps the value that holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Asked {
     memory: Option<u64>,
@@ -178,7 +179,7 @@ impl Asked {
     }
 }
 
-/// What is to be said of values that were written and change nothing for now, on any device.
+/// Returns the remarks about values that were written and have no effect now on any device.
 fn without_effect(wish: &Set, changes: &[LimitsChange]) -> impl Iterator<Item = &'static str> {
     let never = |has_effect: fn(&Limits) -> bool| !changes.iter().any(|change| has_effect(&change.after));
     let is_divided = |limits: &Limits| limits.sharing.policy != CorePolicy::Fixed;
@@ -192,7 +193,7 @@ fn without_effect(wish: &Set, changes: &[LimitsChange]) -> impl Iterator<Item = 
     weight.into_iter().chain(burst)
 }
 
-/// What was changed of a device.
+/// Describes the changes of a device.
 fn described(monitor: &Monitor, device: &DeviceView, asked: Asked, after: Limits) -> Vec<String> {
     let before = device.limits;
     let mut told = Vec::new();
@@ -224,7 +225,7 @@ fn described(monitor: &Monitor, device: &DeviceView, asked: Asked, after: Limits
     told.iter().map(|line| format!("GPU-{}: {line}", device.uuid)).collect()
 }
 
-/// What there is to say where more is held than may be.
+/// Returns a remark if the slice holds more than `quota` on the device.
 fn beyond(monitor: &Monitor, device: &DeviceView, quota: u64) -> String {
     let held = monitor.held(device.device);
     if held > quota {

@@ -1,4 +1,4 @@
-//! Which region does the name of a slice mean, and which slices are there?
+//! The slices of this machine, and the region that a slice's name means.
 
 use crate::arguments::SliceName;
 use crate::failure::{self, Failure};
@@ -14,13 +14,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf, absolute};
 
-/// Inode of the process-number namespace that the machine starts with.
+/// Inode of the initial process-number namespace of a machine.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-/// Names that a message tells at the most.
+/// Most names that a message lists.
 const TOLD: usize = 20;
 
-/// The region of a slice that `run` starts under a name. Everybody may make files in its folder, and the library trusts
-/// a region that it is told, whoever owns it: so not one that another user has put there.
+/// Returns the region of a slice that `run` starts under a name.
+///
+/// Every user may make files in its folder, and the library trusts the region that it is told, of any owner. So this
+/// function refuses a region that another user has put there.
 pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
     let path = in_folder(&name.0);
     match fs::symlink_metadata(&path).map_or(0, |found| found.uid()) {
@@ -33,7 +35,7 @@ pub(crate) fn named(name: &SliceName) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A region of no slice, for a slice without a name.
+/// Returns the path of an unused region, for a slice without a name.
 pub(crate) fn fresh() -> Result<PathBuf, Failure> {
     let name = own_number();
     let first = in_folder(&name);
@@ -43,18 +45,18 @@ pub(crate) fn fresh() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The region of a slice of this process's demo.
+/// Returns the region of a slice of this process's demo.
 pub(crate) fn of_demo(name: &str) -> PathBuf {
     in_folder(&demo_name(name))
 }
 
-/// The name of a slice of this process's demo.
+/// Returns the name of a slice of this process's demo.
 pub(crate) fn demo_name(name: &str) -> String {
     format!("demo-{}-{name}", own_number())
 }
 
-/// This process's number. In a container, whose numbers others have too, with that of its namespace: containers
-/// may share [`FOLDER`].
+/// Returns this process's number. In a container the number of the namespace follows, because containers may
+/// share [`FOLDER`] and their process numbers repeat.
 pub(crate) fn own_number() -> String {
     let number = std::process::id();
     match fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()) {
@@ -67,18 +69,18 @@ fn in_folder(name: &str) -> PathBuf {
     folder().join(format!("{PREFIX}{}-{RUN}{name}", system::user()))
 }
 
-/// Returns true if no slice has a region: no process lives in it and it owes nothing. One that cannot be read counts as
-/// used.
+/// Tells whether no slice needs the region: no process lives in it and it owes nothing. A region that cannot
+/// be read counts as used.
 fn is_unused(path: &Path) -> bool {
     matches!(remove_if_unused(path, Trust::OwnerOnly), Ok(Removal::Gone))
 }
 
-/// Every path that may be a region.
+/// Returns every path that may be a region.
 pub(crate) fn all() -> Result<Vec<PathBuf>, Failure> {
     names::all().map_err(unreadable)
 }
 
-/// The slices that would be among [`all`], whose region was removed while processes use it.
+/// Returns the slices whose region was removed while processes use it, if the region would be among [`all`].
 pub(crate) fn removed() -> Vec<Detached> {
     let mut found = detached();
     found.retain(|region| names::is_usual(&region.path));
@@ -89,7 +91,7 @@ fn unreadable(error: io::Error) -> Failure {
     Failure::new(format!("{FOLDER} cannot be read: {error}; mount a tmpfs there"))
 }
 
-/// The region that a slice's name or path means.
+/// Returns the region that a slice's name or path means.
 pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
     let text = slice.to_string_lossy();
     let is_path = text.contains('/');
@@ -110,8 +112,8 @@ pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The region of the slice in which a process of this number lives. Names go first: a slice without a name is called by
-/// its process number.
+/// Returns the region of the slice in which the process with the number `text` lives. Names have precedence,
+/// because a slice without a name is called by its process number.
 fn of_process(text: &str) -> Option<PathBuf> {
     let pid: u32 = text.parse().ok()?;
     let is_it = |process: &ProcessView| process.pid == pid && process::is_near(process);
@@ -119,7 +121,7 @@ fn of_process(text: &str) -> Option<PathBuf> {
     readable().into_iter().find(lives_in).map(|reader| reader.path().to_owned())
 }
 
-/// `gpuslice complete-slices`: the names that a shell can offer without quotes.
+/// Prints the names that a shell can offer without quotes: `gpuslice complete-slices`.
 pub(crate) fn print_names() -> Result<Ending, Failure> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
     let names = readable().into_iter().map(|reader| label(reader.path()));
@@ -129,7 +131,7 @@ pub(crate) fn print_names() -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// There is no such slice: says which there are.
+/// Returns the failure that there is no such slice. It names the existing slices.
 pub(crate) fn missing(slice: &OsStr) -> Failure {
     let text = slice.to_string_lossy();
     if text.contains('/') {
@@ -161,25 +163,27 @@ pub(crate) fn missing(slice: &OsStr) -> Failure {
     Failure::new(format!("there is no slice {text:?}; {there}{path}"))
 }
 
-/// Opens the region of a slice that was named on purpose, to change something.
+/// Opens the region of a slice that the user named, to change it.
 pub(crate) fn open(slice: &OsStr) -> Result<Monitor, Failure> {
     let path = find(slice)?;
     Monitor::open(&path, Trust::AnyOwner)?.ok_or_else(|| missing(slice))
 }
 
-/// Whose regions are shown: root is shown everybody's.
+/// Returns the trust for regions that commands show: root sees the regions of all users.
 pub(crate) fn trust() -> Trust {
     if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
 }
 
-/// Opens the region of a slice that was named on purpose, to look at it.
+/// Opens the region of a slice that the user named, to read it.
 pub(crate) fn look(slice: &OsStr) -> Result<Reader, Failure> {
     let path = find(slice)?;
     look_at(&path, Trust::AnyOwner)?.ok_or_else(|| missing(slice))
 }
 
-/// Opens a region to look at it, which needs the right to read it only. Who may write it clears what the dead hold, so that
-/// others pay for what they share with them; else figures tell the dead apart.
+/// Opens a region to read it, for which the right to read suffices.
+///
+/// If this process may also write the region, it reaps the dead members. Others then pay for the memory that they
+/// share with them. Without that right, the figures tell the dead members apart.
 pub(crate) fn look_at(path: &Path, trust: Trust) -> Result<Option<Reader>, RegionError> {
     let reader = Reader::open(path, trust)?;
     if reader.as_ref().is_some_and(|reader| reader.any_dead().is_ok_and(|any| any)) {
@@ -188,14 +192,14 @@ pub(crate) fn look_at(path: &Path, trust: Trust) -> Result<Option<Reader>, Regio
     Ok(reader)
 }
 
-/// Every region that can be read, and nothing said of others.
+/// Returns every region that can be read, without a message about the others.
 fn readable() -> Vec<Reader> {
     let open = |path: PathBuf| Reader::open(&path, trust()).ok().flatten();
     all().unwrap_or_default().into_iter().filter_map(open).collect()
 }
 
-/// Opens every region there is to look at it, and says of each that cannot be read why. What has been left behind is
-/// removed.
+/// Opens every region to read it, and prints the reason for each that cannot be read. First removes the
+/// regions that `run` has left behind.
 pub(crate) fn look_at_all() -> Result<Vec<Reader>, Failure> {
     sweep();
     let mut readers = Vec::new();
@@ -215,7 +219,7 @@ pub(crate) fn look_at_all() -> Result<Vec<Reader>, Failure> {
     Ok(readers)
 }
 
-/// What is said of a slice that could be opened and could not be read.
+/// Describes the failure to read a slice that could be opened.
 pub(crate) fn lost(error: &RegionError) -> String {
     match error {
         RegionError::Replaced { path } | RegionError::Reinitialised { path } => {
@@ -233,9 +237,11 @@ pub(crate) fn is_of_others(error: &RegionError) -> bool {
     }
 }
 
-/// Removes the regions of `run` in which nobody lives any more: of those who were killed before they could, and of
-/// programs that outlived the command. One that is about to be used loses nothing: its first process makes it anew
-/// anyway. What cannot be removed is left to those who list it.
+/// Removes regions of `run` in which no process lives.
+///
+/// Such regions remain after a command that was killed, or after a program that outlived its command. A slice
+/// that is about to start loses nothing, because its first process initialises the region anyway. A region
+/// that cannot be removed stays for the users who list it.
 pub(crate) fn sweep() {
     let mine = |path: &&PathBuf| system::user() == 0 || is_own(path);
     for path in all().unwrap_or_default().iter().filter(|path| names::is_of_run(path)).filter(mine) {

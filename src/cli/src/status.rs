@@ -1,4 +1,4 @@
-//! `gpuslice status`: what slices use, GPU by GPU and process by process.
+//! `gpuslice status`: the use of slices, GPU by GPU and process by process.
 
 use crate::arguments::{Interval, Status};
 use crate::failure::{self, Failure};
@@ -14,25 +14,26 @@ use std::io::{self, IsTerminal as _};
 use std::thread;
 use std::time::Instant;
 
-/// Columns of a terminal that has no more than usual.
+/// Columns of a usual terminal.
 const WIDTH: usize = 80;
 
-/// What `--json` prints; `docs/reference/status-json.md` describes it.
+/// Output of `--json`. `docs/reference/status-json.md` describes it.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Of this form. A field that is added leaves it; one that goes or means something else counts it up.
+    /// Version of the document. A new field keeps the version. A field that goes or changes its meaning
+    /// counts it up.
     version: u32,
     slices: Vec<Slice>,
     gpus: Vec<Gpu>,
 }
 
-/// The form that is printed.
+/// Version of the printed document.
 pub(crate) const VERSION: u32 = 2;
 
 /// Sent to a terminal before the next report: moves the cursor home and erases the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// `gpuslice status`.
+/// Prints the use of slices: `gpuslice status`.
 pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
     let mut nvml = None;
     let Some(Interval(interval)) = wish.watch else { return show(wish, &mut nvml, "") };
@@ -46,13 +47,13 @@ pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
     }
 }
 
-/// Prints one report behind a text.
+/// Prints one report, with `before` in front of it.
 fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<Ending, Failure> {
     let readers = match &wish.slice {
         Some(slice) => vec![slices::look(slice)?],
         None => slices::look_at_all()?,
     };
-    // Starting NVML has effects on the machine: not for nothing.
+    // The command starts NVML only if a slice has devices, because starting NVML has effects on the machine.
     let has_devices = |reader: &Reader| reader.device_count().is_ok_and(|count| count > 0);
     if readers.iter().any(has_devices) {
         match nvml {
@@ -108,7 +109,7 @@ fn describe_device(device: &Device) -> String {
     text
 }
 
-/// The processes of a slice on a device.
+/// Returns the table of the processes of a slice on a device.
 fn processes(device: &Device) -> String {
     let mut rows = vec![
         ["PID", "AGE", "USED", "DENIED", "GPU", "TIME", "THROTTLED", "COMMAND"].map(str::to_owned).to_vec(),
@@ -130,7 +131,7 @@ fn processes(device: &Device) -> String {
     if device.processes.is_empty() { String::new() } else { figures::table(&rows, numbers) }
 }
 
-/// Lines of parts behind a word: as many parts in each as fit, one at least.
+/// Returns lines of parts behind a word. Each line takes as many parts as fit, at least one.
 fn block(name: &str, lines: &[Vec<String>]) -> String {
     let mut text = String::new();
     for parts in lines {
@@ -160,7 +161,7 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// The lines about a slice's memory on a device.
+/// Returns the lines about a slice's memory on a device.
 fn describe_memory(device: &Device) -> Vec<Vec<String>> {
     let limit = match device.limit {
         Some(limit) => format!("limit {}", figures::exact_limit(Some(limit))),
@@ -198,7 +199,7 @@ fn describe_memory(device: &Device) -> Vec<Vec<String>> {
     lines
 }
 
-/// How much of what is used is contexts', where there is or was one.
+/// Returns the bytes that contexts hold, if the slice has or had a context.
 fn describe_contexts(device: &Device) -> Option<Vec<String>> {
     let all = format!("contexts use {} of that", figures::size(device.held_by_contexts));
     match device.context_bytes {
@@ -208,7 +209,7 @@ fn describe_contexts(device: &Device) -> Option<Vec<String>> {
     }
 }
 
-/// How much of the device's time the slice has and uses.
+/// Returns the lines about the device's time that the slice may use and uses.
 fn describe_time(time: &Time) -> Vec<Vec<String>> {
     let share = match time.share_permille {
         1000 => "no limit".to_owned(),
@@ -240,7 +241,7 @@ fn describe_time(time: &Time) -> Vec<Vec<String>> {
     ]
 }
 
-/// A difference of sizes.
+/// Returns a difference of sizes, with its sign.
 fn signed(bytes: i64) -> String {
     let sign = if bytes < 0 { "-" } else { "" };
     format!("{sign}{}", figures::size(bytes.unsigned_abs()))

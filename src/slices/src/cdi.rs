@@ -1,7 +1,7 @@
 //! Specifications of the Container Device Interface, by which a container engine gives a container a slice.
 //!
-//! The form is that of <https://github.com/cncf-tags/container-device-interface>. Only the fields that are used here are
-//! written, all of which version 0.5.0 has.
+//! The form is that of <https://github.com/cncf-tags/container-device-interface>. The specifications have only the
+//! fields that are used here, and version 0.5.0 has all of them.
 
 use serde::Serialize;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub const VERSION: &str = "0.5.0";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// Of the form: [`VERSION`].
+    /// Version of the form: [`VERSION`].
     pub cdi_version: &'static str,
     /// Vendor and class: [`KIND`].
     pub kind: &'static str,
@@ -51,18 +51,18 @@ pub struct Mount {
     pub host_path: PathBuf,
     /// Its path in the container.
     pub container_path: &'static str,
-    /// As `mount` takes them.
+    /// Options, as `mount` takes them.
     pub options: Vec<&'static str>,
 }
 
 impl Mount {
-    /// A mount that a container may read and load code from.
+    /// Returns a mount from which a container may read and load code.
     #[must_use]
     pub fn read_only(host_path: PathBuf, container_path: &'static str) -> Self {
         Self { host_path, container_path, options: vec!["ro", "nosuid", "nodev", "bind"] }
     }
 
-    /// A mount that a container may write.
+    /// Returns a mount that a container may write.
     #[must_use]
     pub fn writable(host_path: PathBuf, container_path: &'static str) -> Self {
         Self { host_path, container_path, options: vec!["rw", "nosuid", "nodev", "noexec", "bind"] }
@@ -70,7 +70,7 @@ impl Mount {
 }
 
 impl Spec {
-    /// A specification of these devices.
+    /// Returns a specification of these devices.
     #[must_use]
     pub fn of(devices: Vec<Device>) -> Self {
         Self { cdi_version: VERSION, kind: KIND, devices }

@@ -1,8 +1,8 @@
 //! Finds the regions of containers, whose folders have the same names as the host's.
 //!
-//! A mount namespace tells a container apart. The search looks into it through the root directory of one of its processes. A
-//! container may put anything into its folders. The search therefore follows no link, opens regular files alone, and bounds the
-//! number of files of each container.
+//! A mount namespace tells a container apart. The search looks into it through the root directory of one of its
+//! processes. A container may put anything into its folders. The search therefore follows no link, opens only regular
+//! files, and bounds the number of files of each container.
 
 use crate::mounts::is_local;
 use crate::numbers::Numbers;
@@ -19,18 +19,18 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of one folder that are looked at.
+/// Most files of one folder that the search looks at.
 const MOST_FILES: usize = 4096;
-/// Regions of one container that are looked at: a container has one, or one for each of its users.
+/// Most regions of one container that the search looks at. A container has one, or one for each of its users.
 const MOST_REGIONS: usize = 32;
-/// Processes by which a container is looked into; those of them that end meanwhile are passed over.
+/// Most processes through which the search looks into a container. It passes over those that end meanwhile.
 const WITNESSES: usize = 4;
 /// Folders of a container in which regions may be.
 const FOLDERS: [&str; 3] = [FOLDER, "/tmp", MOUNTED];
-/// The folder of the region that a node agent has mounted; the region has the name `region` there.
+/// The folder in which a node agent mounts the region. The region has the name `region` there.
 const MOUNTED: &str = "/run/gpuslice/region";
 
-/// Identifies a file, whatever its names: device and inode.
+/// Identifies a file under all of its names, by device and inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     device: u64,
@@ -38,10 +38,10 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The identity of the file at a path. A link is not followed.
+    /// Returns the identity of the file at a path. A link is not followed.
     ///
     /// # Errors
-    /// There is no such file, or it may not be looked at.
+    /// There is no such file, or this process may not look at it.
     pub fn of(path: &Path) -> io::Result<Self> {
         Ok(Self::from(&kernel::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?))
     }
@@ -53,7 +53,7 @@ impl From<&kernel::Stat> for FileId {
     }
 }
 
-/// A region of a container, as long as this is kept.
+/// A region of a container. It stays reachable as long as this value is kept.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// Its identity.
@@ -65,22 +65,22 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The identity of its folder.
+    /// Returns the identity of its folder.
     ///
     /// # Errors
-    /// The folder may not be looked at.
+    /// This process may not look at the folder.
     pub fn folder(&self) -> io::Result<FileId> {
         Ok(FileId::from(&kernel::fstat(&self.folder)?))
     }
 
-    /// A path that leads to it from here, as long as `self` is kept.
+    /// Returns a path that leads to it from this process, as long as `self` is kept.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.folder.as_raw_fd().to_string()).join(&self.name)
     }
 }
 
-/// The processes of this machine that can be seen from here, by their namespaces.
+/// The processes of this machine that this process can see, by their namespaces.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     /// Processes by the inode of their mount namespace.
@@ -93,14 +93,14 @@ pub struct Machine {
 pub struct Container {
     /// Inode of the mount namespace.
     pub mounts: u64,
-    /// Its number with the engine that made it, of 64 hexadecimal digits; none of what no known engine made.
+    /// Its number with the engine that made it, of 64 hexadecimal digits. None if no known engine made it.
     pub id: Option<String>,
     /// Some of its processes.
     pub witnesses: Vec<u32>,
 }
 
 impl Machine {
-    /// Looks at all processes. Those that end meanwhile, and those that may not be looked at, are left out.
+    /// Looks at all processes. Leaves out those that end meanwhile, and those at which this process may not look.
     ///
     /// # Errors
     /// There is no `/proc`.
@@ -119,7 +119,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The containers, but for the one that this process is in.
+    /// Returns the containers, except for the one in which this process is.
     #[must_use]
     pub fn containers(&self) -> Vec<Container> {
         let own = namespace_of_self("mnt");
@@ -127,12 +127,12 @@ impl Machine {
         others.map(|(mounts, pids)| Container::of(*mounts, pids)).collect()
     }
 
-    /// The number that a process of a slice has here; none where it is not seen from here.
+    /// Returns the number that a process of a slice has here, or none if this process does not see it.
     #[must_use]
     pub fn number_of(&self, process: &ProcessView) -> Option<u32> {
         let own = namespace_of_self("pid");
         let number = self.numbers.find(process.pid_namespace, process.pid, own)?;
-        // Numbers are used again.
+        // The kernel uses numbers again, so the start time must be the same too.
         (start_of(number) == Some(process.start)).then_some(number)
     }
 }
@@ -143,13 +143,13 @@ impl Container {
         Self { mounts, id: witnesses.iter().find_map(|pid| container_of(*pid)), witnesses }
     }
 
-    /// True if any of its processes that were known still lives.
+    /// Returns true if one of its known processes still lives.
     #[must_use]
     pub fn lives(&self) -> bool {
         self.witnesses.iter().any(|pid| namespace(*pid, "mnt") == Some(self.mounts))
     }
 
-    /// The folder that a node agent has mounted for its region; none where there is none.
+    /// Returns the folder that a node agent has mounted for its region, or none if there is none.
     #[must_use]
     pub fn mounted(&self) -> Option<FileId> {
         let root = self.root_with(&[MOUNTED])?.0;
@@ -158,7 +158,7 @@ impl Container {
         Some(FileId::from(&kernel::fstat(folder).ok()?))
     }
 
-    /// The files that may be regions, by name and kind alone.
+    /// Returns the files that may be regions, judged by name and kind alone.
     #[must_use]
     pub fn regions(&self) -> Vec<Candidate> {
         let Some((root, folders)) = self.root_with(&FOLDERS) else { return Vec::new() };
@@ -169,7 +169,8 @@ impl Container {
         found
     }
 
-    /// The root directory, and those of these folders that can be looked into at once; none where there is no such folder.
+    /// Returns the root directory, and those of `folders` that can be read without waiting. Returns none if there are
+    /// none.
     fn root_with(&self, folders: &[&'static str]) -> Option<(OwnedFd, Vec<&'static str>)> {
         self.witnesses.iter().find_map(|pid| {
             let mounts = read(&format!("/proc/{pid}/mountinfo"))?;
@@ -178,16 +179,16 @@ impl Container {
         })
     }
 
-    /// The root directory of one of its processes.
+    /// Returns the root directory of one of its processes.
     fn root(&self, pid: u32) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = kernel::open(format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
-        // After it was opened: the number may be another process's by then.
+        // The check comes after the opening, because the number may be another process's by then.
         (namespace(pid, "mnt") == Some(self.mounts)).then_some(root)
     }
 }
 
-/// A path in a container is resolved below its root, and without links.
+/// Resolves a path in a container below its root, and without links.
 const WITHIN: ResolveFlags =
     ResolveFlags::IN_ROOT.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
@@ -195,7 +196,7 @@ fn below(path: &str) -> &str {
     path.trim_start_matches('/')
 }
 
-/// The files in a folder below a root that may be regions.
+/// Returns the files in a folder below a root that may be regions.
 fn regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(opened) = kernel::openat2(root, below(folder), flags, Mode::empty(), WITHIN) else {
@@ -222,7 +223,7 @@ fn regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
     names.into_iter().filter_map(candidate).collect()
 }
 
-/// Inode of a namespace of a process.
+/// Returns the inode of a namespace of a process.
 fn namespace(pid: u32, kind: &str) -> Option<u64> {
     number_in(&fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?)
 }
@@ -231,19 +232,21 @@ fn namespace_of_self(kind: &str) -> Option<u64> {
     number_in(&fs::read_link(format!("/proc/self/ns/{kind}")).ok()?)
 }
 
-/// The number in `mnt:[4026531841]`.
+/// Returns the number in `mnt:[4026531841]`.
 fn number_in(link: &Path) -> Option<u64> {
     link.to_str()?.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// The container that a process is in, by the names of its control groups.
+/// Returns the container of a process, from the names of its control groups.
 #[must_use]
 pub fn container_of(pid: u32) -> Option<String> {
     read(&format!("/proc/{pid}/cgroup"))?.lines().find_map(container_in)
 }
 
-/// The number in a line of `/proc/PID/cgroup`: `0::/system.slice/docker-<64 digits>.scope`, `4:memory:/docker/<64 digits>`,
-/// `0::/kubepods.slice/…/cri-containerd-<64 digits>.scope`. Of nested containers the innermost.
+/// Returns the container's number in a line of `/proc/PID/cgroup`, of nested containers that of the innermost.
+///
+/// Examples of lines: `0::/system.slice/docker-<64 digits>.scope`, `4:memory:/docker/<64 digits>`,
+/// `0::/kubepods.slice/…/cri-containerd-<64 digits>.scope`.
 fn container_in(line: &str) -> Option<String> {
     let is_id = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     // Podman's monitor has a group of its own beside the container's.
@@ -292,7 +295,7 @@ mod tests {
         assert!(machine.containers().iter().all(|container| container.mounts != own));
     }
 
-    /// A container that is this one, but for its root.
+    /// Returns the files that the search finds below `root`, as if it were the root of a container.
     fn found_below(root: &Path) -> Vec<PathBuf> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let root = kernel::open(root, flags, Mode::empty()).unwrap();

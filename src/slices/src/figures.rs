@@ -7,7 +7,7 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 /// Units with two decimals, largest first.
 const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
 
-/// `3.62 GiB`: rounded down, so that nothing looks like more than it is.
+/// Formats bytes as `3.62 GiB`. Rounds down, so that nothing looks like more than it is.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
@@ -17,14 +17,15 @@ pub fn size(bytes: u64) -> String {
     format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }
 
-/// A limit that is read at a glance: exact where that is short, as in `4GiB`, else rounded down, as in `3.72 GiB`; or `none`.
+/// Formats a limit for a glance: exact if that is short, as in `4GiB`, else rounded down, as in `3.72 GiB`; or
+/// `none`.
 #[must_use]
 pub fn limit(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else { return "none".to_owned() };
     exact_if_short(bytes).unwrap_or_else(|| size(bytes))
 }
 
-/// A limit exactly, behind its rounded size where the exact number is long: `3.72 GiB (3906250KiB)`.
+/// Formats a limit exactly. If the exact number is long, the rounded size precedes it: `3.72 GiB (3906250KiB)`.
 #[must_use]
 pub fn exact_limit(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else { return "none".to_owned() };
@@ -32,13 +33,13 @@ pub fn exact_limit(bytes: Option<u64>) -> String {
 }
 
 fn exact_if_short(bytes: u64) -> Option<String> {
-    /// The most characters of a size that is read at a glance, as in `102400MiB`.
+    /// Most characters of a size that is read at a glance, as in `102400MiB`.
     const SHORT: usize = 9;
     let exact = Bytes::new(bytes).to_string();
     (exact.len() <= SHORT).then_some(exact)
 }
 
-/// `29.8%`, from thousandths.
+/// Formats thousandths as `29.8%`.
 #[must_use]
 pub fn percent(permille: u64) -> String {
     match permille % 10 {
@@ -47,7 +48,7 @@ pub fn percent(permille: u64) -> String {
     }
 }
 
-/// `12.40 s`, `3.10 ms`: a span of nanoseconds, rounded down.
+/// Formats nanoseconds as `12.40 s` or `3.10 ms`, rounded down.
 #[must_use]
 pub fn span(nanoseconds: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
@@ -58,7 +59,7 @@ pub fn span(nanoseconds: u64) -> String {
     format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }
 
-/// `3 s`, `12 min`, `5 h`, `2 days`: how long ago something was, in seconds, rounded down.
+/// Formats an age in seconds as `3 s`, `12 min`, `5 h` or `2 days`, rounded down.
 #[must_use]
 pub fn age(seconds: u64) -> String {
     let units = [(86400, "days"), (3600, "h"), (60, "min")];
@@ -68,14 +69,15 @@ pub fn age(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// The age of a moment that is told in seconds since 1970.
+/// Formats the age of a moment, which `started` gives in seconds since 1970.
 #[must_use]
 pub fn age_since(started: u64) -> String {
     let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
     age(now.saturating_sub(started))
 }
 
-/// A text that others have written, in one line, without signs that steer a terminal, is not seen, or turns the order of letters.
+/// Makes one harmless line of a text that others have written. Replaces signs that steer a terminal, are invisible,
+/// or turn the order of letters.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let steers = |letter: char| {
@@ -86,7 +88,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|letter| if steers(letter) { '?' } else { letter }).collect()
 }
 
-/// `[#####.....]`: how much of a whole, in `width` characters.
+/// Draws a part of a whole as `[#####.....]`, with `width` characters between the brackets.
 #[must_use]
 pub fn bar(part: u64, whole: u64, width: usize) -> String {
     let filled = (u128::from(part) * width as u128).checked_div(u128::from(whole)).unwrap_or(0);
@@ -94,7 +96,8 @@ pub fn bar(part: u64, whole: u64, width: usize) -> String {
     format!("[{}{}]", "#".repeat(filled), ".".repeat(width - filled))
 }
 
-/// Rows under each other, columns as wide as they must be, the numbers to the right.
+/// Formats rows under each other. Columns are as wide as they must be, and the columns `numbers` are aligned to the
+/// right.
 pub fn table(rows: &[Vec<String>], numbers: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

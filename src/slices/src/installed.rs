@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-/// The preload library.
+/// Finds the preload library.
 ///
 /// # Errors
-/// The library is at none of its places; the text names them, and what mends it.
+/// The library is at none of its places. The text names them, and the remedy.
 pub fn library() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "the preload library libgpuslice.so",
@@ -15,10 +15,10 @@ pub fn library() -> Result<PathBuf, String> {
     })
 }
 
-/// The folder of the simulated driver's `libcuda.so.1`.
+/// Finds the folder of the simulated driver's `libcuda.so.1`.
 ///
 /// # Errors
-/// As [`library`].
+/// The folder is at none of its places. The text names them, and the remedy.
 pub fn simulated_driver() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "the simulated driver's folder",
@@ -28,10 +28,10 @@ pub fn simulated_driver() -> Result<PathBuf, String> {
     })
 }
 
-/// The program that tells what the simulated GPU really gave out.
+/// Finds the program that tells which memory and time the simulated GPU really gave out.
 ///
 /// # Errors
-/// As [`library`].
+/// The program is at none of its places. The text names them, and the remedy.
 pub fn truth_reader() -> Result<PathBuf, String> {
     find(&Wanted {
         what: "simgpu-truth, which tells what the simulated GPU really gave out",
@@ -41,12 +41,12 @@ pub fn truth_reader() -> Result<PathBuf, String> {
     })
 }
 
-/// A file, and where it may be.
+/// A file, and the places where it may be.
 struct Wanted {
     what: &'static str,
-    /// Names its place, whatever the other places hold.
+    /// Variable that names the file's place and wins over the other places.
     variable: &'static str,
-    /// Looked at from the folder of this program, through links.
+    /// Places relative to the folder of this program. Links to the program are resolved first.
     places: &'static [&'static str],
     mend: &'static str,
 }

@@ -1,6 +1,6 @@
 //! Figures of slices and of the GPUs that they share, for the command line and for the agent of a node.
 //!
-//! Everything here looks from outside: it reads regions and `/proc`, and asks NVML in a child.
+//! All modules look from outside: they read regions and `/proc`, and ask NVML in a child.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Tells from `/proc/PID/mountinfo` whether a path can be looked at without waiting for another machine or program.
+//! Tells from `/proc/PID/mountinfo` whether a look at a path waits for another machine or program.
 //!
-//! A folder of a container may lie on a file system whose server is dead or is the container's own program: NFS, FUSE. Whoever
-//! looks into it waits for the answer, possibly for ever.
+//! A folder of a container may lie on NFS or FUSE. The server may be dead, or it is the container's own program. A
+//! process that looks into the folder waits for its answer, possibly for ever.
 
 /// File systems whose answers come from this kernel alone.
 const LOCAL: [&str; 15] = [
@@ -9,7 +9,8 @@ const LOCAL: [&str; 15] = [
     "rootfs", "squashfs", "tmpfs", "xfs",
 ];
 
-/// True if every mount on the way to an absolute path is of a local file system. A path with no mount on its way is not.
+/// Returns true if every mount on the way to an absolute path is of a local file system. Returns false if the way has
+/// no mount.
 pub(crate) fn is_local(mountinfo: &str, path: &str) -> bool {
     let mut on_the_way = mountinfo.lines().filter_map(mount).filter(|(point, _)| leads_to(point, path));
     let mut is_any = false;
@@ -20,7 +21,7 @@ pub(crate) fn is_local(mountinfo: &str, path: &str) -> bool {
     is_any && all
 }
 
-/// Mount point and file system of a line.
+/// Returns the mount point and the file system of a line.
 fn mount(line: &str) -> Option<(&str, &str)> {
     let (place, source) = line.split_once(" - ")?;
     Some((place.split(' ').nth(4)?, source.split(' ').next()?))

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Numbers {
     here: BTreeMap<u64, BTreeSet<u32>>,
-    /// By the number within the namespace, for namespaces that somebody has asked about. A region can name any number of
-    /// processes that do not exist, so each namespace is read once and not once a process.
+    /// Processes by the number within their namespace, for namespaces that a caller has asked about. A region can
+    /// name any number of processes that do not exist. So each namespace is read once, and not once for each process.
     within: RefCell<BTreeMap<u64, BTreeMap<u32, u32>>>,
 }
 
@@ -19,7 +19,8 @@ impl Numbers {
         self.here.entry(namespace).or_default().insert(pid);
     }
 
-    /// The number here of a process that has `number` in its namespace; `own` is the namespace of this process.
+    /// Returns the number here of a process that has `number` in its namespace. `own` is the namespace of this
+    /// process.
     pub(crate) fn find(&self, namespace: u64, number: u32, own: Option<u64>) -> Option<u32> {
         self.find_by(namespace, number, own, innermost_number)
     }
@@ -43,7 +44,7 @@ impl Numbers {
     }
 }
 
-/// The number of a process in its own namespace.
+/// Returns the number of a process in its own namespace.
 fn innermost_number(pid: u32) -> Option<u32> {
     let status = read(&format!("/proc/{pid}/status"))?;
     status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()

@@ -1,7 +1,8 @@
 //! Finds limits of the slices on one GPU that sum to more than the GPU has.
 //!
-//! Only limits that somebody set count. A slice without a quota or with the whole share was promised nothing, and
-//! `equal` and `best-effort` slices divide what the others leave: their percentage is a cap, not a promise.
+//! Only limits that an operator or user has set count. A slice without a quota or with the whole share has no
+//! promise. `equal` and `best-effort` slices divide the time that the others leave, so their percentage is a cap, not
+//! a promise.
 
 use crate::figures;
 use gpuslice_policy::config::CorePolicy;
@@ -10,7 +11,7 @@ use gpuslice_region::Limits;
 /// The whole of a GPU's time, in thousandths.
 const WHOLE: u32 = 1000;
 
-/// The limits on one GPU, summed up.
+/// Sums of the limits on one GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Committed {
     /// Bytes that the GPU has.
@@ -37,24 +38,24 @@ impl Committed {
         }
     }
 
-    /// `quotas of 3 slices sum to 36GiB of 16GiB`, where that is more than there is.
+    /// Returns `memory limits of 3 slices sum to 36GiB of 16GiB`, if the sum is more than the GPU has.
     #[must_use]
     pub fn memory_excess(&self) -> Option<String> {
-        // Exact: rounded down, a sum above the total could look equal to it.
+        // The sum is exact. If it were rounded down, a sum above the total could look equal to it.
         let (sum, total) = (figures::exact_limit(Some(self.memory)), figures::limit(Some(self.total)));
         let slices = self.quotas;
         (self.memory > self.total)
             .then(|| format!("memory limits of {slices} slices sum to {sum} of {total}"))
     }
 
-    /// `shares of 3 slices sum to 180%`, where that is more than there is.
+    /// Returns `shares of 3 slices sum to 180%`, if the sum is more than the whole.
     #[must_use]
     pub fn share_excess(&self) -> Option<String> {
         let (sum, slices) = (figures::percent(self.share_permille.into()), self.shares);
         (self.share_permille > WHOLE).then(|| format!("shares of {slices} slices sum to {sum}"))
     }
 
-    /// A warning for each resource that is overcommitted, with the consequence.
+    /// Returns a warning for each resource that is overcommitted, with the consequence.
     #[must_use]
     pub fn warnings(&self, gpu: &str) -> Vec<String> {
         let memory = self.memory_excess().map(|what| {
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(warnings.len(), 2);
         assert!(warnings[0].starts_with("GPU 0: memory limits of 3 slices sum to 36GiB of 16GiB;"));
         assert!(warnings[1].starts_with("GPU 0: shares of 3 slices sum to 180%;"));
-        // To the last byte and the last thousandth.
+        // The limits are met to the last byte and the last thousandth.
         for (memory, share, count) in
             [(8 * GIB, 500, 0), (8 * GIB + 1, 500, 1), (8 * GIB, 501, 1), (u64::MAX, 999, 2)]
         {
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn what_was_promised_to_nobody_is_not_overcommitted() {
         let one = (Some(16 * GIB), 600, CorePolicy::Fixed);
-        // No quota and the whole share, and policies whose percentage is a cap.
+        // `free` has no quota and the whole share. The policies of the others make their percentage a cap.
         let free = (None, 1000, CorePolicy::Fixed);
         let equal = (None, 900, CorePolicy::Equal);
         let rest = (None, 900, CorePolicy::BestEffort);

@@ -1,4 +1,4 @@
-//! Tells which process of this machine a process of a slice is, and its command.
+//! Finds the process of this machine that a member of a slice is, and its command.
 
 use crate::figures;
 use gpuslice_region::ProcessView;
@@ -6,21 +6,22 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 
-/// True if a process's number means it here as well.
+/// Returns true if a process's number means that process here as well.
 #[must_use]
 pub fn is_near(process: &ProcessView) -> bool {
     let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
     process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
 }
 
-/// When a process started: the 22nd field of its `stat`, counted behind the name, which may hold anything.
+/// Returns the start of a process: the 22nd field of its `stat`. The name before it may hold anything, so the fields
+/// are counted behind the name.
 pub(crate) fn start_of(pid: u32) -> Option<u64> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The command of a process that can be seen from here: numbers mean nothing in another namespace, and
-/// are used again.
+/// Returns the command of a process, if this process can see it. A number means nothing in another namespace, and the
+/// kernel uses numbers again.
 #[must_use]
 pub fn command_of(process: &ProcessView) -> Option<String> {
     if !is_near(process) {
@@ -29,10 +30,10 @@ pub fn command_of(process: &ProcessView) -> Option<String> {
     command_here(process.pid)
 }
 
-/// The command of the process that has this number here.
+/// Returns the command of the process that has this number here.
 #[must_use]
 pub fn command_here(pid: u32) -> Option<String> {
-    /// Bytes of a command that are read at the most.
+    /// Most bytes of a command that are read.
     const MOST: u64 = 64 << 10;
     let mut words = Vec::new();
     fs::File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut words).ok()?;
@@ -40,7 +41,8 @@ pub fn command_here(pid: u32) -> Option<String> {
     Some(figures::printable(&text))
 }
 
-/// A command with its program's name instead of its path: what tells processes apart stands behind the path.
+/// Returns a command with its program's name instead of its path, because processes differ in the words behind the
+/// path.
 #[must_use]
 pub fn short_command(command: &str) -> String {
     let (program, rest) = command.split_at(command.find(' ').unwrap_or(command.len()));
@@ -48,9 +50,9 @@ pub fn short_command(command: &str) -> String {
     format!("{name}{rest}")
 }
 
-/// A file of `/proc`, unless it is longer than any that is used here. A process may have any bytes in its name.
+/// Reads a file of `/proc`, unless it is longer than any that is used here. The name of a process may have any bytes.
 pub(crate) fn read(path: &str) -> Option<String> {
-    /// Bytes that are read at the most. The list of mounts is the longest.
+    /// Most bytes that are read. The list of mounts is the longest file.
     const MOST: u64 = 1 << 20;
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;

@@ -21,26 +21,26 @@ pub struct Slice {
     pub region: String,
     /// Number of the user that owns the region.
     pub uid: Option<u32>,
-    /// That user's name; null where the machine knows none.
+    /// That user's name; null if the machine knows none.
     pub user: Option<String>,
-    /// When the oldest of its processes started, in seconds since 1970; null where none can be seen from here.
+    /// Start of the oldest of its processes, in seconds since 1970; null if this process can see none of them.
     pub started: Option<u64>,
-    /// Processes that live in it.
+    /// Number of processes that live in it.
     pub processes: usize,
     /// Its devices.
     pub devices: Vec<Device>,
 }
 
-/// A GPU of the slices in a report, or an instance. Sums are over these slices, those without a process excepted.
+/// A GPU of the slices in a report, or an instance. Sums are over these slices, except for those without a process.
 #[derive(Debug, Serialize)]
 pub struct Gpu {
     /// Its UUID, as NVML writes it.
     pub uuid: String,
     /// Its number, as in [`Device`].
     pub index: Option<u32>,
-    /// The number of an instance within its GPU; none of a whole GPU.
+    /// The number of an instance within its GPU; none for a whole GPU.
     pub instance: Option<u32>,
-    /// The product's name; none where NVML does not tell.
+    /// The product's name; none if NVML does not tell.
     pub product: Option<String>,
     /// Bytes that it has.
     pub total: u64,
@@ -56,7 +56,7 @@ pub struct Gpu {
     pub limit_sum: u64,
     /// Sum of their `fixed` shares below 100 %, in thousandths.
     pub share_permille_sum: u32,
-    /// The same sums, with what they mean.
+    /// The sums of the limits, from which warnings are made.
     #[serde(skip)]
     pub committed: Committed,
 }
@@ -68,25 +68,26 @@ pub struct Device {
     pub number: usize,
     /// Its UUID, as NVML writes it.
     pub uuid: String,
-    /// The GPU's number, as `nvidia-smi` shows it; null where NVML does not tell.
+    /// The GPU's number, as `nvidia-smi` shows it; null if NVML does not tell.
     pub index: Option<u32>,
-    /// The number of an instance within its GPU; null of a whole GPU.
+    /// The number of an instance within its GPU; null for a whole GPU.
     pub instance: Option<u32>,
-    /// The product's name; null where NVML does not tell.
+    /// The product's name; null if NVML does not tell.
     pub product: Option<String>,
     /// Bytes that it has.
     pub total: u64,
-    /// Bytes that the slice may hold; null where there is no limit.
+    /// Bytes that the slice may hold; null if there is no limit.
     pub limit: Option<u64>,
-    /// True if what passes the limit is served from host memory.
+    /// True if allocations beyond the limit are served from host memory.
     pub oversubscribe: bool,
     /// Bytes that the living processes of the slice hold.
     pub held: u64,
-    /// The part that is contexts', of all living processes.
+    /// Bytes of those that contexts of living processes hold.
     pub held_by_contexts: u64,
-    /// Bytes of the dead, which count until somebody clears them: whoever looked may not.
+    /// Bytes of dead members that are not reaped, and count until then. A reader without the right to write cannot
+    /// reap them.
     pub held_by_dead: u64,
-    /// Bytes that the dead held and that the device may not have back: nobody is granted them yet.
+    /// Bytes of dead members that the device may not have back. No process is granted them yet.
     pub leaving: u64,
     /// True if the device's memory is the host's, so that contexts and code count by estimates.
     pub host_memory: bool,
@@ -98,19 +99,19 @@ pub struct Device {
     pub refused: u64,
     /// Allocations within the limit that the driver had no memory for, since the region was made.
     pub unmet: u64,
-    /// The most bytes that one context of the slice's was seen to take; null while none was seen.
+    /// The most bytes that one context of the slice took; null if none has been measured.
     pub context_bytes: Option<u64>,
-    /// Bytes that NVML attributes to the slice's processes beyond what they hold by the ledger; less than nothing
-    /// where it is fewer; null where that cannot be told.
+    /// Bytes that NVML attributes to the slice's processes beyond those that the ledger has for them. Negative if
+    /// NVML attributes fewer; null if that cannot be told.
     pub unaccounted: Option<i64>,
-    /// Its time, and what the slice uses of it.
+    /// The device's time, and the slice's use of it.
     pub time: Time,
     /// The part of each process.
     pub processes: Vec<Process>,
     /// The limits as the region has them.
     #[serde(skip)]
     limits: Limits,
-    /// NVML's figures of the device.
+    /// NVML's description of the device.
     #[serde(skip)]
     seen: Option<nvml::Device>,
 }
@@ -120,13 +121,13 @@ pub struct Device {
 pub struct Process {
     /// Its number, in its own process-number namespace.
     pub pid: u32,
-    /// Its command; null where it cannot be seen from here.
+    /// Its command; null if this process cannot see it.
     pub command: Option<String>,
-    /// When it started, in seconds since 1970; null where it cannot be seen from here.
+    /// Its start, in seconds since 1970; null if this process cannot see it.
     pub started: Option<u64>,
     /// Bytes that it holds.
     pub held: u64,
-    /// The part that is its contexts'.
+    /// Bytes of those that its contexts hold.
     pub held_by_contexts: u64,
     /// Bytes beyond the limit that it was given in host memory.
     pub spilled: u64,
@@ -136,22 +137,22 @@ pub struct Process {
     pub time: ProcessTime,
 }
 
-/// Sources that are asked beside the region.
+/// Sources beside the region for a report.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
     /// NVML, which names GPUs.
     pub nvml: Option<&'a Nvml>,
-    /// True if the ledger is compared with NVML.
+    /// True if the report compares the ledger with NVML.
     pub compares: bool,
     /// The use since an earlier moment.
     pub look: Option<&'a Look>,
 }
 
 impl Slice {
-    /// Looks at a slice, and at what is beside it.
+    /// Reads a slice, and the sources in `beside`.
     ///
     /// # Errors
-    /// The region is not any more what was opened: see [`Reader::check`].
+    /// The region is not any more the one that was opened: see [`Reader::check`].
     pub fn of(reader: &Reader, beside: Beside<'_>) -> Result<Self, RegionError> {
         let processes = reader.processes()?;
         let of = |read: &DeviceFigures| Device::of(reader, read, &processes, beside);
@@ -176,12 +177,12 @@ impl Slice {
     }
 }
 
-/// Slices without a process last, else as they were.
+/// Moves slices without a process to the end, and keeps the order otherwise.
 pub fn unused_last(slices: &mut [Slice]) {
     slices.sort_by_key(Slice::is_unused);
 }
 
-/// The GPUs of some slices, by number, those without one last.
+/// Returns the GPUs of some slices in the order of their numbers. Those without a number come last.
 #[must_use]
 pub fn gpus(slices: &[Slice]) -> Vec<Gpu> {
     let mut gpus: Vec<Gpu> = Vec::new();
@@ -200,7 +201,7 @@ pub fn gpus(slices: &[Slice]) -> Vec<Gpu> {
     gpus
 }
 
-/// Warnings about overcommitted GPUs.
+/// Returns warnings about overcommitted GPUs.
 #[must_use]
 pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
     gpus.iter().flat_map(|gpu| gpu.committed.warnings(&gpu.name())).collect()
@@ -231,21 +232,21 @@ impl Gpu {
         (self.limit_sum, self.share_permille_sum) = (self.committed.memory, self.committed.share_permille);
     }
 
-    /// Its short name: `GPU 0`, or its UUID if it has no number.
+    /// Returns its short name: `GPU 0`, or its UUID if it has no number.
     #[must_use]
     pub fn name(&self) -> String {
         number(self.index, self.instance).map_or_else(|| self.uuid.clone(), |number| format!("GPU {number}"))
     }
 }
 
-/// `0`, or `0:1` for an instance, as container tools write it.
+/// Returns the number of a GPU as `0`, or of an instance as `0:1`, as container tools write it.
 #[must_use]
 pub fn number(index: Option<u32>, instance: Option<u32>) -> Option<String> {
     let index = index?;
     Some(instance.map_or_else(|| index.to_string(), |instance| format!("{index}:{instance}")))
 }
 
-/// As much of a UUID as tells devices of a machine apart, and as lists of `set` take: `GPU-8932f937`.
+/// Returns the start of a UUID: `GPU-8932f937`. It tells the devices of a machine apart, and lists of `set` take it.
 #[must_use]
 pub fn short(uuid: &str) -> String {
     uuid.chars().take(12).collect()
@@ -308,18 +309,19 @@ impl Device {
     }
 }
 
-/// When a process started, in seconds since 1970, on a machine that was booted then; none where it cannot be seen from here.
+/// Returns the start of a process in seconds since 1970, on a machine that booted at `boot`. Returns none if this
+/// process cannot see it.
 fn started(process: &ProcessView, boot: Option<u64>) -> Option<u64> {
     boot.filter(|_| is_near(process)).map(|boot| boot + seconds(process.start))
 }
 
-/// When the machine was started, in seconds since 1970.
+/// Returns the start of the machine, in seconds since 1970.
 fn booted() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// A span that `/proc` tells in clock ticks.
+/// Converts clock ticks of `/proc` to seconds.
 fn seconds(ticks: u64) -> u64 {
     ticks / system::ticks_per_second()
 }

@@ -5,14 +5,14 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// The name of a user; none where the machine knows none.
+/// Returns the name of a user, or `None` if the machine knows none.
 #[must_use]
 pub fn user_name(user: u32) -> Option<String> {
     let mut room = vec![0_u8; 16 << 10];
     let mut entry = MaybeUninit::<libc::passwd>::zeroed();
     let mut found: *mut libc::passwd = ptr::null_mut();
     let texts = room.as_mut_ptr().cast::<libc::c_char>();
-    // SAFETY: `entry` and `found` have room for what is written, and `texts` has as many bytes as its length says.
+    // SAFETY: `entry` and `found` have room for the answer, and `texts` has as many bytes as its length says.
     let code = unsafe { libc::getpwuid_r(user, entry.as_mut_ptr(), texts, room.len(), &raw mut found) };
     if code != 0 || found.is_null() {
         return None;
@@ -23,8 +23,8 @@ pub fn user_name(user: u32) -> Option<String> {
     Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
-/// Clock ticks of a second, as `/proc` counts them.
+/// Returns the number of clock ticks of a second, by which `/proc` counts.
 pub(crate) fn ticks_per_second() -> u64 {
-    // SAFETY: asks for a number.
+    // SAFETY: `sysconf` takes a number, and only reads.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1)
 }

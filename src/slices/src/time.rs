@@ -1,6 +1,6 @@
 //! Reports the use of a device's time by a slice.
 //!
-//! The region counts what was charged since it was made. How much that was lately is the difference of two looks.
+//! The region counts the charges since it was made. The difference of two looks is the use between them.
 
 use crate::figures;
 use gpuslice_policy::compute::attribution::correction;
@@ -16,39 +16,39 @@ use std::time::{Duration, Instant};
 pub struct Time {
     /// The slice's share in thousandths; 1000 is no limit.
     pub share_permille: u32,
-    /// How slices divide the device's time, as `GPU_CORE_POLICY` has it.
+    /// Policy by which slices divide the device's time, as a value of `GPU_CORE_POLICY`.
     pub policy: String,
     /// The slice's weight beside others.
     pub weight: u32,
-    /// The slice's priority, as `GPU_PRIORITY` has it.
+    /// The slice's priority, as a value of `GPU_PRIORITY`.
     pub priority: String,
     /// GPU time that it may save up.
     pub burst_ns: u64,
     /// GPU time that it was charged since the region was made.
     pub used_ns: u64,
-    /// Thousandths of the device's time that it was charged over the span that follows; null where nobody looked.
+    /// Thousandths of the device's time that it was charged over `used_over_ns`; null without a look.
     pub used_permille: Option<u64>,
-    /// How long that was looked at.
+    /// Span of that look.
     pub used_over_ns: Option<u64>,
     /// Its charges over the last 1, 10 and 60 seconds.
     pub lately: [Lately; 3],
-    /// How long its launches waited for the share, on the clock, all together.
+    /// Wall time that its launches waited for the share, summed over threads.
     pub throttled_ns: u64,
     /// GPU time of its copies on the device and fills.
     pub copied_ns: u64,
-    /// Predicted GPU time of its work that is under way.
+    /// Predicted GPU time of its work that was launched and has not ended.
     pub queued_ns: u64,
     /// GPU time that it owes: launches wait until the share has paid for it.
     pub owed_ns: u64,
-    /// Launches that were counted.
+    /// Number of its launches that were counted.
     pub launches: u64,
     /// The source of its time.
     pub meter: Meter,
-    /// The reason why NVML does not help with that; null where it does, or nobody asked.
+    /// The reason for which NVML does not help with that; null if it does, or if it has not been asked.
     pub meter_why: Option<String>,
-    /// The part of the time between events that was its own, in millionths; 1000000 where nothing is taken off.
+    /// The part of the time between events that was its own, in millionths; 1000000 if nothing is taken off.
     pub own_millionths: u32,
-    /// `meter` and `meter_why` as they were written.
+    /// `meter` and `meter_why`, as the region has them.
     #[serde(skip)]
     measured: Measured,
     /// True if launches are paid for.
@@ -59,15 +59,15 @@ pub struct Time {
 /// The charges of a slice over the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Lately {
-    /// The seconds that were asked for.
+    /// Seconds that the caller asked for.
     pub seconds: u64,
-    /// How long that was: up to a second more, since sums are kept from the beginnings of seconds.
+    /// Span of the figures: up to a second more, because the region keeps sums from the beginnings of seconds.
     pub span_ns: u64,
     /// GPU time that was charged.
     pub used_ns: u64,
-    /// The same in thousandths of the span.
+    /// The charged GPU time in thousandths of the span.
     pub used_permille: u64,
-    /// How long launches waited for the share, all together.
+    /// Wall time that launches waited for the share, summed over threads.
     pub throttled_ns: u64,
 }
 
@@ -79,7 +79,7 @@ impl Lately {
     }
 }
 
-/// Thousandths of a span.
+/// Returns `used` in thousandths of `span`.
 fn permille(used: u64, span: u128) -> u64 {
     u64::try_from(u128::from(used) * 1000 / span.max(1)).unwrap_or(u64::MAX)
 }
@@ -89,13 +89,13 @@ fn permille(used: u64, span: u128) -> u64 {
 pub struct ProcessTime {
     /// GPU time that it was charged.
     pub used_ns: u64,
-    /// Thousandths of the device's time over the span that the device tells; null where nobody looked.
+    /// Thousandths of the device's time over the span that the device tells; null without a look.
     pub used_permille: Option<u64>,
-    /// How long its launches waited for the share, on the clock.
+    /// Wall time that its launches waited for the share.
     pub throttled_ns: u64,
-    /// Predicted GPU time of its work that is under way.
+    /// Predicted GPU time of its work that was launched and has not ended.
     pub queued_ns: u64,
-    /// Its launches.
+    /// Number of its launches.
     pub launches: u64,
 }
 
@@ -110,7 +110,7 @@ pub enum Meter {
     Events,
     /// Timing events, beside programs that publish nothing.
     EventsAndOthers,
-    /// Timing events, less what is the neighbours' by what the slices publish.
+    /// Timing events, less the time that belongs to neighbours by the intervals that the slices publish.
     EventsAndSlices,
     /// NVML's samples.
     Nvml,
@@ -119,13 +119,13 @@ pub enum Meter {
 }
 
 impl Meter {
-    /// The source that the word of a region says.
+    /// Returns the source that a region's word means.
     #[must_use]
     pub fn of_word(word: u32) -> Self {
         Self::of(Measured::of_word(word).source)
     }
 
-    /// Its name, as JSON has it.
+    /// Returns its name in the JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -183,13 +183,14 @@ pub struct Look {
 }
 
 impl Look {
-    /// Thousandths of a device's time that the slice used; none where it has the device for a shorter time.
+    /// Returns the thousandths of a device's time that the slice used, or `None` if it got the device between the two
+    /// moments.
     fn at(&self, device: usize) -> Option<u64> {
         let [before, after] = [&self.before, &self.after].map(|moment| moment.devices.get(device));
         Some(self.permille(after?.used.saturating_sub(before?.used)))
     }
 
-    /// The same of one process.
+    /// Returns the thousandths of a device's time that one process of the slice used.
     fn at_by(&self, process: &ProcessView, device: usize) -> u64 {
         self.permille(self.after.by(process, device).saturating_sub(self.before.by(process, device)))
     }
@@ -203,8 +204,8 @@ impl Look {
     }
 }
 
-/// Looks for so long at what is used of some slices, if that says anything of any; nothing of those that end meanwhile.
-/// `wait` lets that time pass.
+/// Looks at the GPU time of slices over the time `long`, which `wait` lets pass. It does not look if no slice is
+/// limited or launches anything. A slice that ends meanwhile gets no look.
 pub fn looks(readers: &[Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<Look>> {
     let is_counted = |reader: &Reader| {
         let devices = reader.devices().unwrap_or_default();
@@ -225,10 +226,10 @@ fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
 }
 
 impl Time {
-    /// A device's time now, and over a look.
+    /// Returns a device's time now, and over a look.
     ///
     /// # Errors
-    /// The region is not any more what was opened: see [`Reader::check`].
+    /// The region is another one than was opened: see [`Reader::check`].
     pub fn of(reader: &Reader, read: &DeviceFigures, look: Option<&Look>) -> Result<Self, RegionError> {
         let (limits, used) = (read.limits, read.time);
         let measured = Measured::of_word(read.measure_source);
@@ -262,14 +263,14 @@ impl Time {
         self.is_paced || self.launches > 0
     }
 
-    /// `30%`; with the policy, where that is none in which the share is all there is.
+    /// Returns the share, like `30%`, and with it the policy unless that is `fixed`.
     #[must_use]
     pub fn share(&self) -> String {
         let share = figures::percent(self.share_permille.into());
         if self.policy == CorePolicy::Fixed.setting() { share } else { format!("{share} {}", self.policy) }
     }
 
-    /// How the time is measured, and which part of it is taken for the slice's own.
+    /// Describes how the time is measured, and which part of it counts as the slice's own.
     #[must_use]
     pub fn measurement(&self) -> String {
         if self.measured.source == Source::Unknown {
@@ -285,7 +286,7 @@ impl Time {
 }
 
 impl ProcessTime {
-    /// A process's time on a device now, and over a look.
+    /// Returns a process's time on a device now, and over a look.
     #[must_use]
     pub fn of(process: &ProcessView, device: usize, look: Option<&Look>) -> Self {
         let used = used_by(process, device);

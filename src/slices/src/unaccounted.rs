@@ -5,18 +5,19 @@ use crate::process::is_near;
 use gpuslice_region::{ProcessView, Reader};
 use std::time::Duration;
 
-/// Tries while the ledger moves.
+/// Number of tries while the ledger changes.
 const TRIES: u32 = 50;
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Bytes that NVML attributes to the processes of a slice, less those that the ledger has for them; less than nothing
-/// where more is charged than is used. None where NVML does not name all who hold memory, and where the ledger does
-/// not stand still for long enough to be compared.
+/// Returns the bytes that NVML attributes to the processes of a slice, less those that the ledger has for them. The
+/// difference is negative if more is charged than is used. Returns `None` if NVML does not name all processes that
+/// hold memory, or if the ledger changes at each try.
 ///
-/// Ledger and NVML cannot be read at one instant. So both are read twice, by turns, and both must be as before:
-/// what is taken and given back between two readings could be seen by one of them alone. What stays is memory that is
-/// charged and that the driver has not taken yet, or has given back already, while its process waits for its turn.
+/// Ledger and NVML cannot be read at one instant. So both are read twice, by turns, and both must be as before: one
+/// of them alone could show memory that is taken and given back between two readings. The rest of the difference is
+/// memory that is charged while the driver does not have it. Either the driver has not taken it yet, or it has given
+/// it back already while the process waits for its turn.
 pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, reader: &Reader, number: usize) -> Option<i64> {
     for _ in 0..TRIES {
         let before = Ledger::read(reader, number)?;
@@ -42,7 +43,7 @@ struct Ledger(Vec<Entry>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     pid: u32,
-    /// True if its number means it here.
+    /// True if its number means the same process here.
     near: bool,
     held: u64,
 }
@@ -60,7 +61,7 @@ impl Ledger {
     fn compared_with(&self, named: &[Use]) -> Option<i64> {
         let mut difference = 0_i64;
         for entry in &self.0 {
-            // One process has an entry for each of its instances.
+            // NVML has an entry of a process for each of its instances.
             let own: Vec<_> = named.iter().filter(|process| entry.near && process.pid == entry.pid).collect();
             if own.is_empty() && entry.held > 0 {
                 return None;
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn it_is_unknown_where_somebody_who_holds_memory_is_not_named() {
         assert_eq!(ledger(&[(1, true, 100), (2, true, 1)]).compared_with(&named(&[(1, 100)])), None);
-        // A number of another namespace is somebody else here.
+        // A number of another namespace means another process here.
         assert_eq!(ledger(&[(1, false, 100)]).compared_with(&named(&[(1, 100)])), None);
         assert_eq!(ledger(&[(1, true, 100)]).compared_with(&[Use { pid: 1, bytes: None }]), None);
     }

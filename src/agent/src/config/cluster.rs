@@ -8,12 +8,12 @@ use gpuslice_kubernetes::plugin::SLOTS_PER_GPU;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The variable that has the node's name, where the configuration has none: a pod can have it set by the downward API.
+/// The variable that has the node's name, if the configuration has none. In a pod the downward API can set it.
 const NODE: &str = "NODE_NAME";
-/// Slots of each GPU at the most.
+/// Most slots of each GPU.
 const MOST_SLOTS: u32 = 256;
 
-/// The interface by which the kubelet gets GPUs. A node has one: either gives away whole GPUs.
+/// The interface by which the kubelet gets GPUs. A node has only one, because each of them gives away whole GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
     /// Device plugin, with the extender of a scheduler.
@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     pub(crate) mode: Mode,
     /// The node's name in the apiserver.
     pub(crate) node: String,
-    /// The address of the apiserver; none: that of the cluster in which the agent is a pod.
+    /// The address of the apiserver; `None` for that of the cluster in which the agent is a pod.
     pub(crate) apiserver: Option<String>,
     /// The kubelet's folder.
     pub(crate) kubelet: PathBuf,
@@ -40,7 +40,8 @@ pub(crate) struct Cluster {
     pub(crate) auto_alloc: bool,
 }
 
-/// None where there are mistakes.
+/// Reads the settings of the cluster. Returns `None` if the node has no name; `reading` has that and all other
+/// mistakes.
 pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path) -> Option<Cluster> {
     let mode = reading.value("kubernetes.mode", said.mode.as_ref(), |text| match text {
         "device-plugin" => Ok(Mode::DevicePlugin),
@@ -83,7 +84,7 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
     })
 }
 
-/// Tells of slices that have the names of the kubelet's: the agent removes those that no pod has.
+/// Adds a mistake for each slice with a name like the kubelet's slices: the agent removes those that no pod has.
 pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[Wanted]) {
     let is_one =
         |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && slice.name.is_of_kubelet());

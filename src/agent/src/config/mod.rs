@@ -1,7 +1,7 @@
 //! Reads the configuration, and names its mistakes.
 //!
-//! A mistake is told with the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key and
-//! a value of another kind end the reading at once. All other mistakes are told together.
+//! A message names the file, the line, the key, the value, and a right value. A file that is no TOML, an unknown key or
+//! a value of another kind ends the reading at once. All other mistakes are told together.
 
 mod cluster;
 mod file;
@@ -22,7 +22,7 @@ pub(crate) use cluster::{Cluster, Mode};
 pub(crate) use reading::Mistake;
 pub(crate) use slices::Wanted;
 
-/// Bytes of a configuration at the most.
+/// Most bytes of a configuration.
 const MOST_BYTES: u64 = 1 << 20;
 /// Address of the figures unless the file has another.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9454);
@@ -32,13 +32,13 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9454
 pub(crate) struct Config {
     /// Address of the figures.
     pub(crate) listen: SocketAddr,
-    /// Requests of all clients together that are answered in a second.
+    /// Most requests of all clients together that the agent answers in a second.
     pub(crate) rate: u32,
-    /// Connections at a time.
+    /// Most connections at a time.
     pub(crate) connections: usize,
-    /// True if the arguments of commands are shown.
+    /// True if the agent shows the arguments of commands.
     pub(crate) arguments: bool,
-    /// The preload library that slices get; none: the one beside this program.
+    /// The preload library that slices get; `None` for the one beside this program.
     pub(crate) library: Option<PathBuf>,
     /// The folders of slices.
     pub(crate) places: Places,
@@ -46,11 +46,11 @@ pub(crate) struct Config {
     pub(crate) run: PathBuf,
     /// The group whose members may change limits beside root.
     pub(crate) group: Option<String>,
-    /// Slices that others made and that are shown at the most; none are looked for where it is 0.
+    /// Most slices of others that the agent shows. If it is 0, the agent looks for none.
     pub(crate) discover: usize,
     /// The level of the log.
     pub(crate) log: tracing::Level,
-    /// The cluster that the node belongs to; none: the agent serves no kubelet.
+    /// The cluster that the node belongs to; `None` if the agent serves no kubelet.
     pub(crate) cluster: Option<Cluster>,
     /// The slices.
     pub(crate) slices: Vec<Wanted>,
@@ -78,7 +78,8 @@ impl Config {
         Self::parse(&file, &text, &place.root)
     }
 
-    /// True if another configuration has the same values of the keys that hold from the start to the end of an agent.
+    /// Tells whether another configuration has the same values of the keys that hold from the start to the end of an
+    /// agent.
     pub(crate) fn serves_as(&self, other: &Self) -> bool {
         let of = |config: &Self| {
             let Self { listen, rate, connections, arguments, places, run, group, log, cluster, .. } =
@@ -88,7 +89,7 @@ impl Config {
         of(self) == of(other)
     }
 
-    /// The socket by which limits are changed.
+    /// Returns the path of the socket by which clients change limits.
     pub(crate) fn socket(&self) -> PathBuf {
         self.run.join("agent.sock")
     }
@@ -102,7 +103,7 @@ impl Config {
         }
     }
 
-    /// The configuration of a file. It means nothing where `reading` has mistakes afterwards.
+    /// Returns the configuration of a file. It means nothing if `reading` has mistakes afterwards.
     fn of(reading: &mut Reading<'_>, said: &File, root: &Path) -> Self {
         let log = reading.value("log", said.log.as_ref(), |text| {
             text.parse().map_err(|_| "write error, warn, info, debug or trace".to_owned())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use toml::Spanned;
 
-/// Something that is wrong with a configuration.
+/// A mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mistake {
     file: PathBuf,
@@ -15,7 +15,7 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    /// A mistake of the whole file.
+    /// Returns a mistake of the whole file.
     pub(super) fn of(file: &Path, what: String) -> Self {
         Self { file: file.to_owned(), line: None, what }
     }
@@ -31,7 +31,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Reads values, and gathers what is wrong with them.
+/// Reader of values, which gathers their mistakes.
 pub(super) struct Reading<'a> {
     file: &'a Path,
     text: &'a str,
@@ -55,7 +55,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The line of a byte of the file, from 1.
+    /// Returns the line of a byte of the file, from 1.
     pub(super) fn line(&self, byte: usize) -> usize {
         self.text.bytes().take(byte).filter(|byte| *byte == b'\n').count().saturating_add(1)
     }
@@ -65,7 +65,7 @@ impl<'a> Reading<'a> {
         self.mistakes.push(Mistake { file: self.file.to_owned(), line, what });
     }
 
-    /// The value of a key, if `parse` takes it.
+    /// Returns the value of a key, if `parse` takes it.
     pub(super) fn value<S: ToString, T>(
         &mut self,
         key: &str,
@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The value of a key that is read as settings are.
+    /// Returns the value of a key, parsed like the setting of type `T`.
     pub(super) fn setting<S: ToString, T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &str,
@@ -92,7 +92,7 @@ impl<'a> Reading<'a> {
         self.value(key, said, |text| text.parse().map_err(|error: T::Err| error.to_string()))
     }
 
-    /// A whole number from 1 to `most`.
+    /// Returns the value of a key that is a whole number from 1 to `most`.
     pub(super) fn number(&mut self, key: &str, said: Option<&Spanned<i64>>, most: u32) -> Option<u32> {
         self.value(key, said, |text| {
             let number = text.parse().ok().filter(|number| (1..=most).contains(number));
@@ -100,7 +100,7 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// A path that does not depend on where the agent was started.
+    /// Returns the value of a key that is a path. A path that depends on the agent's working directory is a mistake.
     pub(super) fn path(&mut self, key: &str, said: Option<&Spanned<PathBuf>>) -> Option<PathBuf> {
         let said = said?;
         let path = said.get_ref().clone();
@@ -114,7 +114,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The message of the TOML reader, with the key that stands on the line.
+/// Returns the message of the TOML reader, with the key of its line.
 fn told_of_key(text: &str, at: usize, what: &str) -> String {
     let begin = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |end| end.saturating_add(1));
     let line = text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();

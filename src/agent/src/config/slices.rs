@@ -7,7 +7,7 @@ use gpuslice_policy::units::Permille;
 use gpuslice_slices::slot::Name;
 use toml::Spanned;
 
-/// Slices of a configuration at the most.
+/// Most slices of a configuration.
 const MOST_SLICES: usize = 512;
 
 /// A slice of the configuration.
@@ -15,23 +15,23 @@ const MOST_SLICES: usize = 512;
 pub(crate) struct Wanted {
     /// Its name.
     pub(crate) name: Name,
-    /// Its GPU: a number, or a UUID whose beginning is enough.
+    /// Its GPU: a number, or a UUID, of which the beginning is enough.
     pub(crate) gpu: DeviceName,
-    /// Device memory that it may hold; none: all.
+    /// Device memory that it may hold; `None` for all of it.
     pub(crate) memory: Option<Quota>,
     /// Its share of the GPU's time.
     pub(crate) cores: Permille,
-    /// Divides that time with others.
+    /// Way in which it divides that time with others.
     pub(crate) policy: CorePolicy,
     /// Its weight beside others.
     pub(crate) weight: Weight,
-    /// True if it goes first.
+    /// Its priority among the slices on its GPU.
     pub(crate) priority: Priority,
     /// Its line of the file, for messages.
     pub(crate) line: usize,
 }
 
-/// The slices without mistakes. No two have the same name.
+/// Returns the slices without mistakes. Two slices of one name are a mistake.
 pub(super) fn slices(reading: &mut Reading<'_>, said: &[Spanned<Entry>]) -> Vec<Wanted> {
     let mut slices: Vec<Wanted> = Vec::new();
     for (number, entry) in said.iter().enumerate() {

@@ -1,21 +1,21 @@
 //! Numbers of the contexts of all slices, for the slices that get their intervals from the agent.
 
-/// Contexts of a slice that have different numbers. A replay follows 64 contexts of a GPU: a slice with any number of contexts must
-/// not take all places.
+/// Numbers for the contexts of a slice. A replay follows 64 contexts of a GPU, so a slice with any number of contexts
+/// must not take all places.
 const CONTEXTS: u16 = 16;
-/// Slices that have numbers at a time.
+/// Most slices that have numbers at a time.
 pub(super) const SLICES: u16 = u16::MAX / CONTEXTS;
 
-/// The contexts of a slice that published last.
+/// The contexts of a slice that were last to publish an interval.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
-    /// Each with the instant of its last interval.
+    /// Each context with the instant of its last interval.
     known: Vec<(u16, u64)>,
 }
 
 impl Contexts {
-    /// The number of a context of the slice with the number `slice`. Where all numbers are taken, a new context gets the number of
-    /// the one that has published nothing for the longest time.
+    /// Returns the number of a context of the slice with the number `slice`. If all numbers are taken, a new context
+    /// gets the number of the context that has published nothing for the longest time.
     pub(super) fn number(&mut self, slice: u16, context: u16, now: u64) -> u16 {
         let known = self.known.iter().position(|(known, _)| *known == context);
         let place = known.unwrap_or_else(|| self.place_for_another());

@@ -1,8 +1,8 @@
 //! Divides GPUs among slices of several folders, as their arbiter.
 //!
-//! The elected process of a folder divides a GPU among the slices of that folder. It cannot see others. So the agent divides each GPU
-//! that has slices of two folders and a slice with a policy or a priority. It says so in each region, and the processes leave it to
-//! the agent until it has not looked for a tenth of a second.
+//! The elected process of a folder divides a GPU among the slices of that folder, and cannot see others. So the agent
+//! divides each GPU that has slices of two folders and a slice with a policy or a priority. It notes this in each
+//! region. The processes leave the division to the agent until the agent has not looked for a tenth of a second.
 
 use super::slices::{Slice, Slices};
 use gpuslice_policy::arbiter::{Arbiter, MOST_SLICES, STEP, STEP_BESIDE_HIGH};
@@ -28,7 +28,8 @@ struct OnGpu {
 }
 
 impl Division {
-    /// Divides the GPUs for which that is due. Returns the time until the next look; `None`: no slice has work to divide.
+    /// Divides the GPUs for which that is due. Returns the time until the next look, or `None` if no slice has work to
+    /// divide.
     pub(super) fn look(&mut self, slices: &mut Slices, now: u64) -> Option<Duration> {
         let gpus = gpus(slices);
         self.arbiters.retain(|gpu, _| gpus.contains_key(gpu));
@@ -55,7 +56,7 @@ impl Division {
     }
 }
 
-/// The GPUs that have slices of two folders, and one that divides.
+/// Returns the GPUs that have slices of two folders, and a slice that divides.
 fn gpus(slices: &mut Slices) -> HashMap<Uuid, OnGpu> {
     let mut gpus: HashMap<Uuid, OnGpu> = HashMap::new();
     for Slice { folder, cotenant, seats, .. } in slices.ready() {

@@ -1,15 +1,15 @@
 //! Gives the slices of a GPU sight of each other where their regions lie in different folders.
 //!
-//! Example: two containers have private folders, and each runs 10 ms of kernels at once. The GPU gives each 5 ms, but the processes
-//! of each measure 10 ms. A slice finds its own part by the intervals of the others, and only the agent can read those. So the agent
-//! does two things that slices of one folder do for each other:
+//! Example: two containers have private folders, and each runs 10 ms of kernels at once. The GPU gives each 5 ms, but
+//! the processes of each measure 10 ms. A slice finds its own part by the intervals of the others, and only the agent
+//! can read those. So the agent does two things that slices of one folder do for each other:
 //!
 //! - it [relays](mod@relay): it copies new busy intervals into the region of each slice of another folder;
 //! - it [divides](division) GPUs among slices with a policy or a priority, as their arbiter.
 //!
-//! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses itself. A slice that
-//! publishes false times makes its neighbours count less time, as it can do in a common folder. Without the agent the slices go on,
-//! count the turns of the others as their own, and keep their own limits.
+//! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses
+//! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
+//! Without the agent the slices go on, count the turns of the others as their own, and keep their own limits.
 
 mod contexts;
 mod division;
@@ -30,10 +30,10 @@ use std::time::Duration;
 
 /// Time between two rounds while the slices have no work, and between two attempts to open regions that were not there.
 const IDLE: Duration = Duration::from_millis(50);
-/// Time without work after which rounds are made less often, in nanoseconds.
+/// Time without work after which the agent makes rounds less often, in nanoseconds.
 const IDLE_AFTER: u64 = 1_000_000_000;
 
-/// Relays and divides until nobody sends lists of regions any more. It sleeps while all regions are in one folder.
+/// Relays and divides until the sender of the lists of regions is gone. It sleeps while all regions are in one folder.
 pub(crate) fn serve(places: &Receiver<Vec<Place>>) {
     let (mut slices, mut division) = (Slices::default(), Division::default());
     let (mut worked_at, mut relayed_at, mut opened_at) = (0, 0, 0);
@@ -62,7 +62,7 @@ pub(crate) fn serve(places: &Receiver<Vec<Place>>) {
     }
 }
 
-/// True once an interval since `last`, which is the present then.
+/// Returns true once `interval` has passed since `last`, and then sets `last` to the present.
 fn is_due(last: &mut u64, interval: Duration, now: u64) -> bool {
     let is_due = u128::from(now.saturating_sub(*last)) >= interval.as_nanos();
     *last = if is_due { now } else { *last };

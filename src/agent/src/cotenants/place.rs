@@ -1,4 +1,4 @@
-//! Where the region of a slice is.
+//! The place of a slice's region.
 
 use gpuslice_slices::discovery::{Candidate, FileId};
 use std::ffi::OsString;
@@ -11,12 +11,12 @@ pub(crate) struct Place {
     pub(crate) folder: FileId,
     /// The path of the region, which need not be there yet.
     pub(crate) path: PathBuf,
-    /// Keeps the path, if the region was found in a container alone.
+    /// Keeps the path valid, if the region was found only in a container.
     pub(crate) _kept: Option<Candidate>,
 }
 
 impl Place {
-    /// The region's name in its folder.
+    /// Returns the region's name in its folder.
     pub(super) fn name(&self) -> OsString {
         self.path.file_name().unwrap_or_default().to_owned()
     }

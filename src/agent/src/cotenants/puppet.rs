@@ -1,4 +1,4 @@
-//! Slices of tests.
+//! Slices for tests.
 
 use super::place::Place;
 use super::slices::Slices;
@@ -17,7 +17,7 @@ pub(super) struct Puppet {
 }
 
 impl Puppet {
-    /// With a share of 30 %.
+    /// Joins a slice with a share of 30 %.
     pub(super) fn join(folder: &Path, name: &str, gpu: Uuid) -> Self {
         Self::with(folder, name, gpu, Limits { cores_permille: 300, ..Limits::NONE })
     }
@@ -39,7 +39,7 @@ impl Puppet {
         interval
     }
 
-    /// The intervals that the agent has relayed to its slice.
+    /// Returns the intervals that the agent has relayed to the slice.
     pub(super) fn relayed(&self) -> Vec<Interval> {
         let head = self.member.interval_head(self.device, Origin::Relayed);
         let at = |place| self.member.interval_at(self.device, Origin::Relayed, place).told_at(place, now());

@@ -6,13 +6,14 @@ use gpuslice_region::{Origin, Uuid};
 use gpuslice_slices::discovery::FileId;
 use std::collections::HashMap;
 
-/// A slice that has published nothing for this long measures nothing, in nanoseconds: it gets no intervals.
+/// Time without a published interval after which a slice gets no intervals, in nanoseconds: it measures nothing then.
 const ABSENT_AFTER: u64 = 2_000_000_000;
 
 /// New intervals by GPU, each with the folder of its slice.
 type Published = HashMap<Uuid, Vec<(FileId, Interval)>>;
 
-/// Relays what was published since the last call. Returns true if there was anything. `now`: the monotonic clock.
+/// Relays the intervals that were published since the last call. Returns true if there were any. `now` is the monotonic
+/// clock.
 pub(super) fn relay(slices: &mut Slices, now: u64) -> bool {
     let mut published = Published::new();
     slices.ready().for_each(|slice| read(slice, now, &mut published));
@@ -77,7 +78,7 @@ mod tests {
         };
         assert_eq!(spans(&a), [(told[1].start, told[1].end)]);
         assert_eq!(spans(&b), [(told[0].start, told[0].end)]);
-        // It does not work, so that it measures nothing.
+        // `beside_a` does not work, so it measures nothing.
         assert_eq!((spans(&beside_a), spans(&elsewhere)), (vec![], vec![]));
         assert!(!relay(&mut slices, now()));
         assert_eq!(a.relayed().len(), 1);

@@ -14,7 +14,7 @@ type Key = (FileId, OsString);
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     open: BTreeMap<Key, Slice>,
-    /// Regions that could not be opened yet: nobody has made them, for example.
+    /// Regions that could not be opened yet, for example because no process has made them.
     missing: BTreeMap<Key, Place>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Slice {
     pub(super) folder: FileId,
     /// The region's file.
     file: FileId,
-    /// Tells its contexts from those of other slices.
+    /// Number that tells its contexts from those of other slices.
     pub(super) number: u16,
     pub(super) contexts: Contexts,
     pub(super) cotenant: Cotenant,
@@ -39,21 +39,21 @@ pub(super) struct Slice {
 pub(super) struct Seat {
     pub(super) gpu: Uuid,
     pub(super) device: Device,
-    /// Up to which place its ring has been read.
+    /// Place in its ring up to which the agent has read.
     pub(super) read: u64,
-    /// When it last published an interval.
+    /// Time at which it last published an interval.
     pub(super) published_at: u64,
 }
 
 impl Slices {
-    /// True if there are two folders, so that slices may not see each other.
+    /// Tells whether the regions lie in two folders, so that slices may not see each other.
     pub(super) fn are_apart(&self) -> bool {
         let mut folders = self.open.keys().chain(self.missing.keys()).map(|(folder, _)| folder);
         let first = folders.next();
         folders.any(|folder| Some(folder) != first)
     }
 
-    /// Takes these regions for all there are, and opens those that are new.
+    /// Takes `places` for all regions, and opens the new ones.
     pub(super) fn follow(&mut self, places: Vec<Place>) {
         self.missing = places.into_iter().map(|place| ((place.folder, place.name()), place)).collect();
         self.open.retain(|key, slice| {
@@ -67,7 +67,8 @@ impl Slices {
         self.open();
     }
 
-    /// Opens regions that are not open yet. What is no region is passed over; the search for slices says so.
+    /// Opens regions that are not open yet. It passes over files that are no regions: the search for slices reports
+    /// them.
     pub(super) fn open(&mut self) {
         let taken: BTreeSet<u16> = self.open.values().map(|slice| slice.number).collect();
         let mut free = (0..SLICES).filter(|number| !taken.contains(number));
@@ -80,7 +81,7 @@ impl Slices {
         });
     }
 
-    /// The slices whose regions are in use, with the GPUs that they have now.
+    /// Returns the slices whose regions are in use, with the GPUs that they have now.
     pub(super) fn ready(&mut self) -> impl Iterator<Item = &mut Slice> {
         self.open.values_mut().filter_map(|slice| {
             slice.find_devices();
@@ -96,7 +97,7 @@ impl Slice {
         Self { folder, file, number, contexts, cotenant, state: (0, 0), seats: Vec::new() }
     }
 
-    /// Finds the devices of the region, where another process has made it anew or added one.
+    /// Finds the devices of the region, if another process has made it anew or added one.
     fn find_devices(&mut self) {
         let region = self.cotenant.region();
         let state = (region.epoch(), region.device_count());

@@ -10,19 +10,20 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Bytes of a file of ours at the most.
+/// Most bytes that the agent reads of the file.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// The file of a slice.
+/// Contents of the file of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
     /// The terms of the configuration.
     pub(super) configured: Terms,
     /// The terms that hold.
     pub(super) holds: Terms,
-    /// Counts changes.
+    /// Number of changes.
     pub(super) generation: u64,
-    /// The generation that was written into the region, for the processes that run. An older agent's file does not have it.
+    /// The generation that was written into the region for the processes that run. The file of an older agent lacks
+    /// it.
     #[serde(default)]
     pub(super) applied: u64,
 }
@@ -46,9 +47,9 @@ pub(super) fn write(places: &Places, name: &Name, kept: &Kept) -> Result<(), Str
         .map_err(|problem| problem.to_string())
 }
 
-/// Slices that were made once and are not configured any more, by name.
+/// Returns the names of slices that were made once and are not configured any more.
 pub(crate) fn left_behind(places: &Places, configured: &BTreeSet<Name>) -> Vec<Name> {
-    // A folder is ours if it says so: others may have put theirs beside it.
+    // The agent's file marks a folder as the agent's. Other programs may have put theirs beside it.
     Name::all_in(&places.slots())
         .filter(|name| !configured.contains(name) && places.owner_file(name).exists())
         .collect()

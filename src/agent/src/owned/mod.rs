@@ -1,7 +1,7 @@
 //! Makes the slices of the configuration, and keeps them as they were made.
 //!
-//! The agent writes the limits of a slice beside its operator's file. A limit that was changed while the agent ran therefore holds
-//! after a restart, until the configuration of the slice changes.
+//! The agent writes the limits of a slice beside its operator's file. A limit that was changed while the agent ran
+//! therefore holds after a restart, until the configuration of the slice changes.
 
 mod kept;
 mod terms;
@@ -32,28 +32,28 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// A slice that is not made yet.
+    /// Returns a slice that is not made yet.
     pub(crate) fn new(wanted: Wanted) -> Self {
         Self { wanted, kept: None, problem: None }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &Name {
         &self.wanted.name
     }
 
-    /// Its terms; none: it is not made.
+    /// Returns its terms, or none if it is not made.
     pub(crate) fn terms(&self) -> Option<&Terms> {
         self.kept.as_ref().map(|kept| &kept.holds)
     }
 
-    /// The count of its changes; none: it is not made.
+    /// Returns the count of its changes, or none if it is not made.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.kept.as_ref().map(|kept| kept.generation)
     }
 
-    /// Makes it, or mends what is not as it was made. `is_used`: a container has its region's folder. Tells in
-    /// [`problem`](Self::problem) what cannot be done, and is to be called again.
+    /// Makes the slice, or mends it where it differs from how it was made. `is_used` is true if a container has its
+    /// region's folder. A failure is stored in [`problem`](Self::problem), and the caller calls again later.
     pub(crate) fn make(
         &mut self,
         places: &Places,
@@ -94,7 +94,8 @@ impl Owned {
         self.catch_up(places)
     }
 
-    /// The terms of a slice that this agent has not made yet. Those that were changed hold until the configuration changes.
+    /// Returns the terms of a slice that this agent has not made yet. Terms that were changed hold until the
+    /// configuration changes.
     fn begin(&mut self, places: &Places, gpus: &[Gpu]) -> Result<Kept, String> {
         let configured = Terms::of(&self.wanted, gpus)?;
         let before = read(&places.owner_file(self.name()));
@@ -107,7 +108,8 @@ impl Owned {
         Ok(Kept { holds: configured.clone(), configured, generation, applied: 0 })
     }
 
-    /// Writes changed terms into the region that processes share. The file tells whether that was done: the agent may end before.
+    /// Writes changed terms into the region that the processes share. The file records that this is done, because the
+    /// agent may end before.
     fn catch_up(&mut self, places: &Places) -> Result<(), String> {
         let Some(kept) = self.kept.clone().filter(|kept| kept.applied != kept.generation) else {
             return Ok(());
@@ -119,7 +121,8 @@ impl Owned {
         Ok(())
     }
 
-    /// Changes what it may use: first what holds from its next start on, then the region that its processes share.
+    /// Changes its limits: first those that hold from its next start on, then those in the region that its processes
+    /// share.
     pub(crate) fn change(&mut self, places: &Places, change: Change) -> Result<u64, String> {
         let name = self.wanted.name.clone();
         let Some(kept) = &self.kept else {
@@ -142,19 +145,19 @@ impl Owned {
         Ok(generation)
     }
 
-    /// True if its region grants more than it may use.
+    /// Returns true if its region grants more than its terms.
     pub(crate) fn is_exceeded_by(&self, told: &Slice) -> bool {
         let Some(terms) = self.terms() else { return false };
         let on_it = told.devices.iter().filter(|device| device.uuid == terms.gpu);
         on_it.filter_map(|device| device.limits).any(|limits| terms.lowered(limits).is_some())
     }
 
-    /// Takes back what a tenant has granted itself in the region. Returns whether there was anything.
+    /// Takes back limits that a tenant has raised in the region. Returns whether there were any.
     pub(crate) fn hold(&self, places: &Places) -> Result<bool, String> {
         self.apply(places, Terms::lowered)
     }
 
-    /// Writes limits of its GPU into the region, where the region has the GPU already.
+    /// Writes limits of its GPU into the region, if the region has the GPU already. Returns whether that changed any.
     fn apply(
         &self,
         places: &Places,
@@ -173,7 +176,7 @@ impl Owned {
         Ok(!changes.map_err(|error| error.to_string())?.is_empty())
     }
 
-    /// The folder of its region, as containers that have it see it too.
+    /// Returns the folder of its region. In containers that have the folder its identity is the same.
     pub(crate) fn folder(&self, places: &Places) -> Option<FileId> {
         FileId::of(places.region(self.name()).parent()?).ok()
     }
@@ -317,7 +320,7 @@ mod tests {
         let device = member.devices()[0].device;
         owned.change(&place.places, Change { memory: Some(GIB), share: None }).unwrap();
         assert_eq!((member.limits(device).memory, member.limits(device).cores_permille), (Some(GIB), 300));
-        // Its own: raised, and then lowered.
+        // The tenant raises its own limits, and then lowers them.
         member.set_limits(device, Limits { memory: None, cores_permille: 1000, ..limits });
         assert_eq!(owned.hold(&place.places), Ok(true));
         assert_eq!((member.limits(device).memory, member.limits(device).cores_permille), (Some(GIB), 300));
@@ -337,7 +340,7 @@ mod tests {
         let device = member.devices()[0].device;
         place.make(wanted("0", Some("8GiB")));
         assert_eq!(member.limits(device).memory, Some(8 * GIB));
-        // The limits of a configuration that is the same are left as a tenant has lowered them.
+        // If the configuration has not changed, the limits stay as the tenant has lowered them.
         member.set_limits(device, Limits { memory: Some(5), ..limits });
         place.make(wanted("0", Some("8GiB")));
         assert_eq!(member.limits(device).memory, Some(5));

@@ -14,20 +14,20 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Terms {
     /// The GPU's UUID.
     pub(crate) gpu: String,
-    /// Bytes of memory; none: all.
+    /// Bytes of memory, or none for all.
     pub(crate) memory: Option<u64>,
-    /// Thousandths of its time.
+    /// Thousandths of the GPU's time.
     pub(crate) share_permille: u16,
-    /// As `GPU_CORE_POLICY` has it.
+    /// Policy, as a value of `GPU_CORE_POLICY`.
     pub(crate) policy: String,
-    /// As `GPU_CORE_WEIGHT` has it.
+    /// Weight, as a value of `GPU_CORE_WEIGHT`.
     pub(crate) weight: u16,
-    /// As `GPU_PRIORITY` has it.
+    /// Priority, as a value of `GPU_PRIORITY`.
     pub(crate) priority: String,
 }
 
 impl Terms {
-    /// The terms of an entry, on the GPUs of the node.
+    /// Returns the terms of an entry of the configuration, on the GPUs of the node.
     pub(super) fn of(wanted: &Wanted, gpus: &[Gpu]) -> Result<Self, String> {
         let (gpu, total) = gpu_of(&wanted.gpu, gpus)?;
         let memory = match (wanted.memory, total) {
@@ -48,12 +48,13 @@ impl Terms {
         })
     }
 
-    /// As the operator's file has them. By UUID: numbers mean another GPU in each container.
+    /// Returns the terms as settings of the operator's file. They name the GPU by its UUID, because a number means
+    /// another GPU in each container.
     pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
         let gpu = &self.gpu;
         let memory = self.memory.map(|bytes| ("GPU_MEM_LIMIT", format!("{gpu}={bytes}")));
         let share = Permille::new(self.share_permille).unwrap_or(Permille::FULL);
-        // Always: a share of everything makes the program a member of the slice as well.
+        // The share is always written, because even a share of everything makes the program a member of the slice.
         let mut settings: Vec<_> = memory.into_iter().collect();
         settings.push(("GPU_CORE_PERCENT", format!("{gpu}={}", share.setting())));
         settings.push(("GPU_CORE_POLICY", self.policy.clone()));
@@ -65,7 +66,7 @@ impl Terms {
         settings
     }
 
-    /// As a region has them; what a region alone knows stays.
+    /// Returns the terms as limits of a region. The fields that only a region has come from `limits`.
     pub(crate) fn limits(&self, limits: Limits) -> Limits {
         Limits {
             memory: self.memory,
@@ -79,7 +80,8 @@ impl Terms {
         }
     }
 
-    /// The limits of a region, where they grant more than this; a tenant may have lowered its own.
+    /// Returns `limits` lowered to these terms, or none if they grant no more. A tenant may have lowered its own
+    /// limits.
     pub(super) fn lowered(&self, limits: Limits) -> Option<Limits> {
         let ceiling = Ceiling {
             memory: self.memory.map(Bytes::new),
@@ -93,7 +95,7 @@ impl Terms {
     }
 }
 
-/// The GPU that a name means, and the bytes that it has.
+/// Returns the UUID of the GPU that a name means, and its bytes of memory as far as NVML tells them.
 fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), String> {
     let is_meant = |gpu: &&Gpu| {
         let (ordinal, total) = (Some(gpu.index), Bytes::new(gpu.memory_total.unwrap_or(0)));
@@ -111,7 +113,7 @@ fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), Stri
     };
     match (meant.as_slice(), parse_uuid_text(&name.to_string())) {
         ([gpu], _) => Ok((gpu.uuid.clone(), gpu.memory_total)),
-        // Without NVML a whole UUID is enough; an instance (MIG) is in no list of GPUs.
+        // Without NVML a whole UUID is enough. An instance (MIG) is in no list of GPUs.
         ([], Some(_)) if gpus.is_empty() || name.to_string().starts_with("MIG-") => {
             Ok((name.to_string(), None))
         }
@@ -120,7 +122,7 @@ fn gpu_of(name: &DeviceName, gpus: &[Gpu]) -> Result<(String, Option<u64>), Stri
     }
 }
 
-/// A quota in bytes, no more than the GPU has.
+/// Converts a quota to bytes, at most those that the GPU has.
 fn bytes_of(quota: Quota, total: u64) -> Option<u64> {
     let mut config = Config::default();
     config.memory = PerDevice::everywhere(quota);

@@ -13,24 +13,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use tracing::warn;
 
-/// Files of the host that are looked at in one search. Any user can put files under a region's name there.
+/// Most files of the host that one search looks at. Any user can put files under a region's name there.
 const MOST_FILES: usize = 4096;
-/// Files that are not known yet and are opened in one search; the others have their turn in the next ones.
+/// Most unknown files that one search opens. The next searches open the others.
 const MOST_OPENED: usize = 256;
 
-/// The mount namespace that a slice is in, and the container's number; none: this one.
+/// The mount namespace in which a slice is, and the container's number. None stands for the agent's own namespace.
 type Whereabouts = Option<(u64, Option<String>)>;
 
-/// A file that may be a region, and where it was found.
+/// A file that may be a region, and the place where it was found.
 #[derive(Debug)]
 struct There {
     path: PathBuf,
     /// The slice's name by that path.
     name: String,
-    /// Keeps the path, if it was found in a container alone.
+    /// Keeps the path, if the file was found in a container alone.
     candidate: Option<Candidate>,
     place: Whereabouts,
-    /// The pod's container that has it, where it is a slot of the kubelet.
+    /// The pod's container that has the file, if the file is in a slot of the kubelet.
     pod: Option<Pod>,
 }
 
@@ -60,7 +60,7 @@ impl Found {
         self.complaints.clear();
     }
 
-    /// Looks for regions, and opens those that are new; `limit` of them are open at the most.
+    /// Looks for regions, and opens new ones. At most `limit` regions are open.
     pub(super) fn search(
         &mut self,
         containers: &[Container],
@@ -80,7 +80,7 @@ impl Found {
         self.open_some(there, limit);
     }
 
-    /// Opens as many files as one search may.
+    /// Opens new files, as many as one search may.
     fn open_some(&mut self, mut new: BTreeMap<FileId, There>, limit: usize) {
         let from_next = new.split_off(&self.next);
         let (was_full, mut opened) = (std::mem::take(&mut self.is_full), 0_usize);
@@ -109,7 +109,8 @@ impl Found {
             }
             Ok(None) => {}
             Err(error) => {
-                // Without the path: that of a file in a container has the number of a descriptor, which changes.
+                // The text lacks the path, because the path of a file in a container has the number of a descriptor,
+                // which changes.
                 let text = printable(&Problem::from(error).what);
                 if self.complaints.get(&file) != Some(&text) {
                     warn!(region = %there.inside(), "not read: {text}");
@@ -119,18 +120,18 @@ impl Found {
         }
     }
 
-    /// The regions, with their folders.
+    /// Returns the regions, with their folders.
     pub(super) fn places(&self) -> Vec<Place> {
         self.open.values().filter_map(|open| open.there.with_folder()).collect()
     }
 
-    /// Closes the regions of containers that are not among these.
+    /// Closes the regions of containers that are not among `containers`.
     pub(super) fn leave(&mut self, containers: &[Container]) {
         let lives = |mounts| containers.iter().any(|container| container.mounts == mounts);
         self.open.retain(|_, open| open.there.place.as_ref().is_none_or(|(mounts, _)| lives(*mounts)));
     }
 
-    /// The slices in which processes live. Names that are `taken` in their container are not used again.
+    /// Returns the slices in which processes live. A name that is `taken` in its container is not used again.
     pub(super) fn look(
         &mut self,
         gpus: &[Gpu],
@@ -151,7 +152,8 @@ impl Found {
     }
 }
 
-/// Files of the host: in the usual folders, and those of `gpuslice cdi` beside the slices of the configuration.
+/// Returns files of the host: those in the usual folders, and those of `gpuslice cdi` beside the slices of the
+/// configuration.
 fn on_the_host(places: &Places) -> BTreeMap<FileId, There> {
     let usual = names::all().unwrap_or_default().into_iter().map(|path| {
         let name = printable(&names::name_of(&path));
@@ -170,7 +172,7 @@ fn on_the_host(places: &Places) -> BTreeMap<FileId, There> {
         .collect()
 }
 
-/// Files of containers, and the containers that have files of the host as well.
+/// Adds the files of containers, and sets the place of files of the host that a container has as well.
 fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, There>) {
     for container in containers {
         for candidate in container.regions() {
@@ -187,7 +189,7 @@ fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, There>) 
 }
 
 impl There {
-    /// The region's path, as its container sees it.
+    /// Returns the region's path, as its container sees it.
     fn inside(&self) -> String {
         let path = self.candidate.as_ref().map_or(self.path.as_path(), |candidate| &candidate.inside);
         printable(&path.display().to_string())
@@ -207,7 +209,7 @@ impl There {
 }
 
 impl Open {
-    /// The slice at this moment; none while no process lives in it.
+    /// Returns the slice at this moment, or none while no process lives in it.
     fn look(&self, gpus: &[Gpu], look_up: Option<LookUp<'_>>) -> Result<Option<Slice>, RegionError> {
         let process_count = self.reader.process_count()?;
         if process_count == 0 {
@@ -228,7 +230,7 @@ impl Open {
     }
 }
 
-/// A name that no other slice of the container has.
+/// Returns a name that no other slice of the container has.
 fn unique(slice: &Slice, file: &str, taken: &mut BTreeSet<(String, String)>) -> String {
     let numbered = (2_u32..).map(|number| format!("{file}#{number}"));
     let mut names = [slice.name.clone(), file.to_owned()].into_iter().chain(numbered);
@@ -246,7 +248,7 @@ mod tests {
         Places { state: root.join("state"), regions: root.join("regions"), cdi: root.join("cdi") }
     }
 
-    /// The path of a region whose folder is there.
+    /// Returns the path of a region, and makes its folder.
     fn region(places: &Places, name: &str) -> PathBuf {
         let region = places.region(&name.parse().unwrap());
         fs::create_dir_all(region.parent().unwrap()).unwrap();

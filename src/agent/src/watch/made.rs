@@ -25,7 +25,7 @@ impl Made {
         self.readers.clear();
     }
 
-    /// Remembers which containers have which slices.
+    /// Records the containers that have the slices of the configuration.
     pub(super) fn hold(&mut self, containers: &[Container]) {
         self.holders.clear();
         for container in containers {
@@ -35,12 +35,12 @@ impl Made {
         }
     }
 
-    /// True if a container has the folder of a region.
+    /// Returns true if a container has the folder of a region.
     pub(super) fn is_held(&self, folder: Option<FileId>) -> bool {
         folder.is_some_and(|folder| self.holders.contains_key(&folder))
     }
 
-    /// A slice at this moment.
+    /// Returns a slice at this moment.
     pub(super) fn look(
         &mut self,
         slice: &Owned,
@@ -63,7 +63,7 @@ impl Made {
         if let Err(error) = self.read(slice.name(), places, gpus, look_up, &mut told) {
             told.problem = told.problem.or_else(|| Some(printable(&error.to_string())));
         }
-        // Its limits are known before its first process has come.
+        // The limits of a slice are known before its first process has come.
         if let Some(terms) = slice.terms()
             && !told.devices.iter().any(|device| device.uuid == terms.gpu)
         {
@@ -73,7 +73,7 @@ impl Made {
         told
     }
 
-    /// The container that has a slice; none: none, several, or one without a number.
+    /// Returns the container that has a slice. Returns none if none or several have it, or if it has no number.
     fn container_of(&self, slice: &Owned, places: &Places) -> Option<String> {
         match self.holders.get(&slice.folder(places)?)?.as_slice() {
             [container] => container.id.clone(),
@@ -81,7 +81,7 @@ impl Made {
         }
     }
 
-    /// Reads what the region has, if a process lives in it.
+    /// Reads the region into `told`, if a process lives in it.
     fn read(
         &mut self,
         name: &Name,
@@ -90,7 +90,7 @@ impl Made {
         look_up: Option<LookUp<'_>>,
         told: &mut Slice,
     ) -> Result<(), RegionError> {
-        // Another slice has the region since, or another file is there.
+        // The region belongs to another slice by now, or another file is in its place.
         if self.readers.get(name).is_some_and(|reader| reader.check().is_err()) {
             self.readers.remove(name);
         }

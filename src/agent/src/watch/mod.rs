@@ -1,7 +1,7 @@
 //! Finds the slices of the node, and reads their regions.
 //!
-//! Regions are opened once and read whenever somebody asks. New ones are looked for every few seconds, and at once where a
-//! container has ended, so that nothing is told of what is gone.
+//! The agent opens a region once, and reads it for each request. It looks for new regions every few seconds. It also
+//! looks when a container has ended, so that it tells nothing of regions that are gone.
 
 mod found;
 mod made;
@@ -28,11 +28,11 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Time between two scans: for new slices, and for slices that differ from the configuration.
+/// Time between two scans, for new slices and for slices that differ from the configuration.
 const SCAN: Duration = Duration::from_secs(5);
-/// Time between two scans at the least, however often containers end and somebody asks.
+/// Shortest time between two scans, however often containers end and clients ask.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Age at which the numbers of processes are looked up again, where they are asked for.
+/// Age at which the agent looks up the numbers of processes again, if a client asks for them.
 const NUMBERS: Duration = Duration::from_secs(1);
 
 /// The slices of the node.
@@ -51,7 +51,7 @@ pub(crate) struct Watch {
     scanned: Option<Instant>,
     /// True if a container has ended since the last scan, as far as its processes tell.
     has_one_ended: bool,
-    /// The last ten minutes.
+    /// History of the last ten minutes.
     pub(crate) history: History,
 }
 
@@ -81,8 +81,8 @@ impl Watch {
         watch
     }
 
-    /// Takes another configuration. Its paths, ports and log hold from the next start on: files of running containers lie there,
-    /// and clients are connected.
+    /// Takes over another configuration. Its paths, ports and log hold from the next start on, because files of
+    /// running containers lie there and clients are connected.
     pub(crate) fn configure(&mut self, config: Config) {
         self.owned = config.slices.iter().cloned().map(Owned::new).collect();
         self.made.forget();
@@ -108,14 +108,14 @@ impl Watch {
         }
     }
 
-    /// True if all slices of the configuration are made.
+    /// Checks that all slices of the configuration are made. Returns their problems otherwise.
     pub(crate) fn is_ready(&self) -> Result<(), String> {
         let problem = |slice: &Owned| Some(format!("{}: {}", slice.name(), slice.problem.as_ref()?));
         let problems: Vec<String> = self.owned.iter().filter_map(problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }
 
-    /// Changes the limits of a slice of the configuration. Returns how often they were changed.
+    /// Changes the limits of a slice of the configuration. Returns the count of its changes.
     pub(crate) fn change(&mut self, name: &str, change: Change) -> Result<u64, String> {
         let names: Vec<String> = self.owned.iter().map(|slice| slice.name().to_string()).collect();
         let Some(slice) = self.owned.iter_mut().find(|slice| slice.name().as_str() == name) else {
@@ -130,11 +130,12 @@ impl Watch {
         Ok(generation)
     }
 
-    /// Sets back regions whose limits a tenant has raised, and takes a point of the history. Called once an interval of it.
+    /// Takes a point of the history, and takes back limits that tenants have raised in regions. The caller calls it
+    /// once an interval of the history.
     pub(crate) fn tick(&mut self) {
         let now = self.look(false);
         self.history.take(&now);
-        // The slices of the configuration are the first, in its order.
+        // The slices of the configuration come first, in its order.
         for (slice, told) in self.owned.iter().zip(&now.slices) {
             if told.process_count == 0 || !slice.is_exceeded_by(told) {
                 continue;
@@ -149,7 +150,7 @@ impl Watch {
         }
     }
 
-    /// Everything at this moment; processes one by one where they are asked for.
+    /// Returns everything at this moment. The processes of each slice are in it if `with_processes` is set.
     pub(crate) fn look(&mut self, with_processes: bool) -> Snapshot {
         self.has_one_ended |= self.containers.iter().any(|container| !container.lives());
         if is_due(self.scanned.map(|at| at.elapsed()), with_processes, self.has_one_ended) {
@@ -170,7 +171,7 @@ impl Watch {
         Snapshot { driver: self.gpus.driver(), gpus, slices, left_behind }
     }
 
-    /// Looks for containers and slices, and makes what is missing of the configuration's.
+    /// Looks for containers and slices, and makes or mends the slices of the configuration.
     fn scan(&mut self) {
         self.scanned = Some(Instant::now());
         self.has_one_ended = false;
@@ -187,7 +188,7 @@ impl Watch {
         let _thread_has_ended = self.cotenants.send(self.places_of_regions());
     }
 
-    /// The regions of all slices.
+    /// Returns the regions of all slices.
     fn places_of_regions(&self) -> Vec<Place> {
         let places = &self.config.places;
         let made = self.owned.iter().filter_map(|slice| {
@@ -196,8 +197,8 @@ impl Watch {
         made.chain(self.found.places()).collect()
     }
 
-    /// Removes what was made of slices that are not configured any more, once nobody lives in them. Their specifications go at
-    /// once, so that no new container gets them.
+    /// Removes the files of slices that are not configured any more, once no process lives in them. Their
+    /// specifications go at once, so that no new container gets them.
     fn clear_away(&mut self) {
         let places = &self.config.places;
         let configured: BTreeSet<Name> = self.owned.iter().map(|slice| slice.name().clone()).collect();
@@ -214,7 +215,7 @@ impl Watch {
         });
     }
 
-    /// Opens regions that others have made.
+    /// Opens regions that this agent has not made.
     fn find(&mut self) {
         if self.config.discover == 0 {
             self.found.clear();
@@ -227,17 +228,17 @@ impl Watch {
     }
 }
 
-/// True if a scan of this age is too old.
+/// Returns true if a scan of this age is too old.
 fn is_due(age: Option<Duration>, with_processes: bool, has_one_ended: bool) -> bool {
     let Some(age) = age else { return true };
     age >= if with_processes { NUMBERS } else { SCAN } || (age >= PAUSE && has_one_ended)
 }
 
-/// Removes what was made of a slice in which nobody lives. Returns whether it is gone.
+/// Removes the files of a slice in which no process lives. Returns whether they are gone.
 fn remove(places: &Places, name: &Name, folder: &Path) -> bool {
     match remove_for_good(&places.region(name), Trust::AnyOwner) {
         Ok(Removal::Gone) => {}
-        // A tenant has put something else there, in which nobody can live.
+        // A tenant has put something else there, in which no process can live.
         Err(RegionError::NotAFile { .. } | RegionError::Magic { .. } | RegionError::Size { .. }) => {}
         Ok(_) | Err(_) => return false,
     }

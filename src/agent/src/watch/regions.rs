@@ -6,18 +6,19 @@ use gpuslice_region::{ProcessView, Reader, RegionError};
 use gpuslice_slices::discovery::Machine;
 use gpuslice_slices::process::{command_here, short_command};
 
-/// Processes of a slice that are told one by one. A tenant can enter any number of them, and each costs readings of `/proc`.
+/// Most processes of a slice that the agent lists. A tenant can enter any number of them, and each costs reads of
+/// `/proc`.
 const MOST_PROCESSES: usize = 64;
 
-/// Looks up processes on the machine.
+/// Look-up of processes on the machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LookUp<'a> {
     pub(super) machine: &'a Machine,
-    /// True if the arguments of commands are told.
+    /// True if the agent tells the arguments of commands.
     pub(super) arguments: bool,
 }
 
-/// The devices of a region.
+/// Returns the devices of a region.
 pub(super) fn devices(reader: &Reader, gpus: &[Gpu]) -> Result<Vec<Device>, RegionError> {
     let uuid = |text: String| {
         let known = gpus.iter().find(|gpu| bare(&gpu.uuid) == text);
@@ -26,7 +27,7 @@ pub(super) fn devices(reader: &Reader, gpus: &[Gpu]) -> Result<Vec<Device>, Regi
     reader.devices()?.iter().map(|read| Device::of(reader, read, uuid(read.uuid.to_string()))).collect()
 }
 
-/// The processes of a region, if somebody asks for them.
+/// Returns the processes of a region, if `look_up` is given.
 pub(super) fn processes(reader: &Reader, look_up: Option<LookUp<'_>>) -> Result<Vec<Process>, RegionError> {
     let Some(look_up) = look_up else { return Ok(Vec::new()) };
     Ok(told(&reader.processes()?, |process| look_up.number_and_command(process)))
@@ -52,7 +53,7 @@ impl LookUp<'_> {
     }
 }
 
-/// The program of a command. Its arguments may be secret.
+/// Returns the program of a command, without its arguments, which may be secret.
 fn program_of(command: &str) -> String {
     let command = short_command(command);
     command.split(' ').next().unwrap_or_default().to_owned()

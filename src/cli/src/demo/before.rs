@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::figures::{percent, size};
 use std::time::{Duration, Instant};
 
-/// How long the demo watches which tenant has the GPU's time.
+/// Time over which the demo measures the GPU time of the tenants.
 const WATCHED: Duration = Duration::from_millis(1500);
 
 /// The tenants' fates in the part without gpuslice.
@@ -21,7 +21,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// The lines that the screen shows.
+    /// Returns the lines that the screen shows.
     pub(super) fn lines(&self, need: u64) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some((held, total)) = self.filled {
@@ -33,7 +33,7 @@ impl Before {
         lines
     }
 
-    /// Returns true if red was in blue's way.
+    /// Tells whether red was in blue's way.
     pub(super) fn is_unfair(&self) -> bool {
         self.filled.is_none() || !self.died.is_empty()
     }
@@ -75,7 +75,8 @@ impl Play<'_> {
         Ok(before)
     }
 
-    /// GPU time that the tenants have had, as the simulated GPU counted; on a real one, batches of equal kernels.
+    /// Returns the GPU time that red and blue have had, as the simulated GPU counted. On a real GPU it returns their
+    /// batches of equal kernels.
     fn done(&mut self, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), Halt> {
         red.look()?;
         blue.look()?;
@@ -97,7 +98,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Waits until a program has ended. Returns its last words.
+    /// Waits until the programs end, and returns their last words. These are empty if all programs have reported
+    /// before.
     fn last_words(&self, programs: &mut Programs) -> Result<String, Halt> {
         let began = Instant::now();
         while programs.running() > 0 {

@@ -1,4 +1,5 @@
-//! How does the demo's program call the driver? As any program does: it opens `libcuda.so.1` and asks for names.
+//! Calls of the demo's program to the driver. Like any program it opens `libcuda.so.1` and looks its functions up by
+//! name.
 #![allow(unsafe_code, reason = "calls the driver API")]
 
 use gpuslice_driver::functions;
@@ -21,7 +22,7 @@ const NAME: usize = 128;
 
 macro_rules! calls {
     ($($name:ident)*) => {
-        /// The functions of the driver that are called.
+        /// The functions of the driver that the demo calls.
         #[allow(non_snake_case, reason = "the names are the driver's")]
         struct Calls {
             $($name: functions::$name,)*
@@ -31,7 +32,8 @@ macro_rules! calls {
             fn find(library: &Library) -> Result<Self, String> {
                 $(
                     let name = concat!(stringify!($name), "\0").as_bytes();
-                    // SAFETY: the type is that of the table's row of this name.
+                    // SAFETY: `get` needs the symbol's type. `functions::$name` is that type, from the row of this name
+                    // in the table.
                     let found = unsafe { library.get::<functions::$name>(name) };
                     #[allow(non_snake_case, reason = "the names are the driver's")]
                     let $name = *found.map_err(|error| error.to_string())?;
@@ -49,9 +51,10 @@ calls! {
     cuModuleLoadData cuModuleGetFunction cuLaunchKernel
 }
 
-/// A kernel that keeps a part of the device busy for about half a millisecond; on the simulated GPU its name says so.
+/// A kernel that keeps a part of a real device busy for about half a millisecond. The simulated GPU reads its duration
+/// from its name.
 const KERNEL: &CStr = c"spin_500us";
-/// Its code: steps that depend on each other.
+/// Code of the kernel: steps that depend on each other.
 const CODE: &CStr = c"
 .version 7.0
 .target sm_75
@@ -75,7 +78,7 @@ STEP:
     ret;
 }
 ";
-/// Launches between two waits: 32 ms of work, so that a host that comes late to the next ones costs little.
+/// Launches between two waits. They are 32 ms of work, so that a host that launches the next batch late costs little.
 const BATCH: usize = 64;
 
 /// A way to get device memory.
@@ -90,10 +93,10 @@ pub(super) enum Door {
 }
 
 impl Door {
-    /// All of them.
+    /// All ways to get device memory.
     pub(super) const ALL: [Self; 3] = [Self::Linear, Self::Physical, Self::Ordered];
 
-    /// The function's name.
+    /// Returns the name of the driver's function.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Linear => "cuMemAlloc",
@@ -117,7 +120,7 @@ pub(super) struct Driver {
     device: CUdevice,
     properties: AllocationProperties,
     granule: usize,
-    /// Keeps the functions where they are.
+    /// Keeps the driver loaded, since `calls` points into it.
     _library: Library,
 }
 
@@ -129,19 +132,19 @@ fn checked(call: &str, status: Status) -> Result<(), String> {
 impl Driver {
     /// Opens the driver and makes a context on the first device.
     pub(super) fn open() -> Result<Self, String> {
-        // SAFETY: loading the driver runs its initialisers, as in every CUDA program.
+        // SAFETY: loading the driver runs its initialisers, which every CUDA program does too.
         let library = unsafe { Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
         let calls = Calls::find(&library)?;
-        // SAFETY: the function's only argument must be 0.
+        // SAFETY: `cuInit` takes flags that must be 0, and they are 0.
         checked("cuInit", unsafe { (calls.cuInit)(0) })?;
         let mut device = 0;
         // SAFETY: the output is a variable of this function.
         checked("cuDeviceGet", unsafe { (calls.cuDeviceGet)(&raw mut device, 0) })?;
         let mut context = ptr::null_mut();
-        // SAFETY: as above.
+        // SAFETY: the output is a variable of this function, and `device` came from `cuDeviceGet`.
         let retained = unsafe { (calls.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
         checked("cuDevicePrimaryCtxRetain", retained)?;
-        // SAFETY: a context that was just made.
+        // SAFETY: `cuDevicePrimaryCtxRetain` has just returned this context.
         checked("cuCtxSetCurrent", unsafe { (calls.cuCtxSetCurrent)(context) })?;
         let properties = AllocationProperties {
             kind: PINNED,
@@ -152,7 +155,7 @@ impl Driver {
         };
         let mut granule: usize = 0;
         let wanted = ptr::from_ref(&properties).cast();
-        // SAFETY: properties of the driver's layout, and an output of this function.
+        // SAFETY: `wanted` points to properties in the driver's layout, and the output is a variable of this function.
         let status = unsafe { (calls.cuMemGetAllocationGranularity)(&raw mut granule, wanted, LEAST) };
         if status != status::SUCCESS {
             granule = 0;
@@ -160,18 +163,18 @@ impl Driver {
         Ok(Self { calls, device, properties, granule, _library: library })
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub(super) fn name(&self) -> Result<String, String> {
         let mut name = [0_u8; NAME];
         let length = c_int::try_from(NAME).unwrap_or(0);
-        // SAFETY: room for `length` bytes.
+        // SAFETY: `name` has room for `length` bytes.
         let status = unsafe { (self.calls.cuDeviceGetName)(name.as_mut_ptr().cast(), length, self.device) };
         checked("cuDeviceGetName", status)?;
         let name = CStr::from_bytes_until_nul(&name).map_err(|error| error.to_string())?;
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// The device's UUID.
+    /// Returns the device's UUID.
     pub(super) fn uuid(&self) -> Result<[u8; 16], String> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: the output is a variable of this function.
@@ -179,7 +182,7 @@ impl Driver {
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
-    /// Free bytes and all bytes, as a program is told them.
+    /// Returns the free bytes and all bytes that the driver reports to the program.
     pub(super) fn memory(&self) -> Result<(u64, u64), String> {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: the outputs are variables of this function.
@@ -187,7 +190,7 @@ impl Driver {
         Ok((free as u64, total as u64))
     }
 
-    /// Asks for memory.
+    /// Allocates `bytes` of device memory in the way of `door`. Physical memory is rounded up to the granularity.
     pub(super) fn allocate(&self, door: Door, bytes: u64) -> Result<Block, Status> {
         let size = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
         let mut address: CUdeviceptr = 0;
@@ -203,7 +206,7 @@ impl Driver {
                 let properties = ptr::from_ref(&self.properties).cast();
                 let mut handle: CUmemGenericAllocationHandle = 0;
                 let size = size.next_multiple_of(granule);
-                // SAFETY: properties of the driver's layout, and an output of this function.
+                // SAFETY: `properties` is in the driver's layout, and the output is a variable of this function.
                 let status = unsafe { (self.calls.cuMemCreate)(&raw mut handle, size, properties, 0) };
                 (status, Block::Physical(handle))
             }
@@ -219,16 +222,16 @@ impl Driver {
     /// Loads the kernel.
     pub(super) fn kernel(&self) -> Result<CUfunction, String> {
         let (mut module, mut kernel) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: text that ends with a zero, and an output of this function.
+        // SAFETY: `CODE` is text that ends with a zero, and the output is a variable of this function.
         let loaded = unsafe { (self.calls.cuModuleLoadData)(&raw mut module, CODE.as_ptr().cast()) };
         checked("cuModuleLoadData", loaded)?;
-        // SAFETY: the module that was just loaded, and an output of this function.
+        // SAFETY: `cuModuleLoadData` has just returned `module`, and the output is a variable of this function.
         let found = unsafe { (self.calls.cuModuleGetFunction)(&raw mut kernel, module, KERNEL.as_ptr()) };
         checked("cuModuleGetFunction", found)?;
         Ok(kernel)
     }
 
-    /// Keeps the device busy for some milliseconds, and waits until it is done.
+    /// Keeps the device busy for some milliseconds, and waits until the batch has ended.
     pub(super) fn compute(&self, kernel: CUfunction) -> Result<(), String> {
         let mut sink = 0_u64;
         let mut parameters = [(&raw mut sink).cast()];
@@ -241,22 +244,24 @@ impl Driver {
             };
             checked("cuLaunchKernel", status)?;
         }
-        // SAFETY: the default stream.
+        // SAFETY: a null stream is the default one.
         checked("cuStreamSynchronize", unsafe { (self.calls.cuStreamSynchronize)(stream) })
     }
 
-    /// Gives memory back.
+    /// Frees a piece of device memory.
     pub(super) fn free(&self, block: Block) -> Result<(), String> {
         match block {
-            // SAFETY: an address that `allocate` got, once.
+            // SAFETY: `allocate` returned this address, and the caller frees it once.
             Block::Linear(address) => checked("cuMemFree", unsafe { (self.calls.cuMemFree_v2)(address) }),
-            // SAFETY: a handle that `allocate` got, once.
+            // SAFETY: `allocate` returned this handle, and the caller frees it once.
             Block::Physical(handle) => checked("cuMemRelease", unsafe { (self.calls.cuMemRelease)(handle) }),
             Block::Ordered(address) => {
-                // SAFETY: an address that `allocate` got, once; the stream is the default one.
+                // SAFETY: `allocate` returned this address, and the caller frees it once. The stream is the default
+                // one.
                 let status = unsafe { (self.calls.cuMemFreeAsync)(address, ptr::null_mut()) };
                 checked("cuMemFreeAsync", status)?;
-                // SAFETY: the default stream. A pool gives back what is free at such a moment.
+                // SAFETY: a null stream is the default one. At this synchronisation a pool gives free memory back to
+                // the device.
                 checked("cuStreamSynchronize", unsafe { (self.calls.cuStreamSynchronize)(ptr::null_mut()) })
             }
         }
@@ -265,7 +270,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // SAFETY: the context that `open` retained.
+        // SAFETY: `open` retained this device's primary context.
         unsafe { (self.calls.cuDevicePrimaryCtxRelease_v2)(self.device) };
     }
 }

@@ -1,8 +1,9 @@
 //! `gpuslice demo`: two tenants share a GPU, first without gpuslice and then in slices.
 //!
-//! Tenant red has three programs that take all memory they get and compute; blue has one that needs a little and computes.
-//! None knows of limits. While they run in slices, an unmodified program of blue's is shown its quota as the size of the GPU,
-//! one of red's programs is killed, and red's quota is raised. In the end the demo says whether everything was as promised.
+//! Tenant red has three programs that take all memory they get and compute. Blue has one that needs a little and
+//! computes. None of the programs knows of limits. While they run in slices, the demo asks an unmodified program of
+//! blue's for the size of the GPU: it sees its quota. The demo kills one of red's programs and raises red's quota. In
+//! the end it says whether everything was as promised.
 
 mod before;
 mod driver;
@@ -35,22 +36,22 @@ pub(crate) use worker::work;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long programs may take to start, and to end.
+/// Longest time that programs may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How the names of simulated devices begin.
+/// Prefix of the names of simulated devices.
 const SIMULATED: &str = "Simulated ";
-/// The quotas: a half and a quarter of what is free, or this.
+/// Largest quota of red, which otherwise gets half of the free memory.
 const RED: Bytes = Bytes::new(4 << 30);
-/// See [`RED`].
+/// Largest quota of blue, which otherwise gets a quarter of the free memory.
 const BLUE: Bytes = Bytes::new(2 << 30);
-/// Red's programs.
+/// Number of red's programs.
 const RED_PROGRAMS: usize = 3;
-/// The shares of the GPU's time, in thousandths: all of it together.
+/// Shares of red and of blue, in thousandths. Together they are all of the GPU's time.
 const SHARES: [u16; 2] = [300, 700];
-/// How long the slices have until their shares are looked at, at most: before, a neighbour is not known yet.
+/// Longest time before the demo begins to measure the shares. Until then the slices may not know of each other yet.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// `gpuslice demo-probe`.
+/// Describes the first device: `gpuslice demo-probe`.
 pub(crate) fn probe() -> Result<Ending, Failure> {
     let driver = driver::Driver::open().map_err(Failure::new)?;
     let (free, total) = driver.memory().map_err(Failure::new)?;
@@ -61,7 +62,7 @@ pub(crate) fn probe() -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// `gpuslice demo`.
+/// Shows two slices that share a GPU: `gpuslice demo`.
 pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
     let signals = Signals::keep([system::SIGINT, system::SIGTERM, system::SIGHUP, system::SIGQUIT]);
     let stage = Stage::find(wish.simulated)?;
@@ -82,7 +83,7 @@ pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
     }
 }
 
-/// Commands to try next, ready to copy.
+/// Returns commands to try next, ready to copy.
 fn next(stage: &Stage) -> String {
     let mut lines = vec!["NEXT".to_owned()];
     let shell = |path: &Path| {
@@ -116,18 +117,19 @@ fn next(stage: &Stage) -> String {
     lines.join("\n")
 }
 
-/// A program that runs on the simulated GPU, which frameworks do not: one of the source checkout that the driver is part of.
+/// Returns an example from the source checkout that holds the simulated driver. Frameworks do not run on the simulated
+/// GPU, this program does.
 fn example(driver: &Path) -> Option<PathBuf> {
     let path = driver.ancestors().nth(2)?.join("examples/python/quota.py");
     path.is_file().then_some(path)
 }
 
-/// A sum of nanoseconds, and when it was read.
+/// A sum of nanoseconds, and the time of its reading.
 type Moment = (Instant, u64);
-/// GPU time that a slice was charged, and GPU time that the simulated GPU counted, if there is one.
+/// GPU time that gpuslice charged a slice, and GPU time that the simulated GPU counted for it, if there is one.
 type UsedByNow = (Option<Moment>, Option<Moment>);
 
-/// Why the demo did not come to its end.
+/// Reason for which the demo did not come to its end.
 enum Halt {
     Failed(Failure),
     Signal(i32),
@@ -141,7 +143,7 @@ impl From<Failure> for Halt {
 
 /// A demo under way. Dropping it ends all programs and leaves nothing behind.
 struct Play<'a> {
-    /// None before the second part.
+    /// Empty before the second part.
     slices: Vec<Slice>,
     /// Bytes that blue's program needs.
     need: u64,
@@ -151,7 +153,7 @@ struct Play<'a> {
     began: Instant,
     killed: Option<Killed>,
     back: Option<Duration>,
-    /// Looks so far.
+    /// Number of looks so far.
     looks: u32,
 }
 
@@ -162,7 +164,7 @@ impl<'a> Play<'a> {
         Self { slices: Vec::new(), need, stage, signals, screen, began, killed: None, back: None, looks: 0 }
     }
 
-    /// The whole demo.
+    /// Plays the whole demo.
     fn whole(&mut self, length: Duration) -> Result<(Before, Verdict), Halt> {
         self.announce()?;
         let before = self.before(self.need)?;
@@ -198,7 +200,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Starts the slices, and says how everybody can.
+    /// Starts the slices, and shows commands with the same effect.
     fn begin(&mut self) -> Result<(), Halt> {
         let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
         let around = (self.stage, self.signals);
@@ -265,7 +267,7 @@ impl<'a> Play<'a> {
         self.judge(verdict, raised)
     }
 
-    /// Lets time pass until so much of it is over.
+    /// Lets the demo run until `time` has passed since it began.
     fn until(&mut self, time: Duration) -> Result<(), Halt> {
         while self.began.elapsed() < time {
             self.wait()?;
@@ -275,7 +277,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Waits a moment, or until somebody wants the end.
+    /// Waits for one look. Fails if a signal asks for the end.
     fn wait(&self) -> Result<(), Halt> {
         match self.signals.within(LOOK) {
             Some(arrived) => Err(Halt::Signal(arrived.number)),
@@ -283,7 +285,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Waits a moment for programs that began to start then.
+    /// Waits for one look. Fails if programs that began to start at `began` have had [`PATIENCE`].
     fn patiently(&self, began: Instant) -> Result<(), Halt> {
         if began.elapsed() > PATIENCE {
             let why = "the programs of the demo do not start; look whether the GPU works";
@@ -312,7 +314,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// What the slices have used of the GPU's time by now.
+    /// Returns the GPU time that each slice has used so far.
     fn used(&mut self) -> Result<Vec<UsedByNow>, Halt> {
         self.look()?;
         let truth = self.truth()?;
@@ -351,7 +353,7 @@ impl<'a> Play<'a> {
         Ok(self.screen.note(&text)?)
     }
 
-    /// Gives red a quarter more. Returns what it had, and what it has now.
+    /// Raises red's quota by a quarter. Returns the quota before and the new one.
     fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, u64), Halt> {
         let truth = self.truth()?;
         let Some(red) = self.slices.first_mut() else { return Ok((0, 0)) };
@@ -364,7 +366,7 @@ impl<'a> Play<'a> {
         Ok((before, after))
     }
 
-    /// Lets all programs end, and ends those that do not.
+    /// Closes the input of all programs, and waits until they have ended, for [`PATIENCE`] at most.
     fn finish(&mut self) -> Result<(), Halt> {
         self.slices.iter_mut().for_each(|slice| slice.programs.finish());
         let began = Instant::now();
@@ -372,7 +374,7 @@ impl<'a> Play<'a> {
             self.wait()?;
             self.look()?;
         }
-        // What they said last may still be on its way.
+        // The last lines of the programs may still be on their way.
         self.wait()?;
         self.look()
     }
@@ -399,7 +401,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Whether nothing is left.
+    /// Judges whether all programs ended well and no memory is left.
     fn judge_end(&self, verdict: &mut Verdict) -> Result<(), Halt> {
         let well = self.slices.iter().all(|slice| slice.programs.ended_well());
         let mut left = 0_u64;
@@ -419,7 +421,7 @@ impl<'a> Play<'a> {
     }
 }
 
-/// A part of the GPU's free memory in whole MiB, and no more than `most`.
+/// Returns `percent` of the GPU's free memory in whole MiB, and no more than `most`.
 fn part(stage: &Stage, percent: u32, most: Bytes) -> u64 {
     Bytes::new(stage.gpu.free).percent(percent).round_down(Bytes::MIB).min(most).get()
 }

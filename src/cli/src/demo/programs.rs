@@ -1,4 +1,4 @@
-//! Programs of the demo that belong together: a tenant's.
+//! Programs of one tenant of the demo.
 
 use super::stage::Stage;
 use super::wire::{Counts, READY};
@@ -10,13 +10,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// How long the last words of a program may be on their way.
+/// Longest time that the last words of a program may be on their way.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A program's work on the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Takes all memory that it is given, keeps it, and computes.
+    /// Takes all memory that it gets, keeps it, and computes.
     Greedy,
     /// Takes this many bytes at once or fails, and computes.
     Needs(u64),
@@ -26,14 +26,14 @@ pub(super) enum Work {
 
 /// Running programs. Dropping this value ends them.
 pub(super) struct Programs {
-    /// The tenant's name, by which the simulated GPU counts what they use.
+    /// The tenant's name, by which the simulated GPU counts the programs' use.
     pub(super) tenant: &'static str,
     workers: Vec<Worker>,
     heard: Receiver<(usize, Said)>,
     tell: Sender<(usize, Said)>,
-    /// Their lines on standard error, each once.
+    /// The programs' lines on standard error, each once.
     words: Vec<String>,
-    /// How many of these lines were shown.
+    /// Number of these lines that the screen has shown.
     shown: usize,
 }
 
@@ -43,14 +43,14 @@ struct Worker {
     /// True if it waits for the others before it fills the memory.
     waits: bool,
     counts: Option<Counts>,
-    /// Reports so far: each is a batch of kernels that ended.
+    /// Number of reports so far: the program sends one for each batch of kernels that ended.
     reports: u64,
     ended: Option<ExitStatus>,
     killed: bool,
 }
 
 impl Worker {
-    /// Lets a program go on that waits. One that has died is noticed elsewhere.
+    /// Lets a waiting program go on. `look` finds a program that has died.
     fn go_on(&mut self) {
         self.waits = false;
         if let Some(input) = &mut self.child.stdin {
@@ -76,13 +76,13 @@ enum Said {
 }
 
 impl Programs {
-    /// None yet.
+    /// Returns a tenant without programs.
     pub(super) fn of(tenant: &'static str) -> Self {
         let (tell, heard) = mpsc::channel();
         Self { tenant, workers: Vec::new(), heard, tell, words: Vec::new(), shown: 0 }
     }
 
-    /// Starts one more, in the environment that `prepare` makes of the stage's.
+    /// Starts one more program. `prepare` may change its command, which the stage has made.
     pub(super) fn start(
         &mut self,
         work: Work,
@@ -117,7 +117,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Looks at what they said, and which of them ended.
+    /// Receives messages of the programs, and finds those that have ended.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         while let Ok((worker, said)) = self.heard.try_recv() {
             match said {
@@ -154,14 +154,14 @@ impl Programs {
         }
     }
 
-    /// Their lines since the last call.
+    /// Returns the programs' lines since the last call.
     pub(super) fn news(&mut self) -> Vec<String> {
         let news = self.words.get(self.shown..).unwrap_or_default().to_vec();
         self.shown = self.words.len();
         news
     }
 
-    /// The last line of a program that ended, if any ended.
+    /// Returns the lines of all programs once one has ended, and `None` before.
     pub(super) fn last_words(&mut self) -> Result<Option<String>, Failure> {
         if self.workers.iter().all(|worker| worker.ended.is_none()) {
             return Ok(None);
@@ -171,17 +171,17 @@ impl Programs {
         Ok(Some(self.words.join("; ")))
     }
 
-    /// Returns true if each of them has reported.
+    /// Tells whether each program has reported.
     pub(super) fn have_reported(&self) -> bool {
         self.workers.iter().all(|worker| worker.counts.is_some())
     }
 
-    /// Batches of kernels that they have ended.
+    /// Returns the number of batches of kernels that the programs have ended.
     pub(super) fn batches(&self) -> u64 {
         self.workers.iter().map(|worker| worker.reports).sum()
     }
 
-    /// The sum of their counts.
+    /// Returns the sum of the programs' counts.
     pub(super) fn counts(&self) -> Counts {
         self.workers.iter().filter_map(|worker| worker.counts).fold(Counts::default(), |sum, counts| Counts {
             granted: sum.granted.saturating_add(counts.granted),
@@ -189,17 +189,17 @@ impl Programs {
         })
     }
 
-    /// How many run.
+    /// Returns the number of programs that run.
     pub(super) fn running(&self) -> usize {
         self.workers.iter().filter(|worker| worker.ended.is_none()).count()
     }
 
-    /// The process numbers of those that run.
+    /// Returns the process numbers of the programs that run.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
         self.workers.iter().filter(|worker| worker.ended.is_none()).map(|worker| worker.child.id())
     }
 
-    /// Kills one of them, at whatever it is doing.
+    /// Kills one of the programs, in any state.
     pub(super) fn kill(&mut self, pid: u32) -> Result<(), Failure> {
         let worker = self.workers.iter_mut().find(|worker| worker.child.id() == pid);
         let worker = worker.ok_or_else(|| Failure::new("no program to kill"))?;
@@ -208,18 +208,18 @@ impl Programs {
         killed.map_err(|error| Failure::new(format!("process {pid} cannot be killed: {error}")))
     }
 
-    /// Lets them end.
+    /// Closes the input of the programs, which makes them end.
     pub(super) fn finish(&mut self) {
         self.workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
     }
 
-    /// Returns true if each ended by itself and with success, but the one that was killed.
+    /// Tells whether each program ended with success. The demo leaves out the one that it killed.
     pub(super) fn ended_well(&self) -> bool {
         self.workers.iter().all(|worker| worker.killed || worker.ended.is_some_and(|status| status.success()))
     }
 }
 
-/// Passes on the lines of a program until it ends.
+/// Starts a thread that passes on the lines of a program until it ends.
 fn hear(
     from: Option<impl Read + Send + 'static>,
     number: usize,

@@ -8,36 +8,36 @@ use std::time::{Duration, Instant};
 
 /// Columns of the narrowest usual terminal.
 pub(super) const COLUMNS: usize = 80;
-/// Time between two drawings on a terminal.
+/// Time between two drawings of the figures on a terminal.
 const REDRAW: Duration = Duration::from_millis(100);
-/// Time between two lines elsewhere.
+/// Time between two lines of figures elsewhere.
 const LINE: Duration = Duration::from_secs(1);
 /// Characters of a bar.
 const BAR: usize = 8;
 /// All of the GPU's time, in thousandths.
 const WHOLE: u64 = 1000;
-/// Escape sequence: from here to the end, nothing is shown.
+/// Escape sequence that erases from the cursor to the end of the screen.
 const CLEAR: &str = "\x1b[J";
-/// Escape sequences: long lines are cut off instead of wrapped, and back.
+/// Escape sequences: the terminal cuts long lines off instead of wrapping them, and wraps them again.
 const NO_WRAP: (&str, &str) = ("\x1b[?7l", "\x1b[?7h");
 
 /// Standard output.
 pub(super) struct Screen {
-    /// True if figures are redrawn in their place.
+    /// True if the figures are redrawn in place.
     live: bool,
-    /// Lines of the figures that stand there.
+    /// Number of lines of the figures on the terminal.
     drawn: usize,
     last: Option<Instant>,
 }
 
 impl Screen {
-    /// Standard output as it is.
+    /// Opens standard output, and finds out whether it is a terminal that can redraw.
     pub(super) fn open() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
         Self { live: io::stdout().is_terminal() && !dumb, drawn: 0, last: None }
     }
 
-    /// Says something that stays.
+    /// Prints a text that stays.
     pub(super) fn note(&mut self, text: &str) -> Result<(), Failure> {
         let erased = self.erase();
         if self.live {
@@ -46,13 +46,13 @@ impl Screen {
         failure::print(&format!("{erased}{}\n", fold(text)))
     }
 
-    /// Says the last word. The figures stay above it.
+    /// Prints the last text. The figures stay above it.
     pub(super) fn close(&mut self, text: &str) -> Result<(), Failure> {
         self.drawn = 0;
         failure::print(&format!("\n{}\n", fold(text)))
     }
 
-    /// Shows the figures, when it is time.
+    /// Shows the figures if enough time has passed since the last ones.
     pub(super) fn figures(&mut self, time: Duration, slices: &[Slice]) -> Result<(), Failure> {
         let pause = if self.live { REDRAW } else { LINE };
         if self.last.is_some_and(|last| last.elapsed() < pause) {
@@ -68,7 +68,7 @@ impl Screen {
         failure::print(&text)
     }
 
-    /// What erases the figures that stand there.
+    /// Returns the escape sequence that erases the figures on the terminal.
     fn erase(&mut self) -> String {
         match std::mem::take(&mut self.drawn) {
             0 => String::new(),
@@ -77,8 +77,8 @@ impl Screen {
     }
 }
 
-/// Lines of at most [`COLUMNS`], broken at spaces. A line goes on two columns to the right of where it began; a word that is
-/// longer stays whole.
+/// Breaks text at spaces into lines of at most [`COLUMNS`]. A continued line begins two columns to the right of the
+/// first. A longer word stays whole.
 fn fold(text: &str) -> String {
     text.split('\n').map(fold_line).collect::<Vec<_>>().join("\n")
 }
@@ -108,7 +108,7 @@ fn fold_line(line: &str) -> String {
     folded
 }
 
-/// One line that stands for itself.
+/// Returns one line of figures that can be read alone.
 fn line(time: Duration, slice: &Slice) -> String {
     format!(
         "{:>4} s  {:<4}  {:>10} of {:<10}  {:>6} of {:<5} of the time  programs {}\n",

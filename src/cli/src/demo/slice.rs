@@ -1,4 +1,4 @@
-//! One of the demo's slices: its programs, its limits, and what it holds.
+//! One of the demo's slices: its programs, its limits, and its figures.
 
 use super::programs::{Programs, Work};
 use super::stage::Stage;
@@ -15,25 +15,25 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How far back what is used of the GPU's time is told.
+/// Time over which the demo shows the used GPU time.
 const LATELY: Duration = Duration::from_secs(1);
-/// How often a figure above the quota is read again, once a millisecond. What is held contains reservations that
-/// are not decided yet, and an undecided one that does not fit is taken back.
+/// Number of times that the demo reads a figure above the quota again, once a millisecond. The held bytes contain
+/// pending reservations, and a process withdraws a pending reservation that does not fit.
 const SECOND_LOOKS: u32 = 50;
 
 /// A slice with its programs. Dropping it ends them and removes the region.
 pub(super) struct Slice {
-    /// What it held, as far as it was seen.
+    /// Memory that the slice held, as far as the demo saw it.
     pub(super) account: Account,
     /// Its programs.
     pub(super) programs: Programs,
     watched: Option<(Monitor, Device)>,
-    /// When how much GPU time had been charged, over the last moments.
+    /// Charged GPU time and the time of its reading, over the last moments.
     charged: VecDeque<(Instant, u64)>,
     region: RegionFile,
 }
 
-/// A region that goes with this value.
+/// A region file. Dropping it removes the file.
 struct RegionFile(PathBuf);
 
 impl Drop for RegionFile {
@@ -46,13 +46,13 @@ impl Drop for RegionFile {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Killed {
     pub(super) pid: u32,
-    /// What it held.
+    /// Bytes that it held.
     pub(super) held: u64,
     pub(super) at: Instant,
 }
 
 impl Slice {
-    /// Starts a slice of so much memory and such a share of the GPU's time, with a program for each work.
+    /// Starts a slice with the quota `limit` and the share `share`, and one program for each of `works`.
     pub(super) fn start(
         name: &'static str,
         (limit, share): (u64, Permille),
@@ -71,14 +71,15 @@ impl Slice {
         for work in works {
             slice.programs.start(*work, (stage, signals), |command| {
                 command.env("LD_PRELOAD", &preload).envs(settings.clone());
-                // They reach their quota on purpose, which the figures tell.
+                // The programs reach their quota on purpose, and the figures tell it. So the library prints errors
+                // only.
                 command.env("GPUSLICE_LOG", "error");
             })?;
         }
         Ok(slice)
     }
 
-    /// Variables that make a program, into which the library is preloaded, one of the slice.
+    /// Returns the variables that make a program with the preloaded library a member of the slice.
     pub(super) fn settings(&self) -> [(&'static str, OsString); 3] {
         let share = u16::try_from(self.account.share).ok().and_then(Permille::new).unwrap_or(Permille::FULL);
         [
@@ -88,19 +89,19 @@ impl Slice {
         ]
     }
 
-    /// The command that puts a program into it.
+    /// Returns the command that puts a program into the slice.
     pub(super) fn command(&self) -> String {
         let Account { limit, share, .. } = self.account;
         let (name, limit) = (self.typed(), Bytes::new(limit));
         format!("gpuslice run --name {name} --mem {limit} --cores {}", percent(share).trim_end_matches('%'))
     }
 
-    /// Its name in commands of this program.
+    /// Returns the slice's name in commands of `gpuslice`.
     pub(super) fn typed(&self) -> String {
         slices::demo_name(self.account.name)
     }
 
-    /// Looks at what its programs said and what it holds.
+    /// Receives the programs' messages, and reads the slice's memory and GPU time.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         self.programs.look()?;
         if let Some((monitor, device)) = &self.watched {
@@ -117,7 +118,7 @@ impl Slice {
         Ok(())
     }
 
-    /// Whether all of its programs are at work. Opens the region then.
+    /// Tells whether all programs are at work, and opens the region if they are.
     pub(super) fn is_ready(&mut self, stage: &Stage) -> Result<bool, Failure> {
         let name = self.account.name;
         if let Some(words) = self.programs.last_words()? {
@@ -140,7 +141,7 @@ impl Slice {
         Ok(true)
     }
 
-    /// Kills the program that holds most, at whatever it is doing.
+    /// Kills the program that holds most, in any state.
     pub(super) fn kill_one(&mut self) -> Result<Killed, Failure> {
         let watched = self.watched.as_ref();
         let holds = |pid| watched.map_or(0, |(monitor, device)| held_by(monitor, *device, pid));
@@ -150,12 +151,12 @@ impl Slice {
         Ok(Killed { pid, held, at: Instant::now() })
     }
 
-    /// Returns true if nothing is charged any more to a process that is dead.
+    /// Tells whether the slice holds nothing for the killed process.
     pub(super) fn has_back(&self, killed: &Killed) -> bool {
         self.watched.as_ref().is_some_and(|(monitor, device)| held_by(monitor, *device, killed.pid) == 0)
     }
 
-    /// Gives it another quota.
+    /// Sets the slice's quota.
     pub(super) fn set_limit(&mut self, limit: u64) -> Result<(), Failure> {
         if let Some((monitor, device)) = &self.watched {
             let quota = |limits| Limits { memory: Some(limit), ..limits };
@@ -165,18 +166,18 @@ impl Slice {
         Ok(())
     }
 
-    /// GPU time that it was charged, in nanoseconds, and when that was read.
+    /// Returns the GPU time that the slice was charged, in nanoseconds, and the time of its reading.
     pub(super) fn charged(&self) -> Option<(Instant, u64)> {
         self.charged.back().copied()
     }
 
-    /// Thousandths of the GPU's time that it was charged lately.
+    /// Returns the thousandths of the GPU's time that the slice was charged lately.
     pub(super) fn used_lately(&self) -> u64 {
         let first = self.charged.front().copied();
         first.zip(self.charged()).map_or(0, |(first, last)| permille(first, last))
     }
 
-    /// What is charged after the end of all programs.
+    /// Reaps dead members, and returns the bytes that the slice holds then.
     pub(super) fn left(&self) -> Result<u64, Failure> {
         let Some((monitor, device)) = &self.watched else { return Ok(0) };
         monitor.reap()?;
@@ -184,13 +185,13 @@ impl Slice {
     }
 }
 
-/// Thousandths of the time between two moments by which a sum of nanoseconds rose.
+/// Returns the rise of a sum of nanoseconds between two moments, in thousandths of the time between them.
 pub(super) fn permille((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> u64 {
     let passed = ended.duration_since(began).as_nanos().max(1);
     u64::try_from(u128::from(after.saturating_sub(before)) * 1000 / passed).unwrap_or(u64::MAX)
 }
 
-/// What a slice holds, without reservations that are about to be taken back.
+/// Returns the bytes that a slice holds, without pending reservations that a process is about to withdraw.
 fn settled(monitor: &Monitor, device: Device, limit: u64) -> u64 {
     let mut held = monitor.held(device);
     for _ in 0..SECOND_LOOKS {

@@ -1,4 +1,4 @@
-//! On which GPU does the demo play: the machine's, or a simulated one?
+//! The GPU of the demo: the machine's or a simulated one.
 
 use super::wire::Gpu;
 use crate::failure::Failure;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// Memory of the simulated GPU: large enough for slices of the sizes that are wished for.
+/// Memory of the simulated GPU, large enough for the largest quotas of the demo.
 const SIMULATED_MEMORY: &str = "8GiB";
 
-/// How the names of variables begin that would change what the demo's programs do.
+/// Prefixes of variables that would change the behaviour of the demo's programs.
 const OURS: [&str; 7] = [
     "GPU_MEM_",
     "GPU_CORE_",
@@ -24,21 +24,21 @@ const OURS: [&str; 7] = [
     "SIMGPU_",
 ];
 
-/// Where the demo plays.
+/// The GPU and the library of a demo.
 #[derive(Debug)]
 pub(super) struct Stage {
     /// The preload library.
     pub(super) library: PathBuf,
     /// The device.
     pub(super) gpu: Gpu,
-    /// What is simulated, where something is.
+    /// The simulation, if the device is simulated.
     pub(super) simulation: Option<Simulation>,
 }
 
-/// The simulated GPU of one demo. Its state goes with this value.
+/// The simulated GPU of one demo. Dropping it removes its state.
 #[derive(Debug)]
 pub(super) struct Simulation {
-    /// Why there is one.
+    /// Reason for the simulation.
     pub(super) reason: String,
     /// Folder of its driver.
     pub(super) driver: PathBuf,
@@ -69,14 +69,15 @@ impl Stage {
         Ok(Self { library, gpu, simulation: Some(simulation) })
     }
 
-    /// The command of a program that is to play on it, without any settings of ours that the environment has.
+    /// Returns a hidden command of this program that runs on this GPU. It has none of the environment's settings for
+    /// gpuslice.
     pub(super) fn command(&self, name: &str, group: &str) -> Result<Command, Failure> {
         let mut command = this_program(name)?;
         self.around(&mut command, group);
         Ok(command)
     }
 
-    /// Puts any program on it, as one of a group.
+    /// Makes `command` run on this GPU as one of `group`, without the environment's settings for gpuslice.
     pub(super) fn around<'command>(
         &self,
         command: &'command mut Command,
@@ -103,7 +104,7 @@ impl Simulation {
         Ok(Self { reason, driver, state: state.into(), truth: installed::truth_reader()? })
     }
 
-    /// Makes a program see this GPU and none else.
+    /// Makes a program see this GPU and no other.
     fn enter(&self, command: &mut Command, group: &str) {
         let mut path = self.driver.clone().into_os_string();
         if let Some(before) = env::var_os("LD_LIBRARY_PATH").filter(|before| !before.is_empty()) {
@@ -116,7 +117,7 @@ impl Simulation {
         command.env("SIMGPU_MEMORY", SIMULATED_MEMORY).env("SIMGPU_CONTEXT_BYTES", "0");
     }
 
-    /// What the simulated GPU really gave out.
+    /// Reads the memory and the time that the simulated GPU really gave out.
     pub(super) fn truth(&self) -> Result<Truth, Failure> {
         let failed = |why: &str| Failure::new(format!("{}: {why}; build it anew", self.truth.display()));
         let output = Command::new(&self.truth)
@@ -136,7 +137,7 @@ impl Drop for Simulation {
     }
 }
 
-/// What the simulated GPU gave out, of the first device.
+/// Memory and time that the simulated GPU gave out, of its first device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Truth {
     /// Bytes that are in use.
@@ -163,18 +164,18 @@ impl Truth {
         Some(Self { held, peaks, busy })
     }
 
-    /// Nanoseconds in which kernels of a group ran.
+    /// Returns the nanoseconds in which kernels of a group ran.
     pub(super) fn busy(&self, group: &str) -> u64 {
         self.busy.get(group).copied().unwrap_or(0)
     }
 
-    /// The most bytes that a group ever had.
+    /// Returns the most bytes that a group ever had.
     pub(super) fn peak(&self, group: &str) -> u64 {
         self.peaks.get(group).copied().unwrap_or(0)
     }
 }
 
-/// One of the hidden commands of this program.
+/// Returns a hidden command of this program.
 fn this_program(name: &str) -> Result<Command, Failure> {
     let program = env::current_exe().map_err(|error| {
         Failure::new(format!("this program cannot be found: {error}; start it by its path"))
@@ -185,7 +186,7 @@ fn this_program(name: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Takes the environment's settings for slices and simulations out of a program's: these are the demo's alone to make.
+/// Removes the environment's settings for slices and simulations from a command: the demo makes its own.
 fn without_settings(command: &mut Command) {
     let ours = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -196,7 +197,7 @@ fn without_settings(command: &mut Command) {
     }
 }
 
-/// Asks a process that ends at once: a driver leaves threads and memory in whoever opens it.
+/// Asks a process that ends at once, because a driver leaves threads and memory in the process that opens it.
 fn probe(command: &mut Command) -> Result<Gpu, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! A tenant's view: what programs that know nothing of gpuslice are told the GPU has.
+//! A tenant's view: the size of the GPU that programs see without knowing of gpuslice.
 
 use super::slice::Slice;
 use super::stage::Stage;
@@ -13,10 +13,10 @@ from ctypes import *
 cu, it, free, size = CDLL(\"libcuda.so.1\"), c_void_p(), c_size_t(), c_size_t()
 cu.cuInit(0); cu.cuDevicePrimaryCtxRetain(byref(it), 0); cu.cuCtxSetCurrent(it)
 cu.cuMemGetInfo_v2(byref(free), byref(size)); print(size.value >> 20, \"MiB\")";
-/// Asks `nvidia-smi` for the same.
+/// Arguments that ask `nvidia-smi` for the size of the device.
 pub(super) const QUERY: [&str; 2] = ["--query-gpu=memory.total", "--format=csv,noheader"];
 
-/// A program that is asked, without gpuslice and in a slice.
+/// Answers of one program, without gpuslice and in a slice.
 #[derive(Debug)]
 pub(super) struct View {
     /// The source: `cuMemGetInfo` or `nvidia-smi`.
@@ -35,7 +35,7 @@ impl View {
     }
 }
 
-/// The tenant's views that this machine can show: by Python and by `nvidia-smi`, if they are installed.
+/// Returns the tenant's views that this machine can show: by Python and by `nvidia-smi`, if they are installed.
 pub(super) fn views(stage: &Stage, slice: &Slice) -> Result<Vec<View>, Failure> {
     let mut views = Vec::new();
     let python = || {
@@ -58,7 +58,8 @@ pub(super) fn views(stage: &Stage, slice: &Slice) -> Result<Vec<View>, Failure> 
     Ok(views)
 }
 
-/// `None` where there is no such program, or none that works with this driver.
+/// Asks a program without gpuslice and in the slice. Returns `None` if there is no such program, or none that works
+/// with this driver.
 fn view(
     what: &'static str,
     program: impl Fn() -> Command,
@@ -76,7 +77,8 @@ fn view(
     Ok(inside.map(|inside| View { what, bare, inside }))
 }
 
-/// `nvidia-smi`: the machine's own, and those that ci/drivers.sh has fetched into a source checkout.
+/// Returns the paths of `nvidia-smi`: the machine's own, and those that ci/drivers.sh has fetched into a source
+/// checkout.
 fn monitors() -> Vec<PathBuf> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     let fetched = program.ancestors().nth(3).map(|root| root.join("build/drivers"));

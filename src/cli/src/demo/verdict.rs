@@ -1,4 +1,4 @@
-//! Did the demo show what it promises?
+//! Verdict of the demo: whether each of its promises held.
 
 use super::stage::Truth;
 use super::wire::Counts;
@@ -6,30 +6,30 @@ use crate::figures::{percent, size};
 use std::fmt;
 use std::time::Duration;
 
-/// How soon the memory of a killed process must be back.
+/// Longest time until the memory of a killed process must be back.
 const SOON: Duration = Duration::from_secs(1);
 
-/// How far above its share a slice may be over the demo, and how far below it, in thousandths of the GPU's time. The demo
-/// is short, and where slices take turns the GPU itself takes some time for each.
+/// Thousandths of the GPU's time by which a slice may exceed its share over the demo. The demo is short.
 const SHARE_ABOVE: u64 = 30;
-/// See [`SHARE_ABOVE`].
+/// Thousandths of the GPU's time by which a slice may stay below its share over the demo. The demo is short, and where
+/// slices take turns the GPU itself takes some time for each turn.
 const SHARE_BELOW: u64 = 80;
 
-/// What a slice used of the GPU's time, in thousandths.
+/// GPU time that a slice used, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Used {
     pub(super) name: &'static str,
     /// Its share.
     pub(super) share: u64,
-    /// What it used by its own account.
+    /// GPU time by the slice's own account.
     pub(super) charged: u64,
-    /// What the simulated GPU counted, where there is one.
+    /// GPU time by the count of the simulated GPU, if there is one.
     pub(super) counted: Option<u64>,
     /// True if the machine had no processor for the demo: then a slice may use less than its share.
     pub(super) starved: bool,
 }
 
-/// What a slice held, as far as it was seen.
+/// Memory and limits of a slice, as far as the demo saw them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) name: &'static str,
@@ -37,22 +37,22 @@ pub(super) struct Account {
     pub(super) limit: u64,
     /// Its share of the GPU's time, in thousandths.
     pub(super) share: u64,
-    /// What it held at the last look.
+    /// Bytes that it held at the last look.
     pub(super) held: u64,
-    /// The most that it held.
+    /// Most bytes that it held.
     pub(super) peak: u64,
     /// True if it ever held more than its quota.
     pub(super) exceeded: bool,
 }
 
-/// Everything that was found out.
+/// All findings of the demo.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     findings: Vec<(bool, String)>,
 }
 
 impl Verdict {
-    /// Returns true if everything is as promised.
+    /// Tells whether everything is as promised.
     pub(super) fn is_good(&self) -> bool {
         self.findings.iter().all(|(good, _)| *good)
     }
@@ -62,7 +62,8 @@ impl Verdict {
         self.findings.push((good, text.into()));
     }
 
-    /// Whether a slice stayed within its quota, by its own account and, where there is one, by the simulated GPU's.
+    /// Judges whether a slice stayed within its quota, by its own account and by the count of the simulated GPU, if
+    /// there is one.
     pub(super) fn add_quota(&mut self, slice: &Account, truth: Option<&Truth>) {
         let counted = truth.map(|truth| truth.peak(slice.name));
         let gpu = counted.map_or_else(String::new, |peak| format!("; the GPU counted {}", size(peak)));
@@ -73,7 +74,8 @@ impl Verdict {
         );
     }
 
-    /// Whether a slice that wants all of the GPU's time got its share: by the GPU's count, otherwise by its own account.
+    /// Judges whether a slice that wants all of the GPU's time got its share. The GPU's count decides, or else the
+    /// slice's own account.
     pub(super) fn add_share(&mut self, used: Used) {
         let Used { name, share, charged, counted, starved } = used;
         let most = share.saturating_add(SHARE_ABOVE);
@@ -88,7 +90,7 @@ impl Verdict {
         );
     }
 
-    /// Whether what passes the quota was refused.
+    /// Judges whether gpuslice denied allocations beyond the quota.
     pub(super) fn add_refusals(&mut self, name: &str, counts: Counts) {
         self.add(
             counts.granted > 0 && counts.refused > 0,
@@ -99,7 +101,7 @@ impl Verdict {
         );
     }
 
-    /// Whether the memory of a killed process came back in time.
+    /// Judges whether the memory of a killed process came back in time.
     pub(super) fn add_return(&mut self, held: u64, back: Option<Duration>) {
         let when = back
             .map_or_else(|| "did not come back".to_owned(), |back| format!("came back in {}", millis(back)));
@@ -110,7 +112,7 @@ impl Verdict {
     }
 }
 
-/// Whole milliseconds.
+/// Returns a time as whole milliseconds.
 pub(super) fn millis(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }

@@ -1,11 +1,11 @@
-//! What do the demo's programs tell the one that started them? Lines of numbers on their standard output.
+//! Messages of the demo's programs to the process that started them: lines of numbers on their standard output.
 
 use gpuslice_region::Uuid;
 
 /// The line of a program that has its context and its kernel, and waits for a byte before it fills the memory.
 pub(super) const READY: &str = "ready";
 
-/// What a program counted so far.
+/// Allocations that a program has counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Allocations that succeeded.
@@ -15,12 +15,12 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// The line that says it.
+    /// Returns the line that carries the counts.
     pub(super) fn line(self) -> String {
         format!("{} {}\n", self.granted, self.refused)
     }
 
-    /// What such a line says.
+    /// Reads the counts from a line that `line` made.
     pub(super) fn read(line: &str) -> Option<Self> {
         let (granted, refused) = line.trim_end().split_once(' ')?;
         Some(Self { granted: granted.parse().ok()?, refused: refused.parse().ok()? })
@@ -32,9 +32,9 @@ impl Counts {
 pub(super) struct Gpu {
     /// Its UUID.
     pub(super) uuid: Uuid,
-    /// Bytes that are free.
+    /// Free bytes.
     pub(super) free: u64,
-    /// Bytes that it has.
+    /// Bytes in all.
     pub(super) total: u64,
     /// True if its driver is the simulated one.
     pub(super) is_simulated: bool,
@@ -43,13 +43,13 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// The line that says it.
+    /// Returns the line that carries the device.
     pub(super) fn line(&self) -> String {
         let Self { uuid, free, total, is_simulated, name } = self;
         format!("{} {free} {total} {is_simulated} {name}\n", u128::from_be_bytes(uuid.0))
     }
 
-    /// What such a line says.
+    /// Reads the device from a line that `line` made.
     pub(super) fn read(line: &str) -> Option<Self> {
         let mut words = line.trim_end().splitn(5, ' ');
         let uuid = Uuid(words.next()?.parse::<u128>().ok()?.to_be_bytes());

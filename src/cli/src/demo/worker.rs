@@ -1,4 +1,4 @@
-//! What does a program of the demo do? It takes and gives back device memory, or computes, and knows of no limit.
+//! A program of the demo. It allocates and frees device memory, or computes, and knows of no limit.
 
 use super::driver::{Block, Door, Driver};
 use super::wire::{Counts, READY};
@@ -17,18 +17,18 @@ const STEP: Duration = Duration::from_millis(2);
 const REPORT_EVERY: u64 = 10;
 /// Steps between two requests for more than the whole device.
 const GREED_EVERY: u64 = 23;
-/// Steps between two requests for exactly what is left.
+/// Steps between two requests for exactly the free memory.
 const BRIM_EVERY: u64 = 31;
-/// Smallest and largest block, as parts of the device.
+/// Divisors of the device's memory that give the smallest and the largest block.
 const PARTS: (u64, u64) = (256, 16);
-/// Pieces in which one that takes all memory takes it.
+/// Number of pieces in which a greedy program takes all memory.
 const PIECES: u64 = 32;
-/// Pieces are multiples of this: the least that `cuMemCreate` gives out.
+/// Granularity of the pieces in bytes: the least that `cuMemCreate` gives out.
 const GRANULE: u64 = 2 << 20;
-/// Of a hundred steps, those that allocate.
+/// Steps of a hundred that allocate.
 const ALLOCATING: u64 = 60;
 
-/// `gpuslice demo-worker`.
+/// Computes, or allocates and frees, until standard input ends: `gpuslice demo-worker`.
 pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
     let driver = Driver::open().map_err(Failure::new)?;
     match *wish {
@@ -44,14 +44,16 @@ pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
     }
 }
 
-/// Computes until standard input ends. Reports after each batch of kernels; one that fills memory reports once before.
+/// Computes until standard input ends, and reports after each batch of kernels. A program that fills memory reports
+/// before each batch instead.
 ///
-/// One that fills memory waits until the others of its tenant are as far: it would leave them no room to load a kernel.
+/// A program that fills memory first waits until the other programs of its tenant have their kernels: it would leave
+/// them no room to load one.
 fn compute(driver: &Driver, taker: &mut Taker, fills: bool) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
     if fills {
         failure::print(&format!("{READY}\n"))?;
-        // Nothing to read is the end of the demo, which the loop sees.
+        // The end of the input means the end of the demo, which the loop sees.
         let _count = io::stdin().read(&mut [0]);
     }
     let end = end_of_input();
@@ -70,7 +72,7 @@ fn compute(driver: &Driver, taker: &mut Taker, fills: bool) -> Result<Ending, Fa
     Ok(Ending::Code(0))
 }
 
-/// Memory that is taken and kept.
+/// Memory that a program takes and keeps.
 #[derive(Default)]
 struct Taker {
     blocks: Vec<Block>,
@@ -78,7 +80,7 @@ struct Taker {
 }
 
 impl Taker {
-    /// Takes this much at once, or fails as most programs do.
+    /// Takes `bytes` at once, or fails as most programs do.
     fn take(&mut self, driver: &Driver, bytes: u64) -> Result<(), Failure> {
         let refused = |status| match status {
             status::OUT_OF_MEMORY => Failure::new("CUDA_ERROR_OUT_OF_MEMORY"),
@@ -89,7 +91,7 @@ impl Taker {
         Ok(())
     }
 
-    /// Takes memory, by every door that the driver has, until there is none left.
+    /// Takes memory in every way that the driver supports, until none is left.
     fn fill(&mut self, driver: &Driver) -> Result<(), Failure> {
         let (_free, total) = driver.memory().map_err(Failure::new)?;
         let piece = (total / PIECES).next_multiple_of(GRANULE);
@@ -103,7 +105,7 @@ impl Taker {
         }
         self.counts.refused = self.counts.refused.saturating_add(1);
         let (free, _total) = driver.memory().map_err(Failure::new)?;
-        // Another program of the tenant may have been faster.
+        // Another program of the tenant may have taken the rest.
         if let Ok(block) = driver.allocate(Door::Linear, free.max(1)) {
             self.keep(block);
         }
@@ -140,7 +142,8 @@ fn take_memory(driver: Driver, seed: u64) -> Result<Ending, Failure> {
     Ok(Ending::Code(0))
 }
 
-/// Says when standard input ends: then whoever started us wants the end, or is dead.
+/// Returns a channel that tells the end of standard input: then the process that started this one wants the end, or is
+/// dead.
 fn end_of_input() -> Receiver<()> {
     let (ended, end) = mpsc::channel();
     thread::spawn(move || {
@@ -161,7 +164,7 @@ struct Worker {
 
 impl Worker {
     fn step(&mut self, number: u64) -> Result<(), Failure> {
-        // What the program is told is the size of the device is its slice's quota.
+        // The driver shows the slice's quota to the program as the size of the device.
         let (free, total) = self.driver.memory().map_err(Failure::new)?;
         if number.is_multiple_of(GREED_EVERY) {
             return self.allocate(total.saturating_add(1));
@@ -215,11 +218,11 @@ impl Worker {
     }
 }
 
-/// A sequence of numbers without pattern (xorshift), the same for the same seed.
+/// A sequence of pseudo-random numbers (xorshift). One seed always gives one sequence.
 struct Choices(u64);
 
 impl Choices {
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

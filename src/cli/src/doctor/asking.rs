@@ -1,4 +1,4 @@
-//! How is a question put to a child that may never answer?
+//! Puts a question to a child process that may never answer.
 
 use super::probe::{ANSWER, STEP};
 use crate::arguments::Probe;
@@ -11,32 +11,33 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a child that was killed is waited for: one that hangs in the kernel may never end.
+/// Longest wait for a child that the doctor killed: one that hangs in the kernel may never end. It also bounds the wait
+/// for the output of a child that has ended.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The most that is kept of what a child says on one of its pipes.
+/// Most bytes that the doctor keeps of a child's output on one pipe.
 const MOST: usize = 1 << 20;
-/// How often it is looked whether a child has ended.
+/// Time between two looks whether a child has ended.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What came of a question.
+/// Outcome of a question.
 #[derive(Debug)]
 pub(super) enum Asked<T> {
-    /// An answer, and what was said on standard error meanwhile.
+    /// An answer, and the child's text on standard error.
     Answer(T, String),
-    /// None within the time; the step that was not finished.
+    /// No answer within the time. Holds the step that the child did not finish.
     Hangs(String),
-    /// The child ended without one: how, in which step, and what it said on standard error.
+    /// The child ended without an answer.
     Failed {
-        /// How it ended, or why it could not be started.
+        /// How the child ended, or why it did not start.
         how: String,
-        /// What it had begun.
+        /// The step that the child had begun.
         step: String,
-        /// What it said.
+        /// The child's text on standard error.
         said: String,
     },
 }
 
-/// Asks a question in a child: this program, with another `LD_PRELOAD`, or none.
+/// Asks a question in a child: this program with `preload` as its `LD_PRELOAD`, or with none.
 pub(super) fn ask<T: DeserializeOwned>(
     probe: Probe,
     preload: Option<OsString>,
@@ -45,7 +46,8 @@ pub(super) fn ask<T: DeserializeOwned>(
     ask_under(probe, preload, &[], patience)
 }
 
-/// The same with other settings of ours, which are empty where they are to be unset.
+/// Asks a question in a child with `preload` as its `LD_PRELOAD`, and with `settings` for gpuslice. An empty value
+/// unsets a setting.
 pub(super) fn ask_under<T: DeserializeOwned>(
     probe: Probe,
     preload: Option<OsString>,
@@ -96,7 +98,7 @@ fn last_step(out: &str) -> String {
     step.unwrap_or("starting").to_owned()
 }
 
-/// Waits for a child's end, and tells, where that takes its time, how long it may still be.
+/// Waits for a child's end. If that takes more than `SHORT`, `tell` gets the time that the child still has.
 fn end_within(child: &mut Child, patience: Duration, mut tell: impl FnMut(Duration)) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
@@ -114,8 +116,8 @@ fn end_within(child: &mut Child, patience: Duration, mut tell: impl FnMut(Durati
     }
 }
 
-/// Reads all that comes, piece by piece: of a child that hangs, what it said before. What passes [`MOST`] is read, lest
-/// the child waits for its pipe, and dropped.
+/// Starts a thread that reads a pipe piece by piece, so that the output of a child that hangs is known too. Beyond
+/// [`MOST`] bytes it reads on, so that the child does not wait for its pipe, and drops them.
 fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (tell, told) = channel();
     thread::spawn(move || {
@@ -132,7 +134,8 @@ fn listen(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     told
 }
 
-/// What came, up to the pipe's end; whoever else holds the other end is not waited for, however often it says something.
+/// Collects the output up to the pipe's end. Another process may hold the other end and go on writing: it is not waited
+/// for after [`FAREWELL`].
 fn heard(told: &Receiver<Vec<u8>>) -> String {
     let (mut all, begun) = (Vec::new(), Instant::now());
     while let Ok(piece) = told.recv_timeout(FAREWELL.saturating_sub(begun.elapsed())) {
@@ -145,7 +148,7 @@ fn heard(told: &Receiver<Vec<u8>>) -> String {
 mod tests {
     use super::*;
 
-    /// Says something again and again, so many times.
+    /// A pipe that gives `piece` bytes after each `pause`, `times` times.
     struct Talker {
         times: u32,
         piece: usize,

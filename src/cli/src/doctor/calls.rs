@@ -1,4 +1,4 @@
-//! Which of the doctor's questions to the system have no words in the standard library?
+//! Calls of the doctor to the C library that the standard library does not wrap.
 #![allow(unsafe_code, reason = "calls the C library")]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
@@ -19,32 +19,32 @@ fn text(path: &Path) -> Option<CString> {
     CString::new(path.as_os_str().as_bytes()).ok()
 }
 
-/// What the system says of the file system that a path is on.
+/// Returns the system's description of the file system that holds `path`.
 fn file_system(path: &Path) -> Option<libc::statvfs> {
     let path = text(path)?;
     let mut found = MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: a text that ends in zero, and room for the answer.
+    // SAFETY: `path` is a text that ends in zero, and `found` has room for the answer.
     let status = unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) };
-    // SAFETY: all zeroes is a valid value too.
+    // SAFETY: `found` began as zeroes, which are a valid `statvfs` even if the call failed.
     let found = unsafe { found.assume_init() };
     (status == 0).then_some(found)
 }
 
-/// The room of the file system that a path is on.
+/// Returns the room of the file system that holds `path`.
 pub(super) fn room(path: &Path) -> Option<Room> {
     let found = file_system(path)?;
     let bytes = |blocks: libc::fsblkcnt_t| blocks.saturating_mul(found.f_frsize);
     Some(Room { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
-/// Returns true if this process and all that it starts can get no more rights than it has, as in containers that say
-/// so.
+/// Returns true if this process and its children can get no further rights, as in containers that set
+/// `PR_SET_NO_NEW_PRIVS`.
 pub(super) fn gets_no_rights() -> bool {
-    // SAFETY: asks for a flag; the arguments that it does not use are zero.
+    // SAFETY: `PR_GET_NO_NEW_PRIVS` reads a flag and needs zeroes as its arguments.
     unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
 }
 
-/// Returns true if programs on the file system that a path is on get the rights that their files give them.
+/// Returns true if programs on the file system that holds `path` get the rights that their files give them.
 pub(super) fn gives_rights(path: &Path) -> bool {
     file_system(path).is_none_or(|found| found.f_flag & libc::ST_NOSUID == 0)
 }
@@ -52,65 +52,66 @@ pub(super) fn gives_rights(path: &Path) -> bool {
 /// Returns true if this user may read and write a path.
 pub(super) fn may_use(path: &Path) -> bool {
     let Some(path) = text(path) else { return false };
-    // SAFETY: a text that ends in zero.
+    // SAFETY: `path` is a text that ends in zero.
     unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) == 0 }
 }
 
 /// Returns true if this user may execute a path.
 pub(super) fn may_execute(path: &Path) -> bool {
     let Some(path) = text(path) else { return false };
-    // SAFETY: a text that ends in zero.
+    // SAFETY: `path` is a text that ends in zero.
     unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
 }
 
-/// Returns true if a file gives capabilities to who executes it.
+/// Returns true if a file gives capabilities to the process that executes it.
 pub(super) fn has_capabilities(path: &Path) -> bool {
     let Some(path) = text(path) else { return false };
     let name = c"security.capability";
-    // SAFETY: two texts that end in zero; without room, only the size is told.
+    // SAFETY: `path` and `name` are texts that end in zero. Without a buffer the call returns only the size.
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// The group that this process acts as.
+/// Returns the effective group of this process.
 pub(super) fn group() -> u32 {
-    // SAFETY: asks for a number; cannot fail.
+    // SAFETY: `getegid` takes nothing and cannot fail.
     unsafe { libc::getegid() }
 }
 
-/// The version of the C library in this process, if it is glibc.
+/// Returns the version of the C library in this process, if it is glibc.
 pub(super) fn glibc() -> Option<String> {
     type Version = unsafe extern "C" fn() -> *const c_char;
     let this = libloading::os::unix::Library::this();
-    // SAFETY: glibc's function of this name takes nothing and returns a text.
+    // SAFETY: `get` needs the symbol's type. glibc's function of this name takes nothing and returns a text.
     let version = unsafe { this.get::<Version>(b"gnu_get_libc_version\0") }.ok()?;
-    // SAFETY: no arguments.
+    // SAFETY: `version` takes no arguments.
     let text = unsafe { version() };
-    // SAFETY: a text that ends in zero and is never freed.
+    // SAFETY: glibc returns a text that ends in zero and is never freed.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// The object of this process in which an address lies.
+/// Returns the object of this process in which an address lies.
 pub(super) fn object_at(address: *const c_void) -> Option<PathBuf> {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked for, and there is room for the answer.
+    // SAFETY: `dladdr` takes any address, and `found` has room for the answer.
     let status = unsafe { libc::dladdr(address, found.as_mut_ptr()) };
-    // SAFETY: all zeroes is a valid value too.
+    // SAFETY: `found` began as zeroes, which are a valid `Dl_info` even if the call failed.
     let found = unsafe { found.assume_init() };
     if status == 0 || found.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's own name of the object, which stays loaded.
+    // SAFETY: `dli_fname` is the loader's own name of the object, which ends in zero and stays while the object is
+    // loaded.
     let name = unsafe { CStr::from_ptr(found.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// The object whose `dlsym` this program calls: the first that exports one.
+/// Returns the object that gives this program its `dlsym`: the first that exports one.
 pub(super) fn owner_of_dlsym() -> Option<PathBuf> {
     object_at((libc::dlsym as *const ()).cast())
 }
 
-/// Returns true if the kernel has this process run with rights that whoever started it has not.
+/// Returns true if the kernel runs this process with rights that its caller does not have.
 pub(super) fn is_secure() -> bool {
-    // SAFETY: asks for a number; cannot fail.
+    // SAFETY: `getauxval` reads a number and cannot fail.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

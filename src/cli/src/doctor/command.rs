@@ -1,4 +1,4 @@
-//! Would the library be in a program that is started by this command?
+//! Examines a command: would the library be in the program that it starts?
 
 use super::elf::Elf;
 use super::finding::Finding;
@@ -11,11 +11,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Interpreters of scripts that are started by scripts, at the most.
+/// Longest chain of interpreters and starters that the doctor follows.
 const DEPTH: usize = 4;
-/// The most that is read of a script.
+/// Most bytes that the doctor reads of a script.
 const SCRIPT_BYTES: usize = 1 << 20;
-/// Programs that start the program that their arguments name, with what is preloaded.
+/// Programs that start the program in their arguments, and pass `LD_PRELOAD` on.
 const STARTERS: [&str; 11] = [
     "env",
     "nohup",
@@ -29,32 +29,32 @@ const STARTERS: [&str; 11] = [
     "tini",
     "dumb-init",
 ];
-/// Shells, whose `-c` has a script behind it.
+/// Shells, which take a script behind `-c`.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
 
-/// What is known of a program's file.
+/// Facts about a program's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Where it is.
+    /// Path of the file.
     pub(super) path: PathBuf,
     /// True if this user may execute it.
     pub(super) executable: bool,
     /// True if it runs with more rights than this user has.
     pub(super) secure: bool,
-    /// What it is.
+    /// Type of the file.
     pub(super) kind: Kind,
 }
 
-/// What a program's file is.
+/// Type of a program's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A file of the loader's.
+    /// An ELF file.
     Elf(Box<Elf>),
-    /// A script: its interpreter, and what is in it.
+    /// A script: its interpreter and its text.
     Script {
-        /// With its argument.
+        /// The interpreter, with its argument.
         interpreter: Vec<String>,
-        /// As far as it was read.
+        /// The text, as far as the doctor read it.
         text: String,
     },
     /// Something else.
@@ -63,7 +63,7 @@ pub(super) enum Kind {
 }
 
 impl Program {
-    /// Looks at a program that is named by a path, or found in `PATH`.
+    /// Looks at a program by its path, or finds it in `PATH`.
     pub(super) fn find(name: &OsStr) -> Option<Self> {
         if name.as_bytes().contains(&b'/') {
             let path = PathBuf::from(name);
@@ -86,13 +86,14 @@ impl Program {
         Self { path: path.to_owned(), executable, secure, kind }
     }
 
-    /// Returns true if its file has one of these names.
+    /// Returns true if the program's file has one of these names.
     fn is_one_of(&self, names: &[&str]) -> bool {
         self.path.file_name().and_then(OsStr::to_str).is_some_and(|name| names.contains(&name))
     }
 }
 
-/// Returns true if the kernel gives a program rights that this user has not; the loader then preloads next to nothing.
+/// Returns true if the kernel gives a program rights that this user does not have. The loader then preloads next to
+/// nothing.
 fn is_secure(path: &Path) -> bool {
     let Ok(found) = path.metadata() else { return false };
     if !calls::gives_rights(path) {
@@ -120,8 +121,8 @@ fn script_at(path: &Path) -> Option<Kind> {
 pub(super) struct Seen {
     /// The finding.
     pub(super) finding: Finding,
-    /// True if a program that may use a GPU surely runs without the library for this reason. Shells, and programs that
-    /// start others, use none: what counts is whether the library is in what they start.
+    /// True if a program that may use a GPU surely runs without the library for this reason. Shells and starters use no
+    /// GPU: for them it counts whether the library is in the program that they start.
     pub(super) unlimited: bool,
 }
 
@@ -131,8 +132,7 @@ impl Seen {
     }
 }
 
-/// What is found of a command, `find` being how programs are looked at. `ours` says with what the library can be
-/// loaded.
+/// Returns the findings about a command. `find` looks at a program, and `ours` is the library that would be preloaded.
 pub(super) fn examine(
     command: &[OsString],
     ours: Option<&library::Library>,
@@ -141,7 +141,8 @@ pub(super) fn examine(
     look(command, ours, find).into_iter().map(|seen| seen.finding).collect()
 }
 
-/// As [`examine`], with what each finding means for the limits.
+/// Returns the findings about a command, each with its effect on the limits. `find` looks at a program, and `ours` is
+/// the library that would be preloaded.
 pub(super) fn look(
     command: &[OsString],
     ours: Option<&library::Library>,
@@ -163,7 +164,7 @@ fn follow(
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shown: Vec<&str> = words.iter().map(String::as_str).collect();
     if let Some(does) = script::does(&shown) {
-        // Whether `sudo` and its like hand the environment on depends on how they are set up.
+        // The configuration of `sudo` and its like decides whether they pass the environment on.
         let unlimited = matches!(does, Does::Overwrites | Does::Removes | Does::Empties);
         seen.push(Seen { finding: told(does, &format!("`{}`", words.join(" "))), unlimited });
     }
@@ -199,7 +200,7 @@ fn follow(
     }
 }
 
-/// Returns true if a command starts its program with our library, whatever the environment says.
+/// Returns true if a command starts its program with gpuslice's library, whatever the environment says.
 pub(super) fn brings_library(command: &[OsString], find: &dyn Fn(&OsStr) -> Option<Program>) -> bool {
     let mut left = command;
     for _ in 0..=DEPTH {
@@ -220,13 +221,13 @@ pub(super) fn brings_library(command: &[OsString], find: &dyn Fn(&OsStr) -> Opti
     false
 }
 
-/// The command that a program starts, if it is one that starts what its arguments name.
+/// Returns the command that a program starts, if it is one of [`STARTERS`].
 fn started_by<'a>(
     program: &Program,
     arguments: &'a [OsString],
     find: &dyn Fn(&OsStr) -> Option<Program>,
 ) -> Option<&'a [OsString]> {
-    // What others are given as arguments is not looked at: it may be any number of files, anywhere.
+    // The doctor does not look at the arguments of other programs: they may be any number of files, anywhere.
     if !program.is_one_of(&STARTERS) {
         return None;
     }
@@ -237,13 +238,13 @@ fn started_by<'a>(
     arguments.get(arguments.iter().position(is_program)?..)
 }
 
-/// What a script behind `-c` does.
+/// Returns the findings about the script behind `-c`.
 fn in_shell(arguments: &[OsString]) -> Vec<Finding> {
     let lines = behind_c(arguments).map_or_else(Vec::new, |text| script::lines(&text));
     lines.iter().map(|line| told(line.does, &format!("`{}`", line.text))).collect()
 }
 
-/// The script that a shell finds behind `-c`.
+/// Returns the script that a shell finds behind `-c`.
 fn behind_c(arguments: &[OsString]) -> Option<String> {
     let at = arguments
         .iter()
@@ -251,7 +252,7 @@ fn behind_c(arguments: &[OsString]) -> Option<String> {
     Some(arguments.get(at.saturating_add(1))?.to_string_lossy().into_owned())
 }
 
-/// What keeps a file from having the library in it.
+/// Returns the findings about a program's file, such as a reason for which the library cannot be in it.
 fn file(program: &Program, ours: Option<&library::Library>) -> Vec<Finding> {
     let path = program.path.display();
     let check = "command.program";

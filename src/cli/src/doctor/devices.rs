@@ -1,12 +1,12 @@
-//! In which state are the devices, and what does that mean for a slice?
+//! Examines the state of the devices, and its effect on slices.
 
 use super::finding::Finding;
 use super::probe::{Gpu, Nvml};
 
-/// What is around the devices.
+/// Surroundings of the devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Around {
-    /// Whether an MPS daemon's pipes are where programs look for them.
+    /// Path of an MPS daemon's pipes, if they are where programs look for them.
     pub(super) mps: Option<String>,
     /// True if this is Linux under Windows.
     pub(super) wsl: bool,
@@ -16,12 +16,12 @@ pub(super) struct Around {
     pub(super) members: Vec<u32>,
 }
 
-/// Status of NVML: this device or driver does not tell.
+/// NVML status: this device or driver does not support the question.
 const NOT_SUPPORTED: u32 = 3;
-/// Status of NVML: not for this user.
+/// NVML status: this user has no permission to ask.
 const NO_PERMISSION: u32 = 4;
 
-/// What is found of the devices.
+/// Returns the findings about the devices.
 pub(super) fn examine(nvml: Option<&Nvml>, around: &Around) -> Vec<Finding> {
     let mut findings = Vec::new();
     if around.wsl {
@@ -52,7 +52,7 @@ fn mps(what: &str) -> Finding {
     )
 }
 
-/// What a device's modes mean.
+/// Returns the findings about a device's modes.
 fn state(device: &Gpu, tell_mps: bool) -> Vec<Finding> {
     let name = format!("{} ({})", device.uuid, device.name);
     let mut findings = Vec::new();
@@ -105,7 +105,7 @@ fn state(device: &Gpu, tell_mps: bool) -> Vec<Finding> {
     findings
 }
 
-/// Whether NVML says which process uses what.
+/// Judges whether NVML attributes the use of a device to processes.
 fn attribution(device: &Gpu, around: &Around) -> Finding {
     let check = "devices.attribution";
     let unseen = "a slice does not notice programs outside of slices";

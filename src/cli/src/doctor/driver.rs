@@ -1,4 +1,4 @@
-//! Is there a driver, which one, and does it start?
+//! Examines the driver: is there one, which version is it, and does it start?
 
 use super::asking::Asked;
 use super::finding::Finding;
@@ -11,7 +11,7 @@ const OLDEST: i32 = 11040;
 const MACHINE_OR_CONTAINER: &str = "install the NVIDIA driver; in a container, start it with --gpus all (docker) or \
     ask for a GPU (Kubernetes), so that the container toolkit brings the driver's libraries in";
 
-/// What is found of the driver. `kernel` is the version of its module, where one is loaded.
+/// Returns the findings about the driver. `kernel` is the version of its kernel module, if one is loaded.
 pub(super) fn examine(cuda: &Asked<Cuda>, nvml: &Asked<Nvml>, kernel: Option<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     match cuda {
@@ -88,7 +88,8 @@ fn examine_cuda(cuda: &Cuda) -> Vec<Finding> {
     findings
 }
 
-/// Functions that the driver hands out past its exports, and functions of it that this version does not know.
+/// Returns findings about functions that `cuGetProcAddress` hands out without an export, and about driver functions
+/// that this version does not know.
 fn look_ups(cuda: &Cuda) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !cuda.hidden.is_empty() {
@@ -116,7 +117,7 @@ fn look_ups(cuda: &Cuda) -> Vec<Finding> {
     findings
 }
 
-/// Libraries of CUDA's toolkit that have the driver's names and do nothing.
+/// Returns true if `path` is a stub of CUDA's toolkit: it has the driver's names and does nothing.
 fn is_stub(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "stubs")
 }
@@ -129,7 +130,7 @@ fn stub(path: &Path) -> Finding {
     )
 }
 
-/// What `cuInit` returned.
+/// Returns the finding about the status that `cuInit` returned.
 fn init(cuda: &Cuda) -> Finding {
     let Some(code) = cuda.init else {
         return Finding::error("driver.init", "libcuda.so.1 has no cuInit", "install the NVIDIA driver");
@@ -145,7 +146,7 @@ fn init(cuda: &Cuda) -> Finding {
     Finding::error("driver.init", format!("cuInit returns {code}, {name}"), mend)
 }
 
-/// What a status of `cuInit` means, and what mends it.
+/// Returns the meaning of a status of `cuInit`, and its remedy.
 pub(super) fn explain(code: u32) -> (&'static str, &'static str) {
     match code {
         2 => (
@@ -228,7 +229,7 @@ fn examine_nvml(nvml: &Nvml) -> Vec<Finding> {
     }
 }
 
-/// What a status of `nvmlInit` means, and what mends it.
+/// Returns the meaning of a status of `nvmlInit`, and its remedy.
 pub(super) fn explain_nvml(code: u32) -> (&'static str, &'static str) {
     match code {
         4 => (
@@ -252,13 +253,13 @@ pub(super) fn explain_nvml(code: u32) -> (&'static str, &'static str) {
     }
 }
 
-/// `550.54.15` of `libcuda.so.550.54.15`.
+/// Returns the version in a file's name: `550.54.15` of `libcuda.so.550.54.15`.
 fn version_in(path: &Path) -> Option<&str> {
     let version = path.file_name()?.to_str()?.split_once(".so.")?.1;
     version.contains('.').then_some(version)
 }
 
-/// Whether libraries and kernel module are of one version.
+/// Judges whether the libraries and the kernel module are of one version.
 fn compare(cuda: &Cuda, nvml: &Nvml, kernel: Option<&str>) -> Option<Finding> {
     let library = |path: &Option<std::path::PathBuf>| path.as_deref().and_then(version_in).map(str::to_owned);
     let named = [
@@ -284,7 +285,7 @@ fn compare(cuda: &Cuda, nvml: &Nvml, kernel: Option<&str>) -> Option<Finding> {
     (known.len() > 1).then(|| Finding::ok("driver.versions", format!("all of one version: {}", told())))
 }
 
-/// The version in `/proc/driver/nvidia/version`, which names it behind the module's kind and two spaces.
+/// Returns the version in `/proc/driver/nvidia/version`. It stands behind the module's kind and two spaces.
 pub(super) fn kernel_version(text: &str) -> Option<&str> {
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
     line.split_ascii_whitespace()

@@ -1,4 +1,4 @@
-//! What does an ELF file say of itself?
+//! Reads ELF files: their loader, libraries, exports and gpuslice's note.
 
 use object::Endianness;
 use object::elf::{self, FileHeader64};
@@ -6,42 +6,42 @@ use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, Sym as _}
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A version of glibc: 2 and what stands behind the point.
+/// A version of glibc: its major and its minor number.
 pub(super) type Glibc = (u32, u32);
 
 /// The machine that the preload library is built for.
 const OUR_MACHINE: u16 = elf::EM_X86_64;
-/// Name of the note that our library carries.
+/// Name of the note that the preload library carries.
 const NOTE: &[u8] = b"gpuslice";
-/// The most that is read of a file: a program of some gigabytes says at its start what it is.
+/// Most bytes that the doctor reads of a file. The start of a program of some gigabytes is enough.
 const MOST: u64 = 1 << 30;
 
-/// What is known of an ELF file.
+/// Facts about an ELF file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Elf {
-    /// The name of its architecture, where it is not this program's.
+    /// The name of its architecture, if it is not this program's.
     pub(super) foreign: Option<String>,
-    /// The loader that it asks for; none in static programs and in most libraries.
+    /// The loader that it asks for. Static programs and most libraries ask for none.
     pub(super) interpreter: Option<String>,
-    /// True if a loader has anything to do.
+    /// True if it has a dynamic segment, so that a loader has work to do.
     pub(super) is_dynamic: bool,
     /// Its own name.
     pub(super) soname: Option<String>,
-    /// The libraries that it asks for.
+    /// The libraries that it needs.
     pub(super) needed: Vec<String>,
     /// The newest version of glibc that it needs.
     pub(super) glibc: Option<Glibc>,
     /// The functions that it exports.
     pub(super) exports: BTreeSet<String>,
-    /// Versions of package and region in our library's note.
+    /// Versions of the package and of the region in the preload library's note.
     pub(super) label: Option<(String, u32)>,
 }
 
 impl Elf {
-    /// Reads a file. None: it is no ELF file, or not one that makes sense.
+    /// Reads a file. Returns `None` if it is no ELF file, or a damaged one.
     ///
     /// # Errors
-    /// It cannot be read, or is something else than a file: to open a pipe is to wait for who writes to it.
+    /// The file cannot be read, or it is no regular file: opening a pipe would wait for its writer.
     pub(super) fn read(path: &Path) -> std::io::Result<Option<Self>> {
         use std::io::Read as _;
         if !path.metadata()?.is_file() {
@@ -49,7 +49,7 @@ impl Elf {
         }
         let mut bytes = Vec::new();
         let mut file = std::fs::File::open(path)?.take(MOST);
-        // What is no ELF file is not read on: it may be as large as it likes.
+        // A file that is no ELF file is not read further: it may be of any size.
         (&mut file).take(64).read_to_end(&mut bytes)?;
         if !bytes.starts_with(&elf::ELFMAG) {
             return Ok(None);
@@ -58,7 +58,7 @@ impl Elf {
         Ok(Self::parse(&bytes))
     }
 
-    /// Reads the bytes of a file.
+    /// Reads the bytes of a file. Returns `None` if they are no ELF file, or a damaged one.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         if !bytes.starts_with(&elf::ELFMAG) {
             return None;
@@ -77,7 +77,7 @@ impl Elf {
             }
             read.is_dynamic |= segment.p_type(endian) == elf::PT_DYNAMIC;
         }
-        // A file without sections runs as well as another; it only says less.
+        // A file without sections runs too; it only tells less.
         let _less = read.sections(header, endian, bytes);
         Some(read)
     }
@@ -126,7 +126,7 @@ impl Elf {
         Ok(())
     }
 
-    /// Whether it exports functions of the CUDA driver's or NVML's API: those whose names say so.
+    /// Returns the number of exports that have names of the CUDA driver's or NVML's functions.
     pub(super) fn intercepts(&self) -> usize {
         let is_driver = |name: &&String| {
             let rest = name.strip_prefix("cu").or_else(|| name.strip_prefix("nvml"));
@@ -140,7 +140,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What an architecture is called, unless it is ours.
+/// Returns the name of an architecture, unless it is the preload library's.
 fn foreign(machine: u16) -> Option<String> {
     let name = match machine {
         OUR_MACHINE => return None,
@@ -159,12 +159,12 @@ fn label(note: &[u8]) -> Option<(String, u32)> {
     Some((text(version), u32::from_le_bytes(*region)))
 }
 
-/// `GLIBC_2.31`.
+/// Parses a version like `GLIBC_2.31`.
 fn glibc_of(name: &[u8]) -> Option<Glibc> {
     version_of(str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?)
 }
 
-/// `2.31`.
+/// Parses a version like `2.31`.
 pub(super) fn version_of(text: &str) -> Option<Glibc> {
     let (major, minor) = text.split_once('.')?;
     let minor = minor.split('.').next()?;

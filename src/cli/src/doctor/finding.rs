@@ -1,14 +1,14 @@
-//! What did the doctor find, how bad is it, and what mends it?
+//! Findings of the doctor: the state, its severity and its remedy.
 
 use crate::figures;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// As it should be.
+    /// The state is as it should be.
     Ok,
     /// Worth knowing; nothing has to be done.
     Note,
@@ -29,16 +29,16 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// What was looked at: a stable name for programs, `group.check`.
+    /// Stable name of the check for programs: `group.check`.
     pub(super) check: &'static str,
-    /// How bad it is.
+    /// Severity of the finding.
     pub(super) level: Level,
-    /// What is, in one line.
+    /// The state, in one line.
     pub(super) what: String,
-    /// How it is mended, in one line; null where there is nothing to mend.
+    /// The remedy, in one line; null if there is nothing to mend.
     pub(super) mend: Option<String>,
 }
 
@@ -47,57 +47,57 @@ impl Finding {
         Self { check, level, what: one_line(what), mend: mend.map(one_line) }
     }
 
-    /// As it should be.
+    /// Returns a finding that is as it should be.
     pub(super) fn ok(check: &'static str, what: impl AsRef<str>) -> Self {
         Self::new(check, Level::Ok, what.as_ref(), None)
     }
 
-    /// Worth knowing.
+    /// Returns a finding that is worth knowing. An empty `mend` stands for none.
     pub(super) fn note(check: &'static str, what: impl AsRef<str>, mend: impl AsRef<str>) -> Self {
         Self::new(check, Level::Note, what.as_ref(), Some(mend.as_ref()).filter(|mend| !mend.is_empty()))
     }
 
-    /// Something does not hold.
+    /// Returns a finding that not all that was asked for holds.
     pub(super) fn warning(check: &'static str, what: impl AsRef<str>, mend: impl AsRef<str>) -> Self {
         Self::new(check, Level::Warning, what.as_ref(), Some(mend.as_ref()))
     }
 
-    /// Nothing holds.
+    /// Returns a finding that slices do not work, or that limits are not enforced.
     pub(super) fn error(check: &'static str, what: impl AsRef<str>, mend: impl AsRef<str>) -> Self {
         Self::new(check, Level::Error, what.as_ref(), Some(mend.as_ref()))
     }
 
-    /// The group it belongs to.
+    /// Returns the group of the finding's check.
     fn group(&self) -> &'static str {
         self.check.split_once('.').map_or(self.check, |(group, _)| group)
     }
 }
 
-/// Files and variables may hold anything.
+/// Makes one printable line of a text: files and variables may hold anything.
 fn one_line(text: &str) -> String {
     figures::printable(text.trim())
 }
 
-/// What `doctor --json` prints; `docs/reference/cli.md` describes it.
+/// The object that `doctor --json` prints; `docs/reference/cli.md` describes it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Of this form. A field or check that is added leaves it; one that goes or means something else counts it up.
+    /// Version of this form. A new field or check keeps it; one that goes or changes its meaning raises it.
     version: u32,
-    /// Findings of that level.
+    /// Number of errors.
     errors: usize,
-    /// Findings of that level.
+    /// Number of warnings.
     warnings: usize,
-    /// Findings of that level.
+    /// Number of notes.
     notes: usize,
-    /// In the order in which they are shown.
+    /// All findings, in the order in which they are shown.
     findings: Vec<Finding>,
 }
 
-/// The form that is printed.
+/// Version of the printed form.
 const VERSION: u32 = 1;
 
 impl Report {
-    /// Findings in their groups, in the order in which the groups came.
+    /// Makes a report of findings, which the caller lists group by group.
     pub(super) fn of(findings: Vec<Finding>) -> Self {
         let count = |level| findings.iter().filter(|finding| finding.level == level).count();
         Self {
@@ -109,7 +109,7 @@ impl Report {
         }
     }
 
-    /// 0 nothing is wrong, 1 at least one error, 3 warnings only.
+    /// Returns the exit code: 0 if nothing is wrong, 1 after at least one error, 3 after warnings only.
     pub(super) fn exit_code(&self) -> u8 {
         match (self.errors, self.warnings) {
             (0, 0) => 0,
@@ -118,7 +118,7 @@ impl Report {
         }
     }
 
-    /// For people.
+    /// Returns the report as text for people.
     pub(super) fn text(&self) -> String {
         let (mut text, mut group) = (String::new(), "");
         for finding in &self.findings {

@@ -1,4 +1,4 @@
-//! Does a program that is started from here, without `gpuslice run`, have our library in it?
+//! Examines a program that is started from here without `gpuslice run`: is the preload library in it?
 
 use super::asking::Asked;
 use super::elf::Elf;
@@ -7,18 +7,18 @@ use super::preload::{cannot_be_preloaded, is_same};
 use super::probe::Preloaded;
 use std::path::{Path, PathBuf};
 
-/// The check's name.
+/// Name of the check.
 const CHECK: &str = "preload.inherited";
 
-/// The preload library among what is in a program: the installed one, or another copy.
+/// Returns the preload library among a program's objects: the installed one, or else another copy.
 pub(super) fn ours<'a>(objects: &'a [PathBuf], library: Option<&Path>) -> Option<&'a Path> {
     let is_copy = |path: &Path| matches!(Elf::read(path), Ok(Some(elf)) if elf.label.is_some());
     let installed = objects.iter().find(|path| library.is_some_and(|library| is_same(path, library)));
     installed.or_else(|| objects.iter().find(|path| is_copy(path))).map(PathBuf::as_path)
 }
 
-/// What came of starting a program with the environment as it is, where a limit is asked for. `ours` is the library that
-/// is in it, `preloaded` what `LD_PRELOAD` says, `library` what could stand there.
+/// Returns the finding about a program that starts with the environment as it is, where a limit is set. `ours` is the
+/// preload library in it, `preloaded` the value of `LD_PRELOAD`, `library` the installed library.
 pub(super) fn examine(
     asked: &Asked<Preloaded>,
     ours: Option<&Path>,
@@ -63,7 +63,7 @@ fn missing(said: &str, preloaded: Option<&str>, library: Option<&Path>) -> Findi
         (None, Some(text)) => format!("LD_PRELOAD is {text}"),
         (None, None) => "LD_PRELOAD is not set".to_owned(),
     };
-    // What the loader refuses is not worth keeping.
+    // An entry that the loader refuses is not worth keeping.
     let kept = if preloaded.is_some() && complaint.is_none() { ":$LD_PRELOAD" } else { "" };
     let library = library.map_or_else(|| "/path/of/libgpuslice.so".into(), Path::to_string_lossy);
     Finding::error(

@@ -1,4 +1,4 @@
-//! Is the preload library there, and does it fit this machine and this program?
+//! Examines the preload library: is it there, and does it fit this machine and this command?
 
 use super::elf::{Elf, Glibc, version_of};
 use super::finding::Finding;
@@ -6,20 +6,20 @@ use gpuslice_region::layout;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// What was found where `gpuslice run` looks.
+/// The library that `gpuslice run` would preload.
 #[derive(Debug)]
 pub(super) struct Library {
-    /// Where it is, or why it is nowhere.
+    /// Its path, or the reason for which there is none.
     pub(super) path: Result<PathBuf, String>,
-    /// What it says of itself; none where it is no ELF file.
+    /// Its ELF data; `None` if it is no ELF file.
     pub(super) elf: Option<Elf>,
-    /// True if others than its owner can read it, and get to it.
+    /// True if users beyond its owner and its group can read it and get to it.
     pub(super) for_others: bool,
-    /// The glibc of this machine; none where it has another C library.
+    /// The glibc of this machine; `None` if it has another C library.
     pub(super) glibc: Option<String>,
 }
 
-/// Functions without which nothing is caught, one for each way to the driver.
+/// Functions that the library must export to catch calls, one for each way to the driver.
 const DOORS: [&str; 6] =
     ["dlsym", "dlvsym", "cuInit", "cuGetProcAddress_v2", "cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"];
 
@@ -32,14 +32,14 @@ impl Library {
     }
 }
 
-/// Returns true if a user who is neither owner nor of the group can open a file.
+/// Returns true if a user who is neither the owner nor of the group can open a file.
 fn is_for_others(path: &Path) -> bool {
     let has =
         |path: &Path, bits| path.metadata().is_ok_and(|found| found.permissions().mode() & bits == bits);
     has(path, 0o004) && path.ancestors().skip(1).all(|folder| has(folder, 0o001))
 }
 
-/// What is found of the library and of the C library it needs.
+/// Returns the findings about the library and about the C library that it needs.
 pub(super) fn examine(library: &Library) -> Vec<Finding> {
     let path = match &library.path {
         Ok(path) => path.display(),
@@ -79,7 +79,7 @@ pub(super) fn examine(library: &Library) -> Vec<Finding> {
     findings
 }
 
-/// Whether it is of this program's version.
+/// Judges whether the library is of this command's version.
 fn version(elf: &Elf) -> Finding {
     let (own, region) = (env!("CARGO_PKG_VERSION"), layout::VERSION);
     let one = "install command and library of one version";
@@ -105,7 +105,7 @@ fn version(elf: &Elf) -> Finding {
     }
 }
 
-/// Whether the C library here is one that it can be loaded with.
+/// Judges whether the loader can load the library with this machine's C library.
 fn c_library(elf: &Elf, glibc: Option<&str>) -> Finding {
     let portable = "build the portable library with ci/dist.sh, on or for an older system";
     let needed =

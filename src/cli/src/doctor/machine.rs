@@ -1,4 +1,4 @@
-//! What does the machine, or the container, bring along for a slice?
+//! Examines the parts of the machine, or of the container, that a slice needs.
 
 use super::calls::{self, Room};
 use super::finding::Finding;
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 const FIRST_IPC_NAMESPACE: u64 = 0xEFFF_FFFF;
 /// Inode of the process-number namespace that the machine starts with.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-/// What a `/dev/shm` should have free: some regions, and what programs put there themselves.
+/// Least free bytes that `/dev/shm` should have, for some regions and for the programs' own files.
 const LITTLE: u64 = 16 << 20;
 
-/// What was found.
+/// Facts about the machine or the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// How it is known that this is a container.
+    /// Kind of the container, if this is one.
     pub(super) container: Option<&'static str>,
-    /// `NVIDIA_VISIBLE_DEVICES`, `NVIDIA_DRIVER_CAPABILITIES`.
+    /// Value of `NVIDIA_VISIBLE_DEVICES`.
     pub(super) visible: Option<String>,
-    /// See above.
+    /// Value of `NVIDIA_DRIVER_CAPABILITIES`.
     pub(super) capabilities: Option<String>,
     /// `/dev/nvidia*`, and whether this user may use each.
     pub(super) files: Vec<(PathBuf, bool)>,
-    /// Room in `/dev/shm`; none where it is not a folder.
+    /// Room in `/dev/shm`; `None` if that is not a folder.
     pub(super) shm: Option<Room>,
     /// True if process numbers here are not the machine's.
     pub(super) own_pids: bool,
@@ -61,8 +61,9 @@ fn container() -> Option<&'static str> {
     found.or_else(|| std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "Kubernetes"))
 }
 
-/// The driver's device files. To open that of a GPU may start it, to ask for the rights does not; the control file is
-/// opened as well, since a container's device rules and mounts forbid what the rights allow.
+/// Returns the driver's device files, and whether this user may use each. Because opening a GPU's file may start the
+/// GPU, only its rights are read. The control file is opened as well, since a container's device rules and mounts may
+/// forbid access that the rights allow.
 fn files() -> Vec<(PathBuf, bool)> {
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten().map(|entry| entry.path());
     let is_one = |path: &PathBuf| {
@@ -81,7 +82,7 @@ fn is_denied(path: &Path) -> bool {
     is_control && open().is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-/// What is found of the machine.
+/// Returns the findings about the machine.
 pub(super) fn examine(machine: &Machine, has_driver: bool) -> Vec<Finding> {
     let mut findings = vec![shm(machine.shm)];
     if let Some(kind) = machine.container {
@@ -124,7 +125,7 @@ fn shm(room: Option<Room>) -> Finding {
     }
 }
 
-/// What the container toolkit was asked to bring in.
+/// Returns the findings about the settings of the container toolkit.
 fn brought_in(machine: &Machine, has_driver: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     match machine.visible.as_deref() {

@@ -1,8 +1,8 @@
-//! What is wrong with this machine's set-up, and how is it mended? `gpuslice doctor`.
+//! `gpuslice doctor`: finds faults of this machine's set-up, and says how to mend them.
 //!
-//! Each group of findings has a file: a function that looks at the machine, and a function from what was seen to
-//! findings. The driver is only asked by children that have a time limit. No context is made but by cuBLAS, where there is one,
-//! and no file is left.
+//! Each group of findings has a file: one function looks at the machine, another turns its observations into findings.
+//! Only children ask the driver, and each has a time limit. Only cuBLAS makes a context, where it is installed. The
+//! doctor leaves no file.
 
 mod asking;
 mod calls;
@@ -44,12 +44,12 @@ use std::time::Duration;
 pub(crate) use probe::answer;
 pub(crate) use start::look_before_start;
 
-/// Where a driver that starts as root and finds no kernel module puts a file, which later looks like a GPU.
+/// A file that a driver makes if it starts as root and finds no kernel module. Later the file looks like a GPU.
 const CONTROL: &str = "/dev/nvidiactl";
-/// Where the kernel module says its version.
+/// File in which the kernel module tells its version.
 const MODULE: &str = "/proc/driver/nvidia/version";
 
-/// `gpuslice doctor`.
+/// Prints the findings about this machine's set-up: `gpuslice doctor`.
 pub(crate) fn doctor(wish: &Doctor) -> Result<Ending, Failure> {
     crate::system::remember_children();
     let report = Report::of(examine(wish));
@@ -62,7 +62,7 @@ pub(crate) fn doctor(wish: &Doctor) -> Result<Ending, Failure> {
     Ok(Ending::Code(report.exit_code()))
 }
 
-/// Everything that is looked at, in the order in which it is shown.
+/// Returns all findings, in the order in which they are shown.
 fn examine(wish: &Doctor) -> Vec<Finding> {
     let patience = Duration::from_secs(wish.timeout);
     let machine = Machine::look();
@@ -100,7 +100,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     findings
 }
 
-/// Asks the driver and NVML, and takes back what only their asking has made.
+/// Asks the driver and NVML, and removes the device file that only these questions have made.
 fn ask_driver(patience: Duration) -> (Asked<probe::Cuda>, Asked<probe::Nvml>) {
     let was_there = Path::new(CONTROL).exists();
     let asked = (asking::ask(Probe::Cuda, None, patience), asking::ask(Probe::Nvml, None, patience));
@@ -110,13 +110,13 @@ fn ask_driver(patience: Duration) -> (Asked<probe::Cuda>, Asked<probe::Nvml>) {
     asked
 }
 
-/// Where the pipes of an MPS daemon are that programs started from here would use.
+/// Returns the folder of the MPS daemon's pipes that programs started from here would use.
 fn mps() -> Option<String> {
     let folder = std::env::var("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|_| "/tmp/nvidia-mps".to_owned());
     Path::new(&folder).join("control").exists().then_some(folder)
 }
 
-/// What is preloaded already, and what becomes of a child that is started as `run` does it.
+/// Returns the findings about preloaded libraries, and about a child that is started as `run` starts programs.
 fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
     let environment = std::env::var_os("LD_PRELOAD").map(|text| text.to_string_lossy().into_owned());
     let file = fs::read_to_string("/etc/ld.so.preload").ok();
@@ -138,12 +138,12 @@ fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if the driver starts and has nothing to refuse.
+/// Returns true if the driver starts and has no hidden function, for which gpuslice would refuse GPU work.
 fn starts(cuda: &Asked<probe::Cuda>) -> bool {
     matches!(cuda, Asked::Answer(cuda, _) if cuda.init == Some(0) && cuda.hidden.is_empty())
 }
 
-/// Whether the CUDA runtime and cuBLAS, where they are found, start under a quota.
+/// Returns the findings about a start of the CUDA runtime and cuBLAS under a quota, where they are installed.
 fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) -> Vec<Finding> {
     let ask = |preload, settings: &[_]| -> Asked<runtime::Started> {
         asking::ask_under(Probe::Runtime, preload, settings, patience)
@@ -159,7 +159,7 @@ fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) ->
     runtime::examine(&bare, Some(&limited), unchanged.as_ref())
 }
 
-/// What becomes of a child that is started as anybody else starts programs here.
+/// Returns the finding about a child that is started with the environment as it is.
 fn inherited_of(library: &Library, patience: Duration) -> Finding {
     let environment = std::env::var_os("LD_PRELOAD").filter(|text| !text.is_empty());
     let text = environment.as_ref().map(|text| text.to_string_lossy().into_owned());

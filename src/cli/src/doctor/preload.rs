@@ -1,4 +1,5 @@
-//! Does a program that is started like `gpuslice run` starts it have our library in it, and what else?
+//! Examines a program that is started as `gpuslice run` starts it: which libraries are in it, and is the preload
+//! library the first?
 
 use super::asking::Asked;
 use super::elf::Elf;
@@ -6,21 +7,22 @@ use super::finding::Finding;
 use super::probe::Preloaded;
 use std::path::{Path, PathBuf};
 
-/// A shared object in the program beside ours.
+/// A shared object in the program beside the preload library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Other {
     /// Its file.
     pub(super) path: PathBuf,
-    /// Functions of the driver's or NVML's names that it exports.
+    /// Number of its exports that have names of the driver's or NVML's functions.
     pub(super) driver_functions: usize,
     /// True if it exports `dlsym`.
     pub(super) dlsym: bool,
-    /// True if it is a gpuslice library.
+    /// True if it is a copy of the preload library.
     pub(super) ours: bool,
 }
 
 impl Other {
-    /// Looks at what is in the program, less our library, the C library and the loader.
+    /// Returns the other objects in the program that have names of driver functions, export `dlsym` or are copies of
+    /// gpuslice. The C library, the loader and the driver are left out.
     pub(super) fn all(objects: &[PathBuf], library: &Path) -> Vec<Self> {
         let mut others: Vec<Self> = objects
             .iter()
@@ -34,7 +36,7 @@ impl Other {
     fn look(path: &Path) -> Option<Self> {
         let elf = Elf::read(path).ok()??;
         let soname = elf.soname.as_deref().unwrap_or_default();
-        // These are what is wrapped.
+        // Preload libraries wrap these, and are none of them.
         if ["libc.", "libdl.", "ld-", "libcuda.so", "libnvidia-ml.so"]
             .iter()
             .any(|name| soname.starts_with(name))
@@ -50,7 +52,7 @@ impl Other {
     }
 }
 
-/// Interposers of other authors, by how their files' names begin.
+/// Interposers of other authors, by the prefixes of their files' names.
 const KNOWN: [(&str, &str); 6] = [
     ("libvgpu", "HAMi-core"),
     ("libcuda-control", "vcuda (gpu-manager)"),
@@ -60,7 +62,7 @@ const KNOWN: [(&str, &str); 6] = [
     ("libnvshare", "nvshare"),
 ];
 
-/// What came of starting a program with our library.
+/// Returns the findings about a program that was started with the preload library.
 pub(super) fn examine(library: &Path, asked: &Asked<Preloaded>, others: &[Other]) -> Vec<Finding> {
     let (seen, said) = match asked {
         Asked::Answer(seen, said) => (seen, said),
@@ -120,7 +122,7 @@ fn active(library: &Path, seen: &Preloaded, said: &str) -> Finding {
     }
 }
 
-/// What the loader says of something that it could not preload.
+/// Returns the loader's line about an object that it could not preload.
 pub(super) fn cannot_be_preloaded(said: &str) -> Option<&str> {
     let line = said.lines().find(|line| line.contains("cannot be preloaded"))?;
     Some(line.trim_start_matches("ERROR: ").trim())
@@ -174,7 +176,8 @@ pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-/// What stands in `LD_PRELOAD` and `/etc/ld.so.preload` before `run` adds anything: nothing has to.
+/// Returns notes about the entries of `LD_PRELOAD` and `/etc/ld.so.preload` before `run` adds the library. Neither
+/// needs one.
 pub(super) fn entries(environment: Option<&str>, file: Option<&str>) -> Vec<Finding> {
     let list = |text: &str| text.split([' ', ':', '\n', '\t']).filter(|word| !word.is_empty()).count();
     let mut findings = Vec::new();

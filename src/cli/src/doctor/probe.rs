@@ -1,7 +1,7 @@
-//! What does a process of its own see of the driver, of NVML, and of what is preloaded?
+//! Asks the driver, NVML and the loader, in a process of its own.
 //!
-//! A driver may hang, crash, or end the process that calls it. So the doctor has these questions asked by a child, and
-//! waits for it no longer than it has patience. No context is ever made.
+//! A driver may hang, crash, or end the process that calls it. So the doctor starts a child that asks these questions,
+//! and waits for it for a limited time. The questions to the driver and NVML make no context.
 #![allow(unsafe_code, reason = "calls the driver API and NVML")]
 
 use super::elf::Elf;
@@ -21,35 +21,36 @@ use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::{fs, ptr};
 
-/// A library that was loaded, and whatever was asked of it.
+/// The driver's library, and its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cuda {
-    /// Where it is; none where the loader does not find it.
+    /// Its path; `None` if the loader does not find it.
     pub(super) path: Option<PathBuf>,
-    /// What the loader said then.
+    /// The loader's error, if it does not find the library.
     pub(super) missing: Option<String>,
     /// The version of CUDA that it offers, 12040 for 12.4.
     pub(super) version: Option<i32>,
-    /// What `cuInit` returned; none where there is no such function.
+    /// Status that `cuInit` returned; `None` if there is no such function.
     pub(super) init: Option<u32>,
-    /// Devices by their UUIDs.
+    /// UUIDs of the devices.
     pub(super) devices: Vec<String>,
-    /// Those of them whose memory is the host's.
+    /// UUIDs of the devices whose memory is the host's.
     pub(super) host_memory: Vec<String>,
-    /// Names that `cuGetProcAddress` answers with an address that is not exported, with the default stream.
+    /// Names for which `cuGetProcAddress` returns an address that the driver does not export, each with its default
+    /// stream.
     pub(super) hidden: Vec<String>,
-    /// Names that it answers, that take memory or submit work, and that have no row.
+    /// Exported functions that take memory or submit work, that `cuGetProcAddress` knows, and that have no row.
     pub(super) unknown: Vec<String>,
 }
 
-/// What NVML says.
+/// NVML's library, and its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nvml {
-    /// Where it is; none where the loader does not find it.
+    /// Its path; `None` if the loader does not find it.
     pub(super) path: Option<PathBuf>,
-    /// What the loader said then.
+    /// The loader's error, if it does not find the library.
     pub(super) missing: Option<String>,
-    /// What `nvmlInit_v2` returned.
+    /// Status that `nvmlInit_v2` returned.
     pub(super) init: Option<u32>,
     /// The driver's version.
     pub(super) driver: Option<String>,
@@ -57,7 +58,7 @@ pub(super) struct Nvml {
     pub(super) devices: Vec<Gpu>,
 }
 
-/// A device, as NVML describes it. What it does not tell is none.
+/// A device, as NVML describes it. `None` stands for a question that NVML does not answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Gpu {
     /// Its UUID.
@@ -70,31 +71,31 @@ pub(super) struct Gpu {
     pub(super) compute_mode: Option<u32>,
     /// 0 none, 1 passed through to a virtual machine, 2 vGPU in a virtual machine, 3 host of vGPUs.
     pub(super) virtualization: Option<u32>,
-    /// Compute processes by their numbers.
+    /// Numbers of its compute processes.
     pub(super) processes: Option<Vec<u32>>,
-    /// Processes under MPS.
+    /// Number of its processes under MPS.
     pub(super) mps: Option<u32>,
-    /// What the question for the utilisation of processes returned.
+    /// Status that the question for the utilisation by processes returned.
     pub(super) utilisation: Option<u32>,
 }
 
-/// What a process sees in which our library is to be preloaded.
+/// View of a process into which the library should be preloaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Preloaded {
     /// Files that are mapped as code.
     pub(super) objects: Vec<PathBuf>,
-    /// The file whose `dlsym` a program calls.
+    /// The file whose `dlsym` the process calls.
     pub(super) dlsym: Option<PathBuf>,
-    /// True if it runs with more rights than whoever started it.
+    /// True if the process runs with more rights than its caller.
     pub(super) secure: bool,
 }
 
-/// What begins the line with the answer, and the line before a step that may hang.
+/// Prefix of the line with the answer.
 pub(super) const ANSWER: &str = "gpuslice-probe answer ";
-/// See [`ANSWER`].
+/// Prefix of the line before a step that may hang.
 pub(super) const STEP: &str = "gpuslice-probe step ";
 
-/// `gpuslice doctor-probe`: answers the doctor's question.
+/// Answers the doctor's question: `gpuslice doctor-probe`.
 pub(crate) fn answer(probe: Probe) -> Result<(), Failure> {
     let answer = match probe {
         Probe::Cuda => serde_json::to_string(&cuda()),
@@ -106,12 +107,12 @@ pub(crate) fn answer(probe: Probe) -> Result<(), Failure> {
     failure::print(&format!("{ANSWER}{answer}\n"))
 }
 
-/// Says what comes next: if it hangs, it is known where.
+/// Announces the next step, so that the doctor knows which step hangs.
 pub(super) fn step(name: &str) {
     let _nobody_listens = failure::print(&format!("{STEP}{name}\n"));
 }
 
-/// The code that is mapped into this process.
+/// Returns the files whose code is mapped into this process.
 fn preloaded() -> Preloaded {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let code =
@@ -122,18 +123,18 @@ fn preloaded() -> Preloaded {
     Preloaded { objects, dlsym: calls::owner_of_dlsym(), secure: calls::is_secure() }
 }
 
-/// A library that was opened, and itself: a look-up by the loader would find what is preloaded before it.
+/// An opened library, with an image of itself: a look-up by the loader would find preloaded libraries first.
 struct Opened {
     image: Option<Image>,
     path: Option<PathBuf>,
     missing: Option<String>,
 }
 
-/// Loads a library for good.
+/// Loads a library and never unloads it.
 fn open(soname: &CStr, known: &CStr) -> Opened {
     let name = soname.to_string_lossy().into_owned();
     step(&format!("loading {name}"));
-    // SAFETY: what the libraries do when they are loaded, they do in every program that uses them.
+    // SAFETY: loading the driver or NVML runs its initialisers, which every program that uses it does too.
     match unsafe { libloading::Library::new(&name) } {
         Err(error) => Opened { image: None, path: None, missing: Some(error.to_string()) },
         Ok(library) => {
@@ -152,7 +153,7 @@ fn cuda() -> Cuda {
     if let Some(version) = find!(image, cuDriverGetVersion) {
         let mut number = 0;
         step("cuDriverGetVersion");
-        // SAFETY: room for a number.
+        // SAFETY: the output is a variable of this function.
         let code = unsafe { version(&raw mut number) };
         found.version = (code == status::SUCCESS).then_some(number);
     }
@@ -160,7 +161,7 @@ fn cuda() -> Cuda {
     (found.hidden, found.unknown) = past_the_exports(image, &found).unwrap_or_default();
     let Some(init) = find!(image, cuInit) else { return found };
     step("cuInit");
-    // SAFETY: the only argument must be 0.
+    // SAFETY: `cuInit` takes flags that must be 0, and they are 0.
     let code = unsafe { init(0) };
     found.init = Some(code);
     if code == status::SUCCESS {
@@ -170,14 +171,14 @@ fn cuda() -> Cuda {
     found
 }
 
-/// Names of functions that `cuGetProcAddress` hands out and the library would not catch: first those without an export,
-/// then those that this version does not know.
+/// Returns names of functions that `cuGetProcAddress` hands out and the library would not catch. The first list has
+/// functions without an export, the second functions that this version does not know.
 fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<String>)> {
     let look_up = find!(image, cuGetProcAddress)?;
     let version = found.version?;
     let address = |name: &CStr, flags: u64| {
         let mut address = ptr::null_mut();
-        // SAFETY: a text that ends in zero, and room for an address.
+        // SAFETY: `name` is a text that ends in zero, and the output is a variable of this closure.
         let code = unsafe { look_up(name.as_ptr(), &raw mut address, version, flags) };
         (code == status::SUCCESS && !address.is_null()).then_some(address.cast_const())
     };
@@ -197,30 +198,30 @@ fn past_the_exports(image: Image, found: &Cuda) -> Option<(Vec<String>, Vec<Stri
     Some((hidden, exports.iter().filter(is_unknown).cloned().collect()))
 }
 
-/// UUIDs of the devices that CUDA shows, and of those whose memory is the host's.
+/// Returns the UUIDs of the devices that CUDA shows, and of those whose memory is the host's.
 fn devices(image: Image) -> Option<(Vec<String>, Vec<String>)> {
     let attribute_of = find!(image, cuDeviceGetAttribute)?;
     let count_of = find!(image, cuDeviceGetCount)?;
     let device_of = find!(image, cuDeviceGet)?;
     let uuid_of = find!(image, cuDeviceGetUuid)?;
     let mut count = 0;
-    // SAFETY: room for a number.
+    // SAFETY: the output is a variable of this function.
     if unsafe { count_of(&raw mut count) } != status::SUCCESS {
         return None;
     }
     let shares = |device| {
         OF_HOST_MEMORY.into_iter().any(|attribute| {
             let mut value = 0;
-            // SAFETY: room for a number; a handle that is none is refused.
+            // SAFETY: the output is a variable of this closure, and the driver refuses an invalid handle.
             unsafe { attribute_of(&raw mut value, attribute, device) == status::SUCCESS && value != 0 }
         })
     };
     let mut host_memory = Vec::new();
     let mut uuid = |number| {
         let (mut device, mut uuid) = (0, CUuuid { bytes: [0; 16] });
-        // SAFETY: room for a handle.
+        // SAFETY: the output is a variable of this closure.
         let code = unsafe { device_of(&raw mut device, number) };
-        // SAFETY: room for a UUID; a handle that is none is refused.
+        // SAFETY: the output is a variable of this closure, and the driver refuses an invalid handle.
         let told = code == status::SUCCESS && unsafe { uuid_of(&raw mut uuid, device) } == status::SUCCESS;
         let bytes = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
         let name = told.then(|| gpuslice_policy::config::gpu_uuid_text(&bytes))?;
@@ -240,7 +241,7 @@ fn nvml() -> Nvml {
         return found;
     };
     step("nvmlInit_v2");
-    // SAFETY: no arguments.
+    // SAFETY: `nvmlInit_v2` takes no arguments.
     let code = unsafe { init() };
     found.init = Some(code);
     if code != status::SUCCESS {
@@ -248,11 +249,11 @@ fn nvml() -> Nvml {
     }
     step("asking NVML for devices");
     found.driver = find!(image, nvmlSystemGetDriverVersion)
-        // SAFETY: room for a text of that length.
+        // SAFETY: `room` has space for `length` bytes.
         .and_then(|function| text(|room, length| unsafe { function(room, length) }));
     found.devices = gpus(image).unwrap_or_default();
     if let Some(shutdown) = find!(image, nvmlShutdown) {
-        // SAFETY: ends what `nvmlInit_v2` began.
+        // SAFETY: `nvmlInit_v2` has succeeded, and this call ends its use.
         unsafe { shutdown() };
     }
     found
@@ -261,34 +262,34 @@ fn nvml() -> Nvml {
 fn gpus(image: Image) -> Option<Vec<Gpu>> {
     let count_of = find!(image, nvmlDeviceGetCount_v2)?;
     let handle_of = find!(image, nvmlDeviceGetHandleByIndex_v2)?;
-    // SAFETY: room for a number.
+    // SAFETY: `count` points to a number.
     let count = number(|count| unsafe { count_of(count) })?;
     let handle = |index| {
         let mut device: nvmlDevice_t = ptr::null_mut();
-        // SAFETY: room for a handle.
+        // SAFETY: the output is a variable of this closure.
         let code = unsafe { handle_of(index, &raw mut device) };
         (code == status::SUCCESS).then_some(device)
     };
     Some((0..count).filter_map(handle).map(|device| gpu(image, device)).collect())
 }
 
-/// All that NVML tells of a device. Each question is one that only reads.
+/// Returns all facts that NVML tells of a device. Each question only reads.
 fn gpu(image: Image, device: nvmlDevice_t) -> Gpu {
     let uuid = find!(image, nvmlDeviceGetUUID)
-        // SAFETY: a handle of NVML's, and room for a text of that length.
+        // SAFETY: `device` is a handle from NVML, and `room` has space for `length` bytes.
         .and_then(|function| text(|room, length| unsafe { function(device, room, length) }));
     let name = find!(image, nvmlDeviceGetName)
-        // SAFETY: as above.
+        // SAFETY: `device` is a handle from NVML, and `room` has space for `length` bytes.
         .and_then(|function| text(|room, length| unsafe { function(device, room, length) }));
     let mut pending = 0;
     let mig = find!(image, nvmlDeviceGetMigMode)
-        // SAFETY: a handle of NVML's, and room for two numbers.
+        // SAFETY: `device` is a handle from NVML, and `mode` and `pending` have space for a number each.
         .and_then(|function| number(|mode| unsafe { function(device, mode, &raw mut pending) }));
     let compute_mode = find!(image, nvmlDeviceGetComputeMode)
-        // SAFETY: a handle of NVML's, and room for a number.
+        // SAFETY: `device` is a handle from NVML, and `mode` points to a number.
         .and_then(|function| number(|mode| unsafe { function(device, mode) }));
     let virtualization = find!(image, nvmlDeviceGetVirtualizationMode)
-        // SAFETY: as above.
+        // SAFETY: `device` is a handle from NVML, and `mode` points to a number.
         .and_then(|function| number(|mode| unsafe { function(device, mode) }));
     Gpu {
         uuid: uuid.unwrap_or_default(),
@@ -303,20 +304,20 @@ fn gpu(image: Image, device: nvmlDevice_t) -> Gpu {
             .and_then(|list| u32::try_from(list.len()).ok()),
         utilisation: find!(image, nvmlDeviceGetProcessUtilization).map(|function| {
             let mut count = 0;
-            // SAFETY: a handle of NVML's, and a count that says that there is no room.
+            // SAFETY: `device` is a handle from NVML, and the count of 0 says that there is no room for entries.
             unsafe { function(device, ptr::null_mut(), &raw mut count, 0) }
         }),
     }
 }
 
-/// Numbers of the processes on a list, up to as many as there is room for.
+/// Returns the numbers of the processes on a list, 1024 at most.
 fn processes(
     list: functions::nvmlDeviceGetComputeRunningProcesses_v2,
     device: nvmlDevice_t,
 ) -> Option<Vec<u32>> {
     let mut entries = vec![nvmlProcessInfo_v2_t::default(); 1024];
     let mut count = c_uint::try_from(entries.len()).ok()?;
-    // SAFETY: room for as many entries as the count says.
+    // SAFETY: `entries` has room for `count` entries.
     let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr()) };
     let told = entries.iter().take(usize::try_from(count).ok()?).map(|entry| entry.pid).collect();
     (code == status::SUCCESS).then_some(told)

@@ -1,4 +1,4 @@
-//! Can a slice have its region where it would be, and which regions are there?
+//! Examines the regions: can a slice have one at its place, and which regions are there?
 
 use super::calls::{self, Room};
 use super::finding::Finding;
@@ -12,46 +12,46 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Where a node agent mounts a container's region.
+/// Path at which a node agent mounts a container's region.
 const MOUNTED: &str = "/run/gpuslice/region";
 /// Bytes that a region of one device takes.
 const REGION_BYTES: u64 = (1 << 20) + (164 << 10);
 
-/// What there is at a region's path.
+/// State of a region's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
     /// Nothing.
     Absent,
-    /// A region in which so many processes live.
+    /// A region in which this many processes live.
     Living(usize),
-    /// A region in which nobody lives.
+    /// A region in which no process lives.
     Stale,
-    /// Something that cannot be used, with what is said of it.
+    /// Something that cannot be used, with the reason.
     Unusable(String),
-    /// A region of another user, which this one cannot look at.
+    /// A region of another user, which this user cannot read.
     Foreign,
 }
 
-/// What was found.
+/// Facts about the regions of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Regions {
-    /// Where the slice of a program that is started from here would have it.
+    /// Path of the region that a program started from here would use.
     pub(super) path: PathBuf,
-    /// True if that was said by a setting.
+    /// True if a setting names the path.
     pub(super) named: bool,
-    /// What came of making one there, without a name: what is wrong.
+    /// Outcome of making a region there, under no name: the fault, if there is one.
     pub(super) trial: Result<(), String>,
-    /// The room of the file system.
+    /// The room of the path's file system.
     pub(super) room: Option<Room>,
-    /// True if systemd may remove it when this user logs out.
+    /// True if systemd may remove the region when this user logs out.
     pub(super) ends_with_session: bool,
-    /// True if anybody may remove another's files in the folder.
+    /// True if any user may remove another's files in the folder.
     pub(super) removable: bool,
-    /// What is there.
+    /// State of the path.
     pub(super) own: State,
     /// The regions in `/dev/shm`.
     pub(super) others: Vec<(PathBuf, State)>,
-    /// Those among them and at [`path`](Self::path) whose file was removed while processes use it.
+    /// Regions at [`path`](Self::path) or with a usual name that were removed while processes use them.
     pub(super) removed: Vec<String>,
     /// Facts about slices in which processes live.
     pub(super) living: Living,
@@ -60,14 +60,14 @@ pub(super) struct Regions {
 /// Facts about slices in which processes live.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Living {
-    /// Numbers of processes that mean the same here and hold device memory.
+    /// Numbers of processes that hold device memory, if the number means the same process here.
     pub(super) members: Vec<u32>,
     /// The limits on each GPU, by its UUID.
     pub(super) committed: BTreeMap<String, Committed>,
 }
 
 impl Regions {
-    /// Looks at the regions. A configuration that is refused names none.
+    /// Looks at the regions. If the configuration is refused, `config` is `None` and names no region.
     pub(super) fn look(config: Option<&Config>) -> Self {
         let named = config.and_then(|config| config.region.clone());
         let is_named = named.is_some();
@@ -97,13 +97,13 @@ impl Regions {
     }
 }
 
-/// Returns true if systemd keeps this user's services, and so what they use, when the user logs out.
+/// Returns true if systemd keeps this user's services, and so their regions, when the user logs out.
 fn is_lingering() -> bool {
     let name = std::env::var_os("USER").or_else(|| std::env::var_os("LOGNAME"));
     name.is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists())
 }
 
-/// Where the library puts a region that no setting names.
+/// Returns the path of a region that no setting names.
 fn usual() -> PathBuf {
     let mounted = Path::new(MOUNTED);
     if mounted.is_dir() {
@@ -144,7 +144,7 @@ fn is_of_others(error: &RegionError) -> bool {
     }
 }
 
-/// What is found of the regions.
+/// Returns the findings about the regions.
 pub(super) fn examine(regions: &Regions, gpus: &[Gpu]) -> Vec<Finding> {
     let path = regions.path.display();
     let mut findings = vec![folder(regions)];
@@ -189,7 +189,7 @@ pub(super) fn examine(regions: &Regions, gpus: &[Gpu]) -> Vec<Finding> {
     findings
 }
 
-/// Which GPUs' limits sum to more than there is.
+/// Returns the warnings about GPUs whose limits sum to more than the GPU has.
 fn overcommitted(committed: &BTreeMap<String, Committed>, gpus: &[Gpu]) -> Vec<Finding> {
     let warning = |what| {
         Finding::warning(
@@ -199,7 +199,7 @@ fn overcommitted(committed: &BTreeMap<String, Committed>, gpus: &[Gpu]) -> Vec<F
         )
     };
     let of = |(uuid, committed): (&String, &Committed)| {
-        // NVML's order is that of its numbers.
+        // NVML lists the devices in the order of their numbers.
         let number = gpus.iter().position(|gpu| gpu.uuid == *uuid);
         committed.warnings(&number.map_or_else(|| uuid.clone(), |number| format!("GPU {number}")))
     };
@@ -225,7 +225,7 @@ fn folder(regions: &Regions) -> Finding {
     }
 }
 
-/// What is wrong, and what mends it, of a message that tells both.
+/// Splits a message into the fault and its remedy.
 fn split(message: &str) -> (&str, &str) {
     message.split_once("; ").unwrap_or((message, "name another path in GPUSLICE_REGION"))
 }

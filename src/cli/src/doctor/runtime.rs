@@ -1,8 +1,8 @@
-//! Do the CUDA runtime and cuBLAS start under a quota, as they do without one?
+//! Starts the CUDA runtime and cuBLAS: do they start under a quota as they do without one?
 //!
-//! The runtime compares some of the driver's answers with what it knows, and a driver or runtime of the future may mind that
-//! a device's size is the quota. Both are started bare and under a quota, in a region of the trial's own. Where that
-//! makes a difference, they are started once more with sizes reported as they are.
+//! The runtime compares some of the driver's answers with its own knowledge. A future driver or runtime may mind that a
+//! device's size is the quota. So the doctor starts both without gpuslice, and then under a quota in a region of the
+//! trial. If the outcomes differ, it starts them once more with the device's own sizes.
 #![allow(unsafe_code, reason = "calls the CUDA runtime and cuBLAS")]
 
 use super::asking::Asked;
@@ -18,12 +18,12 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::{fmt, fs};
 
-/// Names under which the loader finds them, newest first.
+/// Names under which the loader finds the CUDA runtime, newest first.
 const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"];
 const CUBLAS: [&str; 3] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11"];
-/// Where the toolkit puts them.
+/// Folder in which the toolkit puts the libraries.
 const TOOLKIT: &str = "/usr/local/cuda/lib64";
-/// A quota that every GPU has room for, and that is none's size.
+/// A quota that every GPU has room for, and that is no GPU's size.
 const QUOTA: &str = "90%";
 
 /// A library and the status with which it started.
@@ -34,7 +34,7 @@ pub(super) struct Start {
     status: c_int,
 }
 
-/// The libraries that were started; empty where none is found.
+/// The libraries that the trial started; empty if it found none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Started(Vec<Start>);
 
@@ -51,74 +51,74 @@ impl fmt::Display for Started {
     }
 }
 
-/// Starts what there is.
+/// Starts the libraries that this machine has.
 pub(super) fn start() -> Started {
     let starts = [runtime(), cublas()];
     Started(starts.into_iter().flatten().collect())
 }
 
-/// The runtime's own check of the driver runs at its first call. No context is made.
+/// Starts the CUDA runtime. Its first call checks the driver, and makes no context.
 fn runtime() -> Option<Start> {
     let (name, library) = open(&RUNTIMES)?;
     step("cudaGetDeviceCount");
     let mut count = 0;
-    // SAFETY: the runtime's function of this name has this type.
+    // SAFETY: `get` needs the symbol's type, and the runtime's function of this name has this one.
     let ask =
         unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cudaGetDeviceCount\0") }.ok()?;
-    // SAFETY: room for a number.
+    // SAFETY: the output is a variable of this function.
     let status = unsafe { ask(&raw mut count) };
     std::mem::forget(library);
     Some(Start { name, call: "cudaGetDeviceCount".to_owned(), status })
 }
 
-/// A handle of cuBLAS needs a context, which ends with this process.
+/// Starts cuBLAS. Its handle needs a context, which ends with this process.
 fn cublas() -> Option<Start> {
     let (name, library) = open(&CUBLAS)?;
     step("cublasCreate");
     let mut handle: *mut c_void = std::ptr::null_mut();
-    // SAFETY: cuBLAS's function of this name has this type.
+    // SAFETY: `get` needs the symbol's type, and cuBLAS's function of this name has this one.
     let create =
         unsafe { library.get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>(b"cublasCreate_v2\0") }
             .ok()?;
-    // SAFETY: room for a handle.
+    // SAFETY: the output is a variable of this function.
     let status = unsafe { create(&raw mut handle) };
     std::mem::forget(library);
     Some(Start { name, call: "cublasCreate".to_owned(), status })
 }
 
-/// The first that is found, by the loader or in the toolkit.
+/// Opens the first of `names` that the loader finds or the toolkit has.
 fn open(names: &[&str]) -> Option<(String, Library)> {
     let places = names.iter().map(|name| (*name, PathBuf::from(name)));
     let all = places.chain(names.iter().map(|name| (*name, PathBuf::from(TOOLKIT).join(name))));
     all.into_iter().find_map(|(name, path)| {
         step(&format!("loading {}", path.display()));
-        // SAFETY: what the libraries do when they are loaded, they do in every program that uses them.
+        // SAFETY: loading these libraries runs their initialisers, which every program that uses them does too.
         Some((name.to_owned(), unsafe { Library::new(path) }.ok()?))
     })
 }
 
-/// Returns true if they are there and start without the library.
+/// Returns true if there are libraries and all of them start without gpuslice.
 pub(super) fn is_worth_a_trial(bare: &Asked<Started>) -> bool {
     matches!(bare, Asked::Answer(bare, _) if !bare.0.is_empty() && bare.first_failure().is_none())
 }
 
-/// Returns true if both came to the same.
+/// Returns true if both questions have the same answer.
 pub(super) fn is_as(one: &Asked<Started>, other: &Asked<Started>) -> bool {
     matches!((one, other), (Asked::Answer(one, _), Asked::Answer(other, _)) if one == other)
 }
 
-/// A folder in memory for the region of a trial, which goes with this value.
+/// A folder in memory for the region of a trial. Dropping it removes the folder.
 pub(super) struct Trial(PathBuf);
 
 impl Trial {
-    /// None where it cannot be made.
+    /// Makes the folder. Returns `None` if that fails.
     pub(super) fn new() -> Option<Self> {
         let folder = PathBuf::from(format!("/dev/shm/gpuslice-doctor-{}", std::process::id()));
         fs::DirBuilder::new().mode(0o700).create(&folder).ok()?;
         Some(Self(folder))
     }
 
-    /// The settings of a start, and none of the environment's own.
+    /// Returns the settings of a trial. They unset all settings that the environment has.
     pub(super) fn settings(&self, total: ReportTotal) -> Vec<(String, OsString)> {
         let unset = keys::settings().map(|name| (name.to_owned(), OsString::new()));
         let ours = [
@@ -168,7 +168,7 @@ pub(super) fn examine(
     vec![finding]
 }
 
-/// How a start ended that failed.
+/// Describes a start that failed.
 fn ended(asked: &Asked<Started>) -> String {
     match asked {
         Asked::Answer(started, _) => started.first_failure().map_or_else(

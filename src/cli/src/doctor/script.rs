@@ -1,41 +1,42 @@
-//! Which lines of a shell script keep the library out of what it starts, and which bring it?
+//! Finds the lines of a shell script that keep the library out of programs, and those that bring it in.
 
 use std::path::Path;
 
-/// A line that matters.
+/// A line that affects the programs behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     /// Its number, from 1.
     pub(super) number: usize,
-    /// What it is.
+    /// Its text.
     pub(super) text: String,
-    /// What it does.
+    /// Its effect.
     pub(super) does: Does,
 }
 
-/// What a line does to the programs behind it.
+/// Effect of a line on the programs behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
-    /// Sets `LD_PRELOAD` to something that does not contain what it was.
+    /// Sets `LD_PRELOAD` to a value that has neither its old value nor the preload library.
     Overwrites,
-    /// Removes it.
+    /// Removes `LD_PRELOAD`.
     Removes,
-    /// Starts programs with an environment of their own.
+    /// Starts programs with an empty environment.
     Empties,
-    /// Starts programs with other rights, for which the loader or the starter drops it.
+    /// Starts programs with other rights, so that the loader or the starter drops `LD_PRELOAD`.
     OtherRights,
-    /// Has a program started elsewhere, by a daemon.
+    /// Has a daemon start the program elsewhere.
     Elsewhere,
 }
 
 /// Programs that start others as another user, with an environment of their own.
 const OTHER_RIGHTS: [&str; 8] = ["sudo", "su", "doas", "runuser", "pkexec", "gosu", "su-exec", "setpriv"];
-/// Those of them that hand the environment on.
+/// Programs of [`OTHER_RIGHTS`] that pass the environment on.
 const KEEPERS: [&str; 3] = ["gosu", "su-exec", "setpriv"];
-/// Programs that have a container started by somebody else.
+/// Programs that have a daemon start a container.
 const ELSEWHERE: [&str; 5] = ["docker", "podman", "nerdctl", "ctr", "kubectl"];
 
-/// The lines of a script that matter. A script is read as text, not run: what it decides itself is not known.
+/// Returns the lines of a script that have an effect. The script is read as text and not run, so its decisions are
+/// unknown.
 pub(super) fn lines(script: &str) -> Vec<Line> {
     let numbered = script.lines().zip(1..);
     numbered
@@ -50,7 +51,7 @@ pub(super) fn lines(script: &str) -> Vec<Line> {
         .collect()
 }
 
-/// What the commands of a line do, the first that does anything.
+/// Returns the effect of the first command of a line that has one.
 fn commands(line: &str) -> Option<Does> {
     line.split([';', '&', '|', '(', ')', '`']).find_map(|command| {
         let words: Vec<&str> = command.split_ascii_whitespace().map(unquoted).collect();
@@ -62,7 +63,7 @@ fn unquoted(word: &str) -> &str {
     word.trim_matches(['"', '\''])
 }
 
-/// What a command does to what it starts.
+/// Returns the effect of a command on the program that it starts.
 pub(super) fn does(words: &[&str]) -> Option<Does> {
     let passed =
         ["exec", "export", "declare", "then", "do", "else", "if", "!", "{", "time", "nohup", "command"];
@@ -107,7 +108,7 @@ fn assigned(value: &str) -> Option<Does> {
     (!keeps).then_some(Does::Overwrites)
 }
 
-/// Returns true if a script starts anything with our library by itself.
+/// Returns true if a script starts a program with the preload library.
 pub(super) fn brings_library(script: &str) -> bool {
     let commands = script.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     commands.flat_map(|line| line.split([';', '&', '|', '(', ')', '`'])).any(|command| {
@@ -116,7 +117,7 @@ pub(super) fn brings_library(script: &str) -> bool {
     })
 }
 
-/// Returns true if a command does: by `gpuslice run`, or by naming the library.
+/// Returns true if a command starts its program with the preload library: by `gpuslice run`, or by naming the library.
 pub(super) fn brings(words: &[&str]) -> bool {
     let runs =
         |pair: &[&str]| matches!(pair, [program, "run"] if program.rsplit('/').next() == Some("gpuslice"));
@@ -124,7 +125,8 @@ pub(super) fn brings(words: &[&str]) -> bool {
         || words.iter().filter_map(|word| word.strip_prefix("LD_PRELOAD=")).any(names_library)
 }
 
-/// Returns true if our library is in a list for the loader. One that is named by a whole path must be there.
+/// Returns true if a list for the loader has the preload library. A library with an absolute path must exist, unless
+/// the path has a variable.
 fn names_library(list: &str) -> bool {
     let may_be = |path: &str| !path.starts_with('/') || path.contains('$') || Path::new(path).is_file();
     unquoted(list).split([':', ' ']).any(|path| path.contains("libgpuslice") && may_be(path))

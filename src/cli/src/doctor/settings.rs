@@ -1,4 +1,4 @@
-//! What do the environment and the operator's files come to?
+//! Examines the settings in the environment and in the operator's files.
 
 use super::finding::Finding;
 use super::probe::Nvml;
@@ -6,17 +6,17 @@ use gpuslice_policy::config::{self, Config, DeviceIdentity, LogLevel, Warning};
 use gpuslice_policy::units::{Bytes, Setting as _};
 use gpuslice_region::operator::Operator;
 
-/// Where settings come from.
+/// Sources of settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sources {
-    /// The variables.
+    /// The variables of the environment.
     pub(super) environment: Vec<(String, Vec<u8>)>,
     /// The operator's files.
     pub(super) operator: Operator,
 }
 
 impl Sources {
-    /// Those of this process, which `run` hands on to the program.
+    /// Reads the sources of this process, which `run` passes on to the program.
     pub(super) fn look() -> Self {
         use std::os::unix::ffi::OsStringExt as _;
         let environment: Vec<(String, Vec<u8>)> = std::env::vars_os()
@@ -31,24 +31,24 @@ impl Sources {
         self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
     }
 
-    /// What the library makes of them.
+    /// Returns the configuration that the library makes of the sources.
     pub(super) fn config(&self) -> Result<Config, config::Rejected> {
         Config::from_sources(&|name| self.variable(name), &self.operator.files())
     }
 
-    /// Returns true if programs are to have a limit. What is malformed may be meant as one.
+    /// Returns true if programs get a limit. A malformed setting counts as one, since it may be meant as one.
     pub(super) fn ask_for_limits(&self) -> bool {
         self.config().map_or(true, |config| !config.is_unlimited())
     }
 
-    /// What the library would make of the environment alone.
+    /// Returns the configuration that the library would make of the environment alone.
     fn environment_alone(&self) -> Option<Config> {
         let alone = |name: &str| self.variable(name).filter(|_| name != "GPUSLICE_CONFIG");
         Config::from_sources(&alone, &Operator::default().files()).ok()
     }
 }
 
-/// What is found of the settings.
+/// Returns the findings about the settings.
 pub(super) fn examine(sources: &Sources) -> Vec<Finding> {
     let config = match sources.config() {
         Ok(config) => config,
@@ -80,8 +80,8 @@ pub(super) fn examine(sources: &Sources) -> Vec<Finding> {
     findings
 }
 
-/// A warning for each list in an operator's file that leaves devices of this machine without a limit. `nvml` has the
-/// devices in the order of the bus. Nothing is said of GPUs that are divided: their instances are not among them.
+/// Returns a warning for each list in an operator's file that leaves devices of this machine without a limit. `nvml`
+/// has the devices in the order of the bus. Divided GPUs are left out, because `nvml` does not have their instances.
 pub(super) fn left_out(config: &Config, nvml: &Nvml) -> Vec<Finding> {
     let numbered = (0..).zip(&nvml.devices).filter(|(_, gpu)| gpu.mig != Some(true));
     let devices: Vec<DeviceIdentity> = numbered
@@ -103,7 +103,7 @@ pub(super) fn left_out(config: &Config, nvml: &Nvml) -> Vec<Finding> {
         .collect()
 }
 
-/// Settings that differ from their defaults, as they would be written.
+/// Returns the settings that differ from their defaults, as a user would write them.
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let default = Config::default();
     let switch = |on: bool| if on { "1" } else { "0" }.to_owned();
@@ -129,12 +129,13 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
     values
 }
 
-/// A message of the library's, without its beginning.
+/// Returns a message of the library without its prefix.
 fn plain(message: &str) -> &str {
     message.strip_prefix("gpuslice: ").unwrap_or(message)
 }
 
-/// What the library would refuse GPU work for: what is wrong, and behind the last semicolon what is right.
+/// Returns the finding about a message with which the library would refuse GPU work. The remedy stands behind the last
+/// semicolon.
 fn refused(message: &str) -> Finding {
     let message = plain(message).trim_end_matches(" GPU work is refused.").trim_end_matches('.');
     let (what, mend) = message.rsplit_once("; ").unwrap_or((message, "mend or remove it"));

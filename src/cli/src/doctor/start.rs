@@ -1,4 +1,4 @@
-//! Would the library be in the program that `run` is about to start?
+//! Examines a command before `run` starts it: would the library be in the program?
 
 use super::command::{self, Kind, Program};
 use super::finding::{Finding, Level};
@@ -10,23 +10,24 @@ use std::path::Path;
 /// Facts about a command before it is started.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Why a program of it would run without the library, and how that is mended; none where nothing is known to.
+    /// Reason for which a program of the command would run without the library, with its remedy. `None` if no reason is
+    /// known.
     pub(crate) unlimited: Option<String>,
-    /// Other things that may keep the library out.
+    /// Other faults, which may keep the library out.
     pub(crate) notes: Vec<String>,
 }
 
 /// Looks at a command before it is started: would the library be in it?
 ///
 /// # Errors
-/// The library is none, or none for this machine.
+/// The file is no library, or no library that works on this machine.
 pub(crate) fn look_before_start(library: &Path, command: &[OsString]) -> Result<Seen, Failure> {
     let library = Library::look(Ok(library.to_owned()));
     if let Some(wrong) = library::examine(&library).iter().find(|finding| finding.level == Level::Error) {
         return Err(Failure::new(sentence(wrong)));
     }
     let mut seen = Seen::default();
-    // `execve` says itself what is wrong with a program that is not there.
+    // `execve` reports the fault of a program that is not there.
     let program = command.first().and_then(|name| Program::find(name));
     if program.is_none_or(|program| !program.executable) {
         return Ok(seen);
@@ -45,8 +46,8 @@ pub(crate) fn look_before_start(library: &Path, command: &[OsString]) -> Result<
     Ok(seen)
 }
 
-/// A program, of whose script nothing is known: what a script does to `LD_PRELOAD` in some line of it need not concern what
-/// uses the GPU. The doctor tells, who is asked for everything.
+/// Finds a program, and drops the text of a script. A line that changes `LD_PRELOAD` need not concern the program that
+/// uses the GPU. The doctor reports such lines, because its user asks for everything.
 fn without_script(name: &OsStr) -> Option<Program> {
     let mut program = Program::find(name)?;
     if let Kind::Script { text, .. } = &mut program.kind {

@@ -1,12 +1,12 @@
-//! Which variables look like settings of ours and are read by nobody?
+//! Finds variables that look like settings of gpuslice and that no part of it reads.
 
 use super::finding::Finding;
 use gpuslice_policy::config::keys::{self, PLACES};
 
-/// How variables of ours begin.
+/// Prefixes of gpuslice's variables.
 const BEGINNINGS: [&str; 4] = ["GPU_MEM_", "GPU_CORE_", "GPU_PRIORITY", "GPUSLICE_"];
 
-/// What is found of the variables of an environment.
+/// Returns the findings about the variables of an environment.
 pub(super) fn examine(environment: &[(String, Vec<u8>)]) -> Vec<Finding> {
     let set = environment.iter().filter(|(_, value)| !value.trim_ascii().is_empty());
     let mut names: Vec<&str> = set.map(|(name, _)| name.as_str()).collect();
@@ -14,7 +14,8 @@ pub(super) fn examine(environment: &[(String, Vec<u8>)]) -> Vec<Finding> {
     names.into_iter().filter(|name| !keys::is_read(name)).filter_map(unread).collect()
 }
 
-/// The warning about a variable that no part of gpuslice reads; none where its name says that it is somebody else's.
+/// Returns the warning about a variable that no part of gpuslice reads. Returns `None` if the name tells that the
+/// variable is another program's.
 fn unread(name: &str) -> Option<Finding> {
     if is_of_kubernetes(name) {
         return None;
@@ -28,8 +29,8 @@ fn unread(name: &str) -> Option<Finding> {
         ));
     }
     let begins = BEGINNINGS.into_iter().find(|begins| name.starts_with(begins));
-    // A name that begins like a setting is compared with the places of files as well; anything else only if the library would
-    // warn of it.
+    // A name that begins like a setting is also compared with the variables that name places of files. Any other name
+    // counts only if the library would warn of it.
     let family: Vec<&str> = keys::settings()
         .chain(PLACES)
         .filter(|known| begins.is_some_and(|begins| known.starts_with(begins)))
@@ -47,7 +48,7 @@ fn unread(name: &str) -> Option<Finding> {
     Some(Finding::warning(check, format!("{name} is set, and no part of gpuslice reads it"), mend))
 }
 
-/// Returns true if Kubernetes sets a variable of this name for a Service that is named like us: `gpuslice`,
+/// Returns true if Kubernetes sets a variable of this name for a Service that has a name like gpuslice's: `gpuslice`,
 /// `gpu-mem-…`.
 fn is_of_kubernetes(name: &str) -> bool {
     let has_number = |(_, rest): (&str, &str)| rest.starts_with(|first: char| first.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! How does a value that was typed become a limit? As `gpuslice set` does it, with the same messages.
+//! Changes a limit to a value that was typed, as `gpuslice set` does and with the same messages.
 
 use super::seen;
 use super::state::{Change, Limit};
@@ -8,7 +8,7 @@ use crate::set;
 use clap::Parser as _;
 use gpuslice_region::{Monitor, Trust};
 
-/// Changes a limit; what is told of it, or why it was refused.
+/// Changes a limit. Returns the message about the change, or the reason for which it was refused.
 pub(crate) fn apply(change: &Change) -> Result<String, String> {
     let wish = wish(change)?;
     let monitor = Monitor::open(&change.path, Trust::AnyOwner).map_err(|error| error.to_string())?;
@@ -24,7 +24,7 @@ pub(crate) fn apply(change: &Change) -> Result<String, String> {
     }
 }
 
-/// The value, read as an argument is read.
+/// Parses the value as an argument of `gpuslice set`.
 fn wish(change: &Change) -> Result<Set, String> {
     let option = match change.limit {
         Limit::Memory => "--mem",
@@ -35,7 +35,7 @@ fn wish(change: &Change) -> Result<Set, String> {
         Ok(Arguments { wish: Wish::Set(wish), .. }) => Ok(wish),
         Ok(_) => Err("nothing is asked for".to_owned()),
         Err(error) => {
-            // What follows the first line speaks of the command line.
+            // The lines behind the first one are about the command line.
             let text = error.render().to_string();
             let first = text.lines().next().unwrap_or_default();
             Err(first.strip_prefix("error: ").unwrap_or(first).to_owned())

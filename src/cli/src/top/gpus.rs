@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether an answer has come, while one is expected.
+/// Time between two looks for an answer, while one is expected.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Devices and what NVML says of them.
+/// Devices with NVML's figures.
 pub(crate) type Told = Vec<(Uuid, Device)>;
 
-/// The thread that asks, and what it was last told.
+/// The thread that asks NVML, as `top` sees it.
 #[derive(Debug)]
 pub(crate) struct Gpus {
     ask: Sender<Vec<Uuid>>,
@@ -21,7 +21,7 @@ pub(crate) struct Gpus {
 }
 
 impl Gpus {
-    /// Starts the thread; NVML is started with the first question.
+    /// Starts the thread. The first question starts NVML.
     pub(crate) fn new() -> Self {
         let (ask, asked) = channel();
         let (tell, answers) = channel();
@@ -29,27 +29,28 @@ impl Gpus {
         Self { ask, answers, is_asked: false }
     }
 
-    /// Asks for these devices, unless an answer is still expected.
+    /// Asks for the devices with these UUIDs, unless an answer is still expected.
     pub(crate) fn ask(&mut self, uuids: Vec<Uuid>) {
         if !self.is_asked && !uuids.is_empty() {
             self.is_asked = self.ask.send(uuids).is_ok();
         }
     }
 
-    /// The answer, if it has come.
+    /// Returns the answer, if it has come.
     pub(crate) fn answer(&mut self) -> Option<Told> {
         let told = self.answers.try_recv().ok()?;
         self.is_asked = false;
         Some(told)
     }
 
-    /// When to look for the answer, at `due` at the latest.
+    /// Returns the time of the next look for the answer, `due` at the latest.
     pub(crate) fn due(&self, due: Instant) -> Instant {
         if self.is_asked { due.min(Instant::now() + PAUSE) } else { due }
     }
 }
 
-/// Answers until nobody asks any more. The screen belongs to `top`: it is not told that NVML is silent. Where NVML cannot be used, or has stopped answering, nothing is known of any device.
+/// Answers until `top` ends. The screen belongs to `top`, so the thread prints nothing when NVML is silent. If NVML
+/// cannot be used or has stopped answering, the answer has no device.
 fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<Told>) {
     let mut started: Option<Option<Nvml>> = None;
     while let Ok(uuids) = asked.recv() {

@@ -1,9 +1,9 @@
-//! Which keys were pressed, by the bytes that a terminal sends?
+//! Finds keys in the bytes that a terminal sends.
 //!
-//! The reader of crossterm is not used: where a terminal hangs up it reads on for ever (0.29), and in the middle of a
-//! sequence it waits without seeing signals.
+//! `top` does not use crossterm's reader (0.29). If a terminal hangs up, that reader reads for ever, and in the middle
+//! of a sequence it waits without seeing signals.
 
-/// Bytes of a sequence at the most; what is longer is none.
+/// Most bytes of a sequence. A longer one is none.
 const MOST: usize = 32;
 
 /// A key.
@@ -29,26 +29,26 @@ pub(crate) enum Key {
     /// F1.
     Help,
     Letter(char),
-    /// A key that has no meaning here, such as F5.
+    /// A key without a meaning here, such as F5.
     Other,
 }
 
-/// What was sent and is no key yet.
+/// Bytes that are no key yet.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     pending: Vec<u8>,
 }
 
-/// What the first bytes are.
+/// Meaning of the first bytes.
 enum First {
-    /// So many bytes, and the key that they are, if they are one.
+    /// This many bytes, and the key that they are, if they are one.
     Bytes(usize, Option<Key>),
-    /// The beginning of something.
+    /// The beginning of a sequence.
     Unfinished,
 }
 
 impl Keys {
-    /// The keys that these bytes end.
+    /// Returns the keys that `bytes` complete.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.pending.extend_from_slice(bytes);
         let mut keys = Vec::new();
@@ -59,12 +59,13 @@ impl Keys {
         keys
     }
 
-    /// Returns true if more may follow, for which one has to wait a little: Escape is a key, and begins others.
+    /// Returns true if more bytes may follow. The caller waits for them a little, because Escape is a key and begins
+    /// other keys.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Nothing followed.
+    /// Returns the key that the pending bytes are if nothing follows: Escape, or none.
     pub(crate) fn end(&mut self) -> Option<Key> {
         let pending = std::mem::take(&mut self.pending);
         (pending == [0x1b]).then_some(Key::Escape)
@@ -125,7 +126,7 @@ fn of_byte(byte: u8) -> Option<Key> {
     }
 }
 
-/// A letter beyond ASCII.
+/// Parses a letter beyond ASCII.
 fn of_letter(bytes: &[u8]) -> First {
     let length = match bytes.first() {
         Some(0xc2..=0xdf) => 2,
@@ -169,7 +170,7 @@ mod tests {
             ("é".as_bytes(), Key::Letter('é')),
         ] {
             assert_eq!(Keys::default().take(bytes), [key]);
-            // The same in pieces, as slow lines bring them.
+            // A slow line brings the bytes one by one.
             let mut keys = Keys::default();
             let pieces: Vec<Key> = bytes.iter().flat_map(|byte| keys.take(&[*byte])).collect();
             assert_eq!((pieces, keys.is_waiting()), (vec![key], false));

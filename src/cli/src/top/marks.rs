@@ -1,21 +1,21 @@
-//! How are quantities drawn in a few characters, and texts made to fit?
+//! Draws quantities in a few characters, and makes texts fit.
 
 use ratatui::text::Span;
 
-/// Heights of a sparkline, from nothing to all there may be.
+/// Marks of a sparkline, from nothing to the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Levels([&'static str; 9]);
 
 impl Levels {
     pub(crate) const BLOCKS: Self = Self([" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"]);
-    /// For terminals that have no others.
+    /// For terminals that cannot show the others.
     pub(crate) const ASCII: Self = Self([" ", ".", ":", "-", "=", "+", "*", "%", "#"]);
 
-    /// Those that a terminal of this kind and language can show.
+    /// Returns the marks that a terminal of this kind and language can show.
     pub(crate) fn of(term: &str, language: Option<&str>) -> Self {
         let language = language.map(str::to_ascii_lowercase);
         let is_wide = |name: &String| name.contains("utf-8") || name.contains("utf8");
-        // Where nothing is said of the language (containers), terminals know UTF-8 today; the Linux console has few marks.
+        // If no language is set (containers), the terminal knows UTF-8 today. The Linux console has few marks.
         if term == "linux" || language.is_some_and(|name| !is_wide(&name)) {
             Self::ASCII
         } else {
@@ -24,8 +24,8 @@ impl Levels {
     }
 }
 
-/// The last minute in so many characters, the newest to the right: the most of each stretch, against a whole. Anything
-/// at all is seen.
+/// Draws the last minute in `width` characters, the newest to the right. Each character is the largest value of its
+/// stretch, against `whole`. Any value above zero is visible.
 pub(crate) fn sparkline(seconds: &[u64], whole: u64, width: usize, levels: Levels) -> String {
     let minute = super::model::MINUTE;
     let missing = minute.saturating_sub(seconds.len());
@@ -43,8 +43,8 @@ pub(crate) fn sparkline(seconds: &[u64], whole: u64, width: usize, levels: Level
     (0..width).map(mark).collect()
 }
 
-/// `[###|......]`: how much of a whole, in `width` characters, with a mark behind what is granted of it. Anything at all is
-/// seen. A limit that is the whole has no mark: it is the end of the bar.
+/// Draws `[###|......]`: a part of a whole in `width` characters, with a mark behind the limit. Any part above zero is
+/// visible. A limit that is the whole has no mark: it is the end of the bar.
 pub(crate) fn bar(part: u64, whole: u64, limit: Option<u64>, width: usize) -> String {
     let inner = width.saturating_sub(2);
     let columns = |part: u64| {
@@ -62,12 +62,12 @@ pub(crate) fn bar(part: u64, whole: u64, limit: Option<u64>, width: usize) -> St
     format!("[{marks}]").chars().take(width).collect()
 }
 
-/// Columns that a text takes.
+/// Returns the number of columns that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text cut to so many columns; what is cut is seen.
+/// Cuts a text to `columns`. A `~` shows the cut.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -87,21 +87,21 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     short
 }
 
-/// A text in exactly so many columns, to the left.
+/// Fills a text up to exactly `columns`, aligned to the left, or cuts it.
 pub(crate) fn left(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let free = columns.saturating_sub(width(&text));
     format!("{text}{}", " ".repeat(free))
 }
 
-/// A text in exactly so many columns, to the right.
+/// Fills a text up to exactly `columns`, aligned to the right, or cuts it.
 pub(crate) fn right(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let free = columns.saturating_sub(width(&text));
     format!("{}{text}", " ".repeat(free))
 }
 
-/// A text in lines of so many columns, broken between words where that is possible.
+/// Breaks a text into lines of `columns`, between words where that is possible.
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
     let mut lines = Vec::new();
@@ -129,7 +129,7 @@ pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Bytes of a text that fit into so many columns: one letter at least, whatever its width.
+/// Returns the number of bytes of a text that fit into `columns`: those of one letter at least, whatever its width.
 fn fitting(text: &str, columns: usize) -> usize {
     let mut taken = 0;
     let is_over = |(place, letter): (usize, char)| {

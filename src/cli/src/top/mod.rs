@@ -1,7 +1,7 @@
-//! What do slices do right now? `gpuslice top`: a screen that is looked at, and keys.
+//! `gpuslice top`: shows slices live, and changes them by keys.
 //!
-//! A look (`seen`) is taken in by the `model`; a key changes the `state`; both are shown by the `view`. One thread waits
-//! for keys, signals and the next look at once, and nothing happens in between.
+//! The `model` takes in each look (`seen`), a key changes the `state`, and the `view` shows both. One thread waits for
+//! keys, signals and the next look at once, and does nothing in between.
 
 mod change;
 mod gpus;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use terminal::{Event, Screen};
 use view::View;
 
-/// `gpuslice top`.
+/// Shows slices live, and obeys keys: `gpuslice top`.
 pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     terminal::check()?;
     let (scope, nothing) = match &wish.slice {
@@ -63,11 +63,11 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     if let Some(signal) = watch.screen.take_over().map_err(failed)? {
         return Ok(Ending::Signal(signal.number));
     }
-    // A terminal that can neither be read nor written is gone, and whoever sat before it.
+    // A terminal that can neither be read nor written is gone, and its user too.
     Ok(watch.run()?.unwrap_or(Ending::Signal(SIGHUP)))
 }
 
-/// All that is alive while slices are watched.
+/// State of `top` while it runs.
 #[derive(Debug)]
 struct Watch {
     screen: Screen,
@@ -76,13 +76,13 @@ struct Watch {
     gpus: Gpus,
     model: Model,
     state: State,
-    /// When the next look is due.
+    /// Time of the next look.
     due: Instant,
     interval: Duration,
 }
 
 impl Watch {
-    /// Until the end. None where the terminal is gone.
+    /// Runs until the end. Returns `None` if the terminal is gone.
     fn run(&mut self) -> Result<Option<Ending>, Failure> {
         self.look();
         loop {
@@ -107,7 +107,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what NVML has answered, and looks if a look is due.
+    /// Takes in NVML's answer, and looks if a look is due.
     fn tick(&mut self) {
         if let Some(told) = self.gpus.answer() {
             self.model.gpus = told;
@@ -117,7 +117,7 @@ impl Watch {
         }
     }
 
-    /// Looks, and says when it will be looked again. A look that comes too late is not made up for.
+    /// Looks, and sets the time of the next look. A look that comes too late is not made up for.
     fn look(&mut self) {
         let now = Instant::now();
         match Seen::now(&self.scope, self.state.open().as_deref()) {
@@ -167,14 +167,14 @@ impl Watch {
         Ok(None)
     }
 
-    /// Looks between two looks, which come when they would have come.
+    /// Looks between two regular looks, which keep their times.
     fn look_at_once(&mut self) {
         let due = self.due;
         self.look();
         self.due = due;
     }
 
-    /// A signal that ends nothing.
+    /// Handles a signal that by itself ends nothing.
     fn heed(&mut self, signal: i32) -> io::Result<Option<Ending>> {
         match signal {
             SIGTSTP => return self.suspend(),

@@ -1,4 +1,4 @@
-//! What do looks at slices say together: what was used lately, which slices are on a GPU, and in which order?
+//! Combines looks at slices: their recent use, the slices on each GPU, and their order.
 
 use super::gpus::Told;
 use super::seen::{Device, Life, Process, ProcessId, Seen, Slice};
@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Over how long it is told what is used, less what a look may come too early.
+/// Time over which recent use is measured, less the time that a look may come too early.
 const LATELY: Duration = Duration::from_millis(950);
-/// How much of the past is kept, second by second.
+/// Number of seconds of the past that are kept.
 pub(crate) const MINUTE: usize = 60;
 
 /// A slice on a GPU, or without one.
@@ -22,14 +22,14 @@ pub(crate) struct Key {
     pub(crate) uuid: Option<Uuid>,
 }
 
-/// What slices are sorted by; a GPU's slices stay together.
+/// Order of slices. The slices of a GPU stay together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Sort {
     #[default]
     Name,
-    /// What holds most first.
+    /// The slice that holds most comes first.
     Memory,
-    /// What used most lately first.
+    /// The slice that used most lately comes first.
     Time,
 }
 
@@ -54,12 +54,12 @@ impl Sort {
 /// A GPU, and the slices on it.
 #[derive(Debug)]
 pub(crate) struct Group<'a> {
-    /// None for slices that have no GPU yet.
+    /// `None` for slices that have no GPU yet.
     pub(crate) uuid: Option<Uuid>,
-    /// Bytes that it has, and that slices hold of it.
+    /// Bytes of the GPU, and bytes of it that slices hold.
     pub(crate) total: u64,
     pub(crate) held: u64,
-    /// Thousandths of its time that slices used lately; none where nothing can be said yet.
+    /// Thousandths of its time that slices used lately; `None` if that is not known yet.
     pub(crate) used: Option<u64>,
     /// NVML's figures of the device.
     pub(crate) gpu: Option<&'a nvml::Device>,
@@ -69,12 +69,13 @@ pub(crate) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Bytes that are used outside of these slices; none where NVML does not tell.
+    /// Returns the bytes that are used outside of these slices, or `None` if NVML does not tell.
     pub(crate) fn outside(&self) -> Option<u64> {
         Some(self.gpu?.used?.saturating_sub(self.held))
     }
 
-    /// Thousandths of the time in which a kernel ran and no slice was charged; none where NVML does not tell.
+    /// Returns the thousandths of the time in which a kernel ran and no slice was charged, or `None` if NVML does not
+    /// tell.
     pub(crate) fn outside_time(&self) -> Option<u64> {
         let busy = u64::from(self.gpu?.utilization?) * 10;
         Some(busy.saturating_sub(self.used.unwrap_or(0)))
@@ -91,9 +92,9 @@ pub(crate) struct Row<'a> {
     pub(crate) key: Key,
     pub(crate) slice: &'a Slice,
     pub(crate) device: Option<&'a Device>,
-    /// Thousandths of the GPU's time that it used lately; none at the first look.
+    /// Thousandths of the GPU's time that it used lately; `None` at the first look.
     pub(crate) used: Option<u64>,
-    /// The same of the last seconds, the newest last.
+    /// Thousandths of the GPU's time that it used in each of the last seconds, the newest last.
     pub(crate) seconds: Vec<u64>,
 }
 
@@ -106,11 +107,11 @@ pub(crate) struct ProcessRow<'a> {
     /// GPU time in nanoseconds.
     pub(crate) total: u64,
     pub(crate) throttled: u64,
-    /// Thousandths of the GPU's time that it used lately; none at its first look.
+    /// Thousandths of the GPU's time that it used lately; `None` at its first look.
     pub(crate) used: Option<u64>,
 }
 
-/// What was counted at one look.
+/// Counts of one look.
 #[derive(Debug)]
 struct Sample {
     at: Instant,
@@ -118,15 +119,15 @@ struct Sample {
     processes: Vec<(ProcessId, u64)>,
 }
 
-/// What is known of one slice on one GPU.
+/// The past of one slice on one GPU.
 #[derive(Debug)]
 struct Track {
     key: Key,
     life: Life,
-    /// From the newest that is old enough to compare with, or the oldest there is, to the last.
+    /// Samples up to the last one. The first is the newest that is old enough to compare with, or the oldest there is.
     samples: VecDeque<Sample>,
     seconds: VecDeque<u64>,
-    /// When the next second is over.
+    /// Time at which the next second is over.
     due: Instant,
 }
 
@@ -149,7 +150,7 @@ impl Track {
             self.samples.pop_front();
         }
         let Some(used) = self.used() else { return };
-        // A second that is nearly over counts: its look comes as early as late.
+        // A second that is nearly over counts, because its look may come early or late.
         while now + (Duration::from_secs(1) - LATELY) >= self.due {
             self.due += Duration::from_secs(1);
             self.seconds.push_back(used);
@@ -180,7 +181,7 @@ fn permille(before: u64, after: u64, span: Duration) -> Option<u64> {
     u64::try_from(used.checked_div(span.as_nanos())?).ok()
 }
 
-/// All that is known.
+/// All looks together, and NVML's figures.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) seen: Seen,
@@ -189,7 +190,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Takes in what a look saw. What was not seen any more, or is another slice under its name, is forgotten.
+    /// Takes in a look. Forgets slices that it did not see, and slices that are others under their old names.
     pub(crate) fn take(&mut self, seen: Seen, now: Instant) {
         let mut old = std::mem::take(&mut self.tracks);
         for slice in &seen.slices {
@@ -211,7 +212,7 @@ impl Model {
         self.seen.slices.iter().find(|slice| slice.path == path)
     }
 
-    /// The devices of all slices, each once.
+    /// Returns the devices of all slices, each once.
     pub(crate) fn uuids(&self) -> Vec<Uuid> {
         let mut uuids: Vec<Uuid> = Vec::new();
         for device in self.seen.slices.iter().flat_map(|slice| &slice.devices) {
@@ -222,13 +223,13 @@ impl Model {
         uuids
     }
 
-    /// Processes of all slices.
+    /// Returns the number of processes of all slices.
     pub(crate) fn processes(&self) -> usize {
         self.seen.slices.iter().map(|slice| slice.processes.len()).sum()
     }
 
-    /// All GPUs with their slices, by NVML's number or else by UUID; those that only unused slices have, and slices without
-    /// one, last.
+    /// Returns all GPUs with their slices, by NVML's number or else by UUID. GPUs that only unused slices have, and
+    /// slices without a GPU, come last.
     pub(crate) fn groups(&self, sort: Sort, reversed: bool) -> Vec<Group<'_>> {
         let mut groups: Vec<Group<'_>> = Vec::new();
         for row in self.rows() {
@@ -274,7 +275,7 @@ impl Model {
         let track = self.track(&key);
         let seconds = track.map(|track| track.seconds.iter().copied().collect()).unwrap_or_default();
         let used = track.and_then(Track::used);
-        // Nobody measures where nothing is paid for.
+        // Nothing is measured on a device where no launch is paid for.
         let used = used.filter(|used| *used > 0 || device.is_some_and(|device| device.limits.is_paced()));
         Row { used, seconds, key, slice, device }
     }
@@ -283,7 +284,7 @@ impl Model {
         self.tracks.iter().find(|track| track.key == *key)
     }
 
-    /// The processes of a slice on a GPU.
+    /// Returns the processes of a slice on a GPU.
     pub(crate) fn processes_of(&self, row: &Row<'_>, sort: Sort, reversed: bool) -> Vec<ProcessRow<'_>> {
         let Some(slice) = self.slice(&row.key.path) else { return Vec::new() };
         let number = row.device.map_or(usize::MAX, |device| device.number);
@@ -327,7 +328,7 @@ fn sort_rows(rows: &mut [Row<'_>], sort: Sort, reversed: bool) {
     if reversed {
         rows.reverse();
     }
-    // Whatever the order, nobody looks for these first.
+    // Unused slices come last in every order.
     rows.sort_by_key(|row| row.slice.is_unused());
 }
 

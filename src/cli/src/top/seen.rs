@@ -1,7 +1,7 @@
-//! What is to be seen of slices at one moment?
+//! Looks at slices at one moment.
 //!
-//! Each look opens each region anew: so what was removed, replaced, shortened or overwritten meanwhile is found out by the
-//! checks that opening makes, and no more than one region is mapped at a time.
+//! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or
+//! overwritten meanwhile. No more than one region is mapped at a time.
 
 use crate::failure::Failure;
 use crate::figures;
@@ -13,17 +13,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What one look saw.
+/// Result of one look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) slices: Vec<Slice>,
-    /// Regions that cannot be read: which, why, and how to mend it.
+    /// Messages about regions that cannot be read, each with the reason and the remedy.
     pub(crate) unreadable: Vec<String>,
-    /// Regions of other users.
+    /// Number of regions of other users.
     pub(crate) others: u32,
 }
 
-/// Which life of a slice it is: a region that is removed or made anew is another slice under the old name.
+/// Identity of a slice under its name: a region that is removed or made anew is another slice under the old name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) inode: u64,
@@ -49,15 +49,15 @@ pub(crate) struct Device {
     /// Bytes that it has.
     pub(crate) total: u64,
     pub(crate) limits: Limits,
-    /// Bytes that the slice holds, how many of them for contexts, and the most that was granted at a time.
+    /// Bytes that the slice holds, bytes of them that contexts use, and the most that was granted at a time.
     pub(crate) held: u64,
     pub(crate) contexts: u64,
     pub(crate) peak: u64,
-    /// GPU time in nanoseconds: charged, waited for, under way.
+    /// Nanoseconds: GPU time that was charged, time that launches waited, and GPU time that is queued.
     pub(crate) used: u64,
     pub(crate) throttled: u64,
     pub(crate) queued: u64,
-    /// Allocations that the quota refused, and that the driver had no memory for.
+    /// Allocations that the quota refused, and allocations that the driver had no memory for.
     pub(crate) refused: u64,
     pub(crate) unmet: u64,
     /// Bytes given in host memory.
@@ -68,16 +68,16 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
-    /// What it runs; none where it cannot be seen from here, or nobody asked.
+    /// Its command; `None` if it cannot be seen from here, or if the caller has not asked for it.
     pub(crate) command: Option<String>,
-    /// Bytes that it holds, allocations that it was refused, GPU time that it used and waited for, by device.
+    /// By device: bytes that it holds, allocations that it was refused, GPU time that it used, and time that it waited.
     pub(crate) held: Vec<u64>,
     pub(crate) refused: Vec<u32>,
     pub(crate) used: Vec<u64>,
     pub(crate) throttled: Vec<u64>,
 }
 
-/// Which process it is: numbers are used again.
+/// Identity of a process, because process numbers are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessId {
     pub(crate) pid: u32,
@@ -85,12 +85,12 @@ pub(crate) struct ProcessId {
     pub(crate) slot: usize,
 }
 
-/// Which slices are looked at.
+/// Slices at which a look is directed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// All that `gpuslice list` shows.
     All,
-    /// The one with this region.
+    /// The slice with this region.
     One(PathBuf),
 }
 
@@ -102,14 +102,15 @@ impl Scope {
         }
     }
 
-    /// A path that was named may be anybody's; of others, only root's own eyes are trusted with everybody's.
+    /// Returns the owners whose regions are opened. A region that the user named may be any user's. Among all regions,
+    /// only root opens those of other users.
     fn trust(&self) -> Trust {
         if *self != Self::All || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
     }
 }
 
 impl Seen {
-    /// Looks at slices. What the processes of `open` run is looked up as well.
+    /// Looks at slices. Looks up the commands of the processes of `open` as well.
     pub(crate) fn now(scope: &Scope, open: Option<&Path>) -> Result<Self, Failure> {
         let mut seen = Self::default();
         for path in scope.paths()? {
@@ -127,18 +128,18 @@ impl Seen {
     }
 }
 
-/// The slice's name, as it can be shown.
+/// Returns the slice's name in a form that can be shown.
 fn name_of(path: &Path) -> String {
     figures::printable(&slices::label(path))
 }
 
-/// Which life of the slice a region is that was made anew so often.
+/// Returns the identity of the slice that has the region at `path` in this epoch.
 pub(crate) fn life_of(path: &Path, epoch: u64) -> Life {
     Life { inode: fs::symlink_metadata(path).map_or(0, |found| found.ino()), epoch }
 }
 
 impl Slice {
-    /// None where there is no slice.
+    /// Returns the slice at a path, or `None` if there is none.
     fn at(path: &Path, trust: Trust, wants_commands: bool) -> Result<Option<Self>, RegionError> {
         let Some(reader) = slices::look_at(path, trust)? else { return Ok(None) };
         let life = life_of(path, reader.epoch());
@@ -150,7 +151,7 @@ impl Slice {
         };
         match read() {
             Ok(slice) => Ok(Some(slice)),
-            // Made anew, or shortened, while it was read: the next look sees what it is then.
+            // The region was made anew or shortened during the reading. The next look sees its new state.
             Err(RegionError::Reinitialised { .. } | RegionError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }

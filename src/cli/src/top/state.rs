@@ -1,55 +1,55 @@
-//! What is shown, and what does a key do?
+//! State of the screen, and the effects of keys on it.
 
 use super::keys::Key as Press;
 use super::model::{Group, Key, Model, Sort};
 use super::seen::Life;
 use std::path::PathBuf;
 
-/// Letters of a value at the most.
+/// Most letters of a value.
 const MOST: usize = 128;
 
-/// What fills the screen.
+/// A page that fills the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Page {
     #[default]
     Slices,
-    /// Those of the selected slice.
+    /// The processes of the selected slice.
     Processes,
     Help,
 }
 
-/// Which limit is changed.
+/// A limit that can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     Memory,
     Share,
 }
 
-/// What a limit is to become.
+/// A change of a limit that the user asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) limit: Limit,
     pub(crate) path: PathBuf,
     pub(crate) name: String,
-    /// The slice that was meant when it was asked.
+    /// The slice that was selected when the prompt was opened.
     pub(crate) life: Life,
-    /// The value, as it was typed.
+    /// The value as the user typed it.
     pub(crate) text: String,
 }
 
-/// Something that is said below.
+/// A message at the foot of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) text: String,
     pub(crate) is_bad: bool,
 }
 
-/// What is to be done about a key.
+/// Consequence of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Only what is shown is other than before.
+    /// Only the shown state has changed.
     Show,
-    /// Look at once: more is wanted than was looked at.
+    /// Look at once: the page needs more than the last look took in.
     Look,
     Change(Change),
     /// Remove the region at this path, in which no process lives.
@@ -59,7 +59,7 @@ pub(crate) enum Deed {
     Quit,
 }
 
-/// A slice on a GPU, as it can be selected.
+/// A slice on a GPU that can be selected.
 #[derive(Debug)]
 struct Entry {
     key: Key,
@@ -67,45 +67,45 @@ struct Entry {
     is_unused: bool,
 }
 
-/// All that keys change.
+/// All state that keys change.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) page: Page,
     pub(crate) sort: Sort,
     pub(crate) reversed: bool,
     pub(crate) selected: Option<Key>,
-    /// The selected slice's name and its place among all, for when it is gone.
+    /// Name of the selected slice and its place among all, for the time after it is gone.
     name: String,
     place: usize,
-    /// The value that is being typed.
+    /// The value that the user is typing.
     pub(crate) prompt: Option<Change>,
-    /// Only slices with this in their names are shown, in upper or lower case.
+    /// Only slices with this text in their names are shown, in upper or lower case.
     pub(crate) filter: String,
-    /// True if the filter is being typed.
+    /// True while the user types the filter.
     pub(crate) is_filtering: bool,
     pub(crate) message: Option<Message>,
-    /// First lines that are shown.
+    /// First line and first process that are shown.
     pub(crate) first_line: usize,
     pub(crate) first_process: usize,
 }
 
 impl State {
-    /// The selected slice, if its processes are shown.
+    /// Returns the path of the selected slice, if its processes are shown.
     pub(crate) fn open(&self) -> Option<PathBuf> {
         let open = self.page == Page::Processes;
         self.selected.as_ref().filter(|_| open).map(|key| key.path.clone())
     }
 
-    /// Takes in that slices have come, gone or moved. Where the selected one is gone, the next one to its place in which a
-    /// process lives is selected, and its page is closed. A prompt stays until the user leaves it: keys that were meant for
-    /// it would do something else.
+    /// Follows slices that have come, gone or moved. If the selected slice is gone, the nearest slice to its place in
+    /// which a process lives is selected, and its page is closed. A prompt stays until the user leaves it: otherwise
+    /// keys for the prompt would do something else.
     pub(crate) fn follow(&mut self, model: &Model) {
         let entries = self.entries(model);
         let wanted = self.selected.as_ref();
         if let Some((place, entry)) = entries.iter().enumerate().find(|(_, entry)| Some(&entry.key) == wanted)
         {
             self.name.clone_from(&entry.name);
-            // Unused slices are last. Where one goes, what stood at its former place is nearer than the end.
+            // Unused slices are last. After one goes, the slice at its former place is nearer than the end.
             if !entry.is_unused {
                 self.place = place;
             }
@@ -123,7 +123,7 @@ impl State {
         self.select(nearest);
     }
 
-    /// The GPUs with the slices that are shown.
+    /// Returns the GPUs with the slices that are shown.
     pub(crate) fn groups<'a>(&self, model: &'a Model) -> Vec<Group<'a>> {
         let wanted = self.filter.to_lowercase();
         let mut groups = model.groups(self.sort, self.reversed);
@@ -155,7 +155,7 @@ impl State {
         self.message = Some(Message { text, is_bad });
     }
 
-    /// What became of a change: its prompt stays open until the value is right.
+    /// Shows the outcome of a change. After a refusal the prompt opens again.
     pub(crate) fn changed(&mut self, change: Change, told: Result<String, String>) {
         match told {
             Ok(text) => self.say(text, false),
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// What a key does.
+    /// Handles a key, and returns its consequence.
     pub(crate) fn press(&mut self, key: Press, model: &Model) -> Deed {
         self.message = None;
         match key {
@@ -182,7 +182,7 @@ impl State {
         }
     }
 
-    /// A key while the filter is typed, which takes effect at once.
+    /// Handles a key while the user types the filter, which takes effect at once.
     fn type_filter(&mut self, key: Press, model: &Model) -> Deed {
         match key {
             Press::Enter => self.is_filtering = false,
@@ -201,7 +201,7 @@ impl State {
         Deed::Show
     }
 
-    /// Where the filter hides the selected slice, the first that it shows is selected.
+    /// Selects the first slice in which a process lives, if the filter hides the selected one.
     fn keep_in_sight(&mut self, model: &Model) {
         let entries = self.entries(model);
         if !entries.iter().any(|entry| Some(&entry.key) == self.selected.as_ref()) {
@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// A key while a value is typed.
+    /// Handles a key while the user types a value.
     fn type_in(&mut self, mut prompt: Change, key: Press) -> Deed {
         match key {
             Press::Escape => return Deed::Show,
@@ -257,7 +257,7 @@ impl State {
         Deed::Look
     }
 
-    /// Moves in the list that is shown; whether that is what the key does.
+    /// Moves in the list that is shown. Returns false if the key does not move.
     fn go(&mut self, key: Press, model: &Model) -> bool {
         let entries = self.entries(model);
         let selected = entries.iter().position(|entry| Some(&entry.key) == self.selected.as_ref());
@@ -267,13 +267,13 @@ impl State {
             self.first_process = to;
             return true;
         }
-        // The first key selects the first slice, where none is selected.
+        // If no slice is selected, the first key selects the first slice.
         let to = if selected.is_none() { 0 } else { to.min(entries.len().saturating_sub(1)) };
         self.select(entries.get(to).map(|entry| (to, entry)));
         true
     }
 
-    /// Removes the selected slice, if no process lives in it.
+    /// Returns the removal of the selected slice. If processes live in it, shows a message instead.
     fn remove(&mut self, model: &Model) -> Deed {
         let selected = self.selected.as_ref().and_then(|key| model.slice(&key.path));
         let Some(slice) = selected else { return Deed::Show };
@@ -286,7 +286,8 @@ impl State {
         Deed::Show
     }
 
-    /// Opens the prompt for the selected slice. Of several devices, the one that is selected is named in the value.
+    /// Opens the prompt for the selected slice. If the slice has several devices, the value begins with the selected
+    /// one.
     fn ask(&mut self, model: &Model, limit: Limit) {
         let Some(key) = self.selected.clone() else { return };
         let Some(slice) = model.slice(&key.path) else { return };
@@ -300,7 +301,7 @@ impl State {
     }
 }
 
-/// Where a key leads from a place in a list; none for keys that lead nowhere.
+/// Returns the place to which a key leads from `place`, or `None` if the key does not move.
 fn moved(place: usize, key: Press) -> Option<usize> {
     Some(match key {
         Press::Up | Press::Letter('k') => place.saturating_sub(1),
@@ -313,7 +314,7 @@ fn moved(place: usize, key: Press) -> Option<usize> {
     })
 }
 
-/// The answer to a key that does nothing.
+/// Returns the answer to a key that does nothing.
 fn unknown(key: Press) -> String {
     match key {
         Press::Letter(letter) => format!("no such key: {letter}; ? shows help"),
@@ -421,14 +422,14 @@ mod tests {
         state.press(Press::End, &before);
         assert_eq!(selected(&state), "a");
         assert_eq!(state.press(Press::Letter('x'), &before), Deed::Remove(ended.path.clone()));
-        // One that is selected on purpose stays so; one that ends under the selection is left for a living one.
+        // An unused slice stays selected if the user selected it. After it is gone, a living slice is selected.
         state.follow(&before);
         assert_eq!(selected(&state), "a");
         let mut other = slice("c", 0, 0);
         other.processes.clear();
         state.follow(&model(&[slice("b", 2, 0), other.clone()]));
         assert_eq!(selected(&state), "b");
-        // Where there are no others, none is selected before somebody asks.
+        // If all slices are unused, none is selected before the user asks.
         let only = model(&[ended, other]);
         let mut state = State::default();
         state.follow(&only);

@@ -1,7 +1,7 @@
-//! How is a terminal taken over, and given back whatever happens?
+//! Takes a terminal over, and gives it back in every case.
 //!
-//! Plain ANSI: the alternate screen, no mouse. Raw mode comes first and goes last, so that a process in the background is
-//! stopped by the kernel before it writes anything.
+//! Plain ANSI: the alternate screen, no mouse. Raw mode comes first and goes last, so that the kernel stops a process
+//! in the background before it writes anything.
 
 use super::keys::{Key, Keys};
 use crate::failure::Failure;
@@ -22,25 +22,25 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic;
 use std::time::{Duration, Instant};
 
-/// How long it is waited for the rest of a sequence that begins with Escape.
+/// Longest wait for the rest of a sequence that begins with Escape.
 const REST: Duration = Duration::from_millis(50);
-/// How long a signal may come behind the one that lets a stopped process go on.
+/// Longest time that a signal may come behind the one that lets a stopped process go on.
 const ORDER: Duration = Duration::from_millis(100);
-/// Columns and lines of a terminal that does not tell.
+/// Columns and lines of a terminal that does not tell its size.
 const USUAL: (u16, u16) = (80, 24);
 
-/// What happened.
+/// An event for `top`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Keys(Vec<Key>),
     Signal(Arrived),
-    /// It is time.
+    /// The time that was waited for has come.
     Due,
     /// The terminal is gone.
     Gone,
 }
 
-/// Says why there can be no screen here, if so.
+/// Fails with the reason if there can be no screen here.
 pub(crate) fn check() -> Result<(), Failure> {
     let other = "; `gpuslice status` shows the same figures once, without one";
     let no = |why: &str| Err(Failure::with_code(format!("{why}{other}"), 2));
@@ -59,7 +59,7 @@ pub(crate) fn check() -> Result<(), Failure> {
 /// A terminal that is taken over until this is dropped, the program panics, or it is suspended.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    /// Never dropped: it would write to a terminal that was given back, or panic where that is gone.
+    /// Never dropped: the drop would write to a terminal that was given back, or panic if the terminal is gone.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
     size: (u16, u16),
     input: File,
@@ -69,8 +69,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// For a terminal that is yet to be [taken over](Self::take_over). Signals that would end this process are kept back
-    /// from now on.
+    /// Returns a screen for a terminal that is yet to be [taken over](Self::take_over). `signals` keeps back the
+    /// signals that would end this process.
     pub(crate) fn open(signals: Signals) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::new(format!("the terminal cannot be used: {error}"));
         let backend = CrosstermBackend::new(BufWriter::new(io::stdout()));
@@ -87,12 +87,12 @@ impl Screen {
         })
     }
 
-    /// Takes the terminal over, once it is this process's. A signal that ends this process comes first: in the background
-    /// the kernel would stop it at its first touch of the terminal, and it would not come to hear of the signal.
+    /// Takes the terminal over, once it is this process's. A signal that ends this process comes first: in the
+    /// background the kernel would stop the process at its first touch of the terminal, before it heard of the signal.
     pub(crate) fn take_over(&mut self) -> io::Result<Option<Arrived>> {
         loop {
             let is_ours = system::is_in_foreground();
-            // Who ends a stopped job lets it go on as well, in either order.
+            // A sender that ends a stopped job lets it go on as well, in either order.
             let patience = if is_ours { Duration::ZERO } else { ORDER };
             while let Some(signal) = self.signals.within(patience) {
                 if is_end(signal) {
@@ -110,12 +110,12 @@ impl Screen {
         Ok(None)
     }
 
-    /// Columns and lines.
+    /// Returns columns and lines.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.size.0.into(), self.size.1.into())
     }
 
-    /// Looks whether the size is another one.
+    /// Repaints the screen if its size has changed.
     pub(crate) fn resize(&mut self) -> io::Result<()> {
         let size = size();
         if size != self.size {
@@ -131,7 +131,7 @@ impl Screen {
         self.terminal.resize(Rect::new(0, 0, self.size.0, self.size.1))
     }
 
-    /// Shows these lines. What cannot be written now, since the terminal takes no more, is written the next time.
+    /// Shows these lines. Output that the terminal does not take now is written the next time.
     pub(crate) fn show(&mut self, lines: Vec<Line<'static>>) -> io::Result<()> {
         let draw = |frame: &mut ratatui::Frame<'_>| frame.render_widget(Text::from(lines), frame.area());
         match self.terminal.draw(draw) {
@@ -140,7 +140,7 @@ impl Screen {
         }
     }
 
-    /// What happens next, until this instant.
+    /// Waits for the next event, until `due`.
     pub(crate) fn next(&mut self, due: Instant) -> io::Result<Event> {
         loop {
             if let Some(signal) = self.signals.within(Duration::ZERO) {
@@ -176,15 +176,15 @@ impl Screen {
         }
     }
 
-    /// Gives the terminal back and stops, until this process is let go on. A signal that ends it comes first then: the
-    /// terminal may be somebody else's by now.
+    /// Gives the terminal back and stops, until another process lets this one go on. A signal that ends it comes first
+    /// then, because the terminal may be another's by now.
     pub(crate) fn suspend(&mut self) -> io::Result<Option<Arrived>> {
         give_back();
         self.signals.suspend();
         self.take_over()
     }
 
-    /// Takes the terminal over once more: whoever stopped this process may have left it in any state.
+    /// Takes the terminal over again: the process that stopped this one may have left it in any state.
     pub(crate) fn resume(&mut self) -> io::Result<Option<Arrived>> {
         if system::is_in_foreground() {
             give_back();
@@ -199,7 +199,7 @@ impl Drop for Screen {
     }
 }
 
-/// Signals that a screen has to know of.
+/// Keeps back the signals that a screen must know of.
 pub(crate) fn signals() -> Signals {
     Signals::keep([
         SIGHUP,
@@ -219,12 +219,12 @@ pub(crate) fn signals() -> Signals {
     ])
 }
 
-/// Returns true if this process ends by a signal that is kept back.
+/// Returns true if this process ends by the signal, which was kept back.
 pub(crate) fn is_end(signal: Arrived) -> bool {
     !matches!(signal.number, system::SIGTSTP | system::SIGCONT | system::SIGWINCH)
 }
 
-/// Columns and lines of the terminal.
+/// Returns columns and lines of the terminal.
 fn size() -> (u16, u16) {
     let told = crossterm::terminal::window_size().map_or((0, 0), |size| (size.columns, size.rows));
     if told.0 == 0 || told.1 == 0 { USUAL } else { told }
@@ -239,7 +239,7 @@ fn enter() -> io::Result<()> {
     entered
 }
 
-/// Gives the terminal back, if it was taken. It may be gone: nothing can be done then.
+/// Gives the terminal back, if it was taken over. If it is gone, nothing can be done.
 fn give_back() {
     if is_raw_mode_enabled().unwrap_or(true) {
         let _gone = crossterm::execute!(io::stdout(), ResetColor, LeaveAlternateScreen, Show);
@@ -248,7 +248,7 @@ fn give_back() {
     }
 }
 
-/// What a panic says is read on the usual screen.
+/// Has the terminal given back before a panic, so that the panic's message is on the usual screen.
 fn give_back_before_panics() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -271,13 +271,13 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             let signals = signals();
             for signal in [system::SIGTERM, system::SIGCONT] {
-                // SAFETY: a plain call; to this thread, which keeps the signals back.
+                // SAFETY: `raise` sends a valid signal to this thread, which keeps it back.
                 unsafe { libc::raise(signal) };
             }
             return signals.suspend();
         }
         let test = "top::terminal::tests::who_is_ended_in_the_instant_in_which_it_stops_ends";
-        // A job of its own, which the shell hears of when it stops, too.
+        // The test is a job of its own, and the shell hears of it when it stops, too.
         let line = r#"set -m; "$0" --exact "$1" & wait $!; code=$?; kill -KILL %1 2>/dev/null; exit $code"#;
         let mut shell = std::process::Command::new("bash");
         shell.args(["-c", line]).arg(std::env::current_exe().expect("this is a program")).arg(test);

@@ -1,6 +1,7 @@
-//! What does the screen look like?
+//! Draws the screen.
 //!
-//! Lines are as wide and as many as there is room for; what is narrow leaves out what matters least.
+//! It has as many lines, of such a width, as there is room for. If there is little room, the least important parts are
+//! left out.
 
 mod pages;
 mod paint;
@@ -14,26 +15,26 @@ use ratatui::text::Line;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Lines from which on the columns have names.
+/// Most lines of a page whose columns have no names.
 const ROOMY: usize = 14;
 
-/// What does not change while it is looked.
+/// Settings of the view, which stay while `top` runs.
 #[derive(Debug)]
 pub(crate) struct View {
     paint: Paint,
     levels: Levels,
     interval: Duration,
-    /// What is said where there is nothing to see.
+    /// Text for a screen without slices.
     nothing: String,
 }
 
 impl View {
-    /// Whether there are colours, and the marks of a terminal of this kind and language.
+    /// Returns a view with or without colours, and with marks that the terminal can show.
     pub(crate) fn new(has_colours: bool, levels: Levels, interval: Duration, nothing: String) -> Self {
         Self { paint: Paint::new(has_colours), levels, interval, nothing }
     }
 
-    /// The screen's lines, `height` of them at the most. Where it is scrolled to is written into the state.
+    /// Returns the screen's lines, at most `height`, and writes the scroll position into the state.
     pub(crate) fn lines(
         &self,
         model: &Model,
@@ -92,7 +93,7 @@ impl View {
         Line::styled(marks::left(&text, width), self.paint.title())
     }
 
-    /// What is said, what is typed, or which keys there are.
+    /// Returns the message and the prompts, or the keys if there are none.
     fn foot(&self, state: &State, width: usize) -> Vec<Line<'static>> {
         let mut lines = Vec::new();
         if let Some(message) = &state.message {
@@ -123,7 +124,7 @@ impl View {
     }
 }
 
-/// The keys that there are, the most important ones where there is little room.
+/// Returns the keys of a page. If there is little room, they are the most important ones.
 fn keys(page: Page, width: usize) -> String {
     let all: &[&str] = match page {
         Page::Slices => &[
@@ -154,7 +155,7 @@ fn keys(page: Page, width: usize) -> String {
     text
 }
 
-/// `0.2`, `1`, `60`.
+/// Returns a number of seconds as text: `0.2`, `1`, `60`.
 fn seconds(span: Duration) -> String {
     let (whole, millis) = (span.as_secs(), span.subsec_millis());
     if millis == 0 {
@@ -164,7 +165,7 @@ fn seconds(span: Duration) -> String {
     }
 }
 
-/// The first line to show, moved as little as possible so that the selected ones are seen.
+/// Returns the first line to show. It moves as little as possible, so that the selected lines are visible.
 fn scroll(first: usize, selected: &Range<usize>, lines: usize, room: usize) -> usize {
     let first = first.min(lines.saturating_sub(room));
     let first = first.max(selected.end.saturating_sub(room));

@@ -1,7 +1,7 @@
 //! Asks NVML itself about devices and the memory of processes.
 //!
-//! A driver that has fallen over does not answer, and whoever asks it may never end. So a child asks, which is given
-//! little time; what the regions say is told in any case.
+//! If the driver hangs, a process that asks it may never end. So a child asks, and this process waits for it for a
+//! limited time. The figures of the regions are shown in any case.
 
 mod words;
 mod worker;
@@ -20,15 +20,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 use words::{Answer, Question, READY};
 
-/// A function of the library itself, if it has it. A look-up by the loader would find that of a library which is
-/// preloaded, ours for one, and its answers would be the slice's own again.
+/// Returns a function of the library itself, if the library has it. A look-up by the loader would find the function
+/// of a preloaded library. With gpuslice preloaded, the answers would be those of the slice.
 ///
 /// The image is a [`driver::elf::Image`], the name that of a row of the table of functions.
 #[macro_export]
 macro_rules! find_function {
     ($image:expr, $name:ident) => {
         $image.symbol(&std::ffi::CString::new(stringify!($name)).unwrap_or_default()).map(|address| {
-            // SAFETY: the row of the table is the signature of the symbol.
+            // SAFETY: `transmute` needs the type of the function. The table's row of this name is the symbol's
+            // signature.
             unsafe {
                 core::mem::transmute::<*const core::ffi::c_void, $crate::nvml::driver::functions::$name>(
                     address,
@@ -38,14 +39,14 @@ macro_rules! find_function {
     };
 }
 
-/// The longest time of one answer; NVML starts within a tenth of it where no persistence mode keeps the driver awake.
+/// Longest wait for one answer. NVML starts within a tenth of it if no persistence mode keeps the driver awake.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest time of all answers together for a command that is to be quick: three times the slowest start of NVML
-/// that was measured (300 ms, without persistence mode).
+/// Longest wait for all answers of a quick command: three times the slowest start of NVML that was measured (300 ms,
+/// without persistence mode).
 const QUICK: Duration = Duration::from_secs(1);
-/// The time in which a command asks again for figures that do not stand still.
+/// Time in which a command repeats questions about figures that change meanwhile.
 const LONG: Duration = Duration::from_secs(1);
-/// The patience with NVML.
+/// Limit on the waits for NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// Five seconds for each answer.
@@ -54,20 +55,20 @@ pub enum Patience {
     Quick,
 }
 
-/// NVML, ready to be asked.
+/// The child that asks NVML, and the answers so far.
 #[derive(Debug)]
 pub struct Nvml {
-    /// None once it has not answered.
+    /// None after it has failed to answer once.
     worker: RefCell<Option<Worker>>,
-    /// The devices that were asked for, until `refresh`.
+    /// Devices that NVML was asked for since the last `refresh`.
     devices: RefCell<BTreeMap<String, Option<Device>>>,
     patience: Patience,
-    /// Is told when it does not answer.
+    /// Gets one line if NVML does not answer.
     note: fn(&str),
     since: Instant,
 }
 
-/// The child.
+/// The child that asks NVML.
 #[derive(Debug)]
 struct Worker {
     child: Child,
@@ -76,9 +77,11 @@ struct Worker {
 }
 
 impl Nvml {
-    /// None where there is no NVML, or it cannot be used. If it ceases to answer, `note` is told so in one line.
+    /// Starts NVML in a child. Returns none if there is no NVML, or it cannot be used. If it ceases to answer, `note`
+    /// gets one line.
     ///
-    /// The child that asks is this same program with [`WORKER`] as its argument, on which it is to call [`work`].
+    /// The child is this same program with [`WORKER`] as its argument. With that argument the program must call
+    /// [`work`].
     #[must_use]
     pub fn open(patience: Patience, note: fn(&str)) -> Option<Self> {
         let worker = RefCell::new(Some(Worker::start()?));
@@ -86,13 +89,13 @@ impl Nvml {
         (nvml.heard()? == READY.trim_end()).then_some(nvml)
     }
 
-    /// Forgets what it answered: figures that change are asked for again, for the time that a new command has.
+    /// Forgets the answers, so that figures that change are asked for again. The time limits begin anew.
     pub fn refresh(&mut self) {
         self.devices.borrow_mut().clear();
         self.since = Instant::now();
     }
 
-    /// The driver and the GPUs of the machine.
+    /// Returns the driver and the GPUs of the machine.
     #[must_use]
     pub fn machine(&self) -> Option<Machine> {
         match self.ask(&Question::Machine)? {
@@ -101,13 +104,13 @@ impl Nvml {
         }
     }
 
-    /// Returns true if it still answers: one that was silent once is asked no more.
+    /// Returns true if NVML still answers. After one silence it gets no further question.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.worker.borrow().is_some()
     }
 
-    /// The device with this UUID, a whole one or an instance. It is asked for once.
+    /// Returns the device with this UUID, a GPU or an instance. Asks NVML for it once.
     #[must_use]
     pub fn device(&self, uuid: &str) -> Option<Device> {
         if let Some(known) = self.devices.borrow().get(uuid) {
@@ -121,7 +124,7 @@ impl Nvml {
         device
     }
 
-    /// The compute processes of a device; none where NVML does not tell.
+    /// Returns the compute processes of a device, or none if NVML does not tell.
     #[must_use]
     pub fn processes(&self, device: &Device) -> Option<Vec<Use>> {
         match self.ask(&Question::Processes(device.uuid.clone()))? {
@@ -130,7 +133,7 @@ impl Nvml {
         }
     }
 
-    /// Returns true if it has been asked for long enough: no question is put twice any more.
+    /// Returns true if no question should be repeated, because too much time has passed.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.since.elapsed() > LONG
@@ -143,7 +146,7 @@ impl Nvml {
         serde_json::from_str::<Option<Answer>>(&self.heard()?).ok()?
     }
 
-    /// The next line that the child says. One that hangs is left to itself, and asked no more.
+    /// Returns the child's next line. A child that hangs is killed, and gets no further question.
     fn heard(&self) -> Option<String> {
         let patience = match self.patience {
             Patience::Quick => QUICK.saturating_sub(self.since.elapsed()),
@@ -175,7 +178,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// It may hang in the kernel, which no signal ends: so it is not waited for.
+    /// Kills the child without waiting for its end: it may hang in the kernel, where no signal ends it.
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _not_yet = self.child.try_wait();

@@ -20,7 +20,7 @@ pub(super) enum Question {
     Processes(String),
 }
 
-/// The child's answer, where NVML tells.
+/// The child's answer, if NVML gives one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The machine.
@@ -34,28 +34,28 @@ pub(super) enum Answer {
 /// A machine, as NVML describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Version of the driver; none where NVML does not tell.
+    /// Version of the driver, or none if NVML does not tell.
     pub driver: Option<String>,
     /// UUIDs of its GPUs by their numbers, as NVML writes them: `GPU-…`.
     pub gpus: Vec<String>,
 }
 
-/// A device, as NVML describes it; a field that NVML does not tell is none.
+/// A device, as NVML describes it. A field is none if NVML does not tell it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Its UUID, `GPU-…` or `MIG-…`.
     pub uuid: String,
-    /// The GPU's number, as `nvidia-smi` shows it. Of an instance: that of its GPU.
+    /// The GPU's number, as `nvidia-smi` shows it. For an instance, the number of its GPU.
     pub index: Option<u32>,
-    /// The number of an instance within its GPU; none of a whole GPU.
+    /// The number of an instance within its GPU, or none for a whole GPU.
     pub instance: Option<u32>,
     /// The product's name.
     pub product: Option<String>,
     /// Bytes that it has.
     pub total: Option<u64>,
-    /// Bytes that the driver keeps for itself; none where NVML does not tell them apart.
+    /// Bytes that the driver keeps for itself, or none if NVML does not tell them apart.
     pub reserved: Option<u64>,
-    /// Bytes that all processes use, without the driver's own reserve where NVML tells it apart.
+    /// Bytes that all processes use, without the driver's own reserve if NVML tells it apart.
     pub used: Option<u64>,
     /// Percent of the last sample period in which a kernel ran.
     pub utilization: Option<u32>,
@@ -68,11 +68,11 @@ pub struct Device {
 pub struct Use {
     /// Its number.
     pub pid: u32,
-    /// Bytes that it holds; none where NVML does not tell.
+    /// Bytes that it holds, or none if NVML does not tell.
     pub bytes: Option<u64>,
 }
 
-/// A text that NVML or the driver writes into room that it is given; none where it fails.
+/// Returns a text that NVML or the driver writes into a buffer, or none if the call fails.
 pub fn text(write: impl FnOnce(*mut c_char, c_uint) -> Status) -> Option<String> {
     let mut room = [0_u8; 128];
     let length = c_uint::try_from(room.len()).ok()?;
@@ -81,7 +81,7 @@ pub fn text(write: impl FnOnce(*mut c_char, c_uint) -> Status) -> Option<String>
     (code == status::SUCCESS).then(|| text.to_string_lossy().into_owned())
 }
 
-/// A number that NVML or the driver writes; none where it fails.
+/// Returns a number that NVML or the driver writes, or none if the call fails.
 pub fn number(write: impl FnOnce(*mut c_uint) -> Status) -> Option<u32> {
     let mut number = 0;
     (write(&raw mut number) == status::SUCCESS).then_some(number)

@@ -1,4 +1,4 @@
-//! Asks NVML itself, past every library that is preloaded, in a process that may hang with it.
+//! Asks NVML itself, past every preloaded library, in a process that may hang with it.
 #![allow(unsafe_code, reason = "calls the management library")]
 
 use super::words::{Answer, Device, Machine, Question, READY, Use, number, text};
@@ -15,24 +15,24 @@ use std::ptr;
 
 /// NVML's name.
 const SONAME: &CStr = c"libnvidia-ml.so.1";
-/// Entries for which there is room in the first question, and in the last one.
+/// Entries in the buffer of the first question, and of the last one.
 const ROOM: [c_uint; 2] = [256, 1 << 16];
 
-/// GPUs that a machine has at the most.
+/// Most GPUs of a machine.
 const MOST_GPUS: c_uint = 256;
 /// The sensor on the GPU itself (`NVML_TEMPERATURE_GPU`).
 const GPU_SENSOR: c_uint = 0;
 /// Size and version of [`nvmlMemory_v2_t`], as NVML's header computes them.
 const MEMORY_V2: c_uint = 0x0200_0028;
 
-/// NVML, started.
+/// NVML, after its start.
 #[derive(Debug)]
 struct Nvml {
     calls: Calls,
     _library: Library,
 }
 
-/// The functions that are called.
+/// NVML's functions that this process calls.
 #[derive(Debug, Clone, Copy)]
 #[allow(non_snake_case, reason = "the names are NVML's")]
 struct Calls {
@@ -58,15 +58,15 @@ struct Calls {
 struct Memory {
     total: u64,
     used: u64,
-    /// None where the call does not tell it apart from `used`.
+    /// None if the call does not tell it apart from `used`.
     reserved: Option<u64>,
 }
 
 impl Nvml {
-    /// None where there is no NVML, or it cannot be used.
+    /// Starts NVML. Returns none if there is no NVML, or it cannot be used.
     fn open() -> Option<Self> {
         let name = SONAME.to_str().ok()?;
-        // SAFETY: NVML does nothing at load time that matters to this program.
+        // SAFETY: loading runs the library's initialisers. Those of NVML do nothing that matters to this program.
         let library = unsafe { Library::new(name) }.ok()?;
         let image = Image::defining(c"nvmlInit_v2", &[SONAME])?;
         let calls = Calls {
@@ -89,7 +89,7 @@ impl Nvml {
             ),
         };
         let init = find!(image, nvmlInit_v2)?;
-        // SAFETY: no arguments.
+        // SAFETY: `nvmlInit_v2` takes no arguments.
         let code = unsafe { init() };
         (code == status::SUCCESS).then_some(Self { calls, _library: library })
     }
@@ -111,7 +111,7 @@ impl Nvml {
 
     fn machine(&self) -> Machine {
         let driver = self.calls.nvmlSystemGetDriverVersion.and_then(|call| {
-            // SAFETY: the room has as many bytes as the length says.
+            // SAFETY: `room` has space for `length` bytes.
             text(|room, length| unsafe { call(room, length) })
         });
         let gpus = (0..self.count()).map(|index| self.uuid(index).unwrap_or_default()).collect();
@@ -119,26 +119,26 @@ impl Nvml {
     }
 
     fn count(&self) -> c_uint {
-        // SAFETY: room for a number.
+        // SAFETY: `count` points to a number.
         let count = self.calls.nvmlDeviceGetCount_v2.and_then(|call| number(|count| unsafe { call(count) }));
         count.unwrap_or(0).min(MOST_GPUS)
     }
 
-    /// The UUID of the GPU of this number.
+    /// Returns the UUID of the GPU of this number.
     fn uuid(&self, index: c_uint) -> Option<String> {
         let (by_index, uuid_of) = (self.calls.nvmlDeviceGetHandleByIndex_v2?, self.calls.nvmlDeviceGetUUID?);
         let mut device: nvmlDevice_t = ptr::null_mut();
-        // SAFETY: a number, and room for a handle.
+        // SAFETY: `device` has room for the handle.
         let code = unsafe { by_index(index, &raw mut device) };
-        // SAFETY: `device` is a handle that NVML gave, and the room has as many bytes as the length says.
+        // SAFETY: `device` is a handle that NVML gave, and `room` has space for `length` bytes.
         (code == status::SUCCESS).then(|| text(|room, length| unsafe { uuid_of(device, room, length) }))?
     }
 
-    /// The device of this name, `GPU-…` or `MIG-…`.
+    /// Returns the device of this name, `GPU-…` or `MIG-…`.
     fn handle(&self, name: &str) -> Option<nvmlDevice_t> {
         let text = CString::new(name).ok()?;
         let mut handle: nvmlDevice_t = ptr::null_mut();
-        // SAFETY: a text that ends in zero, and room for a handle.
+        // SAFETY: `text` ends in zero, and `handle` has room for the handle.
         let code = unsafe { (self.calls.nvmlDeviceGetHandleByUUID)(text.as_ptr(), &raw mut handle) };
         (code == status::SUCCESS).then_some(handle)
     }
@@ -161,7 +161,7 @@ impl Nvml {
         }
     }
 
-    /// The GPU of an instance; none where the device is no instance.
+    /// Returns the GPU of an instance, or none if the device is no instance.
     fn parent_of(&self, device: nvmlDevice_t) -> Option<nvmlDevice_t> {
         let call = self.calls.nvmlDeviceGetDeviceHandleFromMigDeviceHandle?;
         let mut parent: nvmlDevice_t = ptr::null_mut();
@@ -172,13 +172,13 @@ impl Nvml {
 
     fn index(&self, device: nvmlDevice_t) -> Option<u32> {
         let call = self.calls.nvmlDeviceGetIndex?;
-        // SAFETY: `device` is a handle that NVML gave, and there is room for a number.
+        // SAFETY: `device` is a handle that NVML gave, and `index` points to a number.
         number(|index| unsafe { call(device, index) })
     }
 
     fn product(&self, device: nvmlDevice_t) -> Option<String> {
         let call = self.calls.nvmlDeviceGetName?;
-        // SAFETY: `device` is a handle that NVML gave, and the room has as many bytes as the length says.
+        // SAFETY: `device` is a handle that NVML gave, and `room` has space for `length` bytes.
         text(|room, length| unsafe { call(device, room, length) })
     }
 
@@ -189,7 +189,8 @@ impl Nvml {
     fn memory_v2(&self, device: nvmlDevice_t) -> Option<Memory> {
         let call = self.calls.nvmlDeviceGetMemoryInfo_v2?;
         let mut memory = nvmlMemory_v2_t { version: MEMORY_V2, ..Default::default() };
-        // SAFETY: `device` is a handle that NVML gave, and `memory` is of the version that it says.
+        // SAFETY: `device` is a handle that NVML gave, and `memory` has the size and version that its field `version`
+        // tells.
         let code = unsafe { call(device, &raw mut memory) };
         let nvmlMemory_v2_t { total, used, reserved, .. } = memory;
         (code == status::SUCCESS).then_some(Memory { total, used, reserved: Some(reserved) })
@@ -213,18 +214,18 @@ impl Nvml {
 
     fn temperature(&self, device: nvmlDevice_t) -> Option<u32> {
         let call = self.calls.nvmlDeviceGetTemperature?;
-        // SAFETY: `device` is a handle that NVML gave, and there is room for a number.
+        // SAFETY: `device` is a handle that NVML gave, and `degrees` points to a number.
         number(|degrees| unsafe { call(device, GPU_SENSOR, degrees) })
     }
 
-    /// The compute processes of a device; none where NVML does not tell.
+    /// Returns the compute processes of a device, or none if NVML does not tell.
     fn processes(&self, device: nvmlDevice_t) -> Option<Vec<Use>> {
         let [mut room, most] = ROOM;
         loop {
             let mut entries = vec![nvmlProcessInfo_v2_t::default(); usize::try_from(room).ok()?];
             let mut count = room;
             let list = self.calls.nvmlDeviceGetComputeRunningProcesses_v2;
-            // SAFETY: room for as many entries as the count says.
+            // SAFETY: `device` is a handle that NVML gave, and `entries` has room for `count` entries.
             let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr()) };
             if code == status::SUCCESS {
                 entries.truncate(usize::try_from(count).ok()?);
@@ -238,11 +239,11 @@ impl Nvml {
     }
 }
 
-/// Answers questions on standard input, one a line, until nobody asks any more. What a program does that was started with
-/// [`WORKER`](super::words::WORKER).
+/// Answers questions on standard input, one a line, until the input ends. A program that was started with
+/// [`WORKER`](super::words::WORKER) calls it.
 ///
 /// # Errors
-/// There is no NVML that can be used, or nobody reads the answers.
+/// There is no NVML that can be used, or the reader of the answers is gone.
 pub fn work() -> io::Result<()> {
     let nvml = Nvml::open().ok_or(io::ErrorKind::NotFound)?;
     let mut output = io::stdout().lock();
@@ -265,7 +266,7 @@ impl Use {
 
 impl Drop for Nvml {
     fn drop(&mut self) {
-        // SAFETY: no arguments; ends what `open` began.
+        // SAFETY: `nvmlShutdown` takes no arguments. It ends the use of NVML that `open` began.
         unsafe { (self.calls.nvmlShutdown)() };
     }
 }

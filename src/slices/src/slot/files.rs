@@ -1,4 +1,4 @@
-//! Makes folders and files that containers are to see whole.
+//! Makes folders and files that containers must see whole.
 
 use gpuslice_region::RegionError;
 use std::fmt;
@@ -47,7 +47,8 @@ impl From<RegionError> for Problem {
     }
 }
 
-/// Renames a file that is no region. A tenant may have put anything under the other name; no link there is followed.
+/// Renames a file that is no region, to a name with `.broken`. A tenant may have put anything under that name; a link
+/// there is not followed.
 pub(super) fn set_aside(region: &Path) -> io::Result<()> {
     let aside = region.with_extension("broken");
     match aside.symlink_metadata() {
@@ -58,11 +59,11 @@ pub(super) fn set_aside(region: &Path) -> io::Result<()> {
     fs::rename(region, aside)
 }
 
-/// Makes a folder, with those above it, which everybody may look into and its owner alone may write. A folder that is there
-/// keeps its rights.
+/// Makes a folder and those above it. All users may look into them, and only their owner may write them. A folder that
+/// exists keeps its rights.
 ///
 /// # Errors
-/// It cannot be made, or something else stands there.
+/// The folder cannot be made, or something else has its path.
 pub fn make_folder(path: &Path) -> Result<(), Problem> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()).collect();
@@ -78,10 +79,10 @@ fn make_one(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file so that others see all of it or the one before. A file that has the content already stays.
+/// Writes a file so that its readers see all of it or the file before it. A file that has the content already stays.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Problem> {
     let has_mode = |file: &fs::Metadata| file.is_file() && file.permissions().mode() & 0o7777 == mode;
     if path.symlink_metadata().is_ok_and(|file| has_mode(&file))
@@ -90,7 +91,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Problem
         return Ok(());
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Not a name that container engines read.
+    // Container engines do not read a file with such a name.
     let beside = path.with_file_name(format!(".{name}.tmp"));
     let write = || -> io::Result<()> {
         let _left_by_the_dead = fs::remove_file(&beside);
@@ -99,7 +100,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Problem
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
-        // The new name too is to outlive a loss of power.
+        // With this the new name outlives a loss of power too.
         path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
     write().map_err(Problem::of(path, "write it"))

@@ -10,8 +10,8 @@
 //! CDI/gpuslice-NAME.json               says all of this to container engines
 //! ```
 //!
-//! A file is written beside its place and renamed, so that nobody sees half of it. A container gets folders rather than files that
-//! change: a file that is mounted by itself stays the old one.
+//! A file is written beside its place and renamed, so that no process sees half of it. A container gets folders
+//! rather than files that change. A file that is mounted by itself stays the old one.
 
 mod files;
 mod name;

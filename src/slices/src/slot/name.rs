@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Characters of a name at the most: what the kubelet takes for a device.
+/// Most characters of a name: the kubelet takes no more for a device.
 const NAME_LENGTH: usize = 63;
 
 /// Start of the names of the slices that the kubelet hands out as devices; a number follows.
@@ -18,7 +18,7 @@ pub const CLAIM: &str = "claim-";
 pub struct Name(String);
 
 impl Name {
-    /// The name.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -42,7 +42,7 @@ impl Name {
         self.is_slot() || self.is_claim()
     }
 
-    /// The entries of a folder that have the name of a slice; none if the folder cannot be read.
+    /// Returns the entries of a folder that have the name of a slice. There are none if the folder cannot be read.
     pub fn all_in(folder: &Path) -> impl Iterator<Item = Self> + use<> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The library, as a container sees it.
 pub const LIBRARY: &str = "/usr/local/lib/gpuslice/libgpuslice.so";
-/// Has the loader load it into every program that is linked dynamically, whatever the environment says.
+/// The file by which the loader loads the library into every program that is linked dynamically. The environment has
+/// no influence on it.
 const PRELOAD: &str = "/etc/ld.so.preload";
 /// The folder of [`FIXED_FILE`].
 const CONF: &str = "/run/gpuslice/conf";
@@ -22,7 +23,7 @@ const REGION_FOLDER: &str = "/run/gpuslice/region";
 pub const REGION: &str = "/run/gpuslice/region/region";
 /// Name of the region within its folder.
 const REGION_NAME: &str = "region";
-/// Rights of the region: the container's alone to see, and of all of its users.
+/// Mode of the region. Only the container sees the region, and all of its users may write it.
 const REGION_MODE: u32 = 0o666;
 
 /// The roots of the trees.
@@ -30,57 +31,57 @@ const REGION_MODE: u32 = 0o666;
 pub struct Places {
     /// The files that outlive a restart of the machine: `/var/lib/gpuslice`.
     pub state: PathBuf,
-    /// Regions, in memory: on a disk a write-back would keep launches waiting. `/run/gpuslice/slots`.
+    /// Regions, in memory, because on a disk a write-back would keep launches waiting: `/run/gpuslice/slots`.
     pub regions: PathBuf,
     /// The folder in which container engines look for specifications: `/var/run/cdi` or `/etc/cdi`.
     pub cdi: PathBuf,
 }
 
 impl Places {
-    /// The usual ones of a host, below a root that is `/` unless somebody tries something out.
+    /// Returns the usual places of a host below `root`, which is `/` except for trials.
     #[must_use]
     pub fn usual(root: &Path) -> Self {
         let at = |path: &str| root.join(path);
         Self { state: at("var/lib/gpuslice"), regions: at("run/gpuslice/slots"), cdi: at("var/run/cdi") }
     }
 
-    /// The folder of a slice that outlives a restart of the machine.
+    /// Returns the folder of a slice that outlives a restart of the machine.
     #[must_use]
     pub fn slot(&self, name: &Name) -> PathBuf {
         self.slots().join(name.as_str())
     }
 
-    /// The folder of all those folders.
+    /// Returns the folder that holds the folders of all slices.
     #[must_use]
     pub fn slots(&self) -> PathBuf {
         self.state.join("slots")
     }
 
-    /// The file that an agent writes for a slice that it owns.
+    /// Returns the path of the file that an agent writes for a slice that it owns.
     #[must_use]
     pub fn owner_file(&self, name: &Name) -> PathBuf {
         self.slot(name).join("slice.json")
     }
 
-    /// The operator's file of a slice.
+    /// Returns the path of a slice's operator's file.
     #[must_use]
     pub fn config(&self, name: &Name) -> PathBuf {
         self.slot(name).join("conf/config")
     }
 
-    /// The region of a slice.
+    /// Returns the path of a slice's region.
     #[must_use]
     pub fn region(&self, name: &Name) -> PathBuf {
         self.regions.join(name.as_str()).join(REGION_NAME)
     }
 
-    /// The specification of a slice.
+    /// Returns the path of a slice's specification.
     #[must_use]
     pub fn spec(&self, name: &Name) -> PathBuf {
         self.cdi.join(format!("gpuslice-{name}.json"))
     }
 
-    /// The path to which [`install`](Self::install) copies a library of this content.
+    /// Returns the path to which [`install`](Self::install) copies a library of this content.
     fn installed(&self, content: &[u8]) -> PathBuf {
         let mut hash = String::new();
         for byte in Sha256::digest(content) {
@@ -89,7 +90,7 @@ impl Places {
         self.state.join("lib").join(hash).join("libgpuslice.so")
     }
 
-    /// The path to which [`install`](Self::install) would copy a library.
+    /// Returns the path to which [`install`](Self::install) would copy a library.
     ///
     /// # Errors
     /// The library cannot be read.
@@ -97,11 +98,11 @@ impl Places {
         Ok(self.installed(&fs::read(library).map_err(Problem::of(library, "read the library"))?))
     }
 
-    /// Takes a copy of the preload library under the hash of its content, where no newer one ever takes its place, and
-    /// returns where it is.
+    /// Copies the preload library to a path with the hash of its content, where no newer one ever takes its place.
+    /// Returns the path of the copy.
     ///
     /// # Errors
-    /// The library cannot be read, or the copy not be written.
+    /// The library cannot be read, or the copy cannot be written.
     pub fn install(&self, library: &Path) -> Result<PathBuf, Problem> {
         let content = fs::read(library).map_err(Problem::of(library, "read the library"))?;
         let path = self.installed(&content);
@@ -113,12 +114,13 @@ impl Places {
         Ok(path)
     }
 
-    /// Makes the folders of a slice, its region where there is none, and its operator's file with these settings. A region
-    /// that is there stays: processes may live in it.
+    /// Makes the folders of a slice, its region if there is none, and its operator's file with these settings. A region
+    /// that exists stays, because processes may live in it.
     ///
-    /// A container may write the folder of its region, and so remove the region or put anything in its place. As long as one
-    /// has the folder (`is_used`), that is told; members that go on without the file would have their limits beside those of
-    /// newcomers. Later what stands there is set aside under another name.
+    /// A container may write the folder of its region, and so may remove the region or put anything in its place. While
+    /// a container has the folder (`is_used`), this is an error: members that go on without the file would have their
+    /// limits beside those of new members. Without a container, a file that is no region is set aside under another
+    /// name.
     ///
     /// # Errors
     /// A file cannot be made, or another one stands in the way.
@@ -142,7 +144,7 @@ impl Places {
                 make(&region, REGION_MODE)?;
                 Ok(())
             }
-            // Left by a version of before an upgrade.
+            // A version of gpuslice from before an upgrade has left it.
             Err(error @ RegionError::Version { .. }) if !is_used => {
                 if remove_for_good(&region, Trust::AnyOwner)? != Removal::Gone {
                     return Err(error.into());
@@ -170,7 +172,7 @@ impl Places {
         write_whole(&config, text.as_bytes(), 0o644)
     }
 
-    /// The CDI device of a slice, with the library that [`install`](Self::install) returned.
+    /// Returns the CDI device of a slice, with the library that [`install`](Self::install) returned.
     #[must_use]
     pub fn device(&self, name: &Name, settings: &[(&str, String)], library: &Path) -> cdi::Device {
         let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), ("GPUSLICE_REGION", REGION.to_owned())];
@@ -255,7 +257,7 @@ mod tests {
             assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
             let writable = mount["containerPath"] == REGION_FOLDER;
             assert_eq!(mount["options"][0], if writable { "rw" } else { "ro" });
-            // A library cannot be loaded from where nothing may be executed.
+            // The loader cannot load a library from a mount that forbids execution.
             assert_eq!(mount["options"].as_array().unwrap().contains(&json!("noexec")), writable);
         }
     }
@@ -293,7 +295,7 @@ mod tests {
         assert!(problem.what.contains("symbolic link"), "{problem}");
         places.make(&name, &[], false).unwrap();
         assert!(fs::symlink_metadata(&region).unwrap().is_file());
-        // The next tenant leaves a folder, and another one where the agent would set it aside.
+        // A tenant leaves a folder in the region's place, and another one where the agent would set it aside.
         fs::remove_file(&region).unwrap();
         fs::create_dir(&region).unwrap();
         let aside = region.with_extension("broken");

@@ -1,9 +1,9 @@
-//! Is what is told of several looks what they saw?
+//! Tests of the figures that several looks give together.
 
 use super::*;
 use gpuslice_region::Limits;
 
-/// A slice that holds so many bytes and used so many milliseconds of one GPU.
+/// Returns a slice that holds `held` bytes and used `used` milliseconds of one GPU.
 pub(crate) fn slice(name: &str, held: u64, used: u64) -> Slice {
     let device = Device {
         number: 0,

@@ -1,4 +1,4 @@
-//! What stands on each page?
+//! Draws the pages.
 
 use super::{View, row};
 use crate::figures;
@@ -9,7 +9,7 @@ use crate::top::state::State;
 use ratatui::text::{Line, Span};
 use std::ops::Range;
 
-/// Columns from which on all is told of a process.
+/// Columns from which on a process has all its figures.
 const BROAD: usize = 72;
 
 const HELP: &str = "\
@@ -39,7 +39,7 @@ pub(super) fn help(width: usize) -> Vec<Line<'static>> {
     HELP.lines().map(|line| Line::raw(marks::cut(line, width))).collect()
 }
 
-/// All GPUs and slices, and which lines are the selected slice's.
+/// Returns the lines of all GPUs and slices, and the range of those of the selected slice.
 pub(super) fn slices(
     view: &View,
     model: &Model,
@@ -52,7 +52,7 @@ pub(super) fn slices(
         lines.extend(gpu(view, &group, width));
         for (place, row) in group.rows.iter().enumerate() {
             let is_selected = state.selected.as_ref() == Some(&row.key);
-            // With the first slice its GPU is seen.
+            // With the first slice its GPU is visible too.
             let from = if place == 0 { start } else { lines.len() };
             lines.extend(row::lines(view, row, is_selected, width));
             if is_selected {
@@ -68,7 +68,7 @@ pub(super) fn slices(
         lines.extend(marks::wrap(&view.nothing, width).into_iter().map(Line::raw));
     }
     for why in &model.seen.unreadable {
-        // Where there is more to see, its beginning says which one it is.
+        // Beside slices one line is enough: its beginning tells which region it is.
         let told =
             if model.seen.slices.is_empty() { marks::wrap(why, width) } else { vec![marks::cut(why, width)] };
         lines.extend(told.into_iter().map(|line| Line::styled(line, view.paint.bad())));
@@ -81,7 +81,7 @@ pub(super) fn slices(
     (lines, selected)
 }
 
-/// A GPU: its names, what is used of it, and whether its limits sum to more than it has.
+/// Draws a GPU: its names, its use, and each sum of limits that exceeds it.
 fn gpu(view: &View, group: &Group<'_>, width: usize) -> Vec<Line<'static>> {
     let style = view.paint.strong();
     let Some(uuid) = group.uuid else {
@@ -89,7 +89,7 @@ fn gpu(view: &View, group: &Group<'_>, width: usize) -> Vec<Line<'static>> {
     };
     let whole = group.gpu.map_or_else(|| format!("GPU-{uuid}"), |gpu| gpu.uuid.clone());
     let number = group.gpu.and_then(|gpu| report::number(gpu.index, gpu.instance));
-    // Where there is no number, the UUID's beginning is enough for the lists that `set` takes.
+    // Without a number the UUID's beginning is enough for the lists that `set` takes.
     let name = number.map_or_else(|| report::short(&whole), |number| format!("GPU {number}"));
     let [held, total] = [figures::size(group.held), figures::limit(Some(group.total))];
     let used = group.used.map_or_else(|| "-".to_owned(), figures::percent);
@@ -130,27 +130,27 @@ fn gpu(view: &View, group: &Group<'_>, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The first text that fits, or the last one, cut.
+/// Returns the first text that fits, or else the last one, cut.
 fn fitting(texts: &[String], width: usize) -> String {
     let fits = texts.iter().find(|text| marks::width(text) <= width).or_else(|| texts.last());
     marks::cut(fits.map_or("", String::as_str), width)
 }
 
-/// `; outside 1.20 GiB, 4%`: what is used of a GPU by others than these slices.
+/// Returns the use of a GPU outside of these slices: `; outside 1.20 GiB, 4%`.
 fn outside(group: &Group<'_>) -> String {
     let memory = group.outside().map(figures::size);
     let parts: Vec<String> = memory.into_iter().chain(group.outside_time().map(figures::percent)).collect();
     if parts.is_empty() { String::new() } else { format!("; outside {}", parts.join(", ")) }
 }
 
-/// `  util 98%  61 C`: what NVML says of a GPU.
+/// Returns NVML's figures of a GPU: `  util 98%  61 C`.
 fn figures_of(group: &Group<'_>) -> String {
     let busy = group.gpu.and_then(|gpu| gpu.utilization).map(|busy| format!("  util {busy}%"));
     let heat = group.gpu.and_then(|gpu| gpu.temperature).map(|degrees| format!("  {degrees} C"));
     [busy, heat].into_iter().flatten().collect()
 }
 
-/// The selected slice and its processes.
+/// Draws the selected slice and its processes.
 pub(super) fn processes(
     view: &View,
     model: &Model,
@@ -165,7 +165,7 @@ pub(super) fn processes(
     let Some((group, row)) = selected else { return Vec::new() };
     let mut lines = gpu(view, group, width);
     lines.extend(row::lines(view, row, true, width));
-    // Where there is little room, the processes go first.
+    // If there is little room, the processes come first.
     lines.truncate(room.saturating_sub(3).max(1));
     lines.push(Line::styled(names(width), view.paint.faint()));
     let processes = model.processes_of(row, state.sort, state.reversed);
@@ -212,7 +212,8 @@ fn process_line(row: &ProcessRow<'_>, width: usize) -> Line<'static> {
     row::fitted(Line::from(vec![Span::raw(text), Span::raw(format!("  {}", in_room(command, room)))]), width)
 }
 
-/// A command. Where it does not fit, names of files take the place of their paths, so that a script's name is seen.
+/// Returns a command. If it does not fit, names of files take the place of their paths, so that a script's name is
+/// visible.
 fn in_room(command: &str, room: usize) -> String {
     if command.chars().count() <= room {
         return command.to_owned();

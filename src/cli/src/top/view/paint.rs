@@ -1,8 +1,8 @@
-//! Which colours and weights do things have?
+//! Colours and weights of texts.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Colours, or none. Nothing is told by a colour alone.
+/// Colours, or none. No fact is told by a colour alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Paint {
     has_colours: bool,
@@ -25,7 +25,7 @@ impl Paint {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What is named rather than told.
+    /// Returns the style of names and hints.
     pub(super) fn faint(self) -> Style {
         self.coloured(Color::Cyan)
     }
@@ -38,7 +38,7 @@ impl Paint {
         self.coloured(Color::Green)
     }
 
-    /// How full something is.
+    /// Returns the colour for a fill level.
     pub(super) fn fill(self, part: u64, whole: u64) -> Style {
         match u128::from(part) * 100 / u128::from(whole.max(1)) {
             0..75 => self.coloured(Color::Green),
@@ -47,7 +47,8 @@ impl Paint {
         }
     }
 
-    /// A time's bar and history: a share that is used up is as it should be.
+    /// Returns the colour of a time's bar and history. It has no levels, because a share that is used up is as it
+    /// should be.
     pub(super) fn time(self) -> Style {
         self.coloured(Color::Blue)
     }

@@ -1,4 +1,4 @@
-//! How is a slice on a GPU shown in a few lines?
+//! Draws a slice on a GPU in a few lines.
 
 use super::View;
 use crate::figures;
@@ -9,20 +9,20 @@ use gpuslice_policy::units::Setting as _;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-/// Columns from which on memory and time stand beside each other.
+/// Columns from which on memory and time are beside each other.
 const BROAD: usize = 72;
 /// Columns of `1023.99 MiB/1536MiB`.
 const SIZES: usize = 19;
 /// Columns of `100.5%/12.5%`.
 const SHARES: usize = 12;
-/// Columns of a history that stands in a line of its own, and the least of one that stands at the end of another.
+/// Columns of a history in the second line (half of them on a narrow screen), and the least of one in the first line.
 const HISTORY: usize = 20;
 /// The whole of a GPU's time, in thousandths.
 const WHOLE: u64 = 1000;
-/// Before what belongs to the line above.
+/// Columns before text that belongs to the line above.
 const INDENT: usize = 4;
 
-/// How wide the parts of a slice's first line are. Zero: it is not there.
+/// Widths of the parts of a slice's first line. A part with the width zero is left out.
 #[derive(Debug, Clone, Copy)]
 struct Widths {
     name: usize,
@@ -34,7 +34,7 @@ struct Widths {
 impl Widths {
     fn of(width: usize) -> Self {
         if width < BROAD {
-            // Two for the mark, a space beside the bar on each side.
+            // Two columns for the mark, and a space on each side of the bar.
             let room = width.saturating_sub(SIZES + 4);
             let name = (room / 2).clamp(7, 20).min(width.saturating_sub(2));
             let memory = room.saturating_sub(name);
@@ -48,7 +48,7 @@ impl Widths {
     }
 }
 
-/// What the columns are called.
+/// Returns the names of the columns.
 pub(super) fn names(view: &View, width: usize) -> Line<'static> {
     let widths = Widths::of(width);
     let mut text = format!("  {} ", marks::left("SLICE", widths.name));
@@ -69,7 +69,7 @@ pub(super) fn names(view: &View, width: usize) -> Line<'static> {
     Line::styled(marks::cut(&text, width), view.paint.faint())
 }
 
-/// A slice on a GPU. All there is to tell is told of the selected one, of others what fits into two lines.
+/// Draws a slice on a GPU. The selected slice has all its figures, another one those that fit into two lines.
 pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize) -> Vec<Line<'static>> {
     let widths = Widths::of(width);
     let mark = if is_selected { "> " } else { "  " };
@@ -107,7 +107,7 @@ pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize)
     lines.into_iter().map(|line| fitted(line, width)).collect()
 }
 
-/// A slice of which there is only this to tell, or that no process lives in it.
+/// Draws a slice in one line, with `words` or with the note that no process lives in it.
 fn alone(view: &View, row: &Row<'_>, name: Span<'static>, words: &str, width: usize) -> Line<'static> {
     let (words, style) = if row.slice.is_unused() {
         ("unused: no process lives in it; x removes it", view.paint.faint())
@@ -130,7 +130,7 @@ fn memory(view: &View, device: &Device, widths: Widths) -> Vec<Span<'static>> {
     spans
 }
 
-/// What is used of the time lately, and the share.
+/// Returns the recent use of the time, and the share.
 fn time(row: &Row<'_>, device: &Device) -> String {
     let used = row.used.map_or_else(|| "-".to_owned(), figures::percent);
     format!("{used}/{}", figures::percent(device.limits.cores_permille.into()))
@@ -140,13 +140,13 @@ fn time_bar(row: &Row<'_>, device: &Device, width: usize) -> String {
     marks::bar(row.used.unwrap_or(0), WHOLE, Some(device.limits.cores_permille.into()), width)
 }
 
-/// The last minute against the share.
+/// Draws the last minute against the share.
 fn history(view: &View, row: &Row<'_>, device: &Device, width: usize) -> Span<'static> {
     let share = device.limits.cores_permille.into();
     Span::styled(marks::sparkline(&row.seconds, share, width, view.levels), view.paint.time())
 }
 
-/// Figures in words. What went wrong comes first, so that it is seen where there is little room.
+/// Returns figures in words. Failures come first, so that they are visible if there is little room.
 fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
     let sharing = device.limits.sharing;
     let mut words = vec![
@@ -169,7 +169,7 @@ fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
     words
 }
 
-/// Words behind a start, in as many lines as they need, or in one.
+/// Appends words to `start`: in as many lines as they need if `all` is set, otherwise in one.
 fn facts(
     view: &View,
     row: &Row<'_>,
@@ -197,7 +197,7 @@ fn facts(
     lines
 }
 
-/// A line that is not wider than there is room.
+/// Cuts a line to `width`.
 pub(super) fn fitted(line: Line<'static>, width: usize) -> Line<'static> {
     if line.width() <= width {
         return line;
