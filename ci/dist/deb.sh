@@ -37,7 +37,7 @@ mv "$work/gpuslice/usr/lib/gpuslice/$VERSION" "$work/$library/usr/lib/gpuslice/"
 gzip -n9 "$work"/gpuslice/usr/share/man/man1/*.1
 # zsh and fish search these folders of a distribution.
 mkdir -p "$work/gpuslice/usr/share/zsh/vendor-completions"
-mv "$work/gpuslice/usr/share/zsh/site-functions/_gpuslice" "$work/gpuslice/usr/share/zsh/vendor-completions/"
+mv "$work"/gpuslice/usr/share/zsh/site-functions/_* "$work/gpuslice/usr/share/zsh/vendor-completions/"
 rmdir "$work/gpuslice/usr/share/zsh/site-functions"
 
 sed "s/@VERSION@/$VERSION/g" ci/dist/library.prerm >"$work/$library/DEBIAN/prerm"

@@ -19,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 # The archive has no folder of its own on top: its folders are those of /usr/local. The library lies in a folder of its version.
 # So a new version overwrites no file that programs have mapped, and the programs of a running slice find their version again.
 lay_out() { # the tree's folder
-    local share=$1/share
+    local share=$1/share name
     mkdir -p "$1"/{bin,include,lib/systemd/system,"lib/gpuslice/$VERSION"} "$share"/{man/man1,doc/gpuslice} \
         "$share"/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
     cp "$PARTS"/{gpuslice,gpuslice-agent} "$1/bin/"
@@ -33,9 +33,11 @@ lay_out() { # the tree's folder
     "$PYTHON" ci/dist/licences.py >"$share/doc/gpuslice/licences.txt"
     "$PARTS/gpuslice" man "$share/man/man1" >/dev/null
     "$PARTS/gpuslice-agent" man >"$share/man/man1/gpuslice-agent.1"
-    "$PARTS/gpuslice" completions bash >"$share/bash-completion/completions/gpuslice"
-    "$PARTS/gpuslice" completions zsh >"$share/zsh/site-functions/_gpuslice"
-    "$PARTS/gpuslice" completions fish >"$share/fish/vendor_completions.d/gpuslice.fish"
+    for name in gpuslice gpuslice-agent; do
+        "$PARTS/$name" completions bash >"$share/bash-completion/completions/$name"
+        "$PARTS/$name" completions zsh >"$share/zsh/site-functions/_$name"
+        "$PARTS/$name" completions fish >"$share/fish/vendor_completions.d/$name.fish"
+    done
 }
 
 tree=$work/tree

@@ -14,7 +14,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/data"
 cp -r "$1"/{bin,lib,share} "$work/data/"
-rm "$work/data/share/man/man1/gpuslice-agent.1"
+find "$work"/data/share/{man,bash-completion,zsh,fish} -name '*gpuslice-agent*' -delete
 cp LICENSE "$1/share/doc/gpuslice/licences.txt" ci/dist/hatch_build.py "$work/"
 sed "s/@VERSION@/$VERSION/g" ci/dist/wheel.toml >"$work/pyproject.toml"
 python=$PWD/build/venv/bin/python

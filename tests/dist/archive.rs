@@ -40,11 +40,14 @@ pub(crate) fn expected() -> BTreeSet<String> {
         "lib/libgpuslice_read.so.1",
         "lib/systemd/system/gpuslice-agent.service",
         "share/bash-completion/completions/gpuslice",
+        "share/bash-completion/completions/gpuslice-agent",
         "share/doc/gpuslice/LICENSE",
         "share/doc/gpuslice/agent.toml",
         "share/doc/gpuslice/licences.txt",
+        "share/fish/vendor_completions.d/gpuslice-agent.fish",
         "share/fish/vendor_completions.d/gpuslice.fish",
         "share/zsh/site-functions/_gpuslice",
+        "share/zsh/site-functions/_gpuslice-agent",
     ]
     .map(str::to_owned)
     .into();
@@ -121,6 +124,11 @@ fn manual_pages_render_and_completions_load() {
                 _gpuslice gpuslice stat gpuslice && echo \"${COMPREPLY[@]}\"";
     let printed = run(Command::new("bash").args(["-c", load, "bash"]).arg(script));
     assert!(printed.contains("-F _gpuslice gpuslice") && printed.ends_with("status\n"), "{printed}");
+    let script = tree.path().join("share/bash-completion/completions/gpuslice-agent");
+    let load = "source \"$1\" && COMP_WORDS=(gpuslice-agent ch) COMP_CWORD=1 && \
+                _gpuslice-agent gpuslice-agent ch gpuslice-agent && echo \"${COMPREPLY[@]}\"";
+    let printed = run(Command::new("bash").args(["-c", load, "bash"]).arg(script));
+    assert_eq!(printed, "check\n");
 }
 
 #[test]

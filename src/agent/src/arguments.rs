@@ -1,6 +1,7 @@
 //! Declares the arguments of `gpuslice-agent`.
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use clap_mangen::Man;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -46,9 +47,23 @@ pub(crate) enum Wish {
     /// Ask NVML what standard input says (for `run`)
     #[command(hide = true)]
     NvmlWorker,
+    /// Print a shell's completion script
+    Completions {
+        #[arg(value_enum)]
+        shell: Shell,
+    },
     /// Print the manual page (for those who make packages)
     #[command(hide = true)]
     Man,
+}
+
+/// Writes the completion script of a shell.
+pub(crate) fn write_completions(shell: Shell, script: &mut impl Write) {
+    let all = Arguments::command();
+    let typed: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let shown = clap::Command::new("gpuslice-agent").disable_version_flag(true);
+    let mut shown = shown.args(all.get_arguments().cloned()).subcommands(typed);
+    clap_complete::generate(shell, &mut shown, "gpuslice-agent", script);
 }
 
 /// Writes the manual page of these declarations. Lines of the examples stay lines.

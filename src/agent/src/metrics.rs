@@ -11,7 +11,9 @@ use crate::gpus::Gpu;
 use crate::snapshot::{Device, Pod, Slice, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
@@ -46,35 +48,38 @@ fn in_unit<'a>(name: &'a str, unit: Unit, help: &'a str) -> Metric<'a> {
     Metric { name, help, unit: Some(unit) }
 }
 
-/// Writes a gauge, if it has any series. Each series has labels and a value.
+/// Writes a metric, if it has any series. Each series has labels and a value, which `write` writes.
+fn family<'a, const LABELS: usize, V>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (metric, kind): (&Metric<'_>, MetricType),
+    series: impl Iterator<Item = ([(&'a str, &'a str); LABELS], V)>,
+    write: impl Fn(MetricEncoder<'_>, &V) -> fmt::Result,
+) -> fmt::Result {
+    let mut series = series.peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    let mut written = encoder.encode_descriptor(metric.name, metric.help, metric.unit.as_ref(), kind)?;
+    series.try_for_each(|(labels, value)| write(written.encode_family(&labels)?, &value))
+}
+
+/// Writes a gauge, if it has any series.
 fn gauges<'a, const LABELS: usize, V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &Metric<'_>,
     series: impl Iterator<Item = ([(&'a str, &'a str); LABELS], V)>,
 ) -> fmt::Result {
-    let mut series = series.peekable();
-    if series.peek().is_none() {
-        return Ok(());
-    }
-    let mut written =
-        encoder.encode_descriptor(metric.name, metric.help, metric.unit.as_ref(), MetricType::Gauge)?;
-    series.try_for_each(|(labels, value)| written.encode_family(&labels)?.encode_gauge(&value))
+    family(encoder, (metric, MetricType::Gauge), series, |mut one, value| one.encode_gauge(value))
 }
 
-/// Writes a counter, if it has any series. Each series has labels and a value.
+/// Writes a counter, if it has any series.
 fn counters<'a, const LABELS: usize, V: EncodeCounterValue>(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &Metric<'_>,
     series: impl Iterator<Item = ([(&'a str, &'a str); LABELS], V)>,
 ) -> fmt::Result {
-    let mut series = series.peekable();
-    if series.peek().is_none() {
-        return Ok(());
-    }
-    let mut written =
-        encoder.encode_descriptor(metric.name, metric.help, metric.unit.as_ref(), MetricType::Counter)?;
-    series.try_for_each(|(labels, value)| {
-        written.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)
+    family(encoder, (metric, MetricType::Counter), series, |mut one, value| {
+        one.encode_counter::<NoLabelSet, _, f64>(value, None)
     })
 }
 
