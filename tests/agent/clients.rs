@@ -3,8 +3,13 @@
 use crate::node::{Node, may_have_containers};
 use crate::support::artefacts;
 use crate::{MIB, TWO, join, schema, witness};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::TestRunner;
 use serde_json::Value;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
 
 #[test]
 fn documents_are_what_their_schemas_say() {
@@ -78,6 +83,63 @@ fn clients_cannot_ask_for_more_than_is_allowed() {
     let silent = [node.connect(), node.connect(), node.connect()];
     assert_eq!(node.get("/healthz").status, 200);
     drop(silent);
+}
+
+/// Requests from which hostile ones are made.
+const REQUESTS: [&str; 5] = [
+    "GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n",
+    "GET /api/v1/history?gpu=x&since=-1 HTTP/1.1\r\nHost: node\r\nAccept: */*\r\n\r\nGET / HTTP/1.1\r\nHost: node\r\n\r\n",
+    "POST /api/v1/slices HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "GET http://node/healthz HTTP/1.0\r\nContent-Length: 18446744073709551615\r\nUpgrade: h2c\r\n\r\n",
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+];
+
+/// A request with some bytes replaced, inserted or removed.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let edit = (any::<Index>(), 0..3_u8, any::<u8>(), 1..64_usize);
+    (select(&REQUESTS[..]), prop::collection::vec(edit, 0..6)).prop_map(|(request, edits)| {
+        let mut bytes = request.as_bytes().to_vec();
+        for (place, kind, byte, count) in edits {
+            let at = place.index(bytes.len() + 1);
+            let end = if kind == 1 { at } else { (at + count).min(bytes.len()) };
+            let new = if kind == 2 { 0 } else { count };
+            bytes.splice(at..end, std::iter::repeat_n(byte, new));
+        }
+        bytes
+    })
+}
+
+#[test]
+fn hostile_requests_are_refused_and_leave_nothing_behind() {
+    let node = Node::start("[web]\nlisten = \"127.0.0.1:0\"\nrequests_per_second = 10000\n");
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", node.pid())).unwrap().count();
+    assert_eq!(node.get("/healthz").status, 200);
+    let before = descriptors();
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 500, failure_persistence: None, ..Default::default() });
+    let outcome = runner.run(&hostile(), |request| {
+        let mut stream = node.connect();
+        let _may_be_closed = stream.write_all(&request);
+        let _may_be_closed_too = stream.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        let may_be_reset =
+            read.as_ref().err().is_none_or(|error| error.kind() == std::io::ErrorKind::ConnectionReset);
+        prop_assert!(may_be_reset, "{read:?}");
+        let status = answer.strip_prefix(b"HTTP/1.1 ").or_else(|| answer.strip_prefix(b"HTTP/1.0 "));
+        let status = status.and_then(|rest| rest.first());
+        prop_assert!(
+            answer.is_empty() || status.is_some_and(|first| (b'2'..=b'4').contains(first)),
+            "{answer:?}"
+        );
+        Ok(())
+    });
+    outcome.unwrap_or_else(|why| panic!("{why}\nthe agent said: {}", node.log()));
+    node.scrape();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while descriptors() > before {
+        assert!(std::time::Instant::now() < end, "{} descriptors, {before} before", descriptors());
+    }
 }
 
 #[test]
