@@ -1,4 +1,4 @@
-"""cuda-bindings, nvidia-ml-py and nvidia-smi with the real drivers of every series at hand, where their GPU is missing."""
+"""cuda-bindings, nvidia-ml-py and nvidia-smi with the real drivers of every series at hand, on a machine without a GPU."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ for call, *arguments in (
 
 
 def ask(series, variables):
-    """What the clients print, with standard error, and how they end."""
+    """Returns the output of the clients, with standard error, and their exit status."""
     variables = variables | {"LD_LIBRARY_PATH": str(series)}
     text = []
     for command in ([sys.executable, "-c", QUESTIONS], [series / "nvidia-smi"]):
@@ -53,7 +53,7 @@ def use():
 
 
 def obey(_quota):
-    """A limit changes nothing where there is no GPU to hold to it."""
+    """Claims that a limit changes nothing if there is no GPU."""
 
     def compare(series):
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("GPU", "LD_PRELOAD"))}

@@ -1,4 +1,4 @@
-"""Dr.Jit: traces array programs, writes PTX itself, opens the driver itself, keeps a cache of what it has freed."""
+"""Dr.Jit: traces array programs, writes PTX itself, opens the driver itself, keeps a cache of freed memory."""
 
 import drjit
 import numpy
@@ -10,7 +10,7 @@ COUNT = 1 << 16
 
 
 def work():
-    """A copy in, two kernels, a copy out."""
+    """Makes a copy in, two kernels and a copy out."""
     sent = Float(numpy.arange(COUNT, dtype=numpy.float32))
     for made in (drjit.sin(sent) * 2, drjit.sqrt(sent) + 1):
         drjit.eval(made)
@@ -19,7 +19,7 @@ def work():
 
 
 def take(size):
-    """Memory that a kernel fills: its content is not known before."""
+    """Allocates memory that a kernel fills, because its content is not known before."""
     made = drjit.opaque(Float, 1.0, shape=size // 4)
     drjit.sync_thread()
     return made

@@ -44,7 +44,7 @@ def linear(size):
 
 
 def pitched(size):
-    """Rows of one byte: nearly everything is pitch."""
+    """Allocates rows of one byte, so that nearly all of the memory is pitch."""
     pointer, pitch = ok(cuda.cuMemAllocPitch(1, size // 512, 4))
     claim("a pitch is at least the width", pitch >= 1)
     return lambda: ok(cuda.cuMemFree(pointer))

@@ -28,7 +28,7 @@ def take(size):
 
 
 def work():
-    """A field and an array, three launches, a copy in and a copy out."""
+    """Makes a field and an array, three launches, a copy in and a copy out."""
     table = taichi.field(taichi.f32, shape=COUNT)
     table.fill(1.0)
     values = taichi.ndarray(taichi.f32, shape=COUNT)

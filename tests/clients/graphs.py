@@ -1,4 +1,4 @@
-"""IREE: compiles a program ahead of time, runs it through its own runtime, allocates through pools where it can."""
+"""IREE: compiles a program ahead of time, runs it through its own runtime, allocates through pools if it can."""
 
 import iree.compiler
 import iree.runtime
@@ -23,7 +23,7 @@ def begin():
 
 
 def work(config):
-    """Three calls of a compiled program, and a copy in and out."""
+    """Makes three calls of a compiled program, and a copy in and out."""
     image = iree.compiler.compile_str(PROGRAM, target_backends=["cuda"], extra_args=["--iree-cuda-target=sm_80"])
     context = iree.runtime.SystemContext(config=config)
     context.add_vm_module(iree.runtime.VmModule.copy_buffer(context.instance, image))

@@ -1,4 +1,4 @@
-"""What every client script shares: its one argument, and how it says what it saw."""
+"""Functions of every client script: its one argument, and the form of its results."""
 
 import sys
 
@@ -8,14 +8,14 @@ SKIPPED = 77
 
 
 def claim(text, truth, *details):
-    """A claim that must hold; the first that does not ends the script."""
+    """Checks a claim. The first claim that does not hold ends the script."""
     if not truth:
         sys.exit(f"not true: {text} {' '.join(map(str, details))}")
     print(text)
 
 
 def refusal(take, size):
-    """The framework's message when `take` does not get so many bytes; empty where it gets them."""
+    """Returns the framework's message if `take` does not get the bytes, and an empty text if it gets them."""
     try:
         take(size)
     except RuntimeError as error:
@@ -30,7 +30,8 @@ def skip(reason):
 
 
 def main(use, obey):
-    """Without an argument `use()` prints what a normal run sees; with one, `obey()` claims what holds inside that quota."""
+    """Calls `use()`, which prints the results of a normal run, or with an argument `obey()`, which checks claims inside that
+    quota."""
     if len(sys.argv) == 1:
         use()
     else:

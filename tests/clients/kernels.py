@@ -28,7 +28,7 @@ def scale(values, factor):
 
 
 def work():
-    """Four launches of two kernels, one compiled on first use and one ahead of it; events around them."""
+    """Launches two kernels four times, one compiled on first use and one ahead of it, with events around them."""
     count = 1 << 16
     left = cuda.to_device(numpy.arange(count, dtype=numpy.float32))
     total = cuda.device_array_like(left)
@@ -57,7 +57,7 @@ def refused(size):
 
 
 def free_bytes():
-    """What the driver says once everything that Python and numba still keep for later is freed."""
+    """Returns the driver's free bytes, after it has freed all memory that Python and numba keep for later."""
     gc.collect()
     context = cuda.current_context()
     context.memory_manager.deallocations.clear()

@@ -10,7 +10,7 @@ SIZE = 256 * MIB
 
 
 def hold():
-    """A context and an allocation in this process, so that there is something to see."""
+    """Makes a context and an allocation in this process, so that NVML has something to report."""
     cuda.cuInit(0)
     _, device = cuda.cuDeviceGet(0)
     _, context = cuda.cuDevicePrimaryCtxRetain(device)

@@ -1,4 +1,4 @@
-"""nvitop: its one-shot screen, as a person reads it."""
+"""nvitop: its one-shot screen."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def screen():
-    """The cells `used / size` of the devices' rows; the rest of the screen shows the hour and the host."""
+    """Returns the cells `used / size` of the devices' rows. The rest of the screen shows the hour and the host."""
     command = [sys.executable, "-m", "nvitop", "--once", "--ascii"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     claim("nvitop ends well", shown.returncode == 0, shown.stdout, shown.stderr)

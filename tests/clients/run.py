@@ -22,7 +22,7 @@ FRAMEWORKS = ["graphs", "arrays", "fields", "runtimes"]
 
 
 def environment(simgpu, scratch, **more):
-    """The caller's environment less everything that would change a run."""
+    """Returns the caller's environment without variables that would change a run."""
     foreign = ("GPU", "CUDA", "NVIDIA", "NVML", "SIMGPU", "LD_", "PYTHON")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     own = {
@@ -50,7 +50,8 @@ class Runner:
             print(textwrap.indent(details.strip(), "    "), flush=True)
 
     def once(self, text, script, *arguments, **more):
-        """One run with a GPU of its own. Says how it went; gives its output, or None when there is nothing to compare."""
+        """Runs a client with a GPU of its own and prints the result. Returns its output, or None if there is nothing to
+        compare."""
         with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
             variables = environment(self.simgpu, Path(scratch), **more)
             command = [sys.executable, str(HERE / f"{script}.py"), *arguments]

@@ -1,4 +1,4 @@
-"""Frameworks on NVIDIA's CUDA runtime: they load, and stop where the runtime asks the driver for a private table."""
+"""Frameworks on NVIDIA's CUDA runtime: they load, and stop when the runtime asks the driver for a private table."""
 
 import contextlib
 import importlib.util
@@ -10,7 +10,7 @@ from harness import claim, main, skip
 
 @contextlib.contextmanager
 def silence():
-    """Without what the framework and its native code write."""
+    """Discards the output of the framework and its native code."""
     kept = os.dup(1), os.dup(2)
     with open(os.devnull, "w") as nowhere:
         for standard in (1, 2):
@@ -75,7 +75,7 @@ def use():
 
 
 def obey(_quota):
-    """No memory was ever taken, so that there is nothing more to claim."""
+    """Claims nothing more, because the framework never took memory."""
     use()
 
 

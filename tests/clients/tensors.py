@@ -8,7 +8,7 @@ REFUSED = "CUDA Error 2,"
 
 
 def work():
-    """Three kernels, a copy in and a copy out; the sums themselves are the GPU's business."""
+    """Runs three kernels, a copy in and a copy out. The sums are not compared, because the simulated GPU computes nothing."""
     left = Tensor(list(range(1024)), device="CUDA").reshape(32, 32).realize()
     product = (left @ left.T + 1).realize()
     return len(product.sum(axis=0).tolist()), left.flatten().tolist() == list(range(1024))
@@ -19,7 +19,8 @@ def take(size):
 
 
 def refusal(size):
-    """tinygrad raises MemoryError, after it emptied its cache and tried again; the driver's status is in the cause."""
+    """Returns tinygrad's error. It raises MemoryError after it emptied its cache and tried again; the cause has the driver's
+    status."""
     try:
         take(size)
     except MemoryError as error:

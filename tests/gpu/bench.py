@@ -1,6 +1,6 @@
-"""What every part of the GPU suite shares: a part checks claims, and starts workers bare, under the library, or inside a quota.
+"""Functions of every part of the GPU suite: a part checks claims, and starts workers bare, under the library, or inside a quota.
 
-A worker is a task of the same file in a process of its own, because what a process has loaded and allocated cannot be undone.
+A worker is a task of the same file in a process of its own, because a process cannot undo its loads and allocations.
 """
 
 import collections
@@ -31,15 +31,15 @@ Fact = collections.namedtuple("Fact", ["claim", "rests", "otherwise"])
 
 
 class Skip(Exception):
-    """Why something cannot be checked here."""
+    """Reason why a check is not possible on this machine."""
 
 
 class Broken(Exception):
-    """A worker that gave no answer, with what it said."""
+    """A worker gave no answer. The text has its last output."""
 
 
 def words(seen):
-    """A value that was seen, as text for people: `launch, us` and 74.5 become `launch, us: 74.5`."""
+    """Returns a seen value as text: `launch, us` and 74.5 become `launch, us: 74.5`."""
     if isinstance(seen, dict):
         return "; ".join(f"{name}: {words(value)}" for name, value in seen.items())
     if isinstance(seen, (list, tuple)):
@@ -48,7 +48,7 @@ def words(seen):
 
 
 class Part:
-    """Results of a part, written to a file after each of them so that a time limit costs only what was not reached."""
+    """Results of a part. Each is written to a file at once, so that a time limit costs only the results that were not reached."""
 
     def __init__(self, file):
         self.file = file
@@ -75,26 +75,26 @@ class Part:
         os.replace(part, self.settings["answer"])
 
     def check(self, claim, truth, *details):
-        """A claim; the details are shown where it does not hold."""
+        """Records whether a claim holds, and the details if it does not."""
         self._add("ok" if truth else "FAIL", claim, "" if truth else " ".join(map(str, details)))
 
     def skip(self, what, why):
         self._add("SKIP", what, why)
 
     def fact(self, fact, truth, seen):
-        """Something the design takes for granted: whether it is so, or None where it was not seen, with what was seen."""
+        """Records whether an assumption of the design is true, with the seen values. None: it was not seen."""
         verdict = {True: AS_ASSUMED, False: DIFFERS, None: NOT_SEEN}[truth if truth is None else bool(truth)]
         self.facts.append({**fact._asdict(), "verdict": verdict, "seen": seen})
         result = {AS_ASSUMED: "ok", DIFFERS: "DIFFERS", NOT_SEEN: "SKIP"}[verdict]
         self._add(result, fact.claim, "" if truth else f"{verdict}: {words(seen)}"[:300])
 
     def timely(self, truth):
-        """Whether something is in time. Nothing is told where the simulated GPU, on processors that others use, is late."""
+        """Returns whether something is in time. None: the simulated GPU is late, because other programs use the processors."""
         return None if self.simulated and not truth else truth
 
     @contextlib.contextmanager
     def about_facts(self, what, *facts):
-        """As `about`; facts of which nothing was heard are not seen."""
+        """Encloses the answer of one worker, like `about`. Facts without an answer count as not seen."""
         told = len(self.facts)
         why = "nothing was told"
         try:
@@ -115,7 +115,7 @@ class Part:
 
     @contextlib.contextmanager
     def about(self, what):
-        """Around what one worker answers: without an answer the claims about it are one failure or one skip."""
+        """Encloses the answer of one worker. Without an answer, all claims about it are one failure or one skip."""
         try:
             yield
         except Skip as reason:
@@ -124,7 +124,7 @@ class Part:
             self._add("FAIL", what, f"{type(error).__name__}: {error}")
 
     def environment(self, loaded=False, limit=None, region=None, **more):
-        """The environment of a worker; a region of its own unless one is named."""
+        """Returns the environment of a worker. It has a region of its own unless `region` names one."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         if self.simulated:
             kept["LD_LIBRARY_PATH"] = self.settings["simgpu"]
@@ -149,12 +149,13 @@ class Part:
         return Worker(command, self.environment(loaded, limit, region, **(env or {})))
 
     def work(self, task, patience=60, **how):
-        """What a worker answers in the end."""
+        """Returns the last answer of a worker."""
         with self.start(task, **how) as worker:
             return worker.answer(patience)
 
     def usable(self, what):
-        """Whether the task `usable` ends well without the library; where it does not, nothing is the library's fault."""
+        """Returns whether the task `usable` succeeds without the library. If it does not, later failures are not the
+        library's."""
         try:
             self.work("usable", patience=120)
         except (Skip, Broken) as why:
@@ -163,12 +164,12 @@ class Part:
         return True
 
     def three_ways(self, task, limit=QUOTA, **how):
-        """The same worker bare, under the library, and inside a quota."""
+        """Returns the answers of one task bare, under the library, and inside a quota."""
         return self.work(task, **how), self.work(task, loaded=True, **how), self.work(task, limit=limit, **how)
 
 
 class Worker:
-    """A running task. It answers in lines of JSON; a line sent to it lets it go on."""
+    """A running task. It answers in lines of JSON. It continues when it gets a line."""
 
     def __init__(self, command, environment):
         self.errors = tempfile.TemporaryFile()
@@ -184,7 +185,7 @@ class Worker:
         self.errors.close()
 
     def answer(self, patience=60):
-        """Its next answer."""
+        """Returns the worker's next answer."""
         alarm = Alarm(patience, self.child.kill)
         for line in self.child.stdout:
             if line.startswith("ANSWER "):
@@ -199,19 +200,19 @@ class Worker:
         raise Broken(f"ended with {status}; {self.said()}")
 
     def end(self, patience=60):
-        """Its exit status, once it has ended by itself; None where it does not."""
+        """Returns the worker's exit status after it has ended by itself, or None if it does not end."""
         try:
             return self.child.wait(patience)
         except subprocess.TimeoutExpired:
             return None
 
     def go_on(self, word=""):
-        """Lets it go on."""
+        """Lets the worker continue."""
         self.child.stdin.write(f"{word}\n")
         self.child.stdin.flush()
 
     def kill(self):
-        """Ends it as a crash would."""
+        """Kills the worker, as in a crash."""
         with contextlib.suppress(ProcessLookupError):
             self.child.send_signal(signal.SIGKILL)
         self.child.wait()
@@ -226,7 +227,7 @@ class Worker:
 
 
 class Alarm:
-    """Calls something after a time, unless ended before."""
+    """A call of `action` after a time, unless `end` comes first."""
 
     def __init__(self, seconds, action):
         self.rang = False
@@ -245,12 +246,13 @@ class Alarm:
 
 
 def tell(answer):
-    """A worker's answer."""
+    """Sends a worker's answer to the part."""
     print("ANSWER " + json.dumps(answer), flush=True)
 
 
 def wait():
-    """A worker waits until it may go on. The word that it was sent; it ends with the part."""
+    """Waits until the part lets the worker continue. Returns the word of the part. If the part has ended, the worker ends,
+    too."""
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)

@@ -16,7 +16,7 @@ PTX = b"""
 
 
 class Refused(Exception):
-    """A call that was not a success."""
+    """A call without success, with its status."""
 
     def __init__(self, call, status):
         super().__init__(f"{call} gives {status}")
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 class Library:
-    """Functions of a shared object that give a status. Whole numbers travel as 64 bits."""
+    """Functions of a shared object that return a status. Whole numbers are passed as 64 bits."""
 
     def __init__(self, name):
         self.object = ctypes.CDLL(name)
@@ -40,7 +40,7 @@ class Library:
             raise Refused(call, status)
 
     def value(self, call, *arguments, kind=c_uint64):
-        """What a call writes to its first argument."""
+        """Returns the value that a call writes to its first argument."""
         written = kind()
         self(call, byref(written), *arguments)
         return written.value
@@ -71,7 +71,7 @@ NON_BLOCKING = 1
 
 
 class Cuda(Library):
-    """The driver, initialised, with the primary context of device 0 current unless told otherwise."""
+    """The initialised driver. The primary context of device 0 is current, unless `context` is false."""
 
     def __init__(self, context=True):
         super().__init__("libcuda.so.1")
@@ -85,7 +85,7 @@ class Cuda(Library):
         return self.value("cuDeviceTotalMem_v2", self.device, kind=c_size_t)
 
     def info(self):
-        """Free and total bytes."""
+        """Returns free and total bytes."""
         free, total = c_size_t(), c_size_t()
         self("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
@@ -125,7 +125,7 @@ class Cuda(Library):
         return word.value
 
     def map(self, handle, size):
-        """Maps physical memory; gives the address."""
+        """Maps physical memory and returns the address."""
         address = self.value("cuMemAddressReserve", size, 0, 0, 0)
         self("cuMemMap", address, size, 0, handle, 0)
         self("cuMemSetAccess", address, size, byref(Access(Location(ON_DEVICE, self.device), READ_WRITE)), 1)
@@ -161,7 +161,7 @@ class Nvml(Library):
         self.device = device.value
 
     def memory(self):
-        """The older and the newer form: total, free, used."""
+        """Returns total, free and used bytes, in the older and the newer form."""
         old, new = Memory(), Memory2(version=0x02000028)
         self("nvmlDeviceGetMemoryInfo", self.device, byref(old))
         self("nvmlDeviceGetMemoryInfo_v2", self.device, byref(new))

@@ -1,4 +1,4 @@
-"""Which functions does a shared object export? Reads the dynamic symbol table of a 64-bit little-endian ELF file."""
+"""Reads the exported functions of a shared object from the dynamic symbol table of a 64-bit little-endian ELF file."""
 
 import struct
 
@@ -6,7 +6,7 @@ SECTION_DYNSYM, TYPE_FUNCTION, UNDEFINED = 11, 2, 0
 
 
 def functions(path):
-    """Names of the exported functions."""
+    """Returns the names of the exported functions."""
     with open(path, "rb") as file:
         image = file.read()
     if image[:6] != b"\x7fELF\x02\x01":
@@ -28,7 +28,7 @@ def functions(path):
 
 
 def path_of(name):
-    """The file that a loaded library came from."""
+    """Returns the file of a loaded library."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             path = line.split(maxsplit=5)[5:]

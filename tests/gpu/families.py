@@ -1,4 +1,4 @@
-"""Every way to take device memory that has a quota: how much of it, and how it is given back."""
+"""Every way to allocate device memory under a quota: its bytes, and its free."""
 
 from ctypes import byref, c_size_t, c_uint64
 
@@ -13,14 +13,14 @@ def linear(cuda, size):
 
 
 def pitched(cuda, size):
-    """Rows that are a little shorter than the pitch."""
+    """Allocates rows that are a little shorter than the pitch."""
     address, pitch, width = c_uint64(UNTOUCHED), c_size_t(), MIB - 100
     refuse_unless(cuda, address, "cuMemAllocPitch_v2", byref(address), byref(pitch), width, size // MIB, 16)
     return pitch.value * (size // MIB), lambda: cuda("cuMemFree_v2", address.value)
 
 
 def physical(cuda, size):
-    """Mapped, with the handle released at once: the mapping alone keeps the memory."""
+    """Maps physical memory and releases the handle at once, so that only the mapping keeps the memory."""
     handle = c_uint64(UNTOUCHED)
     refuse_unless(cuda, handle, "cuMemCreate", byref(handle), size, byref(cuda.on_device()), 0)
     address = cuda.map(handle.value, size)
@@ -54,7 +54,7 @@ def give_ordered(cuda, address, stream):
 
 
 def refuse_unless(cuda, output, call, *arguments):
-    """A refusal says whether the output was left as it was."""
+    """Raises `Refused` unless the call succeeds. The exception says whether the output stayed untouched."""
     status = cuda.status(call, *arguments)
     if status:
         refusal = Refused(call, status)

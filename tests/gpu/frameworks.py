@@ -1,4 +1,4 @@
-"""Do frameworks compute the same under a quota and a share as bare, end with the same status, and end at all?"""
+"""Tests that frameworks under a quota and a share compute the same as bare, and end with the same status."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ CLOSE = 1e-3
 
 
 def by_driver():
-    """The driver's calls alone: what is filled, copied and freed."""
+    """Fills, copies and frees memory by the driver's calls alone."""
     cuda, told = Cuda(), {}
     size, stream = 4 * MIB, cuda.stream()
     one, two = cuda.value("cuMemAlloc_v2", size), cuda.value("cuMemAllocAsync", size, stream)
@@ -34,7 +34,7 @@ def by_driver():
 
 
 def by_torch():
-    """Products, convolutions, attention, sorts, transforms, random numbers, solvers, and a few training steps."""
+    """Computes products, convolutions, attention, sorts, transforms, random numbers, solvers, and a few training steps."""
     import torch
 
     torch.manual_seed(1)
@@ -64,7 +64,7 @@ def by_torch():
 
 
 def by_triton():
-    """A kernel that Triton compiles here."""
+    """Runs a kernel that Triton compiles here."""
     import torch
     import triton
     import triton_kernel
@@ -73,7 +73,7 @@ def by_triton():
 
 
 def by_jax():
-    """Products, transforms, sorts, random numbers, a compiled training step."""
+    """Computes products, transforms, sorts, random numbers, and a compiled training step."""
     import jax
     import jax.numpy as jnp
 
@@ -94,7 +94,7 @@ def by_jax():
 
 
 def by_cupy():
-    """Products, transforms, sorts, and a kernel that is compiled here."""
+    """Computes products, transforms, sorts, and a kernel that is compiled here."""
     import cupy
 
     values = cupy.arange(1 << 16, dtype=cupy.float32).reshape(256, 256) / (1 << 16)
@@ -107,7 +107,7 @@ def by_cupy():
 
 
 def by_tensorflow():
-    """Products and training steps; memory is taken in advance, as TensorFlow does unless it is told otherwise."""
+    """Computes products and training steps. TensorFlow allocates memory in advance, which is its default."""
     import tensorflow as tf
 
     if not tf.config.list_physical_devices("GPU"):
@@ -144,7 +144,7 @@ def compute(framework):
 
 
 def leave(framework, how):
-    """Computes, and ends in a way of its own."""
+    """Computes, and ends in the given way."""
     FRAMEWORKS[framework][0]()
     tell({})
     if how == "exit":
@@ -155,7 +155,7 @@ def leave(framework, how):
 
 
 def same(one, other, exactly):
-    """Whether two results are the same: to the bit, or nearly."""
+    """Returns whether two results are the same: to the bit, or nearly."""
     if exactly:
         return one == other
     numbers = [name for name, value in one.items() if isinstance(value, float)]
@@ -163,7 +163,7 @@ def same(one, other, exactly):
 
 
 def ended(part, framework, patience=90, **how):
-    """What a framework computed, and with which status it ended, if it did."""
+    """Returns the results of a framework and its exit status, if it ended."""
     with part.start("compute", framework=framework, **how) as worker:
         return worker.answer(patience), worker.end(30)
 

@@ -1,4 +1,4 @@
-"""What does the driver really take and give back? Measured without the library, against what the library assumes."""
+"""Measures the memory that the driver really takes and gives back, without the library, and compares it with the assumptions."""
 
 from ctypes import byref, c_size_t, c_uint64, c_ulonglong
 
@@ -64,7 +64,8 @@ def growth(steps):
 
 
 def linear():
-    """By size: what the device loses at the first allocation, by each of many, and what it does not get back."""
+    """Returns, by size, the bytes that the device loses at the first allocation and by all of them, and the bytes that it does
+    not get back."""
     cuda, seen = Cuda(), {}
     for size in (256, 64 * KIB, MIB, 2 * MIB, 2 * MIB + 1, 3 * MIB, 32 * MIB, 33 * MIB):
         before, count, held = cuda.free(), min(256, 512 * MIB // size), []
@@ -79,7 +80,7 @@ def linear():
 
 
 def pitches():
-    """Width, element size, pitch."""
+    """Returns widths, element sizes and pitches."""
     cuda, seen = Cuda(), []
     for width in (1, 100, 512, 513, 1000, 4100, 65537, MIB - 100):
         for element in (4, 8, 16):
@@ -91,7 +92,7 @@ def pitches():
 
 
 def pools(own):
-    """By size: what the pool holds after each of four allocations, and after all are freed and waited for."""
+    """Returns, by size, the bytes of the pool after each of four allocations, and after all frees and a wait."""
     cuda, seen = Cuda(), {}
     stream = cuda.stream()
     pool = cuda.new_pool() if own else cuda.value("cuDeviceGetDefaultMemPool", cuda.device)
@@ -109,7 +110,7 @@ def pools(own):
 
 
 def counters():
-    """What the device lost and what the pool says that it holds, step by step."""
+    """Returns the bytes that the device lost and the counter of the pool, step by step."""
     cuda, seen = Cuda(), []
     stream, pool, before, held = cuda.stream(), cuda.new_pool(), cuda.free(), []
     for size in (MIB, 40 * MIB, 100 * MIB):
@@ -122,7 +123,7 @@ def counters():
 
 
 def moments():
-    """What a pool holds before and after each call that may make it give memory back."""
+    """Returns the bytes of a pool before and after each call that may make it give memory back."""
     cuda, seen = Cuda(), {}
     stream, event = cuda.stream(), cuda.value("cuEventCreate", 2)
     pool, other = cuda.new_pool(), cuda.value("cuMemAlloc_v2", MIB)
@@ -165,7 +166,7 @@ def moments():
 
 
 def handles():
-    """Handles of physical memory, whose values tell what a table by handle may rely on."""
+    """Returns handles of physical memory. Their values tell whether a table by handle is possible."""
     cuda = Cuda()
     size = up(64 * MIB, cuda.granule())
     before = cuda.free()
@@ -193,7 +194,7 @@ def handles():
 
 
 def contexts():
-    """What contexts take, and what is left of what lived in one that ends. A second context looks on."""
+    """Returns the bytes of contexts, and the memory that is left after a context ends. A second context reads free memory."""
     cuda = Cuda(context=False)
     watcher = cuda.value("cuCtxCreate_v2", 0, cuda.device)
     size, seen = up(128 * MIB, cuda.granule()), {}
@@ -203,7 +204,7 @@ def contexts():
         return cuda.free()
 
     def life_of(make, end):
-        """By moment: what the device has lost since before the context was made."""
+        """Returns, by moment, the bytes that the device has lost since before the context was made."""
         before, lost = free(), {}
         context = make()
         lost["context"] = before - free()
@@ -238,7 +239,7 @@ def contexts():
 
 
 def setup():
-    """What the first module and a larger heap take."""
+    """Returns the bytes of the first module and of a larger heap."""
     cuda = Cuda()
     before = cuda.free()
     cuda.empty_kernel()

@@ -1,4 +1,4 @@
-"""Has the system that this runs on what the library needs of it? Sandboxes that play a kernel leave things out."""
+"""Tests that the system has the features that the library needs. Sandboxes with a kernel of their own lack some."""
 
 import ctypes
 import fcntl
@@ -28,7 +28,7 @@ def page_that_a_child_finds_empty():
 
 
 def lock_that_ends_with_its_mapping(folder):
-    """An open-file-description lock on one byte, kept by a mapping after the descriptor is closed."""
+    """Tests an open-file-description lock on one byte, which a mapping keeps after the descriptor is closed."""
     request = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 128, 1, 0)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         file.truncate(4096)
@@ -48,7 +48,7 @@ def lock_that_ends_with_its_mapping(folder):
 
 
 def naming_of_threads():
-    """The kernel's answer to the questions by which a place in the slice is told from another's."""
+    """Tests that the kernel has the start times and namespaces by which the library distinguishes the owners of slots."""
     with open("/proc/self/stat") as file:
         return int(file.read().rsplit(")", 1)[1].split()[19]) >= 0 and os.stat("/proc/self/ns/pid").st_ino > 0
 

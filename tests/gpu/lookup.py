@@ -1,4 +1,4 @@
-"""Do dlsym and cuGetProcAddress agree for every function of this driver, and does the library change none of their answers?"""
+"""Tests that dlsym and cuGetProcAddress agree for every function of this driver, and that the library changes no answer."""
 
 import ctypes
 import re
@@ -26,12 +26,12 @@ STRANGE = ["", "cuNoSuchFunction", "cudaMalloc", "malloc", "cuMemAlloc_v2"]
 
 
 def base(name):
-    """A name without what tells its variants apart."""
+    """Returns a name without the suffix of its variant."""
     return re.sub(r"(_v[0-9]+)?(_ptsz|_ptds)?$", "", name)
 
 
 def ask():
-    """The exported name that each question leads to; `?` for an address that is no exported function's."""
+    """Returns the exported name for each question, or `?` for an address of no exported function."""
     driver = ctypes.CDLL("libcuda.so.1")
     exported = sorted(name for name in elf.functions(elf.path_of("libcuda.so")) if re.match("cu[A-Z]", name))
     symbols = {}
@@ -49,7 +49,7 @@ def ask():
 
 
 def places():
-    """In which object each exported function lies, as dlsym finds it."""
+    """Returns the object of each exported function, as dlsym finds it."""
     driver = ctypes.CDLL("libcuda.so.1")
     exported = sorted(name for name in elf.functions(elf.path_of("libcuda.so")) if re.match("cu[A-Z]", name))
     ranges = []

@@ -1,4 +1,4 @@
-"""What throughput does a limit of 100 cost? Launches, graphs, allocations and networks, bare and inside a slice in turns."""
+"""Measures the throughput that a limit of 100 costs: launches, graphs, allocations and networks, bare and in a slice in turn."""
 
 import gc
 import importlib.util
@@ -17,25 +17,25 @@ CELL = 45
 
 
 def launches(kernels, stream):
-    """64 kernels of 20 us."""
+    """Launches 64 kernels of 20 us."""
     launch = kernels.prepared(20, stream)
     return lambda: [must(launch()) for _ in range(64)]
 
 
 def long_launches(kernels, stream):
-    """4 kernels of 1 ms."""
+    """Launches 4 kernels of 1 ms."""
     launch = kernels.prepared(1000, stream)
     return lambda: [must(launch()) for _ in range(4)]
 
 
 def graphs(kernels, stream):
-    """4 graphs of 20 kernels of 20 us."""
+    """Launches 4 graphs of 20 kernels of 20 us."""
     call, graph, line = kernels.cuda.object.cuGraphLaunch, c_uint64(kernels.graph(stream, [20] * 20)), c_void_p(stream)
     return lambda: [must(call(graph, line)) for _ in range(4)]
 
 
 def allocations(kernels, stream):
-    """8 times: 1 MiB taken, filled by a kernel's time, and given back, in the stream's order."""
+    """Allocates 1 MiB, runs a kernel and frees the memory, in the stream's order, 8 times."""
     launch, address = kernels.prepared(20, stream), c_uint64()
 
     def step():
@@ -51,14 +51,14 @@ DRIVER = {"kernels of 20 us": launches, "kernels of 1 ms": long_launches, "graph
 
 
 def driver(step):
-    """Answers `CELL` with readiness and then each number of seconds with steps a second, by the driver's calls alone."""
+    """Answers `CELL` when it is ready, and then each number of seconds with steps a second, by the driver's calls alone."""
     kernels = Kernels([20, 1000], step)
     stream = kernels.cuda.stream()
     serve(lambda cell: DRIVER[cell](kernels, stream), lambda: kernels.cuda("cuStreamSynchronize", stream), lambda: None)
 
 
 def networks_of_torch():
-    """The same with networks of PyTorch."""
+    """Answers like `driver`, with networks of PyTorch."""
     import torch
 
     torch.backends.cudnn.benchmark = False  # the same algorithms in all processes
@@ -103,7 +103,7 @@ def serve(build, finish, drop):
 
 
 def measure(part, workers, cell, rounds, span):
-    """Steps a second of each way, in turns, whose order changes; the first round warms up."""
+    """Returns the steps a second of each way, in turns with changing order. The first round warms up."""
     for worker in workers.values():
         worker.go_on(cell)
         trouble = worker.answer(90).get("trouble")
@@ -146,7 +146,7 @@ def all_cells(part, task, cells, figures, **arguments):
 
 
 def usable():
-    """Whether it works at all."""
+    """Runs one operation, which fails if PyTorch does not work."""
     import torch
 
     torch.ones(1, device="cuda").item()

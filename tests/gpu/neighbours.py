@@ -1,4 +1,4 @@
-"""How do two and four slices get on with each other on one GPU: shares, fairness, and how long requests take beside training?"""
+"""Measures two and four slices side by side on one GPU: shares, fairness, and the latency of requests beside training."""
 
 import contextlib
 import os
@@ -22,19 +22,19 @@ MPS_ENABLED = 133  # CUdevice_attribute
 
 
 def mps():
-    """Whether clients of the driver come to an MPS server here."""
+    """Returns whether clients of the driver use an MPS server here."""
     return {"on": bool(Cuda(context=False).attribute(MPS_ENABLED))}
 
 
 def alone(part):
-    """Variables that keep a program away from an MPS server that runs."""
+    """Returns variables that keep a program away from a running MPS server."""
     folder = os.path.join(part.scratch.name, "no-mps")
     os.makedirs(folder, exist_ok=True)
     return {"CUDA_MPS_PIPE_DIRECTORY": folder}
 
 
 def settings(part, share, own, **more):
-    """Of a worker with a share, or without the library."""
+    """Returns the settings of a worker with a share, or without the library."""
     if share is None:
         return {"env": own}
     slice_ = in_slice(part, share, part.new_region(), **more)
@@ -61,7 +61,7 @@ def divided(part, name, shares, step, own, figures):
 
 
 def beside_training(part, own, step, sharing, span):
-    """Milliseconds of requests, alone or beside a neighbour that trains; what the neighbour got done."""
+    """Returns the milliseconds of requests, alone or beside a neighbour that trains, and the work of the neighbour."""
     neighbour, limited = {"none": (None, False), "plain": (None, True), "slices": (100 - SHARE, True)}[sharing]
     server = settings(part, SHARE if sharing == "slices" else None, own, **({"GPU_CORE_BURST": "latency"}))
     how = {"step": step, "seconds": span, "period": PERIOD, "kernels_each": EACH}

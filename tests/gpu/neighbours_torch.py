@@ -1,4 +1,4 @@
-"""How long do requests to a ResNet-50 take beside another slice that trains one?"""
+"""Measures the latency of requests to a ResNet-50 beside another slice that trains one."""
 
 import contextlib
 import importlib.util
@@ -13,7 +13,7 @@ SHARE, SPAN, BATCH = 30, 12, 32
 
 
 def usable():
-    """Whether it works at all."""
+    """Runs one operation, which fails if PyTorch does not work."""
     import torch
 
     torch.ones(1, device="cuda").item()
@@ -21,7 +21,7 @@ def usable():
 
 
 def training():
-    """Trains until it is told to end; steps a second."""
+    """Trains until it gets a line, and returns the steps a second."""
     import threading
 
     import torch
@@ -43,7 +43,8 @@ def training():
 
 
 def serving(span, period):
-    """Requests of one image at a steady pace; how long each took from its coming. Without a pace: as fast as it goes."""
+    """Serves requests of one image at a steady pace, or as fast as possible without a pace. Returns the time of each from its
+    arrival."""
     import torch
 
     step = networks.step(torch, "ResNet-50, inference", batch=1)
@@ -64,7 +65,7 @@ def serving(span, period):
 
 
 def measure(part, sharing, own, period):
-    """Milliseconds of requests alone, or beside training: plain or in slices."""
+    """Returns the milliseconds of requests alone, or beside training: plain or in slices."""
     slices = sharing == "slices"
     server = settings(part, SHARE if slices else None, own, GPU_CORE_BURST="latency")
     with contextlib.ExitStack() as stack:

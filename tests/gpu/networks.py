@@ -1,4 +1,4 @@
-"""What is trained and asked? ResNet-50 and a small transformer in plain PyTorch, as steps that can be repeated."""
+"""Networks for training and inference: ResNet-50 and a small transformer in plain PyTorch, as steps that can be repeated."""
 
 # The network, whether it is trained, and whether its step is captured as a CUDA graph, by name of the cell.
 CELLS = {
@@ -12,7 +12,7 @@ WORDS = 8000
 
 
 def resnet50(torch):
-    """Bottleneck blocks of 3, 4, 6 and 3, as in He et al. 2015, with the stride in the 3x3 convolution."""
+    """Returns a ResNet-50: bottleneck blocks of 3, 4, 6 and 3, as in He et al. 2015, with the stride in the 3x3 convolution."""
     nn = torch.nn
 
     def convolution(wide_in, wide_out, size, stride=1):
@@ -41,7 +41,7 @@ def resnet50(torch):
 
 
 def transformer(torch):
-    """Six layers of width 512 over words, that predict the next one."""
+    """Returns a transformer: six layers of width 512 that predict the next word."""
     nn = torch.nn
 
     class Small(nn.Module):
@@ -59,7 +59,7 @@ def transformer(torch):
 
 
 def prepared(torch, network, training, device, batch=None):
-    """A network with its input and what is wanted of it."""
+    """Returns a network with its input and its target."""
     torch.manual_seed(1)
     if network == "ResNet-50":
         batch = batch or (32 if training else 8)
@@ -72,7 +72,7 @@ def prepared(torch, network, training, device, batch=None):
 
 
 def step(torch, cell, device="cuda", batch=None):
-    """A function that does one step of a cell, in bfloat16."""
+    """Returns a function that does one step of a cell, in bfloat16."""
     network, training, graph = CELLS[cell]
     model, inputs, wanted = prepared(torch, network, training, device, batch)
     half = torch.autocast(device, dtype=torch.bfloat16, cache_enabled=not graph)
@@ -97,7 +97,7 @@ def step(torch, cell, device="cuda", batch=None):
 
 
 def captured(torch, once):
-    """The step as a graph that is replayed."""
+    """Returns the step as a graph that is replayed."""
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

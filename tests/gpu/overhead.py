@@ -1,4 +1,4 @@
-"""What does the library add to a forwarded call, an allocation, a launch? Processes take turns: bare, loaded, limited."""
+"""Measures the overhead of a forwarded call, an allocation and a launch. Processes take turns: bare, loaded, limited."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ WAYS = {
 
 
 def compiled(folder):
-    """The loops in C, or none where there is no compiler."""
+    """Returns the loops in C, or None if there is no compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -33,7 +33,7 @@ def compiled(folder):
 
 
 class InC:
-    """The loops of loops.c."""
+    """Loops of `loops.c`."""
 
     def __init__(self, cuda, library):
         self.loops, self.cuda = ctypes.CDLL(library), cuda
@@ -62,7 +62,7 @@ class InC:
 
 
 class InPython:
-    """The same through ctypes: the interpreter's own time is in each figure and not in their difference."""
+    """Loops through ctypes. The interpreter's own time is in each figure, but not in their difference."""
 
     def __init__(self, cuda):
         self.cuda = cuda
@@ -101,7 +101,7 @@ def prepared(cuda):
 
 
 def loop(library):
-    """Answers each `CALL COUNT` with the nanoseconds that it took."""
+    """Answers each `CALL COUNT` with its nanoseconds."""
     cuda = Cuda()
     loops = InC(cuda, library) if library else InPython(cuda)
     cuda("cuMemFree_v2", cuda.value("cuMemAlloc_v2", MIB))
@@ -115,7 +115,7 @@ def loop(library):
 
 
 def turns(workers, call, count, rounds):
-    """Nanoseconds of one call, by way and turn; who begins changes from turn to turn."""
+    """Returns the nanoseconds of one call, by way and turn. The order changes from turn to turn."""
     times, ways = {way: [] for way in workers}, list(workers)
     for turn in range(rounds + 1):
         for way in ways[turn % len(ways) :] + ways[: turn % len(ways)]:

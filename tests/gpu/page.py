@@ -1,4 +1,4 @@
-"""How does a person read what was measured? A page of tables beside the file of figures."""
+"""Page of tables beside the file of figures."""
 
 import json
 import re
@@ -11,7 +11,7 @@ ORDER = ["FAIL", "DIFFERS", "SKIP", "ok"]
 
 
 def page(report, drawn=()):
-    """The whole page; what is drawn are the names of pictures beside it."""
+    """Returns the whole page. `drawn`: names of the pictures beside it."""
     gpu, summary = report["gpu"], report["summary"]
     where = "the **simulated GPU**: no measurement" if report["simulated"] else f"{gpu['name']}, driver {gpu['driver']}"
     lines = [
@@ -37,7 +37,8 @@ def page(report, drawn=()):
 
 
 def table_of_shares(shares, requests):
-    """Workloads by limits: how far the mean was from the limit, in points, and how far that may be; how long requests took."""
+    """Returns a table of workloads by limits: the mean's distance from the limit in points, the allowed distance, and
+    latencies."""
     limits = sorted({limit for cells in shares.values() for limit in cells}, key=int)
     lines = [
         "## Shares of GPU time",
@@ -67,7 +68,7 @@ def show(cell):
 
 
 def table_of_the_simulated(report):
-    """The values of the simulated GPU that differ from this device's, and the settings that make them alike."""
+    """Returns a table of the simulated GPU's values that differ from this device, and the settings that make them alike."""
     told = report["parts"].get("facts/quick", {}).get("figures", {}).get(SIMULATED, {})
     if not told:
         return []
@@ -84,7 +85,7 @@ def table_of_the_simulated(report):
 
 
 def table_of_facts(report):
-    """What the design takes for granted, what differs first."""
+    """Returns a table of the design's assumptions. Those that differ come first."""
     facts = [fact for part in report["parts"].values() for fact in part.get("facts", [])]
     if not facts:
         return []
@@ -100,7 +101,7 @@ def table_of_facts(report):
 
 
 def pictures(report):
-    """Pictures of what there is, by name."""
+    """Returns pictures of the existing figures, by name."""
     figures = {name: part["figures"] for name, part in report["parts"].items()}
     where = " (simulated: no measurement)" if report["simulated"] else f", {report['gpu']['name']}"
     drawn = {}
@@ -126,7 +127,7 @@ def pictures(report):
 
 
 def describe(name, part, library):
-    """A part: what does not hold, what was skipped, its figures."""
+    """Returns the lines of a part: failed claims, skipped claims, figures."""
     results = sorted(part["results"], key=lambda result: ORDER.index(result["result"]))
     told = [result for result in results if result["result"] != "ok"]
     count = sum(result["result"] == "ok" for result in results)
@@ -148,7 +149,7 @@ def tail(details):
 
 
 def cut(value):
-    """A value on one line of a table, shortened."""
+    """Returns a value as one shortened line of a table."""
     said = value if isinstance(value, str) else json.dumps(value)
     text = " ".join(re.sub('[{}"]', "", said.replace("|", "/")).split())
     return text if len(text) <= 200 else text[:197] + "..."

@@ -1,4 +1,4 @@
-"""How does a measurement look? Small SVG pictures of rows, made of text."""
+"""Small SVG pictures of rows, made of text."""
 
 from xml.sax.saxutils import escape
 
@@ -18,7 +18,7 @@ def text(x, y, words, more="", size=12):
 
 
 def scale(low, high):
-    """Where a value lies on the page."""
+    """Returns the position of a value on the page."""
     wide = (high - low) or 1
     return lambda value: LEFT + (min(max(value, low), high) - low) / wide * (WIDTH - LEFT - RIGHT)
 
@@ -29,7 +29,7 @@ def mark(x, height, words):
 
 
 def intervals(title, rows, wanted, unit=""):
-    """Rows of a name, a value and the interval that it lies in, beside what is wanted: `(name, low, value, high)`."""
+    """Draws rows of a name, a value and its interval, beside the target: `(name, low, value, high)`."""
     height = TOP + ROW * len(rows) + 10
     edges = [edge for _, low, _, high in rows for edge in (low, high)] + [wanted]
     margin = (max(edges) - min(edges)) * 0.05 or 1
@@ -44,7 +44,7 @@ def intervals(title, rows, wanted, unit=""):
 
 
 def bars(title, rows, unit="", wanted=None):
-    """Rows of a name and a value, each with a colour of its group: `(name, value, group)`."""
+    """Draws rows of a name and a value, each with the colour of its group: `(name, value, group)`."""
     height = TOP + ROW * len(rows) + 10
     at = scale(0, max([value for _, value, _ in rows] + ([wanted] if wanted else [])) or 1)
     groups = list(dict.fromkeys(group for _, _, group in rows))

@@ -1,4 +1,4 @@
-"""Does every family of allocations get the whole quota and not a byte more, and does everybody who asks see the quota?"""
+"""Tests that every family of allocations gets exactly the quota, and that all reports show the quota."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ SLACK = 16 * MIB
 
 
 def fill(family, piece):
-    """Takes pieces until one is refused, holds them while a witness looks, and gives them all back."""
+    """Allocates pieces until one is refused, holds them while a witness looks, and frees all of them."""
     cuda, take = Cuda(), FAMILIES[family]
     take(cuda, piece)[1]()  # the first call sets things up before the count begins
     before, held, refusal = cuda.info(), [], None
@@ -44,7 +44,7 @@ def fill(family, piece):
 
 
 def to_the_byte():
-    """All blocks of the quota can be had, and a byte more cannot: it takes a block."""
+    """Allocates all blocks of the quota. One more byte must be refused, because it needs a block."""
     cuda = Cuda()
     free = cuda.free()
     blocks, over = free // BLOCK * BLOCK, free % BLOCK
@@ -57,7 +57,7 @@ def to_the_byte():
 
 
 def mixed():
-    """A piece of each family at once, as many rounds as fit."""
+    """Allocates one piece of each family, in as many rounds as fit."""
     cuda, held, status = Cuda(), [], None
     while status is None and len(held) < 1000:
         for take in FAMILIES.values():
@@ -75,7 +75,7 @@ def mixed():
 
 
 def hold(size):
-    """Takes memory and holds it while others look."""
+    """Allocates memory and holds it while others look."""
     cuda = Cuda()
     nvml = Nvml(cuda.uuid())
     tell({"uuid": cuda.uuid()})
@@ -89,12 +89,12 @@ def hold(size):
 
 
 def watch(uuid):
-    """NVML's figures, in a process that does nothing else."""
+    """Returns NVML's figures, in a process that does nothing else."""
     return Nvml(uuid).memory()
 
 
 def witness():
-    """What is used of the device by NVML's own figure, each time that it is asked."""
+    """Sends the device's used bytes by NVML, at each request."""
     nvml = Nvml(Cuda(context=False).uuid())
     tell({})
     while True:
@@ -108,7 +108,7 @@ def used(watcher):
 
 
 def filled(part, family, watcher):
-    """What a worker says that fills its quota, and what the device lost meanwhile."""
+    """Returns the answer of a worker that fills its quota, and the bytes that the device lost meanwhile."""
     before = used(watcher)
     with part.start("fill", limit=QUOTA, family=family, piece=QUOTA // PIECES) as worker:
         worker.answer()
@@ -158,7 +158,7 @@ def together(part):
 
 
 def reports(part):
-    """Inside a quota against NVML outside it."""
+    """Compares reports inside a quota with NVML outside it."""
     size = QUOTA // 4
     with part.about("figures of NVML"), part.start("hold", limit=QUOTA, size=size) as holder:
         uuid = holder.answer()["uuid"]
@@ -181,7 +181,7 @@ def reports(part):
 
 
 def smi(part):
-    """nvidia-smi inside the slice shows the quota and what the slice holds."""
+    """Checks that nvidia-smi inside the slice shows the quota and the usage of the slice."""
     program = shutil.which("nvidia-smi")
     if part.simulated or program is None:
         reason = "runs with tests/clients on the simulated GPU" if part.simulated else "nvidia-smi is not in PATH"

@@ -60,7 +60,7 @@ except (OSError, AttributeError, Refused):
 
 
 def find(environment):
-    """The machine's GPU, or why there is none."""
+    """Returns the machine's GPU, or the reason why there is none."""
     command = [sys.executable, "-c", FIND, str(HERE)]
     try:
         asked = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -73,7 +73,7 @@ def find(environment):
 
 
 def play(name, settings, patience):
-    """Runs a part; its results, with what it left out as failures."""
+    """Runs a part and returns its results. An early end counts as a failure."""
     answer = Path(settings["scratch"]) / "answer"
     answer.write_text("")
     told = {**settings, "answer": str(answer), "seconds": patience, "runner": os.getpid()}
@@ -102,7 +102,8 @@ def must_exist(path):
 
 
 def destination(gpu, options):
-    """Where the measurement goes: `--out`, `$OUT`, or beside the others; what the simulated GPU says is no measurement."""
+    """Returns the file of the measurement, in `--out`, `$OUT` or the folder of measurements. Results of the simulated GPU go to
+    `build`."""
     measured = ROOT / "docs" / "results" / "measurements"
     folder = Path(options.out or os.environ.get("OUT") or (ROOT / "build" if options.simulated else measured))
     if options.simulated and folder.resolve() == measured.resolve():
@@ -115,7 +116,7 @@ def destination(gpu, options):
 
 
 def with_earlier(path, report):
-    """The file of this day and GPU, with the parts that are in it; a further one where that was of another driver."""
+    """Returns the file of this day and GPU and its parts. If it is of another driver, returns the name of a further file."""
     number, place = 1, path
     while place.exists():
         parts = parts_of(place, report)
@@ -127,7 +128,7 @@ def with_earlier(path, report):
 
 
 def parts_of(path, report):
-    """The parts of an earlier run, or none where it was of another GPU, driver or form."""
+    """Returns the parts of an earlier run, or None if it was of another GPU, driver or format."""
     try:
         before = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -223,14 +224,14 @@ def now():
 
 
 def chosen(words):
-    """The parts of each group that are asked for, and single parts as a group of their own."""
+    """Returns the parts of each requested group, and single parts as a group of their own."""
     groups = [GROUPS[word] for word in words or GROUPS if word in GROUPS]
     single = [word for word in words if word not in GROUPS]
     return [*groups, single] if single else groups
 
 
 def play_all(parts, settings, report, path, budget):
-    """Runs parts one after the other, as long as there is time."""
+    """Runs parts one after the other while there is time."""
     began = time.monotonic()
     for name in parts:
         print(f"== {name}", flush=True)
@@ -252,7 +253,7 @@ def play_all(parts, settings, report, path, budget):
 
 
 def joined(before, seen, library):
-    """What a part measured of some limits, with what it had measured of others, of the same library."""
+    """Returns the results of a part for some limits, joined with its earlier results for other limits and the same library."""
     if before.get("library") != library:
         return seen
     claims = {result["claim"] for result in seen["results"]}
@@ -264,14 +265,14 @@ def joined(before, seen, library):
 
 
 def merged(old, new, levels):
-    """The entries of both, the new ones before the old ones, down to so many levels."""
+    """Returns the entries of both, merged down to `levels` levels. A new entry replaces an old one."""
     if levels == 0:
         return new
     return {**old, **{key: merged(old.get(key, {}), value, levels - 1) for key, value in new.items()}}
 
 
 def finish(report, path):
-    """The file, the page and its pictures, with what is there."""
+    """Writes the file, the page and its pictures from the existing results."""
     results = [result["result"] for part in report["parts"].values() for result in part["results"]]
     report["summary"] = {word: results.count(word) for word in RESULTS}
     save(path, report)
@@ -283,8 +284,8 @@ def finish(report, path):
 
 
 def summarise(report, asked):
-    """Counts what this run has asked. A fact that differs is a finding and no failure; on the simulated GPU, which is made
-    after these facts, it says that the suite is wrong."""
+    """Counts the results of the parts of this run. A fact that differs is a finding, not a failure. The simulated GPU is built on
+    these facts, so there it is a fault of the suite."""
     results = [result["result"] for name in asked for result in report["parts"][name]["results"]]
     differs = f", {results.count('DIFFERS')} facts differ" if "DIFFERS" in results else ""
     failed = results.count("FAIL") + (results.count("DIFFERS") if report["simulated"] else 0)

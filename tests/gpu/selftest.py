@@ -1,4 +1,4 @@
-"""Is the suite itself right? Its arithmetic, its files, its claims, and what it leaves behind when it is interrupted."""
+"""Tests of the suite itself: its arithmetic, its files, its claims, and its clean-up after an interruption."""
 
 import json
 import os
@@ -102,7 +102,7 @@ class Arithmetic(unittest.TestCase):
 
 
 class Quick(unittest.TestCase):
-    """The arithmetic of the questions that are asked first."""
+    """Tests of the arithmetic of `facts/quick`."""
 
     STAMPS = [1_000_000 + 166_667 * number for number in range(60)]
 
@@ -316,7 +316,7 @@ class Verdicts(unittest.TestCase):
 
 
 class Claims(unittest.TestCase):
-    """What docs/measurements says is asked, and where facts say that the design rests on them."""
+    """Tests of the claims in docs/measurements, and of the places that facts name in the design."""
 
     def test_every_claim_names_the_command_that_measures_it_or_says_why_none_does(self):
         text = (ROOT / "docs/measurements/README.md").read_text()
@@ -362,7 +362,7 @@ SIMGPU = Path(os.environ.get("GPUSLICE_SIMGPU") or TARGET / "simgpu")
 
 
 class Interrupted(unittest.TestCase):
-    """A run that is ended from outside leaves no process, region or file, and a part that takes too long is stopped."""
+    """Tests that an interrupted run leaves no process, region or file, and that a part that takes too long is stopped."""
 
     def start(self, *more):
         if not (SIMGPU / "libcuda.so.1").exists():
@@ -425,7 +425,7 @@ def owner(folder):
 
 
 def members(folder):
-    """Processes that have the folder in their environment: parts, and their workers."""
+    """Returns the processes that have the folder in their environment: parts, and their workers."""
     found, name = [], str(folder).encode()
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -437,7 +437,7 @@ def members(folder):
 
 
 class Counted(unittest.TextTestResult):
-    """Says what was counted in the form that ci/parts.sh reads."""
+    """Test result that prints its counts in the form that ci/parts.sh reads."""
 
     def stopTestRun(self):
         super().stopTestRun()

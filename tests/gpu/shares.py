@@ -1,4 +1,4 @@
-"""Does a share of GPU time hold? Kernels note when they ran; on the simulated GPU its ground truth tells."""
+"""Tests that a share of GPU time holds. Kernels record when they ran; on the simulated GPU its ground truth has the times."""
 
 import array
 import contextlib
@@ -30,7 +30,8 @@ LENGTH = 1500
 
 
 def allowed(longest, limit, span):
-    """How far from its limit a mean may be, in points: the target, or for long kernels what nobody can undercut."""
+    """Returns the allowed distance of a mean from its limit, in points: the target, or more for long kernels, which cannot be
+    stopped."""
     if longest <= 5:
         return 0.5
     return max(1, 100 * longest / 1000 * (1 - limit / 100) / span)
@@ -46,7 +47,7 @@ class Truth:
         self.environment = part.environment()
 
     def read(self):
-        """The instant, the device's busy time, and that of each process."""
+        """Returns the instant, the device's busy time, and the busy time of each process."""
         said = subprocess.run([self.tool], env=self.environment, capture_output=True, text=True, check=True).stdout
         truth = json.loads(said)
         own = {process["pid"]: process["devices"][0]["busy_ns"] for process in truth["processes"] if process["devices"]}
@@ -59,7 +60,7 @@ def in_slice(part, limit, region, **more):
 
 @contextlib.contextmanager
 def started(part, task, each):
-    """Workers that stand ready, each in a slice or bare, with arguments of its own: pairs of both."""
+    """Starts workers that are ready to run. `each`: pairs of settings (in a slice or bare) and arguments."""
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(part.start(task, **settings, **arguments)) for settings, arguments in each]
         for worker in workers:
@@ -68,7 +69,7 @@ def started(part, task, each):
 
 
 def stamps_of(part, count):
-    """What the workers left, in one list for each."""
+    """Returns the stamps of each worker, as one list for each."""
     seen = []
     for number in range(count):
         words = array.array("Q")
@@ -80,7 +81,7 @@ def stamps_of(part, count):
 
 
 def cell(part, name, limit, clock, span=None):
-    """One workload under one limit, or, of 100, without the library."""
+    """Measures one workload under one limit. A limit of 100 means without the library."""
     programs, longest = WORKLOADS[name]
     span = span or (LONG_SPAN if longest > LONG else SPAN)
     slice_ = in_slice(part, limit, part.new_region()) if limit < 100 else {}
@@ -105,7 +106,7 @@ def judged(seen, limit, allowed):
 
 
 def among_others(part, name, limit, clock):
-    """The first of several slices."""
+    """Measures the first of several slices."""
     others = SLICES[name] - 1
     limits = [limit, *[max(1, (96 - limit) // others)] * others]
     slices = [in_slice(part, each, part.new_region()) for each in limits]
@@ -123,8 +124,8 @@ def from_truth(truth, span):
 
 
 def from_stamps(stamps, limit, span, pause=0):
-    """A slice has the device for as long as its kernels run one behind the other: what the device needs to get from one to
-    the next in its queue is part of that, since nobody else could have it. Without such pauses is told beside it."""
+    """Returns the share from stamps. The device's pauses between queued kernels belong to the share, because no other program
+    could use them. The result also has the share without such pauses."""
     line = Timeline(stamps, pause)
     begin = line.starts[0] + SECOND
     end = min(begin + span * SECOND, line.ends[-1])
@@ -139,7 +140,7 @@ def from_stamps(stamps, limit, span, pause=0):
 
 
 def settled(line, limit):
-    """Milliseconds until half a second's mean is within 2 points of the limit."""
+    """Returns the milliseconds until the mean of half a second is within 2 points of the limit."""
     begin = line.starts[0]
     for late in range(0, SECOND, 50_000_000):
         if abs(line.percent(begin + late, begin + late + SECOND // 2) - limit) <= 2:
@@ -148,7 +149,7 @@ def settled(line, limit):
 
 
 def table(part, clock):
-    """All cells that there is time for, in the order of the limits."""
+    """Measures all cells for which there is time, in the order of the limits."""
     limits = part.settings.get("limits") or LIMITS
     cells = [(name, limit) for limit in limits for name in (*WORKLOADS, *SLICES, REQUESTS)]
     if part.simulated:
@@ -174,7 +175,7 @@ def table(part, clock):
 
 
 def judged_cell(part, name, limit, clock, reached):
-    """A cell; `reached` keeps what programs do without a limit that cannot use every share."""
+    """Measures a cell. `reached`: the share without a limit of programs that cannot use every share."""
     if name in SLICES:
         return among_others(part, name, limit, clock)
     seen = cell(part, name, limit, clock)
@@ -190,8 +191,8 @@ def judged_cell(part, name, limit, clock, reached):
 
 
 def holds(part, what, error, allowed, seen):
-    """Whether a mean is near enough to its limit. On the simulated GPU the suite is tested, and not the library, for which
-    `ci/accuracy.sh` is there: the processors may be busy with others, so that only too much is told."""
+    """Checks that a mean is near enough to its limit. On the simulated GPU this run tests the suite; `ci/accuracy.sh` tests the
+    library. Other programs may use the processors there, so only too much GPU time is a failure."""
     if part.simulated:
         part.check(f"{what}: at most 8 points too much", error <= 8, seen)
     else:
@@ -199,7 +200,7 @@ def holds(part, what, error, allowed, seen):
 
 
 def thirty_and_seventy(part, step):
-    """Two slices that take the whole device together."""
+    """Measures two slices that take the whole device together."""
     limits, span = (30, 70), 3 if part.simulated else 10
     got = side_by_side(part, [in_slice(part, limit, part.new_region()) for limit in limits], step, span)
     figures = {f"{limit} %": round(percent, 2) for limit, percent in zip(limits, got)}
@@ -209,8 +210,8 @@ def thirty_and_seventy(part, step):
 
 
 def side_by_side(part, slices, step, span):
-    """Percent of the device that each of several programs got, told by how it is started, which all want the whole of it:
-    each kernel's length alone, times how many ran."""
+    """Returns the percent of the device that each of several programs got. Each wants the whole device. The percent is the number
+    of kernels times the length of one kernel alone."""
     how = {"lengths": [LENGTH], "how": "stream", "step": step, "seconds": span + 1.5}
     each = [(slice_, {**how, "file": f"{part.bulk}/stamps-{number}"}) for number, slice_ in enumerate(slices)]
     with started(part, "busy", each) as workers:
@@ -228,15 +229,15 @@ def side_by_side(part, slices, step, span):
 
 
 def by_work(stamps, length):
-    """Percent of each of several slices, by how many kernels ended, each of which takes so many nanoseconds alone. From the
-    second second on in which all run, until the first has ended."""
+    """Returns the percent of each of several slices: the number of ended kernels times their `length` alone, in nanoseconds. The
+    time begins one second after all run, and ends with the first slice."""
     begin = max(min(each)[0] for each in stamps) + SECOND
     end = min(max(pair[1] for pair in each) for each in stamps)
     return [100 * length * sum(begin < stop <= end for _, stop in each) / (end - begin) for each in stamps]
 
 
 def latency(part, limit, step):
-    """Requests at two thirds of a share with the latency class, against the same requests without a limit."""
+    """Compares requests at two thirds of a share with burst `latency` with the same requests without a limit."""
     each, span = 5, 2 if part.simulated else 8 if limit <= 10 else 4
     how = {"step": step, "seconds": span, "period": each / 1000 / (limit / 100 * 2 / 3), "kernels_each": each}
     p99 = {}
@@ -251,7 +252,7 @@ def latency(part, limit, step):
 
 
 def whole(part, step):
-    """What a limit of 100 costs: paired turns of short kernels, bare and inside a slice."""
+    """Measures the cost of a limit of 100: paired turns of short kernels, bare and inside a slice."""
     slice_ = in_slice(part, 100, part.new_region(), GPU_MEM_LIMIT=str(2 * GIB))
     rounds, ratios = (2, []) if part.simulated else (10, [])
     with started(part, "turns", [({}, {"step": step}), (slice_, {"step": step})]) as [bare, inside]:
@@ -268,7 +269,7 @@ def whole(part, step):
 
 
 def witness(part):
-    """The arithmetic of the stamps, on stamps that are made up: pieces of 3 ms every 10 ms, two at a time in part."""
+    """Checks the arithmetic of stamps with made-up stamps: pieces of 3 ms every 10 ms, some of which overlap."""
     every, length = 10_000_000, 3_000_000
     stamps = [pair for start in range(0, 4 * SECOND, every) for pair in (
         (start, start + length), (start + length // 3, start + length // 2))]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Do PyTorch's own workloads get their share? Steps a second inside a slice, against the same steps without a limit."""
+"""Tests that PyTorch's own workloads get their share: steps a second inside a slice, and the same steps without a limit."""
 
 import importlib.util
 import time
@@ -12,7 +12,7 @@ ALLOWED = 1
 
 
 def usable():
-    """Whether it works at all."""
+    """Runs one operation, which fails if PyTorch does not work."""
     import torch
 
     torch.ones(1, device="cuda").item()
@@ -20,7 +20,7 @@ def usable():
 
 
 def products():
-    """Matrix products, as many kernels a second as there can be."""
+    """Runs matrix products, with as many kernels a second as possible."""
     import torch
 
     matrix = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
@@ -28,7 +28,7 @@ def products():
 
 
 def convolutions():
-    """Training steps of a small convolutional network."""
+    """Runs training steps of a small convolutional network."""
     import torch
 
     nn = torch.nn
@@ -50,7 +50,7 @@ def convolutions():
 
 
 def transformer():
-    """Inference of a transformer, captured as a CUDA graph and replayed."""
+    """Runs inference of a transformer, captured as a CUDA graph and replayed."""
     import torch
 
     layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True, dropout=0.0)
@@ -71,7 +71,7 @@ KINDS = {"matrix products": products, "convolution training": convolutions, "tra
 
 
 def steps(kind):
-    """Answers two numbers of seconds, the first to warm up, with how many steps a second there were in the second."""
+    """Answers two numbers of seconds with the steps a second of the second period. The first period warms up."""
     import torch
 
     step = KINDS[kind]()
@@ -86,7 +86,7 @@ def steps(kind):
 
 
 def run_for(seconds, step):
-    """Steps a second."""
+    """Returns the steps a second."""
     import torch
 
     # About 20 ms lie between waits, so that the queued work is little compared with the measured work.

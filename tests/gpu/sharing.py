@@ -1,4 +1,4 @@
-"""Do the processes of a slice share one quota, and does what a killed one held come back?"""
+"""Tests that the processes of a slice share one quota, and that the memory of a killed process comes back."""
 
 from ctypes import byref, c_uint64
 
@@ -7,7 +7,7 @@ from driver import OUT_OF_MEMORY, SUCCESS, Cuda
 
 
 def member():
-    """Takes and gives as it is told: `take BYTES` answers the status, `give` gives the last piece back, `look` what is free."""
+    """Obeys commands: `take BYTES` answers the status, `give` frees the last piece, `look` answers the free bytes."""
     cuda, held = Cuda(), []
     tell({"free": cuda.free()})
     while True:
@@ -57,7 +57,7 @@ def together(part):
 
 
 def killed(part, first, second, size):
-    """The driver takes its own time to clean up after a process; the ledger must not add to it."""
+    """Checks that the ledger adds no delay to the driver's clean-up after a process."""
     first.kill()
     began = seconds()
     answer = ask(second, f"take {size}")
@@ -69,7 +69,7 @@ def killed(part, first, second, size):
 
 
 def crowd(part, members=8):
-    """Processes that start at once share the quota like those that come one by one."""
+    """Checks that processes that start at once share the quota like those that start one by one."""
     region, piece = part.new_region(), 32 * MIB
     workers = [part.start("member", limit=QUOTA + members * CONTEXT, region=region) for _ in range(members)]
     granted, busy = 0, set(range(members))

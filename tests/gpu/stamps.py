@@ -1,7 +1,7 @@
-"""Kernels that say themselves when they ran: the witness of shares of GPU time on hardware.
+"""Kernels that record when they ran. They measure shares of GPU time on hardware.
 
-Each kernel works for a number of steps. Its first thread notes the device's clock before and behind them in a ring in
-device memory. The simulated GPU runs no code: there a kernel's name says how long it takes, and nothing is noted.
+Each kernel works for a number of steps. Its first thread records the device's clock before and after them in a ring in
+device memory. The simulated GPU runs no code: there the kernel's name has its duration, and nothing is recorded.
 """
 
 import bisect
@@ -60,7 +60,7 @@ def text(names):
 
 
 class Launch(ctypes.Structure):
-    """CUlaunchConfig."""
+    """`CUlaunchConfig`."""
 
     _fields_ = [
         ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint), ("stream", c_void_p), ("attributes", c_void_p),
@@ -90,7 +90,7 @@ class Kernels:
         return places
 
     def prepared(self, length, stream, way="cuLaunchKernel"):
-        """A launch, ready to be called again and again; it gives the status."""
+        """Returns a launch that can be called repeatedly and returns the status."""
         parameters, function = self.parameters[length], self.functions[length]
         call = self.cuda.object[way]
         shape = [c_uint(word) for word in (BLOCKS, 1, 1, THREADS, 1, 1, 0)]
@@ -102,7 +102,7 @@ class Kernels:
         return lambda: call(function, *shape, c_void_p(stream), parameters, None)
 
     def graph(self, stream, lengths):
-        """An executable graph of such kernels, one behind the other."""
+        """Returns an executable graph of such kernels, one behind the other."""
         relaxed = c_uint(2)
         self.cuda("cuStreamBeginCapture_v2", stream, relaxed)
         for length in lengths:
@@ -112,7 +112,7 @@ class Kernels:
         return self.cuda.value("cuGraphInstantiateWithFlags", captured.value, 0)
 
     def stamps(self):
-        """When kernels ran: pairs of nanoseconds of the device's clock, of the last ones where there were many."""
+        """Returns start and end of kernels in nanoseconds of the device's clock. If there were many, only of the last ones."""
         self.cuda("cuCtxSynchronize")
         head = (c_uint64 * 1)()
         self.cuda("cuMemcpyDtoH_v2", byref(head), self.ring, 8)
@@ -123,7 +123,7 @@ class Kernels:
         return list(struct.iter_unpack("QQ", raw.raw[: 16 * count]))
 
     def forget(self):
-        """Starts the ring anew."""
+        """Clears the ring."""
         self.cuda("cuCtxSynchronize")
         self.cuda("cuMemsetD8_v2", self.ring, c_int(0), HEAD)
         self.cuda("cuCtxSynchronize")
@@ -135,7 +135,8 @@ def must(status):
 
 
 def calibrate():
-    """Nanoseconds of a step once the device's clock has risen, and of the device's pause between two queued kernels."""
+    """Returns the nanoseconds of a step at the raised clock of the device, and of the device's pause between two queued
+    kernels."""
     kernels = Kernels([1000], 1)  # a million steps
     stream = kernels.cuda.stream()
     launch = kernels.prepared(1000, stream)
@@ -153,7 +154,8 @@ def calibrate():
 
 
 def pause(step):
-    """Nanoseconds between kernels of 20 us behind a long one, so that the host is ahead: twice the median, to be sure."""
+    """Returns twice the median of the nanoseconds between kernels of 20 us. They run behind a long kernel, so that the host is
+    ahead."""
     kernels = Kernels([20, 10_000], step)
     stream = kernels.cuda.stream()
     for length, count in ((20, 10), (10_000, 1), (20, 200)):
@@ -167,8 +169,8 @@ def pause(step):
 
 
 class Timeline:
-    """When any of some kernels ran: their stamps as disjoint intervals in order. What is not further apart than the device's
-    own pause between two kernels that wait in its queue is one interval."""
+    """The stamps of kernels as disjoint intervals in order. Kernels whose distance is at most the device's own pause between two
+    queued kernels make one interval."""
 
     def __init__(self, stamps, pause=0):
         self.starts, self.ends, self.before = [], [], [0]
@@ -186,7 +188,7 @@ class Timeline:
             self.before.append(self.before[-1] + self.ends[-1] - self.starts[-1])
 
     def until(self, instant):
-        """Nanoseconds of work before an instant."""
+        """Returns the nanoseconds of work before an instant."""
         at = bisect.bisect_left(self.starts, instant)
         late = max(0, self.ends[at - 1] - instant) if at else 0
         return self.before[at] - late
@@ -195,11 +197,11 @@ class Timeline:
         return 100 * (self.until(end) - self.until(begin)) / (end - begin)
 
     def windows(self, begin, end, length=1_000_000_000, step=100_000_000):
-        """Percent of each sliding window."""
+        """Returns the percent of each sliding window."""
         return [self.percent(start, start + length) for start in range(begin, end - length + 1, step)]
 
     def longest_gap(self, begin, end):
-        """The longest time without work."""
+        """Returns the longest time without work."""
         inside = range(bisect.bisect_left(self.ends, begin), bisect.bisect_left(self.starts, end))
         edges = [begin, *[edge for at in inside for edge in (self.starts[at], self.ends[at])], end]
         return max(later - sooner for sooner, later in zip(edges[::2], edges[1::2]))

@@ -1,4 +1,4 @@
-"""What does the library add to the start of programs that never touch CUDA, and to cuInit?"""
+"""Measures the time that the library adds to cuInit, and to the start of programs without CUDA."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ WAYS = {"bare": {}, "loaded": {"loaded": True}, "inside a quota": {"limit": QUOT
 
 
 def initialise():
-    """Microseconds of cuInit in a fresh process, and whether a context came with it."""
+    """Returns the microseconds of cuInit in a fresh process, and whether it made a context."""
     before = time.perf_counter_ns()
     cuda = Cuda(context=False)
     took = (time.perf_counter_ns() - before) // 1000
@@ -23,12 +23,12 @@ def initialise():
 
 
 def idle():
-    """What a program that never touches CUDA has."""
+    """Returns the number of threads of a program without CUDA, and whether there is a region."""
     return {"threads": len(os.listdir("/proc/self/task")), "region": os.path.exists(os.environ.get("GPUSLICE_REGION", ""))}
 
 
 def start_of(part, program, rounds):
-    """Microseconds of a whole program, the ways taken in turn; the difference to the bare run beside each."""
+    """Returns the microseconds of a whole program, by way, in turn, and the difference to the bare run beside each."""
     times = {way: [] for way in WAYS}
     environments = {way: part.environment(**how) for way, how in WAYS.items()}
     for _ in range(rounds):

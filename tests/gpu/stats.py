@@ -1,4 +1,4 @@
-"""How is a handful of measurements told in numbers? Percentiles, medians with their spread, and how even a division is."""
+"""Statistics of a few measurements: percentiles, medians with their spread, Jain's index."""
 
 import random
 
@@ -7,7 +7,7 @@ RESAMPLES = 2000
 
 
 def percentile(values, percent):
-    """The value below which so many percent lie; between two values in a straight line."""
+    """Returns the value below which `percent` of the values lie, with linear interpolation."""
     ordered = sorted(values)
     if not ordered:
         raise ValueError("no values")
@@ -22,14 +22,14 @@ def median(values):
 
 
 def interval(values, statistic=median, percent=95, seed=1):
-    """Between what two values the statistic lies, by bootstrap: it is taken of many samples drawn from the values."""
+    """Returns the interval of a statistic by bootstrap, from many samples that are drawn from the values."""
     chance = random.Random(seed)  # the same figures give the same interval
     seen = sorted(statistic(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return percentile(seen, (100 - percent) / 2), percentile(seen, (100 + percent) / 2)
 
 
 def ratio(measured, base):
-    """Of measurements that were taken in pairs: the median of their ratios, with its 95 % interval."""
+    """Returns the median of the ratios of paired measurements, with its 95 % interval."""
     if len(measured) != len(base):
         raise ValueError("pairs have two sides")
     ratios = [mine / other for mine, other in zip(measured, base)]
@@ -38,13 +38,13 @@ def ratio(measured, base):
 
 
 def jain(values):
-    """How even a division is: 1 where all have the same, 1/n where one of n has everything."""
+    """Returns Jain's index of a division: 1 if all have the same, 1/n if one of n has everything."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
 def spread(values, digits=1):
-    """Least, median, 99th percentile and most of some values."""
+    """Returns minimum, median, 99th percentile and maximum of some values."""
     if not values:
         return {"n": 0}
     told = {"least": min(values), "median": median(values), "p99": percentile(values, 99), "most": max(values)}

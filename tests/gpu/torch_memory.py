@@ -1,4 +1,4 @@
-"""Do PyTorch's processes, loaders and graphs live inside one quota: multiprocessing, DataLoader, private pools, recovery?"""
+"""Tests that PyTorch's processes, loaders and graphs keep to one quota: multiprocessing, DataLoader, private pools, recovery."""
 
 import importlib.util
 
@@ -9,7 +9,7 @@ SEGMENTS = {"segments": "expandable_segments:False", "expandable segments": "exp
 
 
 def usable():
-    """Whether it works at all."""
+    """Runs one operation, which fails if PyTorch does not work."""
     import torch
 
     torch.ones(1, device="cuda").item()
@@ -17,7 +17,7 @@ def usable():
 
 
 def child_of_processes(given, answers):
-    """In a process of its own: reads the shared tensor, and takes what is left of the quota."""
+    """Reads the shared tensor in a process of its own, and allocates the rest of the quota."""
     import torch
 
     tensor, held = given.get(), []
@@ -33,7 +33,7 @@ def child_of_processes(given, answers):
 
 
 def processes():
-    """A tensor that is shared with a child, which then fills the quota."""
+    """Shares a tensor with a child, which then fills the quota."""
     import torch
     import torch.multiprocessing as processes
 
@@ -50,7 +50,7 @@ def processes():
 
 
 class Numbers:
-    """A data set: each item is a row of its own number."""
+    """Data set in which each item is a row of its own number."""
 
     def __len__(self):
         return 256
@@ -62,7 +62,7 @@ class Numbers:
 
 
 def loader():
-    """A sum over batches that forked workers made, pinned and copied to the device."""
+    """Returns a sum over batches that forked workers made, pinned and copied to the device."""
     import torch
 
     torch.ones(1, device="cuda")  # CUDA is up in the parent, and forked workers must leave it alone
@@ -74,7 +74,8 @@ def loader():
 
 
 def private_pool():
-    """A graph whose pool is private: what it keeps after its tensors are gone, and what comes back when it is reset."""
+    """Returns the bytes that a graph with a private pool keeps after its tensors have ended, and those that come back at its
+    reset."""
     import torch
 
     start = torch.zeros(16 * MIB, device="cuda")
@@ -109,7 +110,7 @@ def private_pool():
 
 
 def capture_out_of_memory():
-    """A capture that passes the quota is an out-of-memory error, and the next one that fits works."""
+    """Checks that a capture beyond the quota is an out-of-memory error, and that the next one that fits works."""
     import torch
 
     torch.ones(1, device="cuda").add_(1)
@@ -132,7 +133,7 @@ def capture_out_of_memory():
 
 
 def recovery():
-    """Out of memory in the middle of training, over and over: a smaller batch then trains, and nothing is lost."""
+    """Runs out of memory in the middle of training, many times. A smaller batch then trains, and no memory is lost."""
     import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 10)).cuda()

@@ -1,4 +1,4 @@
-"""A kernel in Triton's own language, which wants it in a file, at the top."""
+"""Kernel in Triton's own language. Triton needs it in a file, at the top level."""
 
 import triton
 import triton.language as tl
@@ -12,7 +12,7 @@ def add(left, right, out, count, block: tl.constexpr):
 
 
 def added(torch):
-    """The sum of what the kernel made of two rows."""
+    """Returns the sum of the kernel's result for two rows."""
     count = 100_000
     left, right = torch.arange(count, device="cuda").float(), torch.ones(count, device="cuda")
     out = torch.empty_like(left)

@@ -1,4 +1,5 @@
-"""Does unmodified CuPy live inside a quota, with its own pool and the driver's, and compute the same as without the library?"""
+"""Tests that unmodified CuPy keeps to a quota, with its own pool and the driver's, and computes the same as without the
+library."""
 
 import importlib.util
 
@@ -8,7 +9,7 @@ QUOTA, PIECE, OWN = 4 * GIB, 256 * MIB, 1 * GIB
 
 
 def usable():
-    """Whether it works at all."""
+    """Runs one operation, which fails if CuPy does not work."""
     import cupy
 
     cupy.ones(1).sum().item()
@@ -16,7 +17,7 @@ def usable():
 
 
 def fill(ordered):
-    """Takes arrays until CuPy says that memory is out, gives them back, and takes again."""
+    """Allocates arrays until CuPy reports out of memory, frees them, and allocates again."""
     import cupy
 
     pool = cupy.cuda.MemoryAsyncPool() if ordered else cupy.get_default_memory_pool()
@@ -42,7 +43,7 @@ def fill(ordered):
 
 
 def compute():
-    """Element by element and as a product."""
+    """Computes element by element and as a product."""
     import cupy
 
     values = cupy.arange(1 << 16, dtype=cupy.float32).reshape(256, 256) / (1 << 16)

@@ -1,4 +1,5 @@
-"""Does unmodified JAX live inside a quota, with and without its preallocation, and compute the same as without the library?"""
+"""Tests that unmodified JAX keeps to a quota, with and without its preallocation, and computes the same as without the
+library."""
 
 import importlib.util
 
@@ -8,7 +9,7 @@ QUOTA, PIECE, OWN = 4 * GIB, 256 * MIB, 1 * GIB
 
 
 def usable():
-    """Whether it works at all."""
+    """Runs one operation, which fails if JAX does not work."""
     import jax
 
     if jax.devices()[0].platform not in ("gpu", "cuda"):
@@ -17,7 +18,7 @@ def usable():
 
 
 def fill():
-    """Takes arrays until JAX says that memory is out, gives them back, and takes again."""
+    """Allocates arrays until JAX reports out of memory, frees them, and allocates again."""
     import jax
     import jax.numpy as jnp
 
@@ -41,7 +42,7 @@ def fill():
 
 
 def train():
-    """Steps of a small regression."""
+    """Runs steps of a small regression."""
     import jax
     import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""Does unmodified PyTorch live inside a quota, with each of its allocators, and compute the same as without the library?"""
+"""Tests that unmodified PyTorch keeps to a quota, with each of its allocators, and computes the same as without the library."""
 
 import importlib.util
 
@@ -15,7 +15,7 @@ ALLOCATORS = {
 
 
 def usable():
-    """Whether it works at all."""
+    """Runs one operation, which fails if PyTorch does not work."""
     import torch
 
     torch.ones(1, device="cuda").item()
@@ -23,7 +23,7 @@ def usable():
 
 
 def reported():
-    """Free and total bytes, as PyTorch and as its description of the device say."""
+    """Returns free and total bytes by PyTorch, and by its description of the device."""
     import torch
 
     free, total = torch.cuda.mem_get_info()
@@ -36,7 +36,7 @@ def reported():
 
 
 def fill():
-    """Takes tensors until PyTorch says that memory is out, gives them back, and takes again."""
+    """Allocates tensors until PyTorch reports out of memory, frees them, and allocates again."""
     import torch
 
     def take():
@@ -62,7 +62,7 @@ def fill():
 
 
 def train():
-    """A few steps of a small network whose every operation has one result."""
+    """Runs a few steps of a small network. Each of its operations is deterministic."""
     import torch
 
     torch.manual_seed(1)
@@ -91,7 +91,7 @@ def train():
 
 
 def replay():
-    """A graph of the same work, captured and replayed."""
+    """Captures a graph of the same work and replays it."""
     import torch
 
     torch.manual_seed(1)
@@ -111,7 +111,7 @@ def replay():
 
 
 def speed():
-    """Matrix products a second, in turns of half a second."""
+    """Returns matrix products a second, in turns of half a second."""
     import time
 
     import torch

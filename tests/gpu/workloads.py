@@ -1,4 +1,4 @@
-"""What a slice does while its share is measured: tasks of `shares`, one process each."""
+"""Workloads of a slice while its share is measured: tasks of `shares`, one process each."""
 
 import array
 import collections
@@ -34,7 +34,7 @@ GRAPH_NODES, STREAMS = 8, 8
 
 
 def launches(kernels, lengths, how):
-    """Launches to be called in turn, and the streams that they go to."""
+    """Returns the launches to call in turn, and their streams."""
     cuda = kernels.cuda
     streams = [cuda.stream() for _ in range(STREAMS if how == "streams" else 1)]
     if how == "graph":
@@ -46,7 +46,7 @@ def launches(kernels, lengths, how):
 
 
 def busy(lengths, how, step, seconds, file):
-    """Launches for so long without a pause, then leaves its stamps in a file."""
+    """Launches for `seconds` without a pause, then writes its stamps to a file."""
     kernels = Kernels(lengths, step)
     ready, streams = launches(kernels, lengths, how)
     chance, together = random.Random(1), {"one by one": 1, "bursts": BURST}.get(how, 16)
@@ -72,7 +72,7 @@ def leave(kernels, file):
 
 
 def requests(step, seconds, period, kernels_each):
-    """Requests of 1 ms kernels that come at a steady pace; how long each took from its coming to its end."""
+    """Serves requests of 1 ms kernels at a steady pace. Answers the time of each from its arrival to its end."""
     kernels = Kernels([1000], step)
     stream = kernels.cuda.stream()
     launch = kernels.prepared(1000, stream)
@@ -97,7 +97,7 @@ def requests(step, seconds, period, kernels_each):
 
 
 def turns(step):
-    """Kernels of 20 us a second, in turns."""
+    """Answers each number of seconds with the kernels of 20 us a second."""
     kernels = Kernels([20], step)
     stream = kernels.cuda.stream()
     launch = kernels.prepared(20, stream)

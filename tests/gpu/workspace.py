@@ -1,4 +1,4 @@
-"""What does a run leave behind? Nothing: its folders go with it, and those of a run that was killed go with the next."""
+"""Folders of a run. A run removes its folders at its end, and those of killed runs at its start."""
 
 import contextlib
 import ctypes
@@ -17,13 +17,13 @@ CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "TORCHINDUCTO
 
 
 def bulk(folder):
-    """The folder beside it for what is large: a container's /dev/shm may be small."""
+    """Returns the folder for large files. A container's /dev/shm may be too small for them."""
     return Path(tempfile.gettempdir()) / folder.name
 
 
 @contextlib.contextmanager
 def workspace():
-    """A folder for regions and answers, and one for what is large; a lock on a file in the first says that its run lives."""
+    """Makes a folder for regions and answers, and one for large files. A lock on a file in the first shows that its run lives."""
     sweep()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=FOLDER))
     with open(folder / "lock", "w") as lock:
@@ -51,19 +51,19 @@ def sweep():
 
 
 def caches(folder):
-    """Variables that keep caches in the folder."""
+    """Returns variables that keep caches in the folder."""
     return {name: os.path.join(folder, name.lower()) for name in CACHES}
 
 
 def die_with(parent):
-    """This process ends when its parent does, whichever way that was."""
+    """Makes this process end when its parent ends, in any way."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent was gone before
         sys.exit(1)
 
 
 def end(child):
-    """Ends a child and everything else in its session's first group: workers, and what those started."""
+    """Ends a child and all processes in its session's first group: workers, and the processes that they started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

@@ -1,4 +1,4 @@
-"""A client of the apiserver, with the rights of an administrator."""
+"""Client of the apiserver, with the rights of an administrator."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def _context():
 
 
 def call(method, path, body=None, kind="application/json", user=None):
-    """The answer, parsed where it is JSON. `user`: on behalf of another one."""
+    """Returns the answer, parsed if it is JSON. `user`: on behalf of another user."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(SERVER + path, data, method=method)
     request.add_header("Authorization", f"Bearer {TOKEN}")
@@ -48,7 +48,7 @@ def pods(namespace="default", selector=""):
 
 
 def pod(name, namespace="default"):
-    """The pod; None where there is none."""
+    """Returns the pod, or None if there is none."""
     try:
         return call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
     except Refused as refused:
@@ -67,7 +67,7 @@ def annotate(name, values, user=None, namespace="default"):
 
 
 def delete(name, namespace="default", grace=0):
-    """Ends a pod; no error where there is none. A grace of 0 takes it away before it has ended."""
+    """Ends a pod. It is no error if there is none. A grace of 0 removes the pod before it has ended."""
     try:
         call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": grace})
     except Refused as refused:
@@ -80,6 +80,6 @@ def log(name, namespace="default"):
 
 
 def events(name, namespace="default"):
-    """The messages about a pod."""
+    """Returns the messages about a pod."""
     path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name}"
     return [event["message"] for event in call("GET", path)["items"]]

@@ -55,7 +55,7 @@ class Process:
         self.running.wait()
 
     def stop(self):
-        """Ends it, and is sure that it has ended."""
+        """Ends the process, and waits until it has ended."""
         if self.running and self.running.poll() is None:
             self.running.terminate()
             try:
@@ -78,7 +78,7 @@ def fill(name, place, **values):
 
 
 def keys():
-    """The key of service accounts' tokens, and the administrator's token."""
+    """Makes the key of service accounts' tokens, and the administrator's token."""
     os.makedirs(CERTIFICATES)
     subprocess.run(
         ["openssl", "genrsa", "-out", f"{CERTIFICATES}/accounts.key", "2048"], check=True, capture_output=True
@@ -173,7 +173,7 @@ def is_ready(node):
 
 
 def programs(name):
-    """The processes of this namespace that run a program, by number."""
+    """Returns the processes of this namespace that run a program, by number."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:

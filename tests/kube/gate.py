@@ -1,4 +1,4 @@
-"""Stands between the extender's patch and its binding: the apiserver asks it about each binding, and waits for its answer."""
+"""Webhook between the extender's patch and its binding: the apiserver asks it about each binding, and waits for its answer."""
 
 import base64
 import http.server
@@ -16,7 +16,7 @@ PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
 class Gate:
-    """`act` is called with the pod's name at each binding. What it does is done before the pod is bound."""
+    """Calls `act` with the pod's name at each binding. The pod is bound after `act` has returned."""
 
     def __init__(self, act):
         self.act, self.seen = act, []

@@ -1,4 +1,4 @@
-"""Runs the scenarios in a cluster, prints one figure of each, and counts them."""
+"""Runs the scenarios in a cluster, prints one figure for each, and counts them."""
 
 import importlib
 import pathlib

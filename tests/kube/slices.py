@@ -1,4 +1,4 @@
-"""Pods with slices, and what is true of them."""
+"""Pods with slices, and checks of them."""
 
 import json
 import os
@@ -18,7 +18,7 @@ SPECS, SLOTS, REGIONS = (pathlib.Path(path) for path in ("/run/cdi", "/var/lib/g
 
 
 def pod(name, mib, core=0, command=SHOW, **spec):
-    """A pod of one container with one slice."""
+    """Returns a pod of one container with one slice."""
     limits = {"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": str(mib)}
     if core:
         limits["gpuslice.dev/core-percent"] = str(core)
@@ -43,7 +43,7 @@ def phase(name):
 
 
 def running(name, seconds=60):
-    """The pod, once it runs."""
+    """Waits until the pod runs, and returns it."""
     try:
         until(f"{name} runs", lambda: phase(name) in ("Running", "Failed"), seconds, 0.1)
         assert phase(name) == "Running", "it has failed"
@@ -53,13 +53,13 @@ def running(name, seconds=60):
 
 
 def alloc(pod):
-    """The parts of the pod's first container."""
+    """Returns the parts of the annotation of the pod's first container."""
     text = pod["metadata"].get("annotations", {}).get(ALLOC)
     return text and next(iter(json.loads(text)["c"].values()))
 
 
 def expected(pod):
-    """The lines that the pod's container prints of its limits."""
+    """Returns the lines about limits that the pod's container should print."""
     parts = alloc(pod)
     memory = ",".join(f"{part['uuid']}={part['memMiB'] * MIB}" for part in parts)
     core = ",".join(f"{part['uuid']}={part['core']}" for part in parts if part["core"])
@@ -67,18 +67,18 @@ def expected(pod):
 
 
 def limits(pod):
-    """The lines that it printed; a container that was just started prints them soon."""
+    """Waits for the lines that the container prints, and returns them."""
     name = pod["metadata"]["name"]
     return until(f"{name} prints its limits", lambda: api.log(name).splitlines()[-len(expected(pod)):], 20)
 
 
 def mismatches(pods):
-    """The pods that have printed other limits than their annotation has."""
+    """Returns the pods that have printed other limits than those of their annotation."""
     return [pod["metadata"]["name"] for pod in pods if sorted(limits(pod)) != sorted(expected(pod))]
 
 
 def check(pods):
-    """Each pod has the limits of its annotation and of its request, and no GPU has given away more than it has."""
+    """Checks that each pod has the limits of its annotation and its request, and that no GPU is overcommitted."""
     assert not mismatches(pods), f"other limits than in the annotation: {mismatches(pods)}"
     given = {}
     for pod in pods:
@@ -93,18 +93,18 @@ def check(pods):
 
 
 def quantity(text):
-    """The apiserver writes 16000 as 16k."""
+    """Returns the number of a quantity. The apiserver writes 16000 as 16k."""
     return str(int(text[:-1]) * 1000) if text.endswith("k") else text
 
 
 def slots():
-    """Everything that an agent has made for the kubelet's slots."""
+    """Returns all files that an agent has made for the kubelet's slots."""
     folders = [SLOTS.glob("slot-*"), REGIONS.glob("slot-*"), SPECS.glob("*slot-*")]
     return sorted(str(path) for folder in folders for path in folder)
 
 
 def nothing_left(seconds=60):
-    """Waits until no file of a slot is left; the seconds that this took."""
+    """Waits until no file of a slot is left, and returns the seconds of the wait."""
     begun = time.monotonic()
     until("no slot, specification and region is left", lambda: not slots() or None, seconds)
     return time.monotonic() - begun
@@ -118,18 +118,18 @@ def remove(names, namespace="default"):
 
 
 def why_not(name):
-    """The last thing that the pod's events say of a container that waits."""
+    """Returns the messages of the pod's events, which say why its container waits."""
     return " | ".join(api.events(name))
 
 
 def agent_has_registered():
-    """The node has the slots and the sums of its GPUs."""
+    """Returns whether the node has the slots and the sums of its GPUs."""
     has = api.call("GET", "/api/v1/nodes/node1")["status"]["allocatable"]
     return int(has.get("gpuslice.dev/slice", 0)) > 0 and quantity(has.get("gpuslice.dev/core-percent", "0")) == str(100 * GPUS)
 
 
 def install():
-    """What the guide says, with the node's simulated GPUs."""
+    """Installs gpuslice as in the guide, with the node's simulated GPUs."""
     kubectl("label", "node", "node1", "gpuslice.dev/gpu=true", "--overwrite")
     kubectl("apply", "-k", "tests/kube/node")
     until("the agent has registered", agent_has_registered, 90)
@@ -137,7 +137,7 @@ def install():
 
 
 def simulated_gpus(root):
-    """The driver's libraries on the node, where NVIDIA's would be."""
+    """Puts the driver's libraries on the node, in the place of NVIDIA's."""
     os.makedirs("/run/simgpu/state")
     os.chmod("/run/simgpu/state", 0o777)
     folder = pathlib.Path("/run/simgpu/lib")
@@ -147,7 +147,7 @@ def simulated_gpus(root):
 
 
 def clear():
-    """Takes away what a scenario that failed has left, for the next one."""
+    """Removes the objects that a failed scenario has left."""
     kubectl("delete", "replicasets,deployments,pods,validatingwebhookconfigurations,configmaps", "--all", "--grace-period=1", "--wait=false")
     until("the pods are gone", lambda: not api.pods(), 90)
     until("no slot is left", lambda: not slots(), 90)

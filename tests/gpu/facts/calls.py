@@ -1,4 +1,4 @@
-"""What do the driver's own calls cost that the library makes beside a program's?"""
+"""Measures the cost of the driver's calls that the library makes beside a program's own calls."""
 
 import ctypes
 import time
@@ -36,7 +36,7 @@ def samples(function, arguments, count):
 
 
 def costs():
-    """By call: median and 99th percentile in nanoseconds, less what ctypes takes for a call that does nothing."""
+    """Returns median and 99th percentile of each call in nanoseconds, less the time of an empty call through ctypes."""
     watcher, told = Watcher([1, 60_000]), {}
     cuda, one, two, untimed = watcher.cuda, watcher.event(), watcher.event(), watcher.event(False)
     idle = ctypes.CDLL(None).abs

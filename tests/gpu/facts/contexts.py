@@ -1,4 +1,4 @@
-"""What do contexts, code, streams, events and limits take of the device, how long does it take, and who says so?"""
+"""Measures the memory and the time of contexts, code, streams, events and limits, by free memory and by NVML."""
 
 import time
 from ctypes import byref, c_uint64
@@ -32,7 +32,7 @@ HEAP, STACK = 2, 0  # CUlimit
 
 
 def steps(pause):
-    """What each step takes by free memory, by NVML's figures of the device and of the process, and milliseconds of it."""
+    """Returns the bytes of each step by free memory and by NVML's figures of the device and the process, and its milliseconds."""
     cuda = Cuda(context=False)
     nvml, watcher = Nvml(cuda.uuid()), cuda.value("cuCtxCreate_v2", 0, cuda.device)
     told, kept, popped = {}, [], c_uint64()

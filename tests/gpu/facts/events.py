@@ -1,4 +1,4 @@
-"""How exact are timing events, what do they cost, and who may ask them when?"""
+"""Measures the accuracy and the cost of timing events, and the threads and captures in which they can be queried."""
 
 import threading
 import time
@@ -46,8 +46,8 @@ COST = Fact(
 
 
 def exactness():
-    """By length in microseconds: what events say more than the kernels, in nanoseconds, behind a kernel that lets the host get
-    ahead, and on a device that has nothing else to do."""
+    """Returns, by length in microseconds, the nanoseconds by which the time of two events exceeds that of the kernel: behind a
+    long kernel, so that the host is ahead, and on an idle device."""
     watcher, told = Watcher([20, 500, 1000, 50_000]), {}
     first, last, lead = watcher.event(), watcher.event(), watcher.watching(500)
     for length, count in ((20, 100), (1000, 30), (50_000, 5)):
@@ -70,7 +70,7 @@ def exactness():
 
 
 def resolution():
-    """In what steps events and the device's clock go, in nanoseconds."""
+    """Returns the resolution of events and of the device's clock, in nanoseconds."""
     watcher, told = Watcher([1]), []
     first, last = watcher.event(), watcher.event()
     launch = watcher.watching(1)
@@ -113,7 +113,8 @@ def run_of_kernels():
 
 
 def clocks():
-    """Microseconds by which two events that are 1 s apart differ from the host's clock, each read when it has passed."""
+    """Returns the microseconds by which two events at a distance of 1 s differ from the host's clock, read when each has
+    passed."""
     watcher = Watcher([1])
     first, last = watcher.event(), watcher.event()
 
@@ -139,7 +140,7 @@ def in_thread(function):
 
 
 def other_thread():
-    """Statuses of calls in a thread with and one without a context; how long a query of a pending event took."""
+    """Returns statuses of calls in a thread with a context and in one without, and the time of a query of a pending event."""
     watcher = Watcher([50_000])
     cuda, first, last = watcher.cuda, watcher.event(), watcher.event()
     watcher.record(first)
@@ -171,7 +172,7 @@ def other_thread():
 
 
 def capture():
-    """By capture mode and call: its status in another thread in relaxed mode, and that of the capture's end."""
+    """Returns, by capture mode and call, its status in another thread in relaxed mode, and the status of the capture's end."""
     watcher, told = Watcher([1]), {}
     cuda, done, other = watcher.cuda, watcher.event(), watcher.cuda.stream()
     watcher.record(done, other)
@@ -208,7 +209,8 @@ def capture():
 
 
 def cost():
-    """Nanoseconds of a kernel of 20 us behind a long one, without events, and with a pair around each hundred (2 ms)."""
+    """Returns the nanoseconds of a kernel of 20 us behind a long one, without events, and with a pair around each hundred (2
+    ms)."""
     watcher = Watcher([20, 20_000])
     pairs = [(watcher.event(), watcher.event()) for _ in range(4)]
     launch, lead, told = watcher.watching(20), watcher.watching(20_000), {"without": [], "with": []}

@@ -1,4 +1,4 @@
-"""What does a graph's launch cost, what do events show of it, and what happens when it is launched while it runs?"""
+"""Measures the cost of a graph's launch, the time between events around it, and a launch of a graph that already runs."""
 
 import time
 from ctypes import byref, c_uint64
@@ -26,7 +26,7 @@ NODES, LENGTH = 100, 50
 
 
 class Executable:
-    """A captured graph of so many kernels."""
+    """A captured graph of `nodes` kernels."""
 
     def __init__(self, watcher, nodes, length):
         launch, graph = watcher.watching(length), c_uint64()
@@ -48,7 +48,7 @@ class Executable:
 
 
 def one():
-    """Figures of one graph of short kernels."""
+    """Returns figures of one graph of short kernels."""
     watcher = Watcher([LENGTH])
     graph = Executable(watcher, NODES, LENGTH)
     first, last, costs, shown, kept = watcher.event(), watcher.event(), [], [], []
@@ -70,7 +70,7 @@ def one():
 
 
 def again():
-    """Milliseconds of a graph of 20 ms, of two launches of it in two streams, and of two different ones."""
+    """Returns the milliseconds of a graph of 20 ms, of two launches of it in two streams, and of two graphs that are alike."""
     watcher = Watcher([2000])
     graph, twin, other = Executable(watcher, 10, 2000), Executable(watcher, 10, 2000), watcher.cuda.stream()
 
@@ -93,7 +93,7 @@ def again():
 
 
 def depth():
-    """How many launches of a graph are taken while a kernel of 300 ms runs."""
+    """Returns the number of launches of a graph that return at once while a kernel of 300 ms runs."""
     watcher = Watcher([1, 300_000])
     graph = Executable(watcher, 20, 1)
     graph.launch()

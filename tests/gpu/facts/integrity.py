@@ -1,4 +1,4 @@
-"""Does the CUDA runtime start, with its integrity check of the driver, when the library stands before it?"""
+"""Tests that the CUDA runtime starts under the library, despite its integrity check of the driver."""
 
 import ctypes
 import glob
@@ -34,7 +34,7 @@ PLACES = ("nvidia/*/lib/libcudart.so.*", "nvidia/*/lib/x86_64/libcudart.so.*")
 
 
 def runtimes():
-    """Runtimes on this machine: the loader's, the toolkit's, those that frameworks bring."""
+    """Returns the runtimes on this machine: the loader's, the toolkit's, and those of frameworks."""
     folders = {*site.getsitepackages(), site.getusersitepackages(), *[path for path in sys.path if path]}
     found = [path for folder in sorted(folders) for place in PLACES for path in glob.glob(os.path.join(folder, place))]
     for root in ("/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib", "/usr/lib/x86_64-linux-gnu"):
@@ -44,7 +44,7 @@ def runtimes():
 
 
 def start(runtime):
-    """What the runtime says of the device, and of allocations up to and beyond what is free."""
+    """Returns the runtime's answers about the device, and about allocations up to and beyond the free bytes."""
     library = ctypes.CDLL(runtime)
 
     def status(call, *arguments):
@@ -64,7 +64,7 @@ def start(runtime):
 
 
 def through_runtime(runtime, size):
-    """Bytes that the device lost and that the quota lost through an allocation of the runtime's, on a context that is there."""
+    """Returns the bytes that the device and the quota lost by an allocation of the runtime, in an existing context."""
     cuda, library, address = Cuda(), ctypes.CDLL(runtime), c_void_p()
     library.cudaFree(None)
     before, charged = cuda.free(), c_size_t(size)

@@ -1,4 +1,4 @@
-"""Where do pools and graphs lay memory, and what becomes of memory whose maker is gone?"""
+"""Finds where pools and graphs place memory, and whether shared memory outlives its maker."""
 
 import ctypes
 import fcntl
@@ -65,7 +65,7 @@ POOL_KEEPS_ALL = c_ulonglong((1 << 64) - 1)
 
 
 class AllocationNode(ctypes.Structure):
-    """CUDA_MEM_ALLOC_NODE_PARAMS."""
+    """`CUDA_MEM_ALLOC_NODE_PARAMS`."""
 
     _fields_ = [
         ("pool", PoolProperties),
@@ -77,13 +77,13 @@ class AllocationNode(ctypes.Structure):
 
 
 class Handle(ctypes.Structure):
-    """CUipcMemHandle, which is passed by value."""
+    """`CUipcMemHandle`, which is passed by value."""
 
     _fields_ = [("bytes", c_char * 64)]
 
 
 def holes():
-    """Offsets of allocations from the first, and what the pool held, in three situations."""
+    """Returns the offsets of allocations from the first one, and the bytes of the pool, in three situations."""
     cuda = Cuda()
     stream, pool = cuda.stream(), cuda.new_pool()
     cuda("cuMemPoolSetAttribute", pool, POOL_THRESHOLD, byref(POOL_KEEPS_ALL))
@@ -109,7 +109,8 @@ def holes():
 
 
 def destroyed():
-    """Bytes that the device has lost: with a pool of 256 MiB, without most of them, without the pool, without the rest."""
+    """Returns the bytes that the device has lost: with a pool of 256 MiB, after most frees, after the pool's end, after all
+    frees."""
     cuda = Cuda()
     stream, pool = cuda.stream(), cuda.new_pool()
     cuda("cuMemPoolSetAttribute", pool, POOL_THRESHOLD, byref(POOL_KEEPS_ALL))
@@ -128,7 +129,7 @@ def destroyed():
 
 
 def graph_memory():
-    """The address of an allocation node of 10 MiB, and the graph counter at each step of its life."""
+    """Returns the address of an allocation node of 10 MiB, and the graph counter at each step of its life."""
     cuda, steps = Cuda(), {}
     stream, graph = cuda.stream(), cuda.value("cuGraphCreate", 0)
 
@@ -163,7 +164,7 @@ def graph_memory():
 
 
 def descriptor():
-    """Exports physical memory as a descriptor, and gives it a lock for reading on one byte far behind its end."""
+    """Exports physical memory as a descriptor, and takes a read lock on one byte far behind its end."""
     cuda, place, number = Cuda(), 1 << 62 | 12345, c_int()
     size, kind = cuda.granule(), AllocationProperties(PINNED, POSIX_DESCRIPTOR, Location(ON_DEVICE, cuda.device))
     handle = cuda.value("cuMemCreate", size, byref(kind), 0)
@@ -182,7 +183,7 @@ def descriptor():
 
 
 def exporter(size):
-    """Takes memory, writes to it, and tells its handle twice."""
+    """Allocates memory, writes to it, and sends its handle twice."""
     cuda = Cuda()
     address, handles = cuda.value("cuMemAlloc_v2", size), []
     cuda("cuMemsetD8_v2", address, c_int(7), size)
@@ -197,7 +198,7 @@ def exporter(size):
 
 
 def importer(handle, size):
-    """Opens it, and looks into it again when its maker is gone."""
+    """Opens the memory, and reads it again after its maker has ended."""
     cuda = Cuda()
     nvml, address, word = Nvml(cuda.uuid()), c_uint64(), c_uint64()
     cuda("cuIpcOpenMemHandle_v2", byref(address), Handle.from_buffer_copy(bytes.fromhex(handle)), ctypes.c_uint(1))

@@ -1,4 +1,4 @@
-"""What machine is this, and how do the driver, NVML and the kernel call the same things?"""
+"""Describes the machine, and compares the names of devices and processes of the driver, NVML and the kernel."""
 
 import ctypes
 import json
@@ -44,7 +44,7 @@ ATTRIBUTES = {
 
 
 class Listed(ctypes.Structure):
-    """nvmlProcessInfo_t."""
+    """`nvmlProcessInfo_t`."""
 
     _fields_ = [("pid", c_uint), ("used", c_uint64), ("instance", c_uint), ("compute", c_uint)]
 
@@ -56,7 +56,7 @@ def own_numbers():
 
 
 def listed(nvml):
-    """What NVML says that each process holds."""
+    """Returns NVML's bytes of each process."""
     count, there = c_uint(256), (Listed * 256)()
     nvml("nvmlDeviceGetComputeRunningProcesses_v3", nvml.device, byref(count), there)
     return {process.pid: process.used for process in there[: count.value]}
@@ -73,7 +73,7 @@ def read(nvml, call):
 
 
 def described():
-    """Everything that a reader of the measurement wants to know of the machine."""
+    """Returns facts about the machine for readers of the measurement."""
     cuda = Cuda(context=False)
     nvml, told = Nvml(cuda.uuid()), {}
 
@@ -100,7 +100,7 @@ def described():
 
 
 def known():
-    """How NVML calls this process."""
+    """Sends the numbers by which NVML lists this process."""
     cuda = Cuda(context=False)
     nvml = Nvml(cuda.uuid())
     before = listed(nvml)
@@ -116,7 +116,7 @@ def known():
 
 
 def took(size):
-    """How NVML calls this process and what it says that it holds, once it took so much."""
+    """Allocates `size` bytes, and returns NVML's numbers and bytes of this process."""
     cuda = Cuda()
     nvml = Nvml(cuda.uuid())
     cuda.value("cuMemAlloc_v2", size)
@@ -125,7 +125,7 @@ def took(size):
 
 
 def inside(size):
-    """The same in a namespace of process numbers of its own, as in a container."""
+    """Runs `took` in a namespace of process numbers of its own, as in a container."""
     reading, writing = os.pipe()
     enter_namespace()
     child = os.fork()
@@ -146,19 +146,20 @@ def inside(size):
 
 
 def enter_namespace():
-    """The next child is the first process of a namespace of its own."""
+    """Makes a namespace of process numbers. The next child is its first process."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_PIDS) and libc.unshare(NEW_USER | NEW_PIDS):
         raise Skip(f"no namespace of process numbers can be made: {os.strerror(ctypes.get_errno())}")
 
 
 def right_bytes(seen, size):
-    """Whether the bytes are the process's; none where NVML lists it by no number of its own."""
+    """Returns whether the bytes are the process's, or None if NVML lists it by no number of its own."""
     return all(used >= size for used in seen["listed"].values()) if seen["listed"] else None
 
 
 def forked():
-    """Statuses in a child that was forked behind cuInit: of cuInit and of a context; then of an allocation in the parent."""
+    """Returns the statuses of cuInit and of a context in a child that was forked after cuInit, and of an allocation in the
+    parent."""
     cuda = Cuda()
     reading, writing = os.pipe()
     child = os.fork()

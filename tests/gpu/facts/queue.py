@@ -1,4 +1,4 @@
-"""How many launches wait behind a long kernel, and what does a launch do when there is no room for it?"""
+"""Measures the number of launches that can wait behind a long kernel, and the behaviour of a launch into a full queue."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ LIMIT = 4096
 
 
 def blocked_after(call):
-    """How many calls return at once; the limit where none blocks."""
+    """Returns the number of calls that return at once, or the limit if none blocks."""
     for number in range(LIMIT):
         began = time.perf_counter_ns()
         call()
@@ -37,7 +37,7 @@ def blocked_after(call):
 
 
 def depths():
-    """By kind of call: how many are taken while a kernel of 400 ms runs."""
+    """Returns, by kind of call, the number of calls that return at once while a kernel of 400 ms runs."""
     watcher = Watcher([1, 400_000])
     nothing, lead, event = watcher.nothing(), watcher.watching(400_000), watcher.event()
     stamping = watcher.watching(1)
@@ -58,7 +58,7 @@ def depths():
 
 
 def full(room):
-    """Behind a queue that is full of kernels of 1 ms: how long each further launch took, and how late a thread slept."""
+    """Returns the time of each launch into a queue that is full of kernels of 1 ms, and the delay of a thread that sleeps."""
     watcher = Watcher([1000])
     launch, late, taken, end = watcher.watching(1000), [], [], threading.Event()
 

@@ -1,6 +1,6 @@
-"""Which of the simulated GPU's defaults is unlike this device? The questions that decide most, in their order, in five minutes.
+"""Finds the simulated GPU's defaults that differ from this device. The most decisive questions come first, in five minutes.
 
-Each answer is told beside the default, with the setting of the simulated GPU that would match it.
+The results have each answer beside the default, with the setting of the simulated GPU that matches the answer.
 """
 
 import collections
@@ -31,7 +31,7 @@ Answer = collections.namedtuple("Answer", ["value", "seen"])
 
 
 def bytes_told(seen):
-    """The setting that makes NVML tell the bytes of a process so."""
+    """Returns the setting of the simulated NVML that gives this answer about the bytes of a process."""
     return "SIMGPU_NVML_PIDS=offset" if seen == "not listed" else f"SIMGPU_NVML_BYTES={seen}"
 
 
@@ -66,7 +66,7 @@ def up(size, unit):
 
 
 def of_blocks(size, count):
-    """Above 1 MiB multiples of 2 MiB; below, powers of two that share such blocks."""
+    """Returns multiples of 2 MiB above 1 MiB, and blocks of 2 MiB that powers of two share below."""
     if size > MIB:
         return count * up(size, 2 * MIB)
     return up(count << (size - 1).bit_length(), 2 * MIB)
@@ -81,7 +81,7 @@ RULES = {
 
 
 def rule(taken):
-    """The rule that is nearest to what allocations took: size, count, bytes."""
+    """Returns the rule that is nearest to the measured size, count and bytes of allocations."""
     def error(name):
         return sum(abs(RULES[name](size, count) - bytes_) / (size * count) for size, count, bytes_ in taken)
 
@@ -89,14 +89,15 @@ def rule(taken):
 
 
 def kind_of_samples(seen):
-    """Whether a sample names one process or each that ran."""
+    """Returns whether a sample names one process, or each process that ran."""
     if not seen["stamps"]:
         raise Skip("NVML tells no process apart")
     return "each" if seen["entries a stamp"] > 1.5 else "one"
 
 
 def kind_of_bytes(seen, size):
-    """Whose bytes NVML tells of a process that took so much: its own, none, or a number that cannot be."""
+    """Returns the kind of NVML's bytes of a process that took `size` bytes: its own, not listed, or a number that cannot be
+    right."""
     if not seen["listed"]:
         return "not listed"
     least = min(seen["listed"].values())
@@ -104,7 +105,7 @@ def kind_of_bytes(seen, size):
 
 
 def within(part, least=0):
-    """Whether two figures differ by no more than a part of the larger one, or by the least that counts."""
+    """Returns a test whether two figures differ by at most `part` of the larger one, or by at most `least`."""
     return lambda one, two: abs(one - two) <= max(least, part * max(one, two))
 
 
@@ -116,7 +117,7 @@ def same(one, two):
 
 
 def taken():
-    """Size, count, bytes that the device lost to so many allocations."""
+    """Returns size, count, and the bytes that the device lost by `count` allocations of this size."""
     cuda, seen = Cuda(), []
     for size, count in ROUNDED.items():
         before = cuda.free()
@@ -128,8 +129,8 @@ def taken():
 
 
 def management():
-    """Milliseconds of the first start of NVML and of the next, microseconds of a list of processes, of a process that has a
-    context."""
+    """Returns the milliseconds of the first start of NVML and of the next ones, and the microseconds of a list of processes in a
+    process with a context."""
     Cuda()
     nvml, starts = Library("libnvidia-ml.so.1"), []
     for _ in range(3):
@@ -146,7 +147,7 @@ def management():
 
 
 def context():
-    """Bytes that the device lost to a primary context, and what NVML says of the process then."""
+    """Returns the bytes that the device lost to a primary context, and NVML's figure of the process."""
     cuda = Cuda(context=False)
     nvml = Nvml(cuda.uuid())
     before = nvml.memory()["v1"][1]
@@ -157,8 +158,8 @@ def context():
 
 
 def event_cost(count=100, turns=9):
-    """Nanoseconds of the device for an event behind each of many kernels of 20 us, and between two events with nothing between.
-    A long kernel goes first, so that the host is ahead."""
+    """Returns the device's nanoseconds for an event behind each of many kernels of 20 us, and between two events with nothing
+    between. A long kernel goes first, so that the host is ahead."""
     watcher = Watcher([20, 10_000])
     lead, launch, filler = watcher.watching(10_000), watcher.watching(20), watcher.event()
     first, last, costs, adjacent = watcher.event(), watcher.event(), [], []
@@ -188,7 +189,7 @@ def event_cost(count=100, turns=9):
 
 
 def threads(count=2000):
-    """Nanoseconds of the host for a record of an event, by threads at once, beyond a call that does nothing."""
+    """Returns the host's nanoseconds for a record of an event beyond an empty call, by number of threads at once."""
     watcher = Watcher([1])
     nothing, record = ctypes.CDLL(None).abs, watcher.cuda.object.cuEventRecord
 
@@ -224,7 +225,7 @@ def holder(size):
 
 
 def free_now():
-    """The device's free memory, each time that it is asked."""
+    """Sends the device's free memory at each request."""
     cuda = Cuda(context=False)
     nvml = Nvml(cuda.uuid())
     while True:
@@ -233,7 +234,7 @@ def free_now():
 
 
 def loading():
-    """How long a question about an event takes at most while another thread loads a kernel behind a kernel of 200 ms."""
+    """Returns the longest time of an event query while another thread loads a kernel behind a kernel of 200 ms."""
     watcher = Watcher([1, 200_000])
     cuda, mark = watcher.cuda, watcher.event()
     lead, longest, ended = watcher.watching(200_000), [0.0], threading.Event()
@@ -267,7 +268,7 @@ LATE = b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry late() {
 
 
 def room():
-    """How many launches are taken while a kernel of 400 ms runs."""
+    """Returns the number of launches that return at once while a kernel of 400 ms runs."""
     watcher = Watcher([1, 400_000])
     nothing, lead = watcher.nothing(), watcher.watching(400_000)
     nothing()
@@ -279,7 +280,7 @@ def room():
 
 
 def memory_info():
-    """Microseconds of a question for free memory: median, and the longest of 200."""
+    """Returns the microseconds of a query of free memory: median, and the longest of 200."""
     cuda, costs = Cuda(), []
     for _ in range(200):
         began = time.perf_counter()
@@ -289,7 +290,7 @@ def memory_info():
 
 
 def hidden():
-    """Names that are answered with an address which the driver does not export."""
+    """Returns names for which the driver returns an address that it does not export."""
     driver = ctypes.CDLL("libcuda.so.1")
     functions = [name for name in elf.functions(elf.path_of("libcuda.so")) if name.startswith("cu")]
     exported = {ctypes.cast(driver[name], c_void_p).value for name in functions}
@@ -313,7 +314,7 @@ def ask_samples(part):
 
 
 def ask_bytes(part):
-    """In a namespace of its own where one can be made: what containers see."""
+    """Asks in a namespace of process numbers if one can be made, because a container has one."""
     seen = {"here": part.work("took", size=GIB)}
     with part.about("bytes of a process in a namespace of its own"):
         seen["in a namespace of its own"] = part.work("inside", size=GIB)
@@ -359,7 +360,8 @@ def ask_slice(part):
 
 
 def ask_death(part):
-    """Milliseconds until what a killed process held is free, by NVML's figure of the device; 10 s where it never was."""
+    """Returns the milliseconds until the memory of a killed process is free, by NVML's figure of the device. 10 s: it was never
+    free."""
     with part.start("free_now") as judge:
         before = judge.answer()["free"]
         with part.start("holder", size=GIB) as victim:
@@ -431,7 +433,7 @@ def fact(question):
 
 
 def verdict(question, value):
-    """The value seen beside the simulated GPU's default, and the setting that makes that one alike."""
+    """Records the seen value, the simulated GPU's default, and the setting that makes the simulated GPU alike."""
     default, setting = DEFAULTS[question.name]
     alike = question.alike(value, default)
     change = "none" if alike else (setting and setting(value)) or "the simulated GPU has no setting for it"

@@ -1,4 +1,4 @@
-"""What does NVML say of a process's use of the device: how often, how late, how exactly, and when it does nothing?"""
+"""Measures NVML's figures of a process's use of the device: interval, delay, accuracy, and the figures of an idle process."""
 
 import collections
 import ctypes
@@ -54,7 +54,7 @@ BESIDE_SPAN = 10
 
 
 class Sample(ctypes.Structure):
-    """nvmlProcessUtilizationSample_t."""
+    """`nvmlProcessUtilizationSample_t`."""
 
     _fields_ = [
         ("pid", c_uint),
@@ -67,14 +67,14 @@ class Sample(ctypes.Structure):
 
 
 def samples(nvml, since=0):
-    """Process, time stamp in microseconds, percent; nothing where there is no sample."""
+    """Returns process, time stamp in microseconds and percent of each sample, or nothing if there is no sample."""
     count, there = c_uint(1024), (Sample * 1024)()
     status = nvml.status("nvmlDeviceGetProcessUtilization", nvml.device, there, byref(count), since)
     return [(each.pid, each.stamp, each.sm) for each in there[: count.value]] if status == 0 else []
 
 
 def half():
-    """Works for 5 of every 10 ms, and tells the part of the time that it did."""
+    """Works for 5 of every 10 ms, and answers the part of the time in which it worked."""
     watcher = Watcher([5000])
     launch = watcher.watching(5000)
     launch()
@@ -97,7 +97,7 @@ def half():
 
 
 def watched(span):
-    """What NVML tells while the worker is half busy, and behind it."""
+    """Returns NVML's samples while the worker is half busy, and afterwards."""
     cuda = Cuda(context=False)
     nvml = Nvml(cuda.uuid())
     tell({"known": [pid for pid, _, _ in samples(nvml)]})
@@ -123,7 +123,7 @@ def watched(span):
 
 
 def saturate(length):
-    """Back-to-back kernels of some microseconds, a few queued, until a line comes."""
+    """Runs kernels of some microseconds without a gap, with a few queued, until a line comes."""
     watcher = Watcher([length])
     launch, marks = watcher.watching(length), [watcher.event(timing=False) for _ in range(4)]
     launch()
@@ -144,7 +144,7 @@ def saturate(length):
 
 
 def stamped(span, every):
-    """Every sample of a time, each asked for once: process, stamp, percent."""
+    """Returns every sample of a period, each asked for once: process, stamp, percent."""
     nvml = Nvml(Cuda(context=False).uuid())
     seen, end, latest = set(), time.time() + span, int((time.time() - 0.2) * 1e6)
     while time.time() < end:
@@ -156,9 +156,9 @@ def stamped(span, every):
 
 
 def beside(seen, numbers=None):
-    """The samples of processes that ran side by side: how many of them a stamp names, and the part of each, by its own
-    entries, over all stamps, and in single seconds. Some entries are a mean since the last question, others the device's
-    whole use in the name of one process: only the sum over all stamps means the same in both."""
+    """Returns figures of the samples of processes that ran side by side: the number of entries for each stamp, and the part of
+    each process by its own entries, over all stamps, and in single seconds. Some entries are a mean since the last question.
+    Others are the device's whole use in the name of one process. Only the sum over all stamps means the same in both."""
     rows = [row for row in seen if numbers is None or row[0] in numbers]
     stamps = sorted({stamp for _, stamp, _ in rows})
     if not stamps:
@@ -180,8 +180,8 @@ def beside(seen, numbers=None):
 
 
 def two(part, span=BESIDE_SPAN, every=0.05):
-    """Two processes that both want the whole device, and what samples say of them. Where NVML has other numbers for them, the
-    two that it says most of."""
+    """Returns the samples of two processes that both want the whole device. If NVML has other numbers for them, returns those of
+    the two busiest processes."""
     with part.start("saturate", length=2000) as one, part.start("saturate", length=2000) as other:
         numbers = {number for worker in (one, other) for number in worker.answer()["own"]}
         seen = part.work("stamped", span=span, every=every, patience=span + 60)["samples"]

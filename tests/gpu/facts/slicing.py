@@ -1,4 +1,4 @@
-"""How does the driver divide the device between processes, and what do timing events show meanwhile?"""
+"""Measures how the driver divides the device between processes, and the time between timing events meanwhile."""
 
 import time
 
@@ -31,7 +31,7 @@ PAIRS = {"0.2 ms": (200, 200), "2 ms": (2000, 2000), "20 ms": (20_000, 20_000), 
 
 
 def worker(length, span):
-    """Back-to-back kernels, a few queued; when it had the device, and what events said of each batch."""
+    """Runs kernels without a gap, with a few queued. Returns when it had the device, and the time of events of each batch."""
     watcher = Watcher([length])
     launch, batch = watcher.watching(length), max(1, 2000 // length)
     marks = [(watcher.event(), watcher.event()) for _ in range(4)]
@@ -75,7 +75,7 @@ def pair(part, lengths, span):
 
 
 def told(seen):
-    """What two processes saw of each other."""
+    """Returns figures of the turns of two processes."""
     figures = {"event time over own time": [round(each["events"], 3) for each in seen]}
     lines = [each["turns"] for each in seen]
     if not all(lines):

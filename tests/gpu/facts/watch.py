@@ -1,8 +1,8 @@
-"""Kernels that watch the device's clock: when they ran, and when the device was somebody else's meanwhile.
+"""Kernels that watch the device's clock. They record when they ran, and when the device ran another context meanwhile.
 
-A watching kernel reads the clock again and again until it has worked for as long as it was told. A step of more than 10 us
-is a hole: the device was not its own. Holes are noted and do not count as work, so that such a kernel is a fixed amount of
-work, as real ones are. One thread watches: time slices are given to whole contexts.
+A watching kernel reads the clock repeatedly until it has worked for its length. A step of more than 10 us is a hole: the
+device ran another context. The kernel records holes and does not count them as work. So it is a fixed amount of work, like a
+real kernel. One thread watches, because the driver gives time slices to whole contexts.
 """
 
 import collections
@@ -93,7 +93,7 @@ Ran = collections.namedtuple("Ran", ["begun", "ended", "lost"])
 
 
 def text(names):
-    """A module with watching kernels of these names."""
+    """Returns a module with watching kernels of these names."""
     holes = HEAD + 24 * KERNELS
     rooms = {"hole": HOLE, "patience": PATIENCE, "last_kernel": KERNELS - 1, "last_hole": HOLES - 1, "holes": holes,
              "hole_ends": holes + 8, "begins": HEAD, "ends": HEAD + 8, "loses": HEAD + 16}  # fmt: skip
@@ -109,7 +109,7 @@ class Watcher:
         self.load(lengths)
 
     def load(self, lengths):
-        """What is to run, in the context that is current."""
+        """Loads the module in the current context."""
         self.ring = self.cuda.value("cuMemAlloc_v2", SIZE)
         self.forget()
         names = {length: f"watch_spin_{length}us" for length in lengths}  # the simulated GPU reads the length there
@@ -121,7 +121,7 @@ class Watcher:
         self.stream = self.cuda.stream()
 
     def launcher(self, name, *values, stream=None):
-        """A launch that can be called again and again; a refusal is an exception."""
+        """Returns a launch that can be called repeatedly. A refusal is an exception."""
         boxes = (c_uint64 * max(1, len(values)))(*values)
         places = (c_void_p * max(1, len(values)))(*[ctypes.addressof(boxes) + 8 * at for at in range(len(boxes))])
         shape = [c_uint(word) for word in (1, 1, 1, 1, 1, 1, 0)]
@@ -136,7 +136,7 @@ class Watcher:
         return launch
 
     def watching(self, length, stream=None):
-        """A launch of work of so many microseconds."""
+        """Returns a launch of work of this many microseconds."""
         return self.launcher(f"watch_spin_{length}us", self.ring, 1000 * length, stream=stream)
 
     def nothing(self, stream=None):
@@ -157,7 +157,7 @@ class Watcher:
         return list(there)
 
     def seen(self):
-        """What ran since it was last forgotten, in order, and the holes."""
+        """Returns the kernels since the last `forget`, in order, and the holes."""
         self.wait()
         ran, holes = self.read(0, 2)
         words = self.read(HEAD, 3 * min(ran, KERNELS))
@@ -166,7 +166,7 @@ class Watcher:
         return kernels, sorted(zip(gaps[::2], gaps[1::2]))
 
     def kernels(self):
-        """What ran; where nothing was noted, the driver runs no code."""
+        """Returns the kernels. If none is recorded, the driver runs no code."""
         kernels = self.seen()[0]
         if not kernels:
             raise Skip("the simulated GPU runs no code, so that there are no stamps")
@@ -179,14 +179,14 @@ class Watcher:
         self.cuda("cuEventRecord", event, stream or self.stream)
 
     def between(self, first, last):
-        """Nanoseconds between two events."""
+        """Returns the nanoseconds between two events."""
         milliseconds = c_float()
         self.cuda("cuEventElapsedTime", byref(milliseconds), first, last)
         return milliseconds.value * 1e6
 
 
 def turns(kernels, holes):
-    """Intervals in which the kernels really had the device."""
+    """Returns the intervals in which the kernels really had the device."""
     cuts, at, pieces = sorted(holes), 0, []
     for begun, ended, _ in kernels:
         while at < len(cuts) and cuts[at][1] <= begun:

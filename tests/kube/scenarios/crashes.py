@@ -33,7 +33,7 @@ def apiserver(cluster):
 
 
 def kill_program(subcommand):
-    """Kills the agent of a pod; the kubelet starts its container again."""
+    """Kills the agent of a pod. The kubelet restarts its container."""
     found = [pid for pid, words in programs("gpuslice-agent") if subcommand in words]
     assert found, f"no gpuslice-agent {subcommand} runs"
     for pid in found:
@@ -53,7 +53,7 @@ def scenario(cluster):
 
 
 def one(cluster, victim, step):
-    """Kills `victim` when a pod of a new ReplicaSet reaches `step`. The number of pods that failed."""
+    """Kills `victim` when a pod of a new ReplicaSet reaches `step`. Returns the number of pods that failed."""
     name = f"{victim.__name__}-{step}"
     killed = threading.Event()
 

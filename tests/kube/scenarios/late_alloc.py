@@ -1,4 +1,4 @@
-"""A pod that nobody has placed waits, and starts when its annotation comes."""
+"""A pod without a placement waits, and starts when it gets its annotation."""
 
 import json
 import time

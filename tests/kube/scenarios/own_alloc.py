@@ -1,4 +1,4 @@
-"""Tenants that write the annotation of their own pods get nothing by it: the policy refuses it, and the agent would."""
+"""A tenant gains nothing by writing the annotation of its own pod: the policy refuses it, and the agent would refuse it, too."""
 
 import api
 from cluster import until
@@ -18,7 +18,8 @@ def refused_by_policy(act):
 
 
 def refused_by_agent(name, uuid, mib, core, says):
-    """A pod of 2048 MiB and 20 % that is bound by hand does not start with this annotation, and its events say why."""
+    """Checks that a pod of 2048 MiB and 20 % that is bound by hand does not start with this annotation, and has an event with the
+    reason."""
     made = api.make(pod(name, 2048, 20, nodeName="node1"))
     api.annotate(name, {ALLOC: annotation(made, uuid, mib, core)}, api.EXTENDER)
     until(f"an event of {name} says {says!r}", lambda: says in why_not(name), 40)

@@ -1,4 +1,4 @@
-"""A CUDA program in a pod: the simulated driver serves it, the preload library refuses what is above its quota."""
+"""A CUDA program in a pod: the simulated driver serves it, and the preload library refuses allocations above its quota."""
 
 import api
 from cluster import kubectl, until

@@ -1,4 +1,4 @@
-"""A slot that another pod gets at once has the new pod's limits."""
+"""A slot that another pod gets immediately has the new pod's limits."""
 
 import time
 
@@ -8,7 +8,7 @@ from slices import GPUS, SPECS, agent_has_registered, check, pod, remove, runnin
 
 
 def slots_per_gpu(number):
-    """The agent starts again with this many slots."""
+    """Restarts the agent with this many slots."""
     text = api.call("GET", "/api/v1/namespaces/gpuslice/configmaps/gpuslice-agent")["data"]["agent.toml"]
     kept = [line for line in text.splitlines() if not line.strip().startswith("slots_per_gpu")]
     kept.append(f"slots_per_gpu = {number}")

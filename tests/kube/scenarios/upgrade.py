@@ -15,7 +15,7 @@ SHOW = "grep GPU_ /run/gpuslice/conf/config; exec sleep "
 
 
 def mapped(marker):
-    """The inode of the preload library in the process that has this word in its command line."""
+    """Returns the inode of the preload library in the process that has this word in its command line."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words, maps = (folder / "cmdline").read_text().split("\0"), (folder / "maps").read_text()
