@@ -104,7 +104,7 @@ def must_exist(path):
 def destination(gpu, options):
     """Returns the file of the measurement, in `--out`, `$OUT` or the folder of measurements. Results of the simulated GPU go to
     `build`."""
-    measured = ROOT / "docs" / "results" / "measurements"
+    measured = ROOT / "docs" / "measurements"
     folder = Path(options.out or os.environ.get("OUT") or (ROOT / "build" if options.simulated else measured))
     if options.simulated and folder.resolve() == measured.resolve():
         sys.exit("what the simulated GPU says does not go to docs/measurements")

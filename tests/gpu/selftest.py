@@ -220,7 +220,7 @@ class Files(unittest.TestCase):
         self.assertEqual(run.joined(first, part("95", 94), "b"), part("95", 94), "of another library")
 
     def test_what_the_simulated_gpu_says_goes_nowhere_near_measurements(self):
-        options = mock.Mock(out=str(ROOT / "docs" / "results" / "measurements"), simulated=True)
+        options = mock.Mock(out=str(ROOT / "docs" / "measurements"), simulated=True)
         with self.assertRaises(SystemExit):
             run.destination(GPU, options)
         options.out = self.folder.name
