@@ -38,7 +38,7 @@ impl Claims {
     /// [`Places::install`] returned.
     pub(super) fn open(places: Places, library: PathBuf) -> Self {
         let opened = Self { places, library };
-        for name in files::names(&opened.places).iter().filter(|name| is_claim(name)) {
+        for name in files::names(&opened.places).iter().filter(|name| name.is_claim()) {
             if opened.record(name).is_none()
                 && let Err(problem) = files::remove(&opened.places, name)
             {
@@ -61,7 +61,7 @@ impl Claims {
     /// Returns the records of all claims.
     pub(super) fn records(&self) -> Vec<Record> {
         let names = files::names(&self.places);
-        names.iter().filter(|name| is_claim(name)).filter_map(|name| self.record(name)).collect()
+        names.iter().filter(|name| name.is_claim()).filter_map(|name| self.record(name)).collect()
     }
 
     /// Makes the files of a claim, or repairs them, and returns the name of its CDI device. An existing region stays, because
