@@ -23,27 +23,39 @@ impl EngineState {
         self.ask_for_slice(client_link);
     }
 
-    /// Appends a client to the list of those that wait for a slice.
+    /// Lets a client wait for a slice.
     pub(super) fn ask_for_slice(&mut self, link: Link) {
-        let client = self.clients.at_mut(link);
-        if link == self.owner || client.waits_for_slice != 0 {
+        if link == self.owner || self.clients.at(link).waits_for_slice != 0 {
             return;
         }
-        client.waits_for_slice = 1;
-        client.next_runnable = 0;
         let first = self.runnable.head == 0;
-        if first {
-            self.runnable.head = link;
-        } else {
-            self.clients.at_mut(self.runnable.tail).next_runnable = link;
-        }
-        self.runnable.tail = link;
+        self.wait_behind(self.owner, link);
         if first && self.owner_active != 0 {
             // While the client was alone, its slices ended unnoticed. The present one ends at a multiple of the
             // slice.
             let slice = self.config().slice_ns;
             let passed = self.clock.saturating_sub(self.slice_start) / slice;
             self.slice_end = self.slice_start.saturating_add((passed + 1).saturating_mul(slice));
+        }
+    }
+
+    /// Puts a client into the list of those that wait for a slice. The list has the order of the table of clients, and begins
+    /// behind `owner`: a device goes through its runlist, and passes over clients without work.
+    fn wait_behind(&mut self, owner: Link, link: Link) {
+        let turns_until = |link: Link| link.wrapping_sub(owner).wrapping_sub(1);
+        let (mut before, mut next) = (0, self.runnable.head);
+        while next != 0 && turns_until(next) < turns_until(link) {
+            (before, next) = (next, self.clients.at(next).next_runnable);
+        }
+        let client = self.clients.at_mut(link);
+        (client.waits_for_slice, client.next_runnable) = (1, next);
+        if before == 0 {
+            self.runnable.head = link;
+        } else {
+            self.clients.at_mut(before).next_runnable = link;
+        }
+        if next == 0 {
+            self.runnable.tail = link;
         }
     }
 
@@ -64,7 +76,7 @@ impl EngineState {
         self.admit();
     }
 
-    /// Gives the multiprocessors to the client that has waited longest. There must be one.
+    /// Gives the multiprocessors to the next client in the list. There must be one.
     fn hand_over(&mut self) {
         let next = self.runnable.head;
         let config = *self.config();
@@ -92,7 +104,7 @@ impl EngineState {
         let old = core::mem::take(&mut self.owner);
         self.owner_active = 0;
         if self.clients.at(old).runnable() {
-            self.ask_for_slice(old);
+            self.wait_behind(old, old);
         }
         self.hand_over();
     }

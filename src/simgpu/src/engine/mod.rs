@@ -27,8 +27,9 @@
 //!
 //! # The model
 //!
-//! *Slices.* Clients with kernels to run take turns of [`Config::slice_ns`], in the order in which they became runnable.
-//! A client without kernels hands over at once. A kernel is interrupted at the end of a slice and continues in the next
+//! *Slices.* Clients with kernels to run take turns of [`Config::slice_ns`], in the order of their rows, as a
+//! [runlist](https://developer.nvidia.com/docs/drive/drive-os/archives/6.0.4/linux/sdk/common/topics/graphics_content/RunlistInterleaveFrequency40.html)
+//! has an order. A client without kernels hands over at once. A kernel is interrupted at the end of a slice and continues in the next
 //! one. Between two clients the device pauses for [`Config::switch_ns`]. A client without competitors is never
 //! interrupted. Copy engines have no slices.
 //!
