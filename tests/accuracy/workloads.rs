@@ -111,7 +111,8 @@ fn alone(limit: u64) -> Vec<u64> {
 }
 
 fn rest(limit: u64, others: u64) -> Vec<u64> {
-    let share = 96_u64.saturating_sub(limit) / others;
+    // Turns of 1024 us with switches of 50 us leave 95.3 % of the GPU for all slices.
+    let share = 94_u64.saturating_sub(limit) / others;
     core::iter::once(limit).chain((0..others).map(|_| share.max(1))).collect()
 }
 

@@ -4,7 +4,7 @@
 //! through the published work of all contexts. It assigns each instant to the context whose turn it is, and adds up
 //! the evidence against its rule (`misfit`):
 //!
-//! - Work ends in the turn of another context. The turn is then moved.
+//! - Work ends in the turn of another context. The turn is then moved, and the length of turns corrected.
 //! - Work of one context gets parts that differ from their mean.
 //!
 //! Why replays: the driver does not publish its schedule, but work can end only in a turn of its own context.
@@ -18,6 +18,10 @@ pub(super) const SWITCH: u64 = 50_000;
 /// without an owner. Of the shortest known turn, 1 ms, it is the whole switch: with less, a slice beside it would pay for
 /// the rest.
 const SWITCH_PART: u64 = 20;
+
+/// Most that a replay corrects the length of its turn, as a part of it: an eighth. Neighbouring lengths are a quarter apart, so
+/// each length is within reach of a replay.
+const BAND: u64 = 8;
 
 /// Weight of moved time: three tenths of a difference from the mean.
 const MOVED: u64 = 3;
@@ -60,6 +64,10 @@ struct Account {
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
     pub(super) turn: u64,
+    /// Length of a turn at the start.
+    nominal: u64,
+    /// Whole turns since the length of a turn was last corrected.
+    turns: u64,
     way: Way,
     pub(super) owner: Option<usize>,
     since: u64,
@@ -74,7 +82,19 @@ pub(super) struct Replay {
 impl Replay {
     pub(super) fn new(turn: u64, way: Way) -> Self {
         let (accounts, circle) = (Vec::new(), Vec::new());
-        Self { turn, way, owner: None, since: 0, resumes: 0, turn_ends: 0, accounts, circle, misfit: 0 }
+        Self {
+            turn,
+            nominal: turn,
+            turns: 0,
+            way,
+            owner: None,
+            since: 0,
+            resumes: 0,
+            turn_ends: 0,
+            accounts,
+            circle,
+            misfit: 0,
+        }
     }
 
     /// Lets time pass in which no work begins or ends. `flying` has a bit for each context with work in flight.
@@ -84,6 +104,7 @@ impl Replay {
             let Some(owner) = self.owner else { return };
             let others = flying & !bit(owner);
             if others != 0 && self.turn_ends <= at {
+                self.turns = self.turns.saturating_add(1);
                 self.give(others, at);
                 continue;
             }
@@ -160,8 +181,10 @@ impl Replay {
             let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
             self.circle.insert(place, context);
             (self.since, self.turn_ends) = (at.saturating_sub(self.turn), at);
+            self.tune(into.cast_signed());
             at.saturating_sub(self.resumes)
         } else {
+            self.tune(0_i64.saturating_sub_unsigned(left));
             // The owner's turn ended earlier than assumed.
             let rest = self.turn.saturating_sub(left).max(self.turn / 10);
             (self.since, self.turn_ends) = (at.saturating_sub(left), at.saturating_add(rest));
@@ -174,6 +197,20 @@ impl Replay {
         }
         self.misfit = self.misfit.saturating_add(moved.saturating_mul(MOVED) / MOVED_OF);
         (self.owner, self.resumes) = (Some(context), at);
+    }
+
+    /// Corrects the length of a turn. The assumed end of the turns was `late` nanoseconds before the true one.
+    ///
+    /// Example: turns are 1.024 ms, and the replay assumes 1 ms. Ten turns later it is 0.24 ms early, so each was 24 us too
+    /// short. An error of more than a quarter of a turn has another cause, such as the order of the contexts.
+    fn tune(&mut self, late: i64) {
+        let turns = i64::try_from(core::mem::take(&mut self.turns)).unwrap_or(i64::MAX);
+        if late.unsigned_abs() > self.turn / 4 {
+            return;
+        }
+        let (step, most) = (late.checked_div(turns).unwrap_or(0), self.nominal / BAND);
+        let turn = self.turn.saturating_add_signed(step);
+        self.turn = turn.clamp(self.nominal.saturating_sub(most), self.nominal.saturating_add(most));
     }
 
     /// Records that a context has no work in flight any more.
