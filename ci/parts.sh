@@ -126,7 +126,7 @@ failures() {
         /^(successes:|test result: .*)$/ { bad = 0; name = "" }
         bad && /^---- .* stdout ----$/ { name = $2; for (n = 3; n < NF - 1; n++) name = name " " $n; more = 0 }
         bad && name != "" && / panicked at / { sub(/.* panicked at /, ""); print "FAILED: " name ": " $0; name = ""; more = 3 }
-        bad && more && --more < 2 && NF { print "    " $0 }
+        bad && more && --more < 2 && NF && !/^stack backtrace/ { print "    " $0 }
         /^FAIL / { print }
         /process didn.t exit successfully/ { print "FAILED: " $0 }' "$1" | cut -c1-300
 }

@@ -65,7 +65,7 @@ struct Account {
 pub(super) struct Replay {
     pub(super) turn: u64,
     /// Length of a turn at the start.
-    nominal: u64,
+    pub(super) nominal: u64,
     /// Whole turns since the length of a turn was last corrected.
     turns: u64,
     way: Way,

@@ -314,10 +314,23 @@ mod tests {
             spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
         }
         let _part = slicing.advance(START + 4000 * MS);
-        // The replay whose turns are as long as those of the GPU.
-        let right = slicing.replays.iter().find(|replay| replay.turn == 2 * MS).unwrap();
+        // The replay that began with turns as long as those of the GPU.
+        let right = slicing.replays.iter().find(|replay| replay.nominal == 2 * MS).unwrap();
         let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
         assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn the_length_of_turns_is_learned() {
+        let mut slicing = Slicing::new(START);
+        // 1.8 ms lie between two lengths that replays begin with.
+        let works = [each(300_000, 300_000), each(400_000, 400_000), each(MS, MS)];
+        for (slice, spans) in (0..).zip(&published(1_800_000, &works, 4500 * MS)) {
+            spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
+        }
+        let _part = slicing.advance(START + 4000 * MS);
+        let best = slicing.replays.iter().min_by_key(|replay| replay.misfit).unwrap();
+        assert!((1_750_000..=1_850_000).contains(&best.turn), "{} instead of 1.8 ms", best.turn);
     }
 
     #[test]
