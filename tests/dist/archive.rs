@@ -125,10 +125,10 @@ fn manual_pages_render_and_completions_load() {
     let printed = run(Command::new("bash").args(["-c", load, "bash"]).arg(script));
     assert!(printed.contains("-F _gpuslice gpuslice") && printed.ends_with("status\n"), "{printed}");
     let script = tree.path().join("share/bash-completion/completions/gpuslice-agent");
-    let load = "source \"$1\" && COMP_WORDS=(gpuslice-agent ch) COMP_CWORD=1 && \
-                _gpuslice__agent gpuslice-agent ch gpuslice-agent && echo \"${COMPREPLY[@]}\"";
+    let load = "source \"$1\" && COMP_WORDS=(gpuslice-agent run --c) COMP_CWORD=2 && \
+                _gpusliceagent gpuslice-agent --c run && echo \"${COMPREPLY[@]}\"";
     let printed = run(Command::new("bash").args(["-c", load, "bash"]).arg(script));
-    assert_eq!(printed, "check\n");
+    assert_eq!(printed, "--config\n");
 }
 
 #[test]

@@ -58,12 +58,20 @@ pub(crate) enum Wish {
 }
 
 /// Writes the completion script of a shell.
-pub(crate) fn write_completions(shell: Shell, script: &mut impl Write) {
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn write_completions(shell: Shell, script: &mut impl Write) -> io::Result<()> {
+    // If a command's name has a hyphen, clap gives parts of the script for bash names that do not fit together.
+    let name = if shell == Shell::Bash { "gpusliceagent" } else { "gpuslice-agent" };
     let all = Arguments::command();
     let typed: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
-    let shown = clap::Command::new("gpuslice-agent").disable_version_flag(true);
+    let shown = clap::Command::new(name).version(env!("CARGO_PKG_VERSION")).disable_version_flag(true);
     let mut shown = shown.args(all.get_arguments().cloned()).subcommands(typed);
-    clap_complete::generate(shell, &mut shown, "gpuslice-agent", script);
+    let mut written = Vec::new();
+    clap_complete::generate(shell, &mut shown, name, &mut written);
+    let written = String::from_utf8_lossy(&written);
+    script.write_all(written.replace(" gpusliceagent\n", " gpuslice-agent\n").as_bytes())
 }
 
 /// Writes the manual page of these declarations. Lines of the examples stay lines.
@@ -202,5 +210,20 @@ mod tests {
         };
         assert_eq!(place.config(), Path::new("y"));
         assert_eq!(below(Path::new("/"), Path::new("/run/x")), Path::new("/run/x"));
+    }
+
+    #[test]
+    fn bash_completes_the_arguments_of_each_command() {
+        let mut script = Vec::new();
+        write_completions(Shell::Bash, &mut script).unwrap();
+        let script = String::from_utf8(script).unwrap();
+        let bound = |line: &&str| line.contains("-F _gpusliceagent") && line.ends_with(" gpuslice-agent");
+        assert!(script.lines().any(|line| bound(&line)), "{script}");
+        let names = script.lines().filter_map(|line| line.trim().strip_prefix("cmd=\"")?.strip_suffix('"'));
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        assert!(names.len() > 4, "{names:?}");
+        for name in names {
+            assert!(script.contains(&format!("\n        {name})\n")), "{name} has no arguments");
+        }
     }
 }

@@ -40,8 +40,7 @@ fn main() -> ExitCode {
         Some(Wish::Extender(wish)) => extend(&wish),
         Some(Wish::NvmlWorker) => ExitCode::from(u8::from(gpuslice_slices::nvml::work().is_err())),
         Some(Wish::Completions { shell }) => {
-            arguments::write_completions(shell, &mut std::io::stdout());
-            ExitCode::SUCCESS
+            ExitCode::from(u8::from(arguments::write_completions(shell, &mut std::io::stdout()).is_err()))
         }
         Some(Wish::Man) => ExitCode::from(u8::from(arguments::write_manual(&mut std::io::stdout()).is_err())),
     }
