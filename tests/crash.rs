@@ -254,14 +254,15 @@ fn sixty_four_processes_with_sixteen_threads_each_may_be_killed_together() {
 }
 
 #[test]
-fn thousands_of_short_processes_leave_nothing() {
-    let wanted = variable("GPUSLICE_STORM").unwrap_or(2_000).max(2_000);
+fn hundreds_of_short_processes_leave_nothing() {
+    // A round of eight takes seconds: each context waits for memory of the round before, which the others' calls hide.
+    let wanted = deaths(400);
     let mut aftermath = of_many_deaths();
     let mut storm = aftermath.bench.host("storm", &["8", "1", "1", "4"]).loaded().start();
     assert_eq!(storm.hear().as_deref(), Some("ready"));
     for round in 0..wanted / 8 {
         assert_eq!(storm.ask("1"), "0 8 0");
-        if round.is_multiple_of(50) {
+        if round.is_multiple_of(10) {
             aftermath.settles();
         }
     }
