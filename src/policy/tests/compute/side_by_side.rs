@@ -27,11 +27,14 @@ const SETS: [Set; 19] = [
     &[(30, 20 * US, 2), (60, 5 * MS, 1)],
     &[(30, 5 * MS, 1), (60, 20 * US, 4)],
     &[(47, 300 * US, 2), (47, 300 * US, 2)],
-    &[(30, 50 * MS, 2), (60, 5 * MS, 2)],
+    HARDEST,
     &[(5, 100 * US, 1), (29, 1500 * US, 1), (29, 100 * US, 1), (29, 1500 * US, 1)],
     &[(30, 100 * US, 1), (20, 1500 * US, 1), (20, 100 * US, 1), (20, 1500 * US, 1)],
     &[(80, 100 * US, 1), (12, 1500 * US, 1)],
 ];
+
+/// The set that misses the target of 1 point at turns of 30 ms, by half a point.
+const HARDEST: Set = &[(30, 50 * MS, 2), (60, 5 * MS, 2)];
 
 /// Returns the error of each slice in hundredths of points: of its mean over ten seconds, and of 95 % of its windows of one
 /// second.
@@ -69,9 +72,10 @@ fn table_of_slices_side_by_side() {
     for (name, renews, waits) in [("yields", false, false), ("renews", true, false), ("waits", false, true)] {
         // Lengths of known drivers, and others that lie between those that the replay begins with.
         for slice in [1_024 * US, 2_250 * US, 9 * MS, 10 * MS, 30 * MS] {
-            // Ten seconds have 330 turns of 30 ms, and a kernel of 50 ms ends in every second turn of its slice: little evidence.
-            let most = if slice > 10 * MS { 150 } else { 100 };
             for set in SETS {
+                // Ten seconds have 330 turns of 30 ms, and four contexts share them. A kernel of 50 ms ends in every second turn of
+                // its context at most, so the length of a turn is learned from little.
+                let most = if slice == 30 * MS && set == HARDEST { 150 } else { 100 };
                 let machine = Machine { slice, renews, waits, ..Machine::default() };
                 let errors = errors(machine, set);
                 let misses = errors.iter().any(|(mean, windows)| mean.abs() > most || *windows > 500);
@@ -91,7 +95,7 @@ fn table_of_slices_side_by_side() {
         }
     }
     println!(
-        "{} of {cells} miss the targets: the mean within 1 point (1.5 with turns of 30 ms), 95 % of windows of a second within 5",
+        "{} of {cells} miss the targets: the mean within 1 point (the hardest set at 30 ms: 1.5), 95 % of windows of a second within 5",
         missed.len()
     );
     assert!(missed.is_empty(), "{missed:?}");
