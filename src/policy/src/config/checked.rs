@@ -163,13 +163,21 @@ impl Config {
         quotas.chain(absent(&self.cores, &self.cores_told, devices)).collect()
     }
 
+    /// Returns the names by which the lists of quotas and shares name devices.
+    pub fn names(&self) -> impl Iterator<Item = &DeviceName> {
+        self.named().map(|(name, _)| name)
+    }
+
+    fn named(&self) -> impl Iterator<Item = (&DeviceName, &Told)> {
+        let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
+        quotas.chain(self.cores.named.iter().map(|(name, _)| (name, &self.cores_told)))
+    }
+
     /// Returns the list items that are ambiguous on a machine with these devices: a prefix of several UUIDs.
     #[must_use]
     pub fn ambiguous(&self, uuids: &[[u8; 16]]) -> Vec<Malformed> {
-        let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
-        let shares = self.cores.named.iter().map(|(name, _)| (name, &self.cores_told));
         let several = |prefix: &UuidPrefix| uuids.iter().filter(|uuid| prefix.matches(uuid)).count() > 1;
-        let ambiguous = quotas.chain(shares).filter(|(name, _)| name.uuid().is_some_and(several));
+        let ambiguous = self.named().filter(|(name, _)| name.uuid().is_some_and(several));
         ambiguous
             .filter_map(|(name, told)| {
                 let error = ValueError { part: Some(name.to_string()), fault: Fault::SeveralDevices };

@@ -92,9 +92,7 @@ pub(crate) fn ordinal(device: &[u8; 16], config: &Config) -> Option<u32> {
 
 /// Returns true if the settings name a device by CUDA's number, for a quota or a share.
 fn names_numbers(config: &Config) -> bool {
-    let quotas = config.memory.named.iter().map(|(name, _)| name);
-    let mut names = quotas.chain(config.cores.named.iter().map(|(name, _)| name));
-    names.any(|name| matches!(name, DeviceName::Ordinal(_)))
+    config.names().any(|name| matches!(name, DeviceName::Ordinal(_)))
 }
 
 /// Returns true if CUDA and NVML count in one order.
