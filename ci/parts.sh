@@ -125,8 +125,9 @@ failures() {
         /^failures:$/ { bad = 1 }
         /^(successes:|test result: .*)$/ { bad = 0; name = "" }
         bad && /^---- .* stdout ----$/ { name = $2; for (n = 3; n < NF - 1; n++) name = name " " $n; more = 0 }
-        bad && name != "" && / panicked at / { sub(/.* panicked at /, ""); print "FAILED: " name ": " $0; name = ""; more = 3 }
-        bad && more && --more < 2 && NF && !/^stack backtrace/ { print "    " $0 }
+        bad && name != "" && / panicked at / { sub(/.* panicked at /, ""); print "FAILED: " name ": " $0; name = ""; more = 2; next }
+        /^(stack backtrace|note):/ { more = 0 }
+        bad && more > 0 && NF { print "    " $0; more-- }
         /^FAIL / { print }
         /process didn.t exit successfully/ { print "FAILED: " $0 }' "$1" | cut -c1-300
 }
