@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of the bytes has another number. */
-#define GPUSLICE_VERSION 14u
+#define GPUSLICE_VERSION 15u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 13905920u
 /* The most processes, devices and uses of shared memory of a slice. */
@@ -200,7 +200,8 @@ struct gpuslice_device_time {
     uint64_t overrun_seen_at;       /* when a batch was last seen that may wait for another device */
     uint64_t overdraft_at;          /* when a launch last went beyond the share for such a batch */
     uint64_t overdraft_paid_until;  /* until when such overdrafts are paid */
-    uint8_t reserved6[72];
+    uint64_t round;                 /* number of the last payment among those of coupled devices */
+    uint8_t reserved6[64];
     uint64_t interval_head;         /* number of published intervals */
     uint8_t reserved7[120];
     struct gpuslice_interval intervals[GPUSLICE_INTERVALS];

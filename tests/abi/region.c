@@ -100,6 +100,7 @@ static void print_layout(void)
     LINE("time.overrun_seen_at", offsetof(struct gpuslice_device_time, overrun_seen_at));
     LINE("time.overdraft_at", offsetof(struct gpuslice_device_time, overdraft_at));
     LINE("time.overdraft_paid_until", offsetof(struct gpuslice_device_time, overdraft_paid_until));
+    LINE("time.round", offsetof(struct gpuslice_device_time, round));
     LINE("time.interval_head", offsetof(struct gpuslice_device_time, interval_head));
     LINE("time.intervals", offsetof(struct gpuslice_device_time, intervals));
     LINE("time.relayed_head", offsetof(struct gpuslice_device_time, relayed_head));

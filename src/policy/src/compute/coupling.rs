@@ -50,8 +50,8 @@ pub struct PeerDevice {
     pub is_busy: bool,
     /// Last known end of its work, in nanoseconds of the monotonic clock.
     pub ended: u64,
-    /// Instant of its last payment.
-    pub paid_at: u64,
+    /// Its round: see [`next_round`].
+    pub round: u64,
 }
 
 /// Tolerance of comparisons between two clocks, in nanoseconds: 1 ms. It covers the error of the clocks and the time
@@ -161,14 +161,26 @@ pub fn saved(other: &PeerDevice, now: u64) -> u64 {
     other.paid_until.min(now).saturating_sub(SLACK)
 }
 
-/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since`, and
-/// its own device admits it. `None`: it is admitted.
+/// Returns the round of a device after a payment. `own` is its round before, `others` the greatest round of the coupled
+/// devices.
 ///
-/// A process does not wait for a device that was paid since then, so each can be held by another once. Nor does it
-/// wait for a busy device: that work may be the work that waits.
+/// Rounds count payments of coupled devices, so that the launches of one round start together. A device that is
+/// behind takes the round of the first. So a rank that launches less than the others is at most one round behind.
 #[must_use]
-pub fn wait(other: &PeerDevice, since: u64, now: u64) -> Option<u64> {
-    if other.is_busy || other.paid_at >= since {
+pub const fn next_round(own: u64, others: u64) -> u64 {
+    let next = own.saturating_add(1);
+    if next < others { others } else { next }
+}
+
+/// Returns the instant at which a process must try again because of a coupled device. It has waited since `since`, its
+/// own device is in round `round` and admits it. `None`: it is admitted.
+///
+/// A process does not wait for a device that is a round ahead, so each device delays a round once. An instant does not
+/// tell this: a device that pays late would seem to be ahead. Nor does a process wait for a busy device: that work may
+/// be the work that waits.
+#[must_use]
+pub fn wait(other: &PeerDevice, round: u64, since: u64, now: u64) -> Option<u64> {
+    if other.is_busy || other.round > round {
         return None;
     }
     let prepares = if other.is_asked { u64::MAX } else { other.ended.saturating_add(PREPARES) };
@@ -183,9 +195,13 @@ mod tests {
     const MS: u64 = 1_000_000;
     /// A batch of 5 ms that took 25 ms and ended at 100 ms.
     const BATCH: MeasuredBatch = MeasuredBatch { plain: 5 * MS, length: 25 * MS, until: 100 * MS, after: 0 };
-    /// A device in debt up to 100 ms with a waiting process, paid last at 10 ms.
+    /// A device in debt up to 100 ms with a waiting process, in round 7.
     const OTHER: PeerDevice =
-        PeerDevice { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, paid_at: 10 * MS };
+        PeerDevice { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, round: 7 };
+    /// Returns until when a process on a device of the same round waits, if it has waited since 20 ms.
+    fn wait(other: &PeerDevice, now: u64) -> Option<u64> {
+        super::wait(other, 7, 20 * MS, now)
+    }
 
     #[test]
     fn far_longer_is_half_as_long_again_and_a_millisecond() {
@@ -265,32 +281,50 @@ mod tests {
     #[test]
     fn who_could_go_waits_for_those_that_are_held_back_once() {
         let now = 60 * MS;
-        assert_eq!(wait(&OTHER, 20 * MS, now), Some(100 * MS));
-        assert_eq!(wait(&OTHER, 20 * MS, 100 * MS), None);
-        assert_eq!(wait(&OTHER, 10 * MS, now), None, "it has gone since");
+        assert_eq!(wait(&OTHER, now), Some(100 * MS));
+        assert_eq!(wait(&OTHER, 100 * MS), None);
+        assert_eq!(super::wait(&OTHER, 8, 20 * MS, now), Some(100 * MS), "it is behind");
+        assert_eq!(super::wait(&OTHER, 6, 20 * MS, now), None, "it is ahead");
+        assert_eq!(wait(&PeerDevice { is_busy: true, ..OTHER }, now), None, "it may wait for this one");
+    }
+
+    #[test]
+    fn a_device_that_is_behind_takes_the_round_of_the_first() {
         assert_eq!(
-            wait(&PeerDevice { is_busy: true, ..OTHER }, 20 * MS, now),
-            None,
-            "it may wait for this one"
+            [(4, 0), (4, 4), (4, 5), (4, 9)].map(|(own, others)| next_round(own, others)),
+            [5, 5, 5, 9]
         );
+        assert_eq!(next_round(u64::MAX, 0), u64::MAX);
+    }
+
+    #[test]
+    fn a_rank_that_pays_late_is_not_taken_for_one_that_is_ahead() {
+        // The first rank pays and asks again at once. The second pays its launch of the same round a moment later.
+        let first = next_round(7, 7);
+        let second = next_round(7, first);
+        let late = PeerDevice { round: second, ..OTHER };
+        assert_eq!(super::wait(&late, first, 20 * MS, 60 * MS), Some(100 * MS));
+        // It pays once more, and so it is ahead.
+        let ahead = PeerDevice { round: next_round(second, first), ..OTHER };
+        assert_eq!(super::wait(&ahead, first, 20 * MS, 60 * MS), None);
     }
 
     #[test]
     fn who_does_not_ask_is_waited_for_as_long_as_it_may_prepare() {
         let silent = PeerDevice { is_asked: false, ..OTHER };
-        assert_eq!(wait(&silent, 20 * MS, 60 * MS), Some(100 * MS));
+        assert_eq!(wait(&silent, 60 * MS), Some(100 * MS));
         let early = PeerDevice { ended: 30 * MS, ..silent };
-        assert_eq!(wait(&early, 20 * MS, 60 * MS), Some(80 * MS));
-        assert_eq!(wait(&early, 20 * MS, 80 * MS), None);
+        assert_eq!(wait(&early, 60 * MS), Some(80 * MS));
+        assert_eq!(wait(&early, 80 * MS), None);
     }
 
     #[test]
     fn nobody_waits_for_longer_than_ten_seconds() {
         let far = PeerDevice { paid_until: u64::MAX, ..OTHER };
-        assert_eq!(wait(&far, 20 * MS, 60 * MS), Some(20 * MS + MOST));
-        assert_eq!(wait(&far, 20 * MS, 20 * MS + MOST), None);
+        assert_eq!(wait(&far, 60 * MS), Some(20 * MS + MOST));
+        assert_eq!(wait(&far, 20 * MS + MOST), None);
         let ended_later = PeerDevice { is_asked: false, ended: u64::MAX, ..far };
-        assert_eq!(wait(&ended_later, 20 * MS, 60 * MS), Some(20 * MS + MOST));
+        assert_eq!(wait(&ended_later, 60 * MS), Some(20 * MS + MOST));
     }
 
     #[test]

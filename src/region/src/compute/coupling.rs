@@ -38,6 +38,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let Some(time) = self.time(device) else { return };
         let step = &time.coupling.0;
         step.last_payment_at.set(kept.until);
+        if self.is_coupled(device, kept.until) {
+            let others = self.coupled_devices(device, kept.until).filter_map(|other| self.time(other));
+            let others = others.map(|other| other.coupling.0.round.get()).max().unwrap_or(0);
+            step.round.raise(coupling::next_round(step.round.get(), others));
+        }
         if kept.is_overdraft {
             step.overdraft_at.set(kept.until);
         }
@@ -116,14 +121,20 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the state of the devices coupled with `device`, for a process that has waited since `since`.
     pub(crate) fn coupling_state(&self, device: usize, since: u64, now: u64) -> CouplingState {
-        if !self.is_coupled(device, now) {
+        let Some(time) = self.time(device).filter(|_| self.is_coupled(device, now)) else {
             return CouplingState::default();
-        }
-        let others = self.other_devices(device).filter(|other| self.is_coupled(*other, now));
-        others.filter_map(|other| self.peer_view(other, now)).fold(CouplingState::default(), |all, other| {
-            let wait = coupling::wait(&other, since, now).unwrap_or(0);
+        };
+        let round = time.coupling.0.round.get();
+        let others = self.coupled_devices(device, now).filter_map(|other| self.peer_view(other, now));
+        others.fold(CouplingState::default(), |all, other| {
+            let wait = coupling::wait(&other, round, since, now).unwrap_or(0);
             CouplingState { wait: all.wait.max(wait), saved: all.saved.max(coupling::saved(&other, now)) }
         })
+    }
+
+    /// Returns the other devices that are coupled now.
+    fn coupled_devices(&self, device: usize, now: u64) -> impl Iterator<Item = usize> + '_ {
+        self.other_devices(device).filter(move |other| self.is_coupled(*other, now))
     }
 
     /// Tells whether a device is coupled with others.
@@ -140,7 +151,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             is_asked: processes().any(|process| process.waits(now)),
             is_busy: self.is_busy(time),
             ended: processes().map(|process| process.settled_at.get()).max().unwrap_or(0),
-            paid_at: time.coupling.0.last_payment_at.get(),
+            round: time.coupling.0.round.get(),
         })
     }
 

@@ -128,6 +128,7 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
             overrun_seen_at,
             overdraft_at,
             overdraft_paid_until,
+            round,
         } = &self.coupling.0;
         let PaidWords { until, free_from } = &self.paid.0;
         let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &self.sampler.0.lease];
@@ -138,6 +139,7 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
             overrun_seen_at,
             overdraft_at,
             overdraft_paid_until,
+            round,
         ];
         words.into_iter().chain(step).for_each(|word| word.set(0));
         throttled_until.publish(0);

@@ -91,6 +91,8 @@ pub(crate) struct CouplingWords {
     pub(crate) overdraft_at: Word64,
     /// The instant up to which such overdrafts are paid.
     pub(crate) overdraft_paid_until: Word64,
+    /// Number of the last payment among those of coupled devices: `gpuslice_policy::compute::coupling::next_round`.
+    pub(crate) round: Word64,
 }
 
 /// A ring of busy intervals.

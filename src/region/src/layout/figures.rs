@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Name and value of each constant, offset and size that `include/gpuslice.h` repeats.
-pub const FIGURES: [(&str, usize); 115] = {
+pub const FIGURES: [(&str, usize); 116] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -100,6 +100,7 @@ pub const FIGURES: [(&str, usize); 115] = {
         ("time.overrun_seen_at", offset_of!(Time, coupling.0.overrun_seen_at)),
         ("time.overdraft_at", offset_of!(Time, coupling.0.overdraft_at)),
         ("time.overdraft_paid_until", offset_of!(Time, coupling.0.overdraft_paid_until)),
+        ("time.round", offset_of!(Time, coupling.0.round)),
         ("time.interval_head", offset_of!(Time, intervals.head)),
         ("time.intervals", offset_of!(Time, intervals.slots)),
         ("time.relayed_head", offset_of!(Time, relayed.head)),

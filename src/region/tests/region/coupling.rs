@@ -58,7 +58,11 @@ fn it_waits_for_each_once_and_for_none_that_works_or_has_long_been_silent() {
     second.couple(devices, NOW);
     let ask = |since, at| second.acquire_since(devices[1], MS, NOW + since * MS, NOW + at * MS);
     assert!(ask(1, 2).is_err());
-    assert_eq!(ask(0, 2), Ok(()), "the other has gone at that instant");
+    second.note_overrun(devices[1], NOW + 2 * MS);
+    assert!(first.overdraw_for_peer(devices[0], MS, NOW, NOW + 2 * MS));
+    assert_eq!(ask(1, 2), Ok(()), "the other has gone, and is a round ahead");
+    assert!(first.acquire(devices[0], MS, NOW + 3 * MS).is_err());
+    assert!(ask(3, 3).is_err(), "that was the launch of the same round");
     first.set_queued(devices[0], MS);
     assert_eq!(ask(10, 10), Ok(()), "its work may be what waits");
     first.set_queued(devices[0], 0);
@@ -67,6 +71,21 @@ fn it_waits_for_each_once_and_for_none_that_works_or_has_long_been_silent() {
     assert_eq!(ask(20, 20), Ok(()), "it has nothing to launch");
     first.settled(devices[0], 70 * MS, NOW);
     assert_eq!(ask(30, 30), Err(NOW + 50 * MS), "it may be about to");
+}
+
+#[test]
+fn a_launch_that_is_paid_late_is_no_step_ahead() {
+    let folder = directory();
+    let ([first, second], devices) = held_back(&folder);
+    second.couple(devices, NOW);
+    let due = NOW + 100 * MS;
+    assert_eq!(second.acquire_since(devices[1], MS, NOW + MS, due), Ok(()));
+    assert!(second.acquire_since(devices[1], MS, due + 1, due + 1).is_err(), "its own share binds");
+    // The first device pays its launch of the same round after the second device has asked for the next one.
+    assert_eq!(first.acquire_since(devices[0], 5 * MS, NOW, due + 2), Ok(()));
+    let asks_again = due + 3 * MS;
+    assert_eq!(first.acquire_since(devices[0], MS, asks_again, asks_again), Err(due + 10 * MS));
+    assert_eq!(second.acquire_since(devices[1], MS, due + 1, asks_again), Err(due + 10 * MS));
 }
 
 #[test]
