@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod futex;
 pub(crate) mod host_memory;
 pub(crate) mod messages;
+pub(crate) mod parking;
 pub(crate) mod reentrancy;
 pub(crate) mod signals;
 pub(crate) mod spin_lock;

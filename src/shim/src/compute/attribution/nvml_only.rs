@@ -38,7 +38,7 @@ pub(crate) struct NvmlOnly {
     /// True if NVML attributes time to this process, as of its last answer.
     is_attributed: AtomicBool,
     course: Mutex<Course>,
-    /// Locked by the worker while it asks NVML. Launches do not wait for it.
+    /// Locked by the thread that asks NVML. Launches do not wait for it.
     attribution: Mutex<Attribution>,
 }
 
@@ -90,7 +90,7 @@ impl NvmlOnly {
         self.is_attributed.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the worker still has to ask NVML about launches.
+    /// Returns true if NVML still has to be asked about launches.
     pub(crate) fn is_waiting(&self) -> bool {
         let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
         u128::from(idle) < LINGER.as_nanos()

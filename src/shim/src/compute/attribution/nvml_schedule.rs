@@ -1,4 +1,4 @@
-//! How often the worker asks NVML, and for how long it keeps NVML open.
+//! How often the library asks NVML, and for how long it keeps NVML open.
 
 use crate::os::clock::now as clock_now;
 use core::time::Duration;
@@ -7,9 +7,9 @@ use gpuslice_policy::compute::attribution::source::Why;
 /// How long NVML stays open while nothing is under way. Opening it takes tens of milliseconds, and a program may pause after each
 /// request.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
-/// How often the worker tries again after NVML failed, in nanoseconds.
+/// How often the library tries again after NVML failed, in nanoseconds.
 pub(crate) const AGAIN: u64 = 5_000_000_000;
-/// Divisor of the worker's time: NVML may take one twentieth of it.
+/// Divisor of the time: questions may take one twentieth of it, because all processes of the machine share NVML's lock.
 const PART: u64 = 20;
 /// Longest pause that follows from [`PART`], in nanoseconds.
 const LONGEST: u64 = 1_000_000_000;
@@ -21,7 +21,7 @@ pub(crate) fn linger() -> u64 {
     u64::try_from(LINGER.as_nanos()).unwrap_or(0)
 }
 
-/// Returns the instant until which the worker leaves NVML alone, after it asked at `asked` and got `why` as a failure. Reads the
+/// Returns the instant until which a process leaves NVML alone, after it asked at `asked` and got `why` as a failure. Reads the
 /// clock, because the call may have taken long.
 pub(crate) fn next_call(asked: u64, why: Option<Why>) -> u64 {
     let end = clock_now();

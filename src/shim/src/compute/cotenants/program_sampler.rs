@@ -5,11 +5,10 @@
 //! So that time counts as the slice's own, and the slice stays within its share. The library asks NVML only whether
 //! there is such a program, so that the region and the log can report it.
 //!
-//! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and spends
-//! at most a twentieth of the worker's time on NVML, however slow NVML is. Beside co-tenants that publish their
-//! intervals it does not ask.
+//! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and less
+//! often where NVML is slow. Beside co-tenants that publish their intervals it does not ask.
 
-use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, linger, next_call};
+use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, next_call};
 use crate::compute::attribution::source::LoggedSources;
 use crate::compute::attribution::utilization_windows::UtilizationReader;
 use crate::slice::device::SliceDevice;
@@ -29,19 +28,9 @@ pub(crate) struct ProgramSampler {
     strangers: Strangers,
     /// Instant at which something is due next.
     next: u64,
-    /// Instant of the last tick.
-    ticked_at: u64,
 }
 
 impl ProgramSampler {
-    /// Closes NVML if nothing was under way for [`linger`]. Returns true if it is open.
-    pub(crate) fn close_idle(&mut self, now: u64) -> bool {
-        if now.saturating_sub(self.ticked_at) >= linger() {
-            self.close();
-        }
-        self.open.is_some()
-    }
-
     /// Closes NVML, and forgets the programs.
     pub(crate) fn close(&mut self) {
         (self.open, self.strangers) = (None, Strangers::default());
@@ -54,8 +43,7 @@ impl ProgramSampler {
 
     /// Asks NVML, if that is due.
     pub(crate) fn tick(&mut self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice, now: u64) {
-        let is_first = core::mem::replace(&mut self.ticked_at, now) == 0;
-        if is_first {
+        if self.next == 0 {
             // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
             // that.
             self.next = now.saturating_add(INTERVAL);
@@ -98,7 +86,7 @@ impl ProgramSampler {
     }
 }
 
-/// Returns true if the settings let the worker ask NVML.
+/// Returns true if the settings let the library ask NVML.
 fn is_wanted() -> bool {
     settings::settings().is_none_or(|settings| settings.config.core_meter == CoreMeter::Auto)
 }

@@ -52,6 +52,11 @@ struct ElectedReplay {
 }
 
 impl SlicingReplay {
+    /// Returns true if co-tenants have published intervals lately, so that the replay attributes the time.
+    pub(super) const fn has_cotenants(&self) -> bool {
+        self.has_cotenants
+    }
+
     /// Replays, if that is due. Returns true if co-tenants publish intervals, so that the replay attributes the time.
     pub(crate) fn tick(
         &mut self,

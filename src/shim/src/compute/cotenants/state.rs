@@ -14,7 +14,7 @@ use gpuslice_region::Uuid;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 
-/// State about co-tenants. Only the worker waits for its locks.
+/// State about co-tenants. Only the worker and the thread that asks NVML wait for its locks.
 #[derive(Debug)]
 pub(crate) struct CotenantState {
     slices: Mutex<Cotenants>,
@@ -39,8 +39,31 @@ impl CotenantState {
         }
     }
 
-    /// Finds out which other slices and programs use the GPUs, if that is due.
-    pub(crate) fn sample(&self, usage: &UsageState) {
+    /// Replays the time slicing on each device, if that is due. Returns true if NVML may have answers: what programs are on a
+    /// device beside no slice, or what launches cost that events do not measure.
+    pub(crate) fn replay(&self, usage: &UsageState) -> bool {
+        let is_measured_by_nvml = usage.nvml_only.iter().any(NvmlOnly::is_waiting);
+        if !usage.timing.is_enabled {
+            return is_measured_by_nvml;
+        }
+        let devices = usage.limiters.iter().enumerate();
+        // All devices are replayed, so the first that is not must not end the loop.
+        let asks =
+            devices.filter(|(at, limiter)| !self.replay_device(usage, *at) && limiter.is_pacing(usage));
+        asks.count() > 0 || is_measured_by_nvml
+    }
+
+    /// Replays the time slicing on a device, if that is due. Returns true if co-tenants publish intervals.
+    fn replay_device(&self, usage: &UsageState, at: usize) -> bool {
+        let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
+            return false;
+        };
+        let replay = replays.get_mut(at).filter(|_| !self.has_mps && limiter.is_pacing(usage));
+        replay.is_some_and(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
+    }
+
+    /// Asks NVML which programs use the GPUs, and what launches cost that events do not measure, if that is due.
+    pub(crate) fn ask_nvml(&self, usage: &UsageState) {
         if usage.timing.are_used() {
             usage.nvml_only.iter().for_each(NvmlOnly::stop);
         } else {
@@ -51,9 +74,11 @@ impl CotenantState {
         if !usage.timing.is_enabled {
             return;
         }
-        let Some(mut samplers) = self.samplers.try_lock() else { return };
-        for (at, (limiter, sampler)) in usage.limiters.iter().zip(samplers.iter_mut()).enumerate() {
-            if self.replay(usage, at) {
+        let replayed: Vec<_> = self.replays.lock().iter().map(SlicingReplay::has_cotenants).collect();
+        let mut samplers = self.samplers.lock();
+        for ((limiter, sampler), is_replayed) in usage.limiters.iter().zip(samplers.iter_mut()).zip(replayed)
+        {
+            if is_replayed {
                 sampler.close();
             } else if limiter.is_pacing(usage) {
                 sampler.tick(usage, &usage.sources, limiter.gpu, clock::now());
@@ -64,15 +89,6 @@ impl CotenantState {
                 }
             }
         }
-    }
-
-    /// Replays the time slicing on a device, if that is due. Returns true if co-tenants publish intervals.
-    fn replay(&self, usage: &UsageState, at: usize) -> bool {
-        let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
-            return false;
-        };
-        let replay = replays.get_mut(at).filter(|_| !self.has_mps && limiter.is_pacing(usage));
-        replay.is_some_and(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
     }
 
     /// Reads the grants of the arbiters, and divides those GPUs whose arbiter leases this process holds.
@@ -94,14 +110,15 @@ impl CotenantState {
         }
     }
 
-    /// Closes NVML and the regions of co-tenants that were not used for [`linger`]. Returns true if any is open.
-    pub(crate) fn close_idle(&self, usage: &UsageState) -> bool {
+    /// Closes NVML.
+    pub(crate) fn close_nvml(&self, usage: &UsageState) {
         usage.nvml_only.iter().for_each(NvmlOnly::close_idle);
-        let now = clock::now();
-        let has_slices = self.slices.lock().close_idle(linger(), now);
-        let mut samplers = self.samplers.lock();
-        let open = samplers.iter_mut().filter_map(|sampler| sampler.close_idle(now).then_some(())).count();
-        open > 0 || has_slices
+        self.samplers.lock().iter_mut().for_each(ProgramSampler::close);
+    }
+
+    /// Closes the regions of co-tenants that were not used for [`linger`]. Returns true if any is open.
+    pub(crate) fn close_idle(&self) -> bool {
+        self.slices.lock().close_idle(linger(), clock::now())
     }
 }
 

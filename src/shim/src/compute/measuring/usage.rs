@@ -5,6 +5,7 @@
 )]
 
 use super::contexts::ProgramContexts;
+use super::nvml_signal::NvmlSignal;
 use super::timing_events::TimingEvents;
 use super::worker_signal::WorkerSignal;
 use crate::compute::attribution::nvml_only::NvmlOnly;
@@ -31,6 +32,7 @@ pub(crate) struct UsageState {
     pub(crate) contexts: ProgramContexts,
     pub(crate) timing: TimingEvents,
     pub(crate) worker: WorkerSignal,
+    pub(crate) nvml: NvmlSignal,
     pub(crate) sources: LoggedSources,
     /// Cost of launches that events do not measure, by device.
     pub(crate) nvml_only: Vec<NvmlOnly>,
@@ -64,6 +66,7 @@ impl UsageState {
             contexts: ProgramContexts::default(),
             timing: TimingEvents::new(has_events),
             worker: WorkerSignal::default(),
+            nvml: NvmlSignal::default(),
             sources: LoggedSources::default(),
             nvml_only: devices.iter().map(|_| NvmlOnly::default()).collect(),
             under_way: AtomicUsize::new(0),

@@ -8,10 +8,11 @@
 )]
 
 use super::worker_status::WorkerStatus;
+use crate::os::parking::Parking;
 use crate::os::{clock, futex};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 /// Words that the worker and the threads that launch share.
 #[derive(Debug, Default)]
@@ -20,10 +21,8 @@ pub(crate) struct WorkerSignal {
     pub(crate) status: WorkerStatus,
     /// Locked by the worker during a tick, in which it may be inside the driver.
     pub(crate) tick_lock: Mutex<()>,
-    asleep: AtomicBool,
+    parking: Parking,
     ending: AtomicBool,
-    sleep_lock: Mutex<()>,
-    wakeup: Condvar,
     /// Number of ticks and polls in which a batch has ended; wraps.
     completions: AtomicU32,
     /// Number of ticks that have ended; wraps.
@@ -35,27 +34,12 @@ pub(crate) struct WorkerSignal {
 impl WorkerSignal {
     /// Wakes the worker if it sleeps.
     pub(crate) fn wake(&self) {
-        // SeqCst: either this thread sees that the worker is about to sleep, or the worker sees the work.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
-            let _sleep = self.sleep_lock.lock();
-            self.wakeup.notify_one();
-        }
+        self.parking.wake();
     }
 
     /// Puts the worker to sleep until [`wake`](Self::wake) or for `most`, unless `is_needed` says that there is work.
     pub(crate) fn sleep(&self, is_needed: impl FnOnce() -> bool, most: Option<Duration>) {
-        let mut sleep = self.sleep_lock.lock();
-        self.asleep.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `wake`.
-        fence(Ordering::SeqCst);
-        if !is_needed() && !self.is_ending() {
-            match most {
-                Some(most) => drop(self.wakeup.wait_for(&mut sleep, most)),
-                None => self.wakeup.wait(&mut sleep),
-            }
-        }
-        self.asleep.store(false, Ordering::Relaxed);
+        self.parking.sleep(|| is_needed() || self.is_ending(), most);
     }
 
     /// Returns true if the process is ending: no thread polls events any more.

@@ -1,5 +1,6 @@
-//! The worker, and the waits of launches for it.
+//! The library's own threads, and the waits of launches for them.
 
+mod nvml_thread;
 pub(super) mod thread;
 pub(super) mod tick;
 pub(super) mod waiting;

@@ -18,8 +18,9 @@ use core::ptr;
 use core::time::Duration;
 use gpuslice_policy::config::LogLevel;
 use gpuslice_region::sigbus_forwarding;
+use std::time::Instant;
 
-/// How long the exit of the process waits for a tick to end.
+/// How long the exit of the process waits for a tick and a question to NVML to end.
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// Number of ticks without work under way after which the worker sleeps.
 const IDLE_TICKS: u32 = 20;
@@ -92,7 +93,7 @@ fn run(compute: &'static Compute) {
         }
         clock::compare(begun);
         compute.cotenants.release_arbiter(compute);
-        let is_open = compute.cotenants.close_idle(compute);
+        let is_open = compute.cotenants.close_idle();
         let is_needed = || compute.is_anything_under_way() || needs_arbiter(compute);
         worker.sleep(is_needed, is_open.then_some(LINGER));
         idle = 0;
@@ -119,8 +120,10 @@ fn end_with_process(usage: &'static UsageState) {
             let own = registered.and_then(|usage| (usage.of_this_process)());
             if let Some(usage) = own.filter(|usage| usage.worker.end()) {
                 usage.worker.wake();
-                // The lock is never released: no tick begins any more.
-                core::mem::forget(usage.worker.tick_lock.try_lock_for(AT_EXIT));
+                // The locks are never released: no tick and no question begins any more.
+                let until = Instant::now() + AT_EXIT;
+                core::mem::forget(usage.worker.tick_lock.try_lock_until(until));
+                core::mem::forget(usage.nvml.question_lock.try_lock_until(until));
             }
         });
     }

@@ -1,5 +1,6 @@
 //! One tick of the worker: it closes idle batches, polls timing events, and does the due work about co-tenants.
 
+use super::nvml_thread::want_answers;
 use crate::compute::attribution::nvml_only::NvmlOnly;
 use crate::compute::cotenants::state::needs_arbiter;
 use crate::compute::state::Compute;
@@ -24,8 +25,8 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
         || is_thread_left
         || compute.is_anything_under_way()
         || compute.nvml_only.iter().any(NvmlOnly::is_waiting);
-    if is_busy {
-        compute.cotenants.sample(compute);
+    if is_busy && compute.cotenants.replay(compute) {
+        want_answers(compute);
     }
     compute.report();
     compute.cotenants.arbitrate(compute);

@@ -1,0 +1,71 @@
+//! The thread that asks NVML.
+//!
+//! Example: NVML takes 300 ms to start, because other processes start it too. The worker goes on polling timing events
+//! meanwhile. If it waited for NVML itself, work in flight would not be charged for that time, and kernels that wait for each
+//! other would not be seen.
+//!
+//! The thread starts when the worker first wants an answer. All signals except `SIGBUS` are blocked in it, because they are the
+//! program's. If it cannot be started, the worker asks NVML.
+
+use crate::compute::attribution::nvml_schedule::LINGER;
+use crate::compute::cotenants::state::CotenantState;
+use crate::compute::measuring::usage::UsageState;
+use crate::compute::state::Compute;
+use crate::os::signals::without_signals;
+use crate::os::thread;
+use core::ffi::c_void;
+use core::ptr;
+use core::time::Duration;
+use gpuslice_region::sigbus_forwarding;
+
+/// How often the thread looks whether a question is due: as often as a question may be.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Lets NVML be asked, if that is due.
+pub(super) fn want_answers(compute: &'static Compute) {
+    let status = &compute.nvml.status;
+    if status.is_unstarted()
+        && status.try_start()
+        && without_signals(|| thread::spawn(compute, 256 << 10, main)).is_err()
+    {
+        status.set_failed();
+    }
+    if status.is_running() {
+        compute.nvml.want();
+    } else {
+        compute.cotenants.ask_nvml(compute);
+    }
+}
+
+extern "C" fn main(argument: *mut c_void) -> *mut c_void {
+    thread::set_name(c"gpuslice-nvml");
+    // SAFETY: `want_answers` passes a `Compute` as the argument.
+    if let Some(compute) = unsafe { thread::argument_of::<Compute>(argument) } {
+        compute.nvml.status.run(|| run(compute));
+    }
+    ptr::null_mut()
+}
+
+/// Asks NVML until the process ends. Closes it while the worker wants no answers.
+fn run(compute: &'static Compute) {
+    let nvml = &compute.nvml;
+    sigbus_forwarding::register_thread();
+    while !compute.worker.is_ending() {
+        sigbus_forwarding::unblock();
+        if nvml.take_want() {
+            ask(compute, CotenantState::ask_nvml);
+            gpuslice_region::pause(STEP);
+        } else if !nvml.sleep_until_wanted(Some(LINGER)) {
+            ask(compute, CotenantState::close_nvml);
+            nvml.sleep_until_wanted(None);
+        }
+    }
+}
+
+/// Calls NVML, unless the process ends: its exit takes the lock for good.
+fn ask(compute: &'static Compute, question: fn(&CotenantState, &UsageState)) {
+    let _question = compute.nvml.question_lock.lock();
+    if !compute.worker.is_ending() {
+        question(&compute.cotenants, compute);
+    }
+}
