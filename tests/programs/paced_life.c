@@ -92,7 +92,7 @@ static void children(void) {
     end_threads();
 }
 
-// Counts the threads of the library, and checks that each has all signals blocked.
+// Counts the workers of the library, and checks that each of its threads has all signals blocked.
 static void other_threads(const char *when) {
     DIR *tasks = opendir("/proc/self/task");
     struct dirent *entry;
@@ -108,8 +108,8 @@ static void other_threads(const char *when) {
             if (!strncmp(line, "SigBlk:", 7)) blocked = strtoull(line + 7, NULL, 16);
         }
         if (file) fclose(file);
-        if (strcmp(name, "gpuslice")) continue;
-        count++;
+        if (strncmp(name, "gpuslice", 8)) continue;
+        count += !strcmp(name, "gpuslice"); // the worker: the others come and go
         // Open are the two signals that cannot be blocked, the two that the C library keeps for itself, and SIGBUS: a shortened
         // region would end the process otherwise.
         open += (blocked | 0x180040140) != ~(u64)0 || blocked & 0x40;

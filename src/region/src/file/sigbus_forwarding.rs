@@ -1,12 +1,12 @@
-//! Forwards to the program a `SIGBUS` that the kernel delivers to the library's own thread.
+//! Forwards to the program a `SIGBUS` that the kernel delivers to one of the library's own threads.
 //!
-//! Signals belong to the program, so the library's thread blocks all of them. The exception is `SIGBUS`, which must be
+//! Signals belong to the program, so the library's threads block all of them. The exception is `SIGBUS`, which must be
 //! open for the case that a region is truncated.
 //!
 //! A program may block `SIGBUS` in all its threads, to wait for it or to handle it later. The kernel then delivers a
-//! `SIGBUS` that is sent to the process to the library's thread. That thread blocks the signal too, and sends it to the process
-//! again. There it stays pending for the program, as it would without the library. When the program has taken it, the
-//! library's thread unblocks the signal again.
+//! `SIGBUS` that is sent to the process to a thread of the library. That thread blocks the signal too, and sends it to the
+//! process again. When all of them block it, it stays pending for the program, as it would without the library. When the
+//! program has taken it, the library's threads unblock the signal again.
 //!
 //! Two differences remain. A signal that `kill` sent appears to come from the process itself. While a signal is
 //! pending, a truncated region ends the process.
@@ -22,24 +22,51 @@ use core::{
 
 use libc::{SIGBUS, siginfo_t, sigset_t};
 
-/// Number of the library's thread; 0: there is none.
-static OURS: AtomicI64 = AtomicI64::new(0);
-/// Whether that thread blocks the signal.
-static BLOCKS: AtomicBool = AtomicBool::new(false);
-
-/// Registers the calling thread as the library's own, and unblocks the signal in it. A process has one such thread at a
-/// time.
-pub fn register_thread() {
-    OURS.store(own(), Ordering::Relaxed);
-    // The call of [`unblock`] opens it, unless a signal is already pending for the program.
-    BLOCKS.store(true, Ordering::Relaxed);
-    unblock();
+/// A thread of the library. A process has one of each at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LibraryThread {
+    /// The thread that polls timing events.
+    Worker,
+    /// The thread that asks NVML.
+    Nvml,
 }
 
-/// Unblocks the signal in the library's thread, unless one is pending for the program. That thread calls this function
-/// from time to time.
-pub fn unblock() {
-    if !BLOCKS.load(Ordering::Relaxed) {
+/// What the signal handler knows of a thread of the library.
+struct Registered {
+    /// Number of the thread; 0: there is none.
+    number: AtomicI64,
+    /// Whether the thread blocks the signal.
+    blocks: AtomicBool,
+}
+
+/// The threads, by [`LibraryThread`].
+static THREADS: [Registered; 2] =
+    [const { Registered { number: AtomicI64::new(0), blocks: AtomicBool::new(false) } }; 2];
+
+impl LibraryThread {
+    const fn registered(self) -> &'static Registered {
+        let [worker, nvml] = &THREADS;
+        match self {
+            Self::Worker => worker,
+            Self::Nvml => nvml,
+        }
+    }
+}
+
+/// Registers the calling thread as one of the library's own, and unblocks the signal in it.
+pub fn register_thread(thread: LibraryThread) {
+    let registered = thread.registered();
+    registered.number.store(own(), Ordering::Relaxed);
+    // The call of [`unblock`] opens it, unless a signal is already pending for the program.
+    registered.blocks.store(true, Ordering::Relaxed);
+    unblock(thread);
+}
+
+/// Unblocks the signal in the calling thread, unless one is pending for the program. Each thread of the library calls this
+/// function from time to time.
+pub fn unblock(thread: LibraryThread) {
+    let blocks = &thread.registered().blocks;
+    if !blocks.load(Ordering::Relaxed) {
         return;
     }
     let mut pending = MaybeUninit::<sigset_t>::zeroed();
@@ -48,12 +75,12 @@ pub fn unblock() {
     // SAFETY: `sigismember` needs a valid set. `pending` was filled by `sigpending`, or is all zeroes, which is the
     // empty set.
     if unsafe { libc::sigismember(pending.as_ptr(), SIGBUS) } != 1 {
-        BLOCKS.store(false, Ordering::Relaxed);
+        blocks.store(false, Ordering::Relaxed);
         change_mask(libc::SIG_UNBLOCK);
     }
 }
 
-/// Forwards a signal that a process sent and that the kernel delivered to the library's thread. Called in the signal handler.
+/// Forwards a signal that a process sent and that the kernel delivered to a thread of the library. Called in the signal handler.
 /// Returns whether it did.
 ///
 /// # Safety
@@ -62,10 +89,10 @@ pub(crate) unsafe fn forward(info: *mut siginfo_t, context: *mut c_void) -> bool
     // SAFETY: `as_ref` needs null or a valid pointer. The caller passes the kernel's `info`, which is valid until the
     // handler returns.
     let Some(said) = (unsafe { info.as_ref() }) else { return false };
-    if said.si_code > 0 || OURS.load(Ordering::Relaxed) != own() {
-        return false;
-    }
-    BLOCKS.store(true, Ordering::Relaxed);
+    let own = own();
+    let ours = THREADS.iter().find(|thread| thread.number.load(Ordering::Relaxed) == own);
+    let Some(ours) = ours.filter(|_| said.si_code <= 0) else { return false };
+    ours.blocks.store(true, Ordering::Relaxed);
     // Blocks it before it is sent again. The change in `context` below makes the block last after the handler returns.
     change_mask(libc::SIG_BLOCK);
     let context: *mut libc::ucontext_t = context.cast();

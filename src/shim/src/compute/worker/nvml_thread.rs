@@ -16,7 +16,7 @@ use crate::os::thread;
 use core::ffi::c_void;
 use core::ptr;
 use core::time::Duration;
-use gpuslice_region::sigbus_forwarding;
+use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 
 /// How often the thread looks whether a question is due: as often as a question may be.
 const STEP: Duration = Duration::from_millis(100);
@@ -49,9 +49,9 @@ extern "C" fn main(argument: *mut c_void) -> *mut c_void {
 /// Asks NVML until the process ends. Closes it while the worker wants no answers.
 fn run(compute: &'static Compute) {
     let nvml = &compute.nvml;
-    sigbus_forwarding::register_thread();
+    sigbus_forwarding::register_thread(LibraryThread::Nvml);
     while !compute.worker.is_ending() {
-        sigbus_forwarding::unblock();
+        sigbus_forwarding::unblock(LibraryThread::Nvml);
         if nvml.take_want() {
             ask(compute, CotenantState::ask_nvml);
             gpuslice_region::pause(STEP);

@@ -17,7 +17,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::time::Duration;
 use gpuslice_policy::config::LogLevel;
-use gpuslice_region::sigbus_forwarding;
+use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 use std::time::Instant;
 
 /// How long the exit of the process waits for a tick and a question to NVML to end.
@@ -76,11 +76,11 @@ fn run(compute: &'static Compute) {
     // thread can be started, launches keep their own fences.
     let _done = thread::spawn(compute, 64 << 10, prepare_fence);
     // Called after the spawn above: that thread needs no signal.
-    sigbus_forwarding::register_thread();
+    sigbus_forwarding::register_thread(LibraryThread::Worker);
     let begun = Both::read();
     let mut idle = 0_u32;
     while !worker.is_ending() {
-        sigbus_forwarding::unblock();
+        sigbus_forwarding::unblock(LibraryThread::Worker);
         let is_busy = {
             let _tick = worker.tick_lock.lock();
             !worker.is_ending() && tick(compute)
