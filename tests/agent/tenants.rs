@@ -147,6 +147,8 @@ fn processes_keep_to_the_operators_file_themselves() {
     node.end(libc::SIGKILL);
     region.set_limits(device, Limits { cores_permille: 1000, ..limits });
     node.until("the share is that of the file", |_| (region.limits(device) == limits).then_some(()));
+    // From here on only the program can notice.
+    drop(busy);
     region.set_limits(device, Limits { memory: None, ..limits });
     assert_eq!(take(&mut program, 300 * MIB), "2");
     assert_eq!(region.limits(device), limits);
@@ -162,7 +164,6 @@ fn processes_keep_to_the_operators_file_themselves() {
     region.set_limits(device, raised);
     assert_eq!(take(&mut program, 300 * MIB), "0");
     assert_eq!(region.limits(device), raised);
-    drop(busy);
     let (_, said) = program.end();
     assert_eq!(said.matches("were set back").count(), 1, "{said}");
 }
