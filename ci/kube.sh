@@ -10,7 +10,7 @@ set -euo pipefail
 MODULE=$ROOT/tests/kube KUBE=$ROOT/build/kube APT=$ROOT/build/apt/kube
 KEY=$(sha256sum "$MODULE/go.sum" | cut -c1-16)
 BIN=$KUBE/$KEY/bin NODE=$KUBE/$KEY/node GO_TREE=$KUBE/go BASE=$KUBE/base RUN=$KUBE/run
-VERSION=$(sed -n 's/^require k8s.io\/kubernetes //p' "$MODULE/go.mod")
+VERSION=$(sed -n 's/^.*\bk8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$MODULE/go.mod")
 what="a Kubernetes cluster"
 
 finish() { # why there is no cluster
@@ -136,6 +136,8 @@ for name in kube-apiserver kube-controller-manager kube-scheduler kubectl kubele
     build "k8s.io/kubernetes/cmd/$name" $name || finish "$name is not built: $(tail -1 "$KUBE/$name.log")"
 done
 build go.etcd.io/etcd/server/v3 etcd || finish "etcd is not built: $(tail -1 "$KUBE/etcd.log")"
+ci/charts.sh
+[ -x build/charts/helm ] || finish "helm is not built"
 fetch_node || finish "apt does not get containerd, runc and the network plugins"
 fetch_base || finish "apt does not get Python for the images"
 nice -n 10 ci/stage.sh

@@ -190,7 +190,16 @@ def shims_of_containers():
 
 
 def kubectl(*arguments):
-    words = [f"{BIN}/kubectl", f"--kubeconfig={RUN}/kubeconfig", *arguments]
+    return client(f"{BIN}/kubectl", arguments)
+
+
+def helm(*arguments):
+    return client(f"{ROOT}/build/charts/helm", arguments)
+
+
+def client(program, arguments):
+    """Runs a client of the apiserver in the repository's root. Returns what it prints."""
+    words = [program, f"--kubeconfig={RUN}/kubeconfig", *arguments]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=120)
-    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr.strip()}"
+    assert done.returncode == 0, f"{os.path.basename(program)} {' '.join(arguments)}: {done.stderr.strip()}"
     return done.stdout

@@ -9,30 +9,38 @@ import traceback
 sys.path[:0] = [str(pathlib.Path(__file__).parent / "scenarios")]
 
 from cluster import ROOT, Cluster  # noqa: E402
+import claims  # noqa: E402
 import slices  # noqa: E402
 
-ORDER = ("three_pods", "quota", "many", "late_alloc", "crashes", "delete_before_bind", "full_node", "same_name", "upgrade",
-         "reuse", "own_alloc")
+# The scenarios, by the mode of the agent.
+ORDER = {
+    slices: ("three_pods", "quota", "many", "late_alloc", "crashes", "delete_before_bind", "full_node", "same_name", "upgrade",
+             "reuse", "own_alloc"),
+    claims: ("claims_three_pods", "claims_many"),
+}
 
 
 def main():
-    wanted = sys.argv[1:] or ORDER
-    if unknown := set(wanted) - set(ORDER):
-        sys.exit(f"no such scenario: {', '.join(unknown)}; there are {', '.join(ORDER)}")
+    known = [name for names in ORDER.values() for name in names]
+    wanted = sys.argv[1:] or known
+    if unknown := set(wanted) - set(known):
+        sys.exit(f"no such scenario: {', '.join(unknown)}; there are {', '.join(known)}")
     cluster, passed, failed = Cluster(), 0, 0
     begun = time.monotonic()
     try:
         cluster.start()
         print(f"the cluster is ready after {time.monotonic() - begun:.1f} s", flush=True)
         slices.simulated_gpus(ROOT)
-        slices.install()
-        print(f"gpuslice is installed after {time.monotonic() - begun:.1f} s", flush=True)
-        for name in wanted:
-            if one(cluster, name):
-                passed += 1
-            else:
-                failed += 1
-        print(f"no slot, specification or region is left after {slices.nothing_left(90):.0f} s")
+        for mode, names in ORDER.items():
+            names = [name for name in wanted if name in names]
+            if not names:
+                continue
+            begun = time.monotonic()
+            mode.install()
+            print(f"gpuslice is installed for {mode.__name__} after {time.monotonic() - begun:.1f} s", flush=True)
+            results = [one(cluster, name) for name in names]
+            passed, failed = passed + sum(results), failed + results.count(False)
+            print(f"no slot, claim, specification or region is left after {slices.nothing_left(90):.0f} s", flush=True)
     except Exception:
         traceback.print_exc()
         failed += 1

@@ -6,7 +6,7 @@ import pathlib
 import time
 
 import api
-from cluster import kubectl, until
+from cluster import helm, kubectl, until
 
 IMAGE = "docker.io/library/python:3.12-slim-bookworm"
 ALLOC = "gpuslice.dev/alloc"
@@ -98,8 +98,9 @@ def quantity(text):
 
 
 def slots():
-    """Returns all files that an agent has made for the kubelet's slots."""
-    folders = [SLOTS.glob("slot-*"), REGIONS.glob("slot-*"), SPECS.glob("*slot-*")]
+    """Returns all files that an agent has made for the kubelet's slots and claims."""
+    names = ("slot-*", "claim-*")
+    folders = [folder.glob(prefix + name) for name in names for folder, prefix in ((SLOTS, ""), (REGIONS, ""), (SPECS, "*"))]
     return sorted(str(path) for folder in folders for path in folder)
 
 
@@ -129,9 +130,10 @@ def agent_has_registered():
 
 
 def install():
-    """Installs gpuslice as in the guide, with the node's simulated GPUs."""
+    """Installs gpuslice by helm as in the guide, with the node's simulated GPUs."""
+    values = ("--values", "tests/kube/values.yaml", "--post-renderer", "tests/kube/post-render.sh")
+    helm("install", "gpuslice", "charts/gpuslice", "--namespace", "gpuslice", "--create-namespace", *values)
     kubectl("label", "node", "node1", "gpuslice.dev/gpu=true", "--overwrite")
-    kubectl("apply", "-k", "tests/kube/node")
     until("the agent has registered", agent_has_registered, 90)
     kubectl("rollout", "status", "--namespace=gpuslice", "--timeout=90s", "deployment/gpuslice-scheduler")
 
@@ -148,6 +150,7 @@ def simulated_gpus(root):
 
 def clear():
     """Removes the objects that a failed scenario has left."""
-    kubectl("delete", "replicasets,deployments,pods,validatingwebhookconfigurations,configmaps", "--all", "--grace-period=1", "--wait=false")
+    kinds = "replicasets,deployments,pods,validatingwebhookconfigurations,configmaps,resourceclaims,resourceclaimtemplates"
+    kubectl("delete", kinds, "--all", "--grace-period=1", "--wait=false")
     until("the pods are gone", lambda: not api.pods(), 90)
     until("no slot is left", lambda: not slots(), 90)
