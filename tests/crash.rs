@@ -215,7 +215,7 @@ fn busy_processes_may_be_killed_at_any_instant() {
 }
 
 #[test]
-fn members_wait_for_memory_of_those_who_die_beside_them_and_no_longer() {
+fn members_do_not_wait_for_those_who_die_beside_them() {
     let mut aftermath = of_many_deaths();
     let seed = seed("beside").below(1 << 30).to_string();
     let mut storm = aftermath.bench.host("storm", &["4", "4", &seed]).loaded().start();
@@ -225,7 +225,7 @@ fn members_wait_for_memory_of_those_who_die_beside_them_and_no_longer() {
         // Busy processes live and die until the answer comes.
         let mut calls = 0_u64;
         let answer = loop {
-            let status = aftermath.take_beside_deaths(4096);
+            let status = aftermath.take(4096);
             assert!(status == 0 || status == 2, "status {status}");
             calls += 1;
             if let Some(answer) = storm.heard() {

@@ -49,23 +49,15 @@ impl Aftermath {
     #[track_caller]
     pub(crate) fn take(&mut self, bytes: u64) -> u64 {
         // While the device has not got back memory of the dead, free memory is no exact witness for a member in a memory call.
-        let leaves = self.monitor.devices().iter().any(|view| self.monitor.leaving(view.device) > 0)
-            || self.monitor.processes().iter().any(|process| has_ended(process.pid));
-        self.take_within(bytes, if leaves { SOON + Duration::from_nanos(LEAVING) } else { SOON })
-    }
-
-    /// Lets the witness take `bytes` as [`take`](Self::take) does, while processes die at any instant.
-    #[track_caller]
-    pub(crate) fn take_beside_deaths(&mut self, bytes: u64) -> u64 {
-        self.take_within(bytes, SOON + Duration::from_nanos(LEAVING))
-    }
-
-    #[track_caller]
-    fn take_within(&mut self, bytes: u64, most: Duration) -> u64 {
+        let leaves = self.monitor.devices().iter().any(|view| self.monitor.leaving(view.device) > 0);
+        let members = self.monitor.processes();
         let answer = self.witness.numbers(&format!("take {bytes}"));
         let &[status, microseconds] = answer.as_slice() else { panic!("{answer:?}") };
         let waited = Duration::from_micros(microseconds);
         self.longest = self.longest.max(waited);
+        // A member may die before the call or during it.
+        let has_died = members.iter().any(|member| has_ended(member.pid));
+        let most = if leaves || has_died { SOON + Duration::from_nanos(LEAVING) } else { SOON };
         assert!(waited < most, "a member waited for {waited:?}, and {most:?} at most is right");
         status
     }
