@@ -31,7 +31,7 @@ pub enum LibraryThread {
     Nvml,
 }
 
-/// What the signal handler knows of a thread of the library.
+/// State of a thread of the library, for the signal handler.
 struct Registered {
     /// Number of the thread; 0: there is none.
     number: AtomicI64,
@@ -89,9 +89,12 @@ pub(crate) unsafe fn forward(info: *mut siginfo_t, context: *mut c_void) -> bool
     // SAFETY: `as_ref` needs null or a valid pointer. The caller passes the kernel's `info`, which is valid until the
     // handler returns.
     let Some(said) = (unsafe { info.as_ref() }) else { return false };
+    if said.si_code > 0 {
+        return false;
+    }
     let own = own();
     let ours = THREADS.iter().find(|thread| thread.number.load(Ordering::Relaxed) == own);
-    let Some(ours) = ours.filter(|_| said.si_code <= 0) else { return false };
+    let Some(ours) = ours else { return false };
     ours.blocks.store(true, Ordering::Relaxed);
     // Blocks it before it is sent again. The change in `context` below makes the block last after the handler returns.
     change_mask(libc::SIG_BLOCK);

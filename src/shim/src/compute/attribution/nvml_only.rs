@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 /// Interval between two questions to NVML, in nanoseconds. Its windows last a sixth of a second; windows that are read too often
 /// are joined.
-const INTERVAL: u64 = 100_000_000;
+pub(crate) const INTERVAL: u64 = 100_000_000;
 /// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
 const EMPTY_WINDOWS: u32 = 20;
 

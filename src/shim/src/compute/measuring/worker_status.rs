@@ -1,4 +1,5 @@
-//! Status of the worker thread. While it does not run, launches that wait poll the timing events themselves.
+//! Status of a thread of the library: of the worker, or of the thread that asks NVML. While the worker does not run, launches that
+//! wait poll the timing events themselves. While the other does not run, the worker asks NVML.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -11,33 +12,33 @@ const NOT_STARTED: u8 = 0;
 const STARTED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Status of the worker thread.
+/// Status of a thread of the library.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerStatus(AtomicU8);
 
 impl WorkerStatus {
-    /// Returns true if no thread has tried to start the worker.
+    /// Returns true if nothing has tried to start the thread.
     #[inline]
     pub(crate) fn is_unstarted(&self) -> bool {
         self.0.load(Ordering::Acquire) == NOT_STARTED
     }
 
-    /// Returns true if the worker runs, or is about to.
+    /// Returns true if the thread runs, or is about to.
     pub(crate) fn is_running(&self) -> bool {
         self.0.load(Ordering::Acquire) == STARTED
     }
 
-    /// Returns true if the caller is the first, and has to start the worker.
+    /// Returns true if the caller is the first, and has to start the thread.
     pub(crate) fn try_start(&self) -> bool {
         self.0.swap(STARTED, Ordering::AcqRel) == NOT_STARTED
     }
 
-    /// Notes that the worker cannot be started.
+    /// Notes that the thread cannot be started.
     pub(crate) fn set_failed(&self) {
         self.0.store(FAILED, Ordering::Release);
     }
 
-    /// Runs the body of the worker. A panic in it, which is a defect of the library, counts as a failure.
+    /// Runs the body of the thread. A panic in it, which is a defect of the library, counts as a failure.
     pub(crate) fn run(&self, body: impl FnOnce()) {
         if shielded(body).is_none() {
             self.set_failed();

@@ -7,6 +7,7 @@
 //! The thread starts when the worker first wants an answer. All signals except `SIGBUS` are blocked in it, because they are the
 //! program's. If it cannot be started, the worker asks NVML.
 
+use crate::compute::attribution::nvml_only;
 use crate::compute::attribution::nvml_schedule::LINGER;
 use crate::compute::cotenants::state::CotenantState;
 use crate::compute::measuring::usage::UsageState;
@@ -19,7 +20,7 @@ use core::time::Duration;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 
 /// How often the thread looks whether a question is due: as often as a question may be.
-const STEP: Duration = Duration::from_millis(100);
+const STEP: Duration = Duration::from_nanos(nvml_only::INTERVAL);
 
 /// Lets NVML be asked, if that is due.
 pub(super) fn want_answers(compute: &'static Compute) {
