@@ -1,6 +1,7 @@
 """Pods with resource claims, and checks of them."""
 
 import api
+import slices
 from cluster import helm, kubectl, until
 from slices import GPU_MIB, GPUS, IMAGE, MIB, SHOW
 
@@ -72,9 +73,7 @@ def make(name, mib, cores):
 
 def remove(names):
     """Ends pods and their claims, and waits until the pods are gone."""
-    for name in names:
-        api.delete(name, grace=1)
-    until(f"{', '.join(names)} end", lambda: not any(api.pod(name) for name in names), 60)
+    slices.remove(names)
     for name in names:
         api.call("DELETE", f"{CLAIMS}/{name}")
 
@@ -112,9 +111,3 @@ def check(pods):
     for uuid, (memory, core) in given.items():
         assert memory <= GPU_MIB * MIB and core <= 100, f"{uuid} has given away {memory} bytes and {core} %"
     return given
-
-
-def all_run(selector, count):
-    """Returns the pods if there are `count` and all run."""
-    found = api.pods(selector=selector)
-    return len(found) == count and all(pod["status"].get("phase") == "Running" for pod in found) and found

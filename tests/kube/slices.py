@@ -52,6 +52,12 @@ def running(name, seconds=60):
     return api.pod(name)
 
 
+def all_run(selector, count):
+    """Returns the pods if there are `count` and all run."""
+    found = api.pods(selector=selector)
+    return len(found) == count and all(pod["status"].get("phase") == "Running" for pod in found) and found
+
+
 def alloc(pod):
     """Returns the parts of the annotation of the pod's first container."""
     text = pod["metadata"].get("annotations", {}).get(ALLOC)

@@ -5,7 +5,7 @@ import time
 import api
 import claims
 from cluster import until
-from slices import GPU_MIB, nothing_left, phase, running
+from slices import GPU_MIB, all_run, nothing_left, phase, running
 
 PODS = 36
 
@@ -16,7 +16,7 @@ def scenario(cluster):
     # All amounts differ, so a pod with another pod's limits is noticed.
     for number, name in enumerate(names):
         claims.make(name, 1000 + number, 8)
-    pods = until("all pods run", lambda: claims.all_run("app%3Dclaimed", PODS), 180)
+    pods = until("all pods run", lambda: all_run("app%3Dclaimed", PODS), 180)
     took = time.monotonic() - begun
     given = claims.check(pods)
     claims.make("whole", GPU_MIB // 2, 50)

@@ -3,12 +3,12 @@
 import api
 import claims
 from cluster import kubectl, until
-from slices import nothing_left
+from slices import all_run, nothing_left
 
 
 def scenario(cluster):
     kubectl("apply", "-f", "examples/kubernetes/dra/three-pods.yaml")
-    pods = until("three pods run", lambda: claims.all_run("app%3Dthree-claims", 3), 90)
+    pods = until("three pods run", lambda: all_run("app%3Dthree-claims", 3), 90)
     given = claims.check(pods)
     assert len(given) == 1, f"they are on {given}"
     assert set(given.values()) == {(12 << 30, 90)}, given

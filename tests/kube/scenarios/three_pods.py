@@ -1,17 +1,12 @@
 """Three pods on one GPU, as the guide starts them: each sees its own limits."""
 
-import api
 from cluster import kubectl, until
-from slices import alloc, check, nothing_left
+from slices import all_run, alloc, check, nothing_left
 
 
 def scenario(cluster):
     kubectl("apply", "-f", "examples/kubernetes/three-pods.yaml")
-    def started():
-        found = api.pods(selector="app%3Dthree-on-one-gpu")
-        return len(found) == 3 and all(pod["status"]["phase"] == "Running" for pod in found) and found
-
-    pods = until("three pods run", started, 90)
+    pods = until("three pods run", lambda: all_run("app%3Dthree-on-one-gpu", 3), 90)
     check(pods)
     gpus = {part["uuid"] for pod in pods for part in alloc(pod)}
     assert len(gpus) == 1, f"they are on {gpus}"
