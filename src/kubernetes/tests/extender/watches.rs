@@ -8,11 +8,12 @@ fn is_watch(query: &HashMap<String, String>) -> bool {
     query.contains_key("watch")
 }
 
-/// Waits until the extender has asked for pods, and returns the queries.
+/// Waits until the extender watches pods, and returns the queries up to then: those of the lists before the watch too.
 async fn next(cluster: &Cluster) -> Vec<HashMap<String, String>> {
     let end = Instant::now() + crate::PATIENCE;
+    let mut queries = Vec::new();
     loop {
-        let queries = cluster.apiserver.queries();
+        queries.extend(cluster.apiserver.queries());
         if queries.iter().any(is_watch) {
             return queries;
         }
