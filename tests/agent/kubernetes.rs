@@ -9,6 +9,7 @@ mod apiserver;
 mod kubelet;
 
 use crate::node::{Node, may_have_containers};
+use crate::support::bench::Bench;
 use crate::{MIB, witness};
 use apiserver::Apiserver;
 use gpuslice_kubernetes::grpc::dra::dra_plugin_client::DraPluginClient;
@@ -119,6 +120,27 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     let most: u64 = most.expect("it has a line").parse().expect("it is a number");
     println!("the agent with a kubelet: {most} KiB");
     assert!(most < MOST_KIB, "{most} KiB");
+}
+
+/// The extender needs the connections for pods whose slices are to be on connected GPUs.
+#[test]
+fn the_node_names_the_gpus_that_nvlink_connects() {
+    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
+    let apiserver = Apiserver::default();
+    apiserver.add_node("n1");
+    let address = runtime.block_on(apiserver.serve());
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "5").with("SIMGPU_NVLINK", "2");
+    let mut node =
+        Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
+    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
+    runtime.block_on(async { kubelet.begin() });
+    let gpus = node.until("the node has the GPUs", |_| {
+        let text = apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
+        let inventory: serde_json::Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
+        inventory["gpus"].as_array().cloned()
+    });
+    let linked: Vec<_> = gpus.iter().map(|gpu| gpu["nvlink"].clone()).collect();
+    assert_eq!(linked, [json!([1]), json!([0]), json!([3]), json!([2]), json!(null)]);
 }
 
 #[test]

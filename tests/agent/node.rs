@@ -98,11 +98,7 @@ impl Node {
             .env("LD_LIBRARY_PATH", artefacts::simulated_driver())
             .env("GPUSLICE_LIB", artefacts::library());
         command.env("SIMGPU_STATE", self.bench_folder().join("state")).stdin(Stdio::null());
-        command.envs([
-            ("SIMGPU_MEMORY", "1GiB"),
-            ("SIMGPU_CONTEXT_BYTES", "0"),
-            ("SIMGPU_NVML_INIT_MS", "0"),
-        ]);
+        command.env("SIMGPU_NVML_INIT_MS", "0").envs(self.bench.variables());
         command
     }
 

@@ -115,6 +115,13 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     ] {
         installed.done(User::Tenant, &create, &pod(name, containers));
     }
+    for (name, wrong, right) in [("gpu-topology", "nvswitch", "numa"), ("gpu-model", "H100,", "H100,A100")] {
+        let mut constrained = pod(name, &[[1, 1024, 0]]);
+        constrained["metadata"]["annotations"] = json!({format!("gpuslice.dev/{name}"): wrong});
+        installed.refused(User::Tenant, &create, &constrained, name);
+        constrained["metadata"]["annotations"] = json!({format!("gpuslice.dev/{name}"): right});
+        installed.done(User::Tenant, &create, &constrained);
+    }
     // An init container has the slice of another container, or none.
     let mut init = pod("init", &[[0, 0, 0]]);
     init["spec"]["initContainers"] = pod("", &[[1, 4096, 0]])["spec"]["containers"].clone();

@@ -89,8 +89,9 @@ def check(pods):
     given = {}
     for pod in pods:
         asked = pod["spec"]["containers"][0]["resources"]["limits"]
+        total = sum(part["memMiB"] for part in alloc(pod))
+        assert str(total) == quantity(asked["gpuslice.dev/memory-mib"]), (total, asked)
         for part in alloc(pod):
-            assert str(part["memMiB"]) == quantity(asked["gpuslice.dev/memory-mib"]), (part, asked)
             memory, core = given.get(part["uuid"], (0, 0))
             given[part["uuid"]] = (memory + part["memMiB"], core + part["core"])
     for uuid, (memory, core) in given.items():

@@ -66,6 +66,11 @@ impl Bench {
         self
     }
 
+    /// Returns the variables of every host.
+    pub(crate) fn variables(&self) -> &BTreeMap<String, String> {
+        &self.variables
+    }
+
     /// Returns the path of the region of a bench with one slice.
     pub(crate) fn region(&self) -> PathBuf {
         self.folder.path().join("region")

@@ -39,6 +39,9 @@ pub(crate) struct Gpu {
     pub(crate) utilization_percent: Option<u32>,
     /// Degrees Celsius.
     pub(crate) temperature_celsius: Option<u32>,
+    /// UUIDs of the GPUs to which it has NVLink.
+    #[serde(skip)]
+    pub(crate) nvlink: Vec<String>,
 }
 
 /// The GPUs at the last look.
@@ -87,9 +90,12 @@ impl Gpus {
 
     /// Asks NVML until it does not answer any more.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
+        let mut linked = Linked::default();
         while let Some(machine) = nvml.machine() {
             nvml.refresh();
-            let gpus = looked_at(&nvml, &machine);
+            let mut gpus = looked_at(&nvml, &machine);
+            linked.look(&nvml, &machine);
+            gpus.iter_mut().for_each(|gpu| gpu.nvlink = linked.to(&gpu.uuid));
             if !nvml.is_alive() {
                 return;
             }
@@ -119,8 +125,35 @@ impl Gpus {
 impl Gpu {
     /// Returns the GPU without its figures: only which GPU it is.
     fn silent(self) -> Self {
-        let Self { uuid, index, model, memory_total, .. } = self;
-        Self { uuid, index, model, memory_total, ..Self::default() }
+        let Self { uuid, index, model, memory_total, nvlink, .. } = self;
+        Self { uuid, index, model, memory_total, nvlink, ..Self::default() }
+    }
+}
+
+/// GPUs that NVLink connects. NVML is asked again when other GPUs are listed.
+#[derive(Debug, Default)]
+struct Linked {
+    gpus: Vec<String>,
+    pairs: Vec<(usize, usize)>,
+}
+
+impl Linked {
+    fn look(&mut self, nvml: &Nvml, machine: &Machine) {
+        if self.gpus != machine.gpus {
+            self.pairs = nvml.links(&machine.gpus);
+            self.gpus.clone_from(&machine.gpus);
+        }
+    }
+
+    /// Returns the UUIDs of the GPUs to which a GPU has NVLink.
+    fn to(&self, uuid: &str) -> Vec<String> {
+        let at = self.gpus.iter().position(|gpu| gpu == uuid);
+        let other = |(one, other): &(usize, usize)| match at {
+            Some(at) if at == *one => self.gpus.get(*other).cloned(),
+            Some(at) if at == *other => self.gpus.get(*one).cloned(),
+            _ => None,
+        };
+        self.pairs.iter().filter_map(other).collect()
     }
 }
 
@@ -145,6 +178,7 @@ fn looked_at(nvml: &Nvml, machine: &Machine) -> Vec<Gpu> {
             memory_reserved: device.reserved,
             utilization_percent: device.utilization,
             temperature_celsius: device.temperature,
+            nvlink: Vec::new(),
         })
     };
     machine.gpus.iter().enumerate().filter_map(gpu).collect()

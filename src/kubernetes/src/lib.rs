@@ -4,11 +4,12 @@
 //! 2. `lease`: election of the process that acts.
 //! 3. `objects`: requests and annotations of pods and nodes about slices.
 //! 4. `placement`: choice of the GPUs for a container.
-//! 5. `grpc`: the kubelet's interfaces.
-//! 6. `files`: the files of a slice.
-//! 7. `plugin`: the device plugin of a node.
-//! 8. `dra`: the driver of dynamically allocated resources of a node.
-//! 9. `extender`: the extender of the scheduler.
+//! 5. `topology`: places of the GPUs in the machine.
+//! 6. `grpc`: the kubelet's interfaces.
+//! 7. `files`: the files of a slice.
+//! 8. `plugin`: the device plugin of a node.
+//! 9. `dra`: the driver of dynamically allocated resources of a node.
+//! 10. `extender`: the extender of the scheduler.
 
 #![forbid(unsafe_code)]
 
@@ -21,3 +22,4 @@ pub mod lease;
 pub mod objects;
 pub mod placement;
 pub mod plugin;
+pub mod topology;

@@ -22,6 +22,10 @@ pub struct Metadata {
     pub resource_version: String,
     /// Annotations: texts by name.
     pub annotations: BTreeMap<String, String>,
+    /// Time of its creation, in the form of RFC 3339.
+    pub creation_timestamp: Option<String>,
+    /// Time at which its end was requested; none while it is wanted.
+    pub deletion_timestamp: Option<String>,
 }
 
 impl Metadata {
@@ -58,6 +62,8 @@ pub struct PodSpec {
     pub containers: Vec<Container>,
     /// Containers that run before them; one that always restarts runs on beside them.
     pub init_containers: Vec<Container>,
+    /// Priority; a larger number is more important.
+    pub priority: i32,
 }
 
 /// A container.
@@ -82,10 +88,12 @@ pub struct ContainerResources {
 
 /// Status of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: String,
+    /// Node for which the scheduler evicts other pods, so that this pod has room there; none or empty otherwise.
+    pub nominated_node_name: Option<String>,
 }
 
 impl Pod {

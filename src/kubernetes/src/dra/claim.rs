@@ -129,10 +129,10 @@ mod tests {
     fn inventory() -> Inventory {
         let gpu = |uuid: &str, healthy| Gpu {
             uuid: uuid.to_owned(),
-            model: String::new(),
             mem_mib: 16_384,
             core: 100,
             healthy,
+            ..Gpu::default()
         };
         let gpus = vec![gpu("GPU-A", true), gpu("GPU-B", true), gpu("GPU-C", false)];
         Inventory { v: 1, driver: String::new(), gpus }

@@ -1,7 +1,7 @@
 //! A GPU as a device that the scheduler can divide.
 
-use super::topology::Seat;
 use crate::objects::{Gpu, Inventory};
+use crate::topology::Seat;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -100,6 +100,7 @@ mod tests {
             mem_mib,
             core: 100,
             healthy,
+            ..Gpu::default()
         };
         let gpus = vec![gpu("GPU-b", 143_771, healthy), gpu("GPU-A", 16_384, true), gpu("GPU-c", 0, true)];
         Inventory { v: 1, driver: "580.65.06".to_owned(), gpus }

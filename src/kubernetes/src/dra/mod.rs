@@ -12,7 +12,6 @@ mod publish;
 mod register;
 mod service;
 pub mod sweep;
-mod topology;
 
 use crate::api::{Client, Failure};
 use crate::grpc::dra_health::v1alpha1::DeviceHealth;

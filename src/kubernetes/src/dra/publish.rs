@@ -1,8 +1,8 @@
 //! Publishes the node's devices in the apiserver: one `ResourceSlice`, which is the whole pool.
 
-use super::topology::seats;
 use super::{Driver, device};
 use crate::api::{Failure, List, Metadata, Node};
+use crate::topology::seats;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;

@@ -1,5 +1,6 @@
 //! Binds a pod to a node, after writing its parts of GPUs on the pod.
 
+use super::ledger::Pending;
 use super::wire::{Binding, Bound};
 use super::{Extender, State};
 use crate::api::{Failure, Metadata, Pod, timestamp};
@@ -58,7 +59,8 @@ impl Extender {
         // The choice and the count are one step, because bindings run at the same time.
         let parts = self.with(|state| {
             let State { ledger, .. } = state.complete()?;
-            let parts = ledger.place(node, uid, &requests, self.order)?;
+            let pending = Pending { uid, priority: pod.spec.priority, requests: &requests };
+            let parts = ledger.place(node, pending, self.order).map_err(|refusal| refusal.why)?;
             ledger.begin(uid, node, parts.values().flatten());
             Ok::<_, String>(parts)
         })?;

@@ -4,8 +4,9 @@
 //! Nothing is stored elsewhere: a restarted extender rebuilds the same ledger.
 
 use crate::api::{Node, Pod};
-use crate::objects::{ALLOC, Alloc, INVENTORY, Inventory, Part, Request};
-use crate::placement::{Order, Room, Used, place, score, take};
+use crate::objects::{ALLOC, Alloc, INVENTORY, Inventory, Part, Request, requests};
+use crate::placement::{Evictable, Order, Room, Used, evict, place, score, take};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
@@ -22,6 +23,8 @@ pub struct Ledger {
     under_way: HashMap<String, (Counted, Instant)>,
     /// Parts of pods that this extender is resizing, by UID. Of each amount the larger one counts: the present or the new one.
     resized: HashMap<String, Vec<Part>>,
+    /// Pods by UID for which the scheduler evicts others.
+    nominated: HashMap<String, Nominated>,
 }
 
 /// Parts of a pod on its node.
@@ -29,6 +32,38 @@ pub struct Ledger {
 struct Counted {
     node: String,
     parts: Vec<Part>,
+    priority: i32,
+    created: String,
+    /// True if the pod is about to end.
+    is_ending: bool,
+}
+
+/// A pod that waits until others are evicted from a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Nominated {
+    node: String,
+    priority: i32,
+    requests: Vec<Request>,
+}
+
+/// A pod that needs room.
+#[derive(Debug, Clone, Copy)]
+pub struct Pending<'a> {
+    /// UID.
+    pub uid: &'a str,
+    /// Priority; a larger number is more important.
+    pub priority: i32,
+    /// Slices that it needs.
+    pub requests: &'a [Request],
+}
+
+/// Reason for which a node has no room for a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Reason, for the pod's user.
+    pub why: String,
+    /// True if the node has no room for the pod even without other pods.
+    pub is_final: bool,
 }
 
 impl Ledger {
@@ -55,10 +90,20 @@ impl Ledger {
     /// ended.
     pub fn pod(&mut self, pod: &Pod) {
         let uid = &pod.metadata.uid;
+        match nominated(pod) {
+            Some(nominated) => drop(self.nominated.insert(uid.clone(), nominated)),
+            None => drop(self.nominated.remove(uid)),
+        }
         let counted = pod.spec.node_name.as_ref().filter(|_| !pod.is_ended()).and_then(|node| {
             let alloc = Alloc::parse(pod.metadata.annotations.get(ALLOC)?).ok()?;
             let is_its = alloc.node == *node && alloc.uid == *uid;
-            is_its.then(|| Counted { node: node.clone(), parts: alloc.parts().cloned().collect() })
+            is_its.then(|| Counted {
+                node: node.clone(),
+                parts: alloc.parts().cloned().collect(),
+                priority: pod.spec.priority,
+                created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
+                is_ending: pod.metadata.deletion_timestamp.is_some(),
+            })
         });
         self.forget(uid);
         // Older news of the pod may still arrive.
@@ -78,6 +123,7 @@ impl Ledger {
     pub fn pod_gone(&mut self, uid: &str) {
         self.under_way.remove(uid);
         self.resized.remove(uid);
+        self.nominated.remove(uid);
         self.forget(uid);
     }
 
@@ -87,6 +133,7 @@ impl Ledger {
         let is_there = |uid: &String| listed.contains(uid.as_str());
         self.under_way.retain(|uid, (_, since)| *since >= asked || is_there(uid));
         self.resized.retain(|uid, _| is_there(uid));
+        self.nominated.retain(|uid, _| is_there(uid));
         let gone: Vec<String> = self.pods.keys().filter(|uid| !is_there(uid)).cloned().collect();
         gone.iter().for_each(|uid| self.forget(uid));
     }
@@ -101,8 +148,13 @@ impl Ledger {
 
     /// Counts a pod from now on that is being bound.
     pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(&mut self, uid: &str, node: &str, parts: P) {
-        let parts = parts.into_iter().cloned().collect();
-        let counted = Counted { node: node.to_owned(), parts };
+        let counted = Counted {
+            node: node.to_owned(),
+            parts: parts.into_iter().cloned().collect(),
+            priority: 0,
+            created: String::new(),
+            is_ending: false,
+        };
         self.under_way.insert(uid.to_owned(), (counted, Instant::now()));
     }
 
@@ -121,7 +173,7 @@ impl Ledger {
         uid: &str,
         parts: P,
     ) -> Result<(), String> {
-        let mut left = self.left(node, uid)?;
+        let mut left = self.left(node, |known, _| known != uid)?;
         let parts: Vec<Part> = parts.into_iter().cloned().collect();
         for part in &parts {
             let Part { uuid, mem_mib, core } = part;
@@ -158,17 +210,23 @@ impl Ledger {
         self.pods.len().saturating_add(self.under_way.len())
     }
 
-    /// Returns the room that the GPUs of a node have for a pod.
+    /// Returns the GPUs of a node.
+    ///
+    /// # Errors
+    /// They are not known; the message tells why.
+    fn inventory(&self, node: &str) -> Result<&Inventory, String> {
+        let unknown = || "the node is not known".to_owned();
+        self.nodes.get(node).ok_or_else(unknown)?.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the room on the GPUs of a node beside the pods that stay. `stays` tells that of a UID and a pod.
     ///
     /// # Errors
     /// The GPUs of the node are not known; the message tells why.
-    pub fn left(&self, node: &str, uid: &str) -> Result<Vec<Room>, String> {
-        let unknown = || "the node is not known".to_owned();
-        let inventory = self.nodes.get(node).ok_or_else(unknown)?.as_ref().map_err(Clone::clone)?;
+    fn left(&self, node: &str, stays: impl Fn(&str, &Counted) -> bool) -> Result<Vec<Room<'_>>, String> {
+        let inventory = self.inventory(node)?;
         let mut used = Used::default();
-        let bound = self.on.get(node).into_iter().flatten();
-        let bound = bound.filter(|known| known.as_str() != uid);
-        for (known, counted) in bound.filter_map(|known| Some((known, self.pods.get(known)?))) {
+        for (known, counted) in self.bound(node).filter(|(known, counted)| stays(known, counted)) {
             if self.resized.is_empty() {
                 used.add(&counted.parts);
             } else {
@@ -176,12 +234,43 @@ impl Ledger {
             }
         }
         let under_way = self.under_way.iter().filter(|(known, (counted, _))| {
-            counted.node == node && known.as_str() != uid && !self.pods.contains_key(known.as_str())
+            counted.node == node && stays(known, counted) && !self.pods.contains_key(known.as_str())
         });
         for (_, (counted, _)) in under_way {
             used.add(&counted.parts);
         }
         Ok(used.left(inventory))
+    }
+
+    /// Returns the pods that are bound to a node.
+    fn bound(&self, node: &str) -> impl Iterator<Item = (&str, &Counted)> {
+        let uids = self.on.get(node).into_iter().flatten();
+        uids.filter_map(|uid| Some((uid.as_str(), self.pods.get(uid)?)))
+    }
+
+    /// Returns the room that a node has for a pod. Pods of the same priority or a higher one that wait for evictions on this node
+    /// come first: the pod gets room that they do not need.
+    fn room(&self, node: &str, pod: Pending<'_>) -> Result<Vec<Room<'_>>, String> {
+        let mut left = self.left(node, |known, _| known != pod.uid)?;
+        let mut first: Vec<&Nominated> = self
+            .nominated
+            .iter()
+            .filter_map(|(uid, nominated)| {
+                let is_first = nominated.node == node && nominated.priority >= pod.priority && uid != pod.uid;
+                is_first.then_some(nominated)
+            })
+            .collect();
+        if first.is_empty() {
+            return Ok(left);
+        }
+        first.sort_by_key(|nominated| Reverse(nominated.priority));
+        // Room when the pods that are about to end are gone, and those that wait for it are there.
+        let mut later = self.left(node, |known, counted| known != pod.uid && !counted.is_ending)?;
+        for nominated in first {
+            let _fits = place(&mut later, &nominated.requests, Order::default());
+        }
+        left.iter_mut().zip(&later).for_each(|(now, later)| now.cut(later));
+        Ok(left)
     }
 
     /// Chooses the parts that a pod gets on a node.
@@ -191,20 +280,63 @@ impl Ledger {
     pub fn place(
         &self,
         node: &str,
-        uid: &str,
-        requests: &[Request],
+        pod: Pending<'_>,
         order: Order,
-    ) -> Result<BTreeMap<String, Vec<Part>>, String> {
-        place(&mut self.left(node, uid)?, requests, order)
+    ) -> Result<BTreeMap<String, Vec<Part>>, Refusal> {
+        let placed = self.room(node, pod).and_then(|mut left| place(&mut left, pod.requests, order));
+        placed.map_err(|why| {
+            let emptied = self.inventory(node).map(|inventory| Used::default().left(inventory));
+            let fits = emptied.and_then(|mut rooms| place(&mut rooms, pod.requests, order));
+            Refusal { why, is_final: fits.is_err() }
+        })
+    }
+
+    /// Chooses the pods that are evicted from a node so that a pod has room: those of `victims`, which the scheduler has chosen,
+    /// and more pods of lower priority if they are not enough. None if the pod has no room without all of them.
+    #[must_use]
+    pub fn evict(
+        &self,
+        node: &str,
+        pod: Pending<'_>,
+        victims: &[String],
+        order: Order,
+    ) -> Option<Vec<String>> {
+        let chosen: HashSet<&str> = victims.iter().map(String::as_str).collect();
+        let more = self
+            .bound(node)
+            .filter(|(uid, counted)| counted.priority < pod.priority && !chosen.contains(uid));
+        let more = more.map(|(uid, counted)| Evictable {
+            uid,
+            priority: counted.priority,
+            created: &counted.created,
+            parts: &counted.parts,
+        });
+        let fits = |gone: &[Evictable<'_>]| {
+            let gone: HashSet<&str> = gone.iter().map(|pod| pod.uid).collect();
+            let stays =
+                |uid: &str, _: &Counted| uid != pod.uid && !chosen.contains(uid) && !gone.contains(uid);
+            self.left(node, stays).and_then(|mut left| place(&mut left, pod.requests, order)).is_ok()
+        };
+        let more = evict(more.collect(), fits)?;
+        Some(victims.iter().cloned().chain(more.into_iter().map(str::to_owned)).collect())
     }
 
     /// Returns the score of a node for a pod; 0 if the node has no room.
     #[must_use]
-    pub fn score(&self, node: &str, uid: &str, requests: &[Request], order: Order) -> u64 {
-        let scored = self.left(node, uid).and_then(|mut left| {
-            place(&mut left, requests, order)?;
+    pub fn score(&self, node: &str, pod: Pending<'_>, order: Order) -> u64 {
+        let scored = self.room(node, pod).and_then(|mut left| {
+            place(&mut left, pod.requests, order)?;
             Ok(score(&left, order))
         });
         scored.unwrap_or(0)
     }
+}
+
+/// Returns the node for which the scheduler evicts other pods, and the slices that the pod needs there. None if the pod is bound,
+/// or nothing is evicted for it.
+fn nominated(pod: &Pod) -> Option<Nominated> {
+    let node = pod.status.nominated_node_name.clone().filter(|node| !node.is_empty())?;
+    let is_waiting = pod.spec.node_name.is_none() && !pod.is_ended();
+    let requests = requests(pod).ok().filter(|requests| is_waiting && !requests.is_empty())?;
+    Some(Nominated { node, priority: pod.spec.priority, requests })
 }

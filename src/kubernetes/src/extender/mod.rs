@@ -1,6 +1,6 @@
-//! Extender of the scheduler: finds the nodes with room, scores them, and binds pods to them.
+//! Extender of the scheduler: finds the nodes with room, scores them, chooses pods to evict, and binds pods.
 //!
-//! One process serves one scheduler. *filter* and *prioritize* write nothing. If there are several extenders, only the holder of
+//! One process serves one scheduler. *filter*, *prioritize* and *preempt* write nothing. If there are several extenders, only the holder of
 //! the Lease binds, after it has listed the pods that the former holder has bound.
 
 mod bind;
@@ -10,12 +10,12 @@ mod resize;
 mod wire;
 mod wishes;
 
-pub use ledger::Ledger;
-pub use wire::{Arguments, Binding, Bound, Filtered, Score};
+pub use ledger::{Ledger, Pending, Refusal};
+pub use wire::{Arguments, Binding, Bound, Filtered, Preempted, Preemption, Score, Uid, Victims};
 
-use crate::api::Client;
+use crate::api::{Client, Pod};
 use crate::lease::{self, Election, Term};
-use crate::objects::requests;
+use crate::objects::{Request, requests};
 use crate::placement::Order;
 use axum::extract::{DefaultBodyLimit, State as Shared};
 use axum::http::StatusCode;
@@ -112,6 +112,7 @@ pub async fn serve(
     let routes = Router::new()
         .route("/filter", post(filter))
         .route("/prioritize", post(prioritize))
+        .route("/preempt", post(preempt))
         .route("/bind", post(bind::bind))
         .layer(DefaultBodyLimit::max(MOST_BYTES))
         .merge(state.clone())
@@ -178,17 +179,21 @@ async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Argume
 ///
 /// # Errors
 /// The scheduler names no nodes.
-fn refused(ledger: &Ledger, said: &Arguments, order: Order) -> Result<BTreeMap<String, String>, String> {
+fn refused(ledger: &Ledger, said: &Arguments, order: Order) -> Result<BTreeMap<String, Refusal>, String> {
     let names = said.names()?;
-    let requests = requests(&said.pod);
+    let requests = requests(&said.pod).map_err(|why| Refusal { why, is_final: true });
     if requests.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(BTreeMap::new());
     }
-    let reason = |node: &String| {
+    let refusal = |node: &String| {
         let requests = requests.as_ref().map_err(Clone::clone)?;
-        ledger.place(node, &said.pod.metadata.uid, requests, order).map(drop)
+        ledger.place(node, pending(&said.pod, requests), order).map(drop)
     };
-    Ok(names.into_iter().filter_map(|node| reason(&node).err().map(|why| (node, why))).collect())
+    Ok(names.into_iter().filter_map(|node| refusal(&node).err().map(|refusal| (node, refusal))).collect())
+}
+
+fn pending<'a>(pod: &'a Pod, requests: &'a [Request]) -> Pending<'a> {
+    Pending { uid: &pod.metadata.uid, priority: pod.spec.priority, requests }
 }
 
 async fn prioritize(
@@ -197,9 +202,28 @@ async fn prioritize(
 ) -> Json<Vec<Score>> {
     let (names, requests) = (said.names().unwrap_or_default(), requests(&said.pod).unwrap_or_default());
     let order = extender.order;
-    let uid = &said.pod.metadata.uid;
+    let pod = pending(&said.pod, &requests);
     Json(extender.with(|state| {
-        let score = |host: String| Score { score: state.ledger.score(&host, uid, &requests, order), host };
+        let score = |host: String| Score { score: state.ledger.score(&host, pod, order), host };
         names.into_iter().map(score).collect()
     }))
+}
+
+/// Chooses the pods to evict on each node on which evictions give a pod room. The scheduler knows only the sums of a node. It may
+/// choose pods of several GPUs, and none of these GPUs then has the room that one slice needs.
+///
+/// Before the cluster is listed, no node is named, and the scheduler evicts nothing.
+async fn preempt(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Preemption>) -> Json<Preempted> {
+    let Ok(requests) = requests(&said.pod) else { return Json(Preempted::default()) };
+    let (pod, order) = (pending(&said.pod, &requests), extender.order);
+    let victims = extender.with(|state| {
+        let Ok(State { ledger, .. }) = state.complete() else { return BTreeMap::new() };
+        let on = |(node, (victims, violations)): (String, (Vec<String>, i64))| {
+            let pods =
+                ledger.evict(&node, pod, &victims, order)?.into_iter().map(|uid| Uid { uid }).collect();
+            Some((node, Victims { pods: Some(pods), violations }))
+        };
+        said.victims().into_iter().filter_map(on).collect()
+    });
+    Json(Preempted { victims })
 }

@@ -1,5 +1,6 @@
 //! Requests of the scheduler to an extender, and the answers. The keys are the names in the scheduler's Go structures.
 
+use super::ledger::Refusal;
 use crate::api::Pod;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,12 +28,72 @@ pub struct Filtered {
     /// Names of the nodes, if the request had names.
     #[serde(rename = "NodeNames")]
     pub node_names: Option<Vec<String>>,
-    /// All other nodes, each with the reason.
+    /// Nodes that may have room without other pods, each with the reason.
     #[serde(rename = "FailedNodes")]
     pub failed: BTreeMap<String, String>,
+    /// Nodes that have no room even without other pods, each with the reason. The scheduler evicts nothing there.
+    #[serde(rename = "FailedAndUnresolvableNodes")]
+    pub unresolvable: BTreeMap<String, String>,
     /// Reason why the request was not answered; empty if it was.
     #[serde(rename = "Error")]
     pub error: String,
+}
+
+/// A pod for which the scheduler evicts others, and the pods that it has chosen on each node.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Preemption {
+    /// The pod.
+    #[serde(rename = "Pod")]
+    pub pod: Pod,
+    /// Whole pods by node, if the scheduler does not know that UIDs are enough.
+    #[serde(rename = "NodeNameToVictims", default)]
+    pub whole: Option<BTreeMap<String, Victims<Pod>>>,
+    /// UIDs of the pods by node.
+    #[serde(rename = "NodeNameToMetaVictims", default)]
+    pub named: Option<BTreeMap<String, Victims<Uid>>>,
+}
+
+/// Pods that are evicted from a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Victims<T> {
+    /// The pods.
+    #[serde(rename = "Pods")]
+    pub pods: Option<Vec<T>>,
+    /// Number of those whose disruption budget allows no eviction, as the scheduler has counted them.
+    #[serde(rename = "NumPDBViolations", default)]
+    pub violations: i64,
+}
+
+/// UID of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uid {
+    /// UID.
+    #[serde(rename = "UID")]
+    pub uid: String,
+}
+
+/// Nodes on which evictions make room, with the pods to evict.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Preempted {
+    /// UIDs of the pods by node.
+    #[serde(rename = "NodeNameToMetaVictims")]
+    pub victims: BTreeMap<String, Victims<Uid>>,
+}
+
+impl Preemption {
+    /// Returns the UIDs of the chosen pods by node, from either form, and the number of violated budgets.
+    #[must_use]
+    pub fn victims(&self) -> BTreeMap<String, (Vec<String>, i64)> {
+        fn uids<T>(victims: &Victims<T>, uid: impl Fn(&T) -> String) -> (Vec<String>, i64) {
+            (victims.pods.iter().flatten().map(uid).collect(), victims.violations)
+        }
+        let named = self.named.iter().flatten();
+        let named = named.map(|(node, victims)| (node.clone(), uids(victims, |pod| pod.uid.clone())));
+        let whole = self.whole.iter().flatten();
+        let whole =
+            whole.map(|(node, victims)| (node.clone(), uids(victims, |pod| pod.metadata.uid.clone())));
+        named.chain(whole).collect()
+    }
 }
 
 /// Score of a node.
@@ -87,15 +148,20 @@ impl Arguments {
 
     /// Returns the answer: the nodes with room in the form of the request, and the reasons of the others.
     #[must_use]
-    pub fn answer(self, failed: BTreeMap<String, String>) -> Filtered {
+    pub fn answer(self, refused: BTreeMap<String, Refusal>) -> Filtered {
         let Self { mut nodes, mut node_names, .. } = self;
         if let Some(names) = &mut node_names {
-            names.retain(|name| !failed.contains_key(name));
+            names.retain(|name| !refused.contains_key(name));
             nodes = None;
         } else if let Some(items) = nodes.as_mut().and_then(|nodes| nodes.get_mut("items")?.as_array_mut()) {
-            items.retain(|node| name(node).is_some_and(|name| !failed.contains_key(name)));
+            items.retain(|node| name(node).is_some_and(|name| !refused.contains_key(name)));
         }
-        Filtered { nodes, node_names, failed, error: String::new() }
+        let mut filtered = Filtered { nodes, node_names, ..Filtered::default() };
+        for (node, Refusal { why, is_final }) in refused {
+            let reasons = if is_final { &mut filtered.unresolvable } else { &mut filtered.failed };
+            reasons.insert(node, why);
+        }
+        filtered
     }
 }
 
@@ -110,20 +176,46 @@ mod tests {
 
     #[test]
     fn nodes_are_answered_in_the_way_in_which_they_came() {
-        let failed = BTreeMap::from([("b".to_owned(), "full".to_owned())]);
+        let full =
+            |is_final| BTreeMap::from([("b".to_owned(), Refusal { why: "full".to_owned(), is_final })]);
         let said = |nodes| serde_json::from_value::<Arguments>(nodes).unwrap();
         let names = said(json!({"Pod": {}, "Nodes": null, "NodeNames": ["a", "b"]}));
         assert_eq!(names.names().unwrap(), ["a", "b"]);
         assert_eq!(
-            json!(names.answer(failed.clone())),
-            json!({"Nodes": null, "NodeNames": ["a"], "FailedNodes": {"b": "full"}, "Error": ""})
+            json!(names.answer(full(false))),
+            json!({"Nodes": null, "NodeNames": ["a"], "FailedNodes": {"b": "full"},
+                "FailedAndUnresolvableNodes": {}, "Error": ""})
         );
         let node = |name: &str| json!({"metadata": {"name": name}, "spec": {"x": 1}});
         let whole = said(json!({"Pod": {}, "Nodes": {"items": [node("a"), node("b")]}, "NodeNames": null}));
         assert_eq!(whole.names().unwrap(), ["a", "b"]);
-        let answer = json!(whole.answer(failed));
+        let answer = json!(whole.answer(full(true)));
         assert_eq!((&answer["Nodes"]["items"], &answer["NodeNames"]), (&json!([node("a")]), &json!(null)));
+        assert_eq!(
+            (&answer["FailedNodes"], &answer["FailedAndUnresolvableNodes"]),
+            (&json!({}), &json!({"b": "full"}))
+        );
         assert!(said(json!({"Pod": {}})).names().is_err());
+    }
+
+    #[test]
+    fn victims_are_read_from_both_forms_and_answered_by_uid() {
+        let read = |text| serde_json::from_value::<Preemption>(text).unwrap().victims();
+        let expected = BTreeMap::from([("n1".to_owned(), (vec!["u".to_owned()], 2))]);
+        let named = json!({"Pod": {}, "NodeNameToVictims": null,
+            "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u"}], "NumPDBViolations": 2}}});
+        assert_eq!(read(named), expected);
+        let pod = json!({"metadata": {"uid": "u", "creationTimestamp": null}});
+        let whole = json!({"Pod": {}, "NodeNameToMetaVictims": null,
+            "NodeNameToVictims": {"n1": {"Pods": [pod], "NumPDBViolations": 2}}});
+        assert_eq!(read(whole), expected);
+        assert!(read(json!({"Pod": {}, "NodeNameToMetaVictims": {"n1": {"Pods": null}}}))["n1"].0.is_empty());
+        let pods = Some(vec![Uid { uid: "u".to_owned() }]);
+        let answer =
+            Preempted { victims: BTreeMap::from([("n1".to_owned(), Victims { pods, violations: 1 })]) };
+        let expected =
+            json!({"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}});
+        assert_eq!(json!(answer), expected);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub const INVENTORY: &str = "gpuslice.dev/inventory";
 
 /// A GPU of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// UUID, in NVML's form.
     pub uuid: String,
@@ -20,6 +20,12 @@ pub struct Gpu {
     pub core: u32,
     /// True if NVML answers for the GPU.
     pub healthy: bool,
+    /// Number of its NUMA node; none if the machine does not tell one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u32>,
+    /// GPUs to which it has NVLink, by their positions in the list of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nvlink: Vec<usize>,
 }
 
 /// The GPUs of a node.

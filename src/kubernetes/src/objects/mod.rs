@@ -2,12 +2,14 @@
 
 mod alloc;
 mod annotation;
+mod constraints;
 mod inventory;
 mod request;
 mod resize;
 
 pub use alloc::{ALLOC, Alloc, Part};
 pub use annotation::VERSION;
+pub use constraints::{Constraints, GPU_MODEL, GPU_TOPOLOGY, Topology};
 pub use inventory::{Gpu, INVENTORY, Inventory};
 pub(crate) use request::whole;
 

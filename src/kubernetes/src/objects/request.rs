@@ -1,5 +1,6 @@
 //! Slices for which the containers of a pod ask.
 
+use super::constraints::Constraints;
 use crate::api::{Container, Pod};
 
 /// Resource of slices, each on another GPU. The device plugin offers it.
@@ -10,7 +11,7 @@ pub const MEMORY_MIB: &str = "gpuslice.dev/memory-mib";
 pub const CORE_PERCENT: &str = "gpuslice.dev/core-percent";
 
 /// Slices for which a container asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// Name of the container.
     pub container: String,
@@ -20,6 +21,8 @@ pub struct Request {
     pub mem_mib: u64,
     /// Percent of its GPU's time of each slice, up to 100; 0: no limit.
     pub core: u32,
+    /// GPUs that the slices may be on.
+    pub constraints: Constraints,
 }
 
 /// Returns the requests of a pod's containers that run side by side. Ordinary init containers have none of their own.
@@ -30,8 +33,10 @@ pub fn requests(pod: &Pod) -> Result<Vec<Request>, String> {
     let inits = || pod.spec.init_containers.iter();
     let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     let beside = inits().filter(is_sidecar).chain(&pod.spec.containers);
-    let found =
+    let mut found =
         beside.filter_map(|container| request(container).transpose()).collect::<Result<Vec<_>, _>>()?;
+    let constraints = Constraints::of(pod)?;
+    found.iter_mut().for_each(|request| request.constraints.clone_from(&constraints));
     // The kubelet does not tell which device an ordinary init container has. It first gives it the device of another container of
     // the pod.
     let most = found.iter().map(|request| request.slices).max().unwrap_or(0);
@@ -77,7 +82,8 @@ fn request(container: &Container) -> Result<Option<Request>, String> {
     let core = u32::try_from(of_each(core)).ok().filter(|core| *core <= 100).ok_or_else(|| {
         format!("container {name}: {CORE_PERCENT} {core} is more than 100 for each of {SLICE} {slices}")
     })?;
-    Ok(Some(Request { container: name.clone(), slices, mem_mib: of_each(memory), core }))
+    let container = name.clone();
+    Ok(Some(Request { container, slices, mem_mib: of_each(memory), core, ..Request::default() }))
 }
 
 /// Reads a whole number. The apiserver writes 5000 as `5k`, in whichever form the user wrote it.
@@ -116,7 +122,9 @@ mod tests {
     fn totals_are_divided_over_the_slices_of_a_container() {
         let two = container("a", &asked("2", "8192", "60"));
         let found = requests(&pod(&json!([two, container("b", &json!({}))]), &json!([]))).unwrap();
-        assert_eq!(found, [Request { container: "a".to_owned(), slices: 2, mem_mib: 4096, core: 30 }]);
+        let expected =
+            Request { container: "a".to_owned(), slices: 2, mem_mib: 4096, core: 30, ..Request::default() };
+        assert_eq!(found, [expected]);
         let without_share = container("a", &json!({SLICE: "1", MEMORY_MIB: "5k"}));
         let found = requests(&pod(&json!([without_share]), &json!([]))).unwrap();
         assert_eq!((found[0].mem_mib, found[0].core), (5000, 0));

@@ -1,7 +1,7 @@
 //! Choice of GPUs, and the score of a node for a pod.
 
 use super::used::Room;
-use crate::objects::{Part, Request};
+use crate::objects::{Constraints, Part, Request, Topology};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub enum Order {
 /// # Errors
 /// There is no room, and nothing is taken; the message tells for which container, and how much is left.
 pub fn place(
-    rooms: &mut [Room],
+    rooms: &mut [Room<'_>],
     requests: &[Request],
     order: Order,
 ) -> Result<BTreeMap<String, Vec<Part>>, String> {
@@ -36,42 +36,84 @@ pub fn place(
         let parts = container(&mut left, request, order).map_err(|found| refusal(&left, request, found))?;
         placed.insert(request.container.clone(), parts);
     }
-    rooms.clone_from_slice(&left);
+    rooms.copy_from_slice(&left);
     Ok(placed)
 }
 
 /// Chooses the parts of a container, each on another GPU. If they do not fit, takes nothing, and returns how many GPUs have room.
-fn container(rooms: &mut [Room], request: &Request, order: Order) -> Result<Vec<Part>, usize> {
-    let Request { slices, mem_mib, core, .. } = *request;
-    let mut fit: Vec<&mut Room> = rooms.iter_mut().filter(|room| room.has(mem_mib, core)).collect();
-    let slices = usize::try_from(slices).ok().filter(|slices| *slices <= fit.len()).ok_or(fit.len())?;
+fn container(rooms: &mut [Room<'_>], request: &Request, order: Order) -> Result<Vec<Part>, usize> {
+    let Request { slices, mem_mib, core, constraints: Constraints { topology, .. }, .. } = request;
+    let is_fit = |room: &Room<'_>| room.has(*mem_mib, *core) && request.constraints.allow(&room.gpu.model);
+    let mut fit: Vec<Room<'_>> = rooms.iter().copied().filter(is_fit).collect();
+    let slices = usize::try_from(*slices).ok().filter(|slices| *slices <= fit.len()).ok_or(fit.len())?;
     fit.sort_by_key(|room| (room.mem_mib, room.core));
     if order == Order::Spread {
         fit.reverse();
     }
-    let part = |room: &mut Room| {
-        room.take(mem_mib, core);
-        Part { uuid: room.uuid.clone(), mem_mib, core }
+    let mut chosen = Vec::new();
+    if !choose(&fit, slices, *topology, &mut chosen) {
+        return Err(fit.len());
+    }
+    let part = |taken: &Room<'_>| {
+        let room = rooms.iter_mut().find(|room| room.position == taken.position);
+        room.map(|room| room.take(*mem_mib, *core));
+        Part { uuid: taken.gpu.uuid.clone(), mem_mib: *mem_mib, core: *core }
     };
-    Ok(fit.into_iter().take(slices).map(part).collect())
+    Ok(chosen.iter().map(part).collect())
 }
 
-fn refusal(rooms: &[Room], request: &Request, found: usize) -> String {
-    let Request { container, slices, mem_mib, core } = request;
+/// Adds the first `more` GPUs of `fit` to `chosen` that are all connected with each other. Returns false if there are too few,
+/// and leaves `chosen` as it was.
+///
+/// Without a topology the first GPUs are taken. With one, the function tries each GPU with all sets of the later ones. Real nodes
+/// have groups of GPUs that are all connected, so that the first try succeeds or few are needed.
+fn choose<'a>(fit: &[Room<'a>], more: usize, topology: Option<Topology>, chosen: &mut Vec<Room<'a>>) -> bool {
+    if more == 0 {
+        return true;
+    }
+    for (at, room) in fit.iter().enumerate() {
+        let later = fit.get(at.saturating_add(1)..).unwrap_or_default();
+        let is_linked = |other: &&Room<'a>| topology.is_none_or(|topology| room.has_link(other, topology));
+        let linked: Vec<Room<'a>> = later.iter().filter(is_linked).copied().collect();
+        if later.len().saturating_add(1) < more {
+            return false;
+        }
+        chosen.push(*room);
+        if choose(&linked, more.saturating_sub(1), topology, chosen) {
+            return true;
+        }
+        chosen.pop();
+    }
+    false
+}
+
+/// Returns the reason of a refusal. It has no percent sign: kube-scheduler takes the text for a format when it writes an event.
+fn refusal(rooms: &[Room<'_>], request: &Request, found: usize) -> String {
+    let Request { container, slices, mem_mib, core, constraints: Constraints { models, topology } } = request;
     if rooms.is_empty() {
         return "no GPU of the node works".to_owned();
+    }
+    let of = if models.is_empty() { String::new() } else { format!(" of the model {}", models.join(" or ")) };
+    if u64::try_from(found).is_ok_and(|found| found >= *slices) {
+        let linked = match topology {
+            Some(Topology::Numa) => "on one NUMA node",
+            _ => "connected by NVLink",
+        };
+        return format!(
+            "container {container}: {found} GPUs{of} have {mem_mib} MiB and {core} percent of time left, and no {slices} of them are {linked}"
+        );
     }
     let memory = rooms.iter().map(|room| room.mem_mib).max().unwrap_or(0);
     let most = rooms.iter().map(|room| room.core).max().unwrap_or(0);
     format!(
-        "container {container}: {found} of {slices} GPUs have {mem_mib} MiB and {core} % of time left (at most {memory} MiB and {most} %)"
+        "container {container}: {found} of {slices} GPUs{of} have {mem_mib} MiB and {core} percent of time left (at most {memory} MiB and {most} percent)"
     )
 }
 
 /// Returns the score of a node, from 0 to 10. `left`: the room that its GPUs have after the pod.
 #[must_use]
-pub fn score(left: &[Room], order: Order) -> u64 {
-    let total = left.iter().map(|room| room.of_mib).fold(0, u64::saturating_add);
+pub fn score(left: &[Room<'_>], order: Order) -> u64 {
+    let total = left.iter().map(|room| room.gpu.mem_mib).fold(0, u64::saturating_add);
     let free = left.iter().map(|room| room.mem_mib).fold(0, u64::saturating_add);
     let free = free.saturating_mul(BEST).checked_div(total).unwrap_or(0).min(BEST);
     match order {

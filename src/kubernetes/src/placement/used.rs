@@ -1,6 +1,6 @@
 //! Parts of the GPUs of a node that pods have, and the room that is left.
 
-use crate::objects::{Inventory, Part};
+use crate::objects::{Gpu, Inventory, Part, Topology};
 use std::collections::BTreeMap;
 
 /// Sum of the parts of each GPU, by UUID: mebibytes, and percent of time.
@@ -24,17 +24,17 @@ impl Used {
         }
     }
 
-    /// Returns the room that is left on the working GPUs of a node, by UUID.
+    /// Returns the room that is left on the working GPUs of a node, in the node's order.
     #[must_use]
-    pub fn left(&self, inventory: &Inventory) -> Vec<Room> {
-        let healthy = inventory.gpus.iter().filter(|gpu| gpu.healthy);
-        let room = |gpu: &crate::objects::Gpu| {
+    pub fn left<'a>(&self, inventory: &'a Inventory) -> Vec<Room<'a>> {
+        let healthy = inventory.gpus.iter().enumerate().filter(|(_, gpu)| gpu.healthy);
+        let room = |(position, gpu): (usize, &'a Gpu)| {
             let (memory, core) = self.0.get(&gpu.uuid).copied().unwrap_or_default();
             Room {
-                uuid: gpu.uuid.clone(),
+                gpu,
+                position,
                 mem_mib: gpu.mem_mib.saturating_sub(memory),
                 core: gpu.core.saturating_sub(core),
-                of_mib: gpu.mem_mib,
             }
         };
         healthy.map(room).collect()
@@ -45,28 +45,28 @@ impl Used {
 ///
 /// # Errors
 /// The room that is too small; none if the GPU is not among `rooms`.
-pub fn take<'a>(rooms: &'a mut [Room], part: &Part) -> Result<(), Option<&'a Room>> {
-    let Some(room) = rooms.iter_mut().find(|room| room.uuid == part.uuid) else { return Err(None) };
+pub fn take<'a, 'g>(rooms: &'a mut [Room<'g>], part: &Part) -> Result<(), Option<&'a Room<'g>>> {
+    let Some(room) = rooms.iter_mut().find(|room| room.gpu.uuid == part.uuid) else { return Err(None) };
     if room.take(part.mem_mib, part.core) { Ok(()) } else { Err(Some(room)) }
 }
 
 /// Room that is left on a GPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
-    /// UUID of the GPU.
-    pub uuid: String,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room<'a> {
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// Position of the GPU in the list of its node.
+    pub position: usize,
     /// Mebibytes that are left.
     pub mem_mib: u64,
     /// Percent of time that is left.
     pub core: u32,
-    /// Mebibytes of the GPU.
-    pub of_mib: u64,
 }
 
-impl Room {
+impl Room<'_> {
     /// Returns true if a part fits.
     #[must_use]
-    pub fn has(&self, mem_mib: u64, core: u32) -> bool {
+    pub const fn has(&self, mem_mib: u64, core: u32) -> bool {
         self.mem_mib >= mem_mib && self.core >= core
     }
 
@@ -74,5 +74,19 @@ impl Room {
     pub fn take(&mut self, mem_mib: u64, core: u32) -> bool {
         let left = self.mem_mib.checked_sub(mem_mib).zip(self.core.checked_sub(core));
         left.map(|(mem_mib, core)| (self.mem_mib, self.core) = (mem_mib, core)).is_some()
+    }
+
+    /// Returns true if the two GPUs have this connection. GPUs whose NUMA node the machine does not tell are on one.
+    #[must_use]
+    pub fn has_link(&self, other: &Self, topology: Topology) -> bool {
+        match topology {
+            Topology::Nvlink => self.gpu.nvlink.contains(&other.position),
+            Topology::Numa => self.gpu.numa == other.gpu.numa,
+        }
+    }
+
+    /// Leaves as much room as both have.
+    pub fn cut(&mut self, other: &Self) {
+        (self.mem_mib, self.core) = (self.mem_mib.min(other.mem_mib), self.core.min(other.core));
     }
 }

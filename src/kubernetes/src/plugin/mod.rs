@@ -195,10 +195,10 @@ mod tests {
     fn inventory(gpus: u32, healthy: u32) -> Inventory {
         let gpu = |number| Gpu {
             uuid: format!("GPU-{number}"),
-            model: String::new(),
             mem_mib: 143_771,
             core: 100,
             healthy: number < healthy,
+            ..Gpu::default()
         };
         Inventory { v: 1, driver: String::new(), gpus: (0..gpus).map(gpu).collect() }
     }

@@ -106,7 +106,7 @@ fn checked(
     owner: &Owner,
     pod: &Pod,
     node: &str,
-    mut rooms: Vec<Room>,
+    mut rooms: Vec<Room<'_>>,
 ) -> Result<Vec<Part>, String> {
     let Owner { uid, container, slots, .. } = owner;
     for (what, said, is) in [("uid", &alloc.uid, uid.as_str()), ("node", &alloc.node, node)] {
@@ -154,7 +154,7 @@ fn decided(
     pod: &Pod,
     auto_alloc: bool,
     inventory: &Inventory,
-    mut rooms: Vec<Room>,
+    mut rooms: Vec<Room<'_>>,
 ) -> Result<Vec<Part>, String> {
     let missing = || format!("the pod {}/{} has no annotation {ALLOC}", owner.namespace, owner.pod);
     if !auto_alloc {

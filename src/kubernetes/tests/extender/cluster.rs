@@ -98,6 +98,33 @@ impl Cluster {
         answer.as_array().unwrap().iter().map(score).collect()
     }
 
+    /// Asks which pods are evicted for a pod. `victims`: the scheduler's choice by node. Returns the UIDs by node.
+    pub(crate) async fn preempt(&self, pod: &Value, victims: &Value) -> HashMap<String, Vec<String>> {
+        let of = |pods: &Value| {
+            let uids = pods
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|name| json!({"UID": format!("uid-{}", name.as_str().unwrap())}));
+            json!({"Pods": uids.collect::<Vec<_>>(), "NumPDBViolations": 1})
+        };
+        let named: serde_json::Map<String, Value> =
+            victims.as_object().unwrap().iter().map(|(node, pods)| (node.clone(), of(pods))).collect();
+        let said = json!({"Pod": pod, "NodeNameToVictims": null, "NodeNameToMetaVictims": named});
+        let answer = post(self.extender.address, "/preempt", &said).await;
+        let uids = |victims: &Value| {
+            assert_eq!(victims["NumPDBViolations"], 1, "{victims}");
+            victims["Pods"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|pod| pod["UID"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        let nodes = answer["NodeNameToMetaVictims"].as_object().unwrap();
+        nodes.iter().map(|(node, victims)| (node.clone(), uids(victims))).collect()
+    }
+
     /// Binds a pod, and returns the error.
     pub(crate) async fn bind(&self, name: &str, node: &str) -> String {
         self.extender.bind(name, node).await

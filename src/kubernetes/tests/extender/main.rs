@@ -15,6 +15,7 @@ mod cluster;
 mod election;
 mod latency;
 mod placement;
+mod preemption;
 mod resize;
 mod watches;
 
@@ -37,15 +38,20 @@ async fn nodes_without_room_have_a_reason_and_the_fullest_of_the_others_is_best(
     let answer = cluster.filter(&asked, &["full", "half", "empty", "lost"]).await;
     assert_eq!(answer["NodeNames"], serde_json::json!(["half", "empty"]));
     let failed = &answer["FailedNodes"];
-    assert!(failed["full"].as_str().unwrap().contains("at most 4384 MiB and 90 %"), "{failed}");
-    assert!(failed["lost"].as_str().unwrap().contains("not known"), "{failed}");
+    assert!(failed["full"].as_str().unwrap().contains("at most 4384 MiB and 90 percent"), "{failed}");
+    // Evictions help on a full node. They do not on a node that is not known.
+    let lost = &answer["FailedAndUnresolvableNodes"]["lost"];
+    assert!(lost.as_str().unwrap().contains("not known") && failed["lost"].is_null(), "{answer}");
+    let answer = cluster.filter(&pod("large", 1, 20_000, 10), &["full", "empty"]).await;
+    assert_eq!(answer["FailedAndUnresolvableNodes"].as_object().unwrap().len(), 2, "{answer}");
     let scores = cluster.prioritize(&asked, &["half", "empty"]).await;
     assert!(scores["half"] > scores["empty"], "{scores:?}");
     // Two slices of a pod are on two GPUs.
     let answer = cluster.filter(&pod("b", 2, 4000, 40), &["half", "empty"]).await;
     assert_eq!(answer["NodeNames"], serde_json::json!(["empty"]));
     let answer = cluster.filter(&pod("c", 2, 4001, 40), &["empty"]).await;
-    assert!(answer["FailedNodes"]["empty"].as_str().unwrap().contains("4001 is not divisible"), "{answer}");
+    let refused = &answer["FailedAndUnresolvableNodes"]["empty"];
+    assert!(refused.as_str().unwrap().contains("4001 is not divisible"), "{answer}");
 }
 
 /// Binds ten pods at the same time, of which six have room.
@@ -113,7 +119,7 @@ async fn an_extender_that_starts_again_and_a_second_one_know_what_is_given_away(
     for _ in 0..2 {
         cluster.restart().await;
         cluster.apiserver.put(&pod("b", 1, 385, 0));
-        assert!(cluster.bind("b", "n1").await.contains("at most 384 MiB and 0 %"));
+        assert!(cluster.bind("b", "n1").await.contains("at most 384 MiB and 0 percent"));
         cluster.apiserver.put(&pod("c", 1, 384, 0));
         let answer = cluster.filter(&pod("c", 1, 384, 0), &["n1"]).await;
         assert_eq!(answer["NodeNames"], serde_json::json!(["n1"]), "{answer}");

@@ -45,7 +45,10 @@ async fn a_pod_gets_what_its_user_wants_and_others_get_the_rest() {
     cluster.apiserver.write_on("ns/a", RESIZE, &wish(12_000, 60));
     until("it is larger", || (amounts(&cluster, "a") == (12_000, 60, 2)).then_some(())).await;
     let answer = cluster.filter(&pod("b", 1, 4385, 0), &["n1"]).await;
-    assert!(answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 4384 MiB and 40 %"), "{answer}");
+    assert!(
+        answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 4384 MiB and 40 percent"),
+        "{answer}"
+    );
     // The pod is smaller now: others get the room.
     cluster.apiserver.write_on("ns/a", RESIZE, &wish(1000, 10));
     until("it is smaller", || (amounts(&cluster, "a") == (1000, 10, 3)).then_some(())).await;

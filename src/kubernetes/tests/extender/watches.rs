@@ -82,5 +82,8 @@ async fn a_list_comes_page_by_page() {
     assert_eq!(pages.iter().filter(|query| !is_watch(query)).count(), 3, "{pages:?}");
     // Seven pods have 7 GiB and 70 %.
     let answer = cluster.filter(&pod("b", 1, 9217, 10), &["n1"]).await;
-    assert!(answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 9216 MiB and 30 %"), "{answer}");
+    assert!(
+        answer["FailedNodes"]["n1"].as_str().unwrap().contains("at most 9216 MiB and 30 percent"),
+        "{answer}"
+    );
 }

@@ -52,6 +52,7 @@ impl Machine {
             mem_mib: 16_384,
             core: 100,
             healthy: number < healthy,
+            ..Gpu::default()
         };
         let inventory =
             Inventory { v: 1, driver: driver.to_owned(), gpus: (0..).zip(uuids).map(gpu).collect() };

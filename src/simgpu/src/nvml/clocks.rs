@@ -1,4 +1,4 @@
-//! Functions of clocks, power, temperature and partitions.
+//! Functions of clocks, power, temperature, links and partitions.
 //!
 //! Power and temperature follow the utilisation of the newest window, so a monitor shows changes. Nothing else
 //! depends on them.
@@ -14,6 +14,11 @@ const IDLE_MW: u32 = 70_000;
 const PERCENT_MW: u32 = 6_000;
 const LEAST_MW: u32 = 200_000;
 const LIMIT_MW: u32 = 700_000;
+
+/// `NVML_P2P_CAPS_INDEX_NVLINK`, the last index of `nvmlGpuP2PCapsIndex_t`, and `NVML_P2P_STATUS_NOT_SUPPORTED`.
+const P2P_NVLINK: u32 = 2;
+const P2P_LAST: u32 = 4;
+const P2P_NOT_SUPPORTED: u32 = 5;
 
 /// Clocks in MHz, by `nvmlClockType_t`: graphics, multiprocessors, memory, video.
 const CLOCKS: [u32; 4] = [1980, 1980, 2619, 1545];
@@ -47,6 +52,22 @@ impl NvmlCall {
 }
 
 impl Tuning for NvmlCall {
+    fn nvmlDeviceGetP2PStatus(
+        &self,
+        device1: nvmlDevice_t,
+        device2: nvmlDevice_t,
+        p2p_index: c_uint,
+        p2p_status: *mut c_uint,
+    ) -> Outcome {
+        let (one, other) = (self.gpu(device1)?, self.gpu(device2)?);
+        if one == other || p2p_index > P2P_LAST {
+            return Err(statuses::INVALID_ARGUMENT);
+        }
+        // Each GPU can read, write and change the memory of each other one.
+        let is_supported = p2p_index != P2P_NVLINK || self.truth()?.settings.has_nvlink(one, other);
+        self.write(p2p_status, if is_supported { 0 } else { P2P_NOT_SUPPORTED })
+    }
+
     fn nvmlDeviceGetClockInfo(&self, device: nvmlDevice_t, kind: c_uint, clock: *mut c_uint) -> Outcome {
         self.clock(device, kind, clock)
     }

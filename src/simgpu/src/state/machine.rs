@@ -66,6 +66,13 @@ impl Settings {
         texts::uuid_text(kind, &self.uuid(device))
     }
 
+    /// Returns true if NVLink connects two GPUs.
+    #[must_use]
+    pub fn has_nvlink(&self, one: usize, other: usize) -> bool {
+        let group = |gpu: usize| (gpu as u64).checked_div(self.nvlink);
+        one != other && group(one).is_some() && group(one) == group(other)
+    }
+
     /// Returns the name of a GPU. The fastest one is another model.
     #[must_use]
     pub fn name(&self, gpu: usize) -> &'static str {

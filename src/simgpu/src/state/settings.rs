@@ -16,6 +16,8 @@ pub struct Settings {
     pub instances: [u64; DEVICES],
     /// The number of the fastest GPU.
     pub fastest: u64,
+    /// Number of successive GPUs that NVLink connects with each other; 0: no GPU has NVLink.
+    pub nvlink: u64,
     /// Bytes that the driver takes at a process's first linear allocation on a device, and keeps. No call explains
     /// them.
     pub unexplained_bytes: u64,
@@ -46,6 +48,7 @@ impl Settings {
         devices: 1,
         instances: [0; DEVICES],
         fastest: 0,
+        nvlink: 0,
         unexplained_bytes: 0,
         context_bytes: 530 << 20,
         module_bytes: 0,
@@ -76,6 +79,7 @@ impl Settings {
             return Err(format!("SIMGPU_DEVICES={} (at most {DEVICES})", settings.devices));
         }
         settings.fastest = number("SIMGPU_FASTEST", settings.fastest)?;
+        settings.nvlink = number("SIMGPU_NVLINK", settings.nvlink)?;
         settings.unexplained_bytes = number("SIMGPU_UNEXPLAINED_BYTES", settings.unexplained_bytes)?;
         settings.context_bytes = number("SIMGPU_CONTEXT_BYTES", settings.context_bytes)?;
         settings.module_bytes = number("SIMGPU_MODULE_BYTES", settings.module_bytes)?;

@@ -100,7 +100,7 @@ impl Nvml {
     pub fn machine(&self) -> Option<Machine> {
         match self.ask(&Question::Machine)? {
             Answer::Machine(machine) => Some(machine),
-            Answer::Device(_) | Answer::Processes(_) => None,
+            _ => None,
         }
     }
 
@@ -129,7 +129,17 @@ impl Nvml {
     pub fn processes(&self, device: &Device) -> Option<Vec<Use>> {
         match self.ask(&Question::Processes(device.uuid.clone()))? {
             Answer::Processes(uses) => Some(uses),
-            Answer::Device(_) | Answer::Machine(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the pairs of these GPUs that NVLink connects, by their positions: the smaller one first. The GPUs are named by their
+    /// UUIDs. Empty if NVML does not tell.
+    #[must_use]
+    pub fn links(&self, gpus: &[String]) -> Vec<(usize, usize)> {
+        match self.ask(&Question::Links(gpus.to_vec())) {
+            Some(Answer::Links(pairs)) => pairs,
+            _ => Vec::new(),
         }
     }
 

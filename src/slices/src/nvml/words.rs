@@ -18,6 +18,8 @@ pub(super) enum Question {
     Device(String),
     /// Asks for the memory of the compute processes on the device of this name.
     Processes(String),
+    /// Asks which of these GPUs NVLink connects, by their UUIDs.
+    Links(Vec<String>),
 }
 
 /// The child's answer, if NVML gives one.
@@ -29,6 +31,8 @@ pub(super) enum Answer {
     Device(Device),
     /// The processes.
     Processes(Vec<Use>),
+    /// Pairs of GPUs with NVLink, by their positions in the question: the smaller one first.
+    Links(Vec<(usize, usize)>),
 }
 
 /// A machine, as NVML describes it.

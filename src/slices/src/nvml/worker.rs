@@ -22,6 +22,9 @@ const ROOM: [c_uint; 2] = [256, 1 << 16];
 const MOST_GPUS: c_uint = 256;
 /// The sensor on the GPU itself (`NVML_TEMPERATURE_GPU`).
 const GPU_SENSOR: c_uint = 0;
+/// The question for NVLink between two GPUs (`NVML_P2P_CAPS_INDEX_NVLINK`), and the answer yes (`NVML_P2P_STATUS_OK`).
+const P2P_NVLINK: c_uint = 2;
+const P2P_OK: c_uint = 0;
 /// Size and version of [`nvmlMemory_v2_t`], as NVML's header computes them.
 const MEMORY_V2: c_uint = 0x0200_0028;
 
@@ -49,6 +52,7 @@ struct Calls {
     nvmlDeviceGetMemoryInfo_v2: Option<functions::nvmlDeviceGetMemoryInfo_v2>,
     nvmlDeviceGetUtilizationRates: Option<functions::nvmlDeviceGetUtilizationRates>,
     nvmlDeviceGetTemperature: Option<functions::nvmlDeviceGetTemperature>,
+    nvmlDeviceGetP2PStatus: Option<functions::nvmlDeviceGetP2PStatus>,
     nvmlDeviceGetDeviceHandleFromMigDeviceHandle:
         Option<functions::nvmlDeviceGetDeviceHandleFromMigDeviceHandle>,
 }
@@ -83,6 +87,7 @@ impl Nvml {
             nvmlDeviceGetMemoryInfo_v2: find!(image, nvmlDeviceGetMemoryInfo_v2),
             nvmlDeviceGetUtilizationRates: find!(image, nvmlDeviceGetUtilizationRates),
             nvmlDeviceGetTemperature: find!(image, nvmlDeviceGetTemperature),
+            nvmlDeviceGetP2PStatus: find!(image, nvmlDeviceGetP2PStatus),
             nvmlDeviceGetDeviceHandleFromMigDeviceHandle: find!(
                 image,
                 nvmlDeviceGetDeviceHandleFromMigDeviceHandle
@@ -106,6 +111,7 @@ impl Nvml {
             }
             Question::Machine => Some(Answer::Machine(self.machine())),
             Question::Processes(name) => self.processes(self.handle(name)?).map(Answer::Processes),
+            Question::Links(gpus) => Some(Answer::Links(self.links(gpus))),
         }
     }
 
@@ -216,6 +222,23 @@ impl Nvml {
         let call = self.calls.nvmlDeviceGetTemperature?;
         // SAFETY: `device` is a handle that NVML gave, and `degrees` points to a number.
         number(|degrees| unsafe { call(device, GPU_SENSOR, degrees) })
+    }
+
+    /// Returns the pairs of GPUs that NVLink connects, by their positions.
+    fn links(&self, gpus: &[String]) -> Vec<(usize, usize)> {
+        let handles: Vec<_> = gpus.iter().map(|name| self.handle(name)).collect();
+        let pairs = (0..gpus.len())
+            .flat_map(|one| (one.saturating_add(1)..gpus.len()).map(move |other| (one, other)));
+        let handle = |position: usize| handles.get(position).copied().flatten();
+        pairs.filter(|(one, other)| self.has_link(handle(*one), handle(*other)) == Some(true)).collect()
+    }
+
+    /// Returns true if NVLink connects two GPUs, directly or by a switch; none if NVML does not tell.
+    fn has_link(&self, one: Option<nvmlDevice_t>, other: Option<nvmlDevice_t>) -> Option<bool> {
+        let (call, one, other) = (self.calls.nvmlDeviceGetP2PStatus?, one?, other?);
+        // SAFETY: both are handles that NVML gave, and `answer` points to a number.
+        let answer = number(|answer| unsafe { call(one, other, P2P_NVLINK, answer) })?;
+        Some(answer == P2P_OK)
     }
 
     /// Returns the compute processes of a device, or none if NVML does not tell.

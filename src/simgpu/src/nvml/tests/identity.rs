@@ -178,3 +178,19 @@ fn instances_have_handles_identities_and_memory_of_their_own() {
         assert_eq!(nvml.nvmlDeviceGetUtilizationRates(device, &raw mut rates), Err(statuses::NOT_SUPPORTED));
     }
 }
+
+#[test]
+fn gpus_of_a_group_have_nvlink_and_all_others_have_not() {
+    let machine = machine(&[("SIMGPU_DEVICES", "4"), ("SIMGPU_NVLINK", "2")]);
+    let status = |one, other, index| {
+        let mut status = 9;
+        let (one, other) = (machine.device(one), machine.device(other));
+        machine.nvml.nvmlDeviceGetP2PStatus(one, other, index, &raw mut status).map(|()| status)
+    };
+    assert_eq!(
+        [(0, 1), (1, 0), (2, 3), (1, 2), (0, 3)].map(|(one, other)| status(one, other, 2)),
+        [Ok(0), Ok(0), Ok(0), Ok(5), Ok(5)]
+    );
+    assert_eq!(status(0, 3, 0), Ok(0));
+    assert_eq!((status(1, 1, 2), status(0, 1, 5)), (Err(2), Err(2)));
+}

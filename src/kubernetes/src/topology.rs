@@ -6,17 +6,18 @@ use std::path::Path;
 
 /// Place of a GPU in the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seat {
+pub struct Seat {
     /// Address on the PCI bus: `0000:01:00.0`.
-    pub(super) bus: String,
+    pub bus: String,
     /// Number of the NUMA node; none if the machine has only one.
-    pub(super) numa: Option<u32>,
+    pub numa: Option<u32>,
     /// PCI root that it shares with devices near to it: `pci0000:00`.
-    pub(super) root: Option<String>,
+    pub root: Option<String>,
 }
 
 /// Returns the places of all GPUs by UUID, below the root of a machine. GPUs that the kernel module does not list are left out.
-pub(super) fn seats(machine: &Path) -> BTreeMap<String, Seat> {
+#[must_use]
+pub fn seats(machine: &Path) -> BTreeMap<String, Seat> {
     let entries = fs::read_dir(machine.join("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
     let seat = |entry: fs::DirEntry| {
         let said = fs::read_to_string(entry.path().join("information")).ok()?;

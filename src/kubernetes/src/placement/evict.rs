@@ -1,0 +1,65 @@
+//! Choice of pods that are evicted so that a more important pod has room.
+
+use crate::objects::Part;
+use std::cmp::Reverse;
+
+/// A pod that may be evicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evictable<'a> {
+    /// UID.
+    pub uid: &'a str,
+    /// Priority; a larger number is more important.
+    pub priority: i32,
+    /// Time of its creation, in the form of RFC 3339. Of two pods with the same priority, the older one is more important.
+    pub created: &'a str,
+    /// Parts that it has.
+    pub parts: &'a [Part],
+}
+
+/// Chooses the pods to evict among `pods`: as few and as unimportant ones as possible. `fits` tells whether the new pod has room
+/// without the pods that it gets. None if the new pod has no room even without all of them.
+///
+/// This is the order of the scheduler's own preemption: all may go, and then each stays that can, the most important first.
+pub fn evict<'a>(
+    mut pods: Vec<Evictable<'a>>,
+    fits: impl Fn(&[Evictable<'a>]) -> bool,
+) -> Option<Vec<&'a str>> {
+    pods.sort_by_key(|pod| (Reverse(pod.priority), pod.created));
+    if !fits(&pods) {
+        return None;
+    }
+    let mut at = 0;
+    while at < pods.len() {
+        let pod = pods.remove(at);
+        if !fits(&pods) {
+            pods.insert(at, pod);
+            at = at.saturating_add(1);
+        }
+    }
+    Some(pods.into_iter().map(|pod| pod.uid).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_important_pods_stay_that_can() {
+        let parts = [Part { uuid: "GPU-a".to_owned(), mem_mib: 4, core: 0 }];
+        let pod = |uid, priority, created| Evictable { uid, priority, created, parts: &parts };
+        let evicted = |need: u64| {
+            let low = [pod("old", 1, "2026-01-01T00:00:00Z"), pod("new", 1, "2026-01-02T00:00:00Z")];
+            let pods = low.into_iter().chain([pod("high", 2, "2026-01-03T00:00:00Z")]).collect();
+            let freed = |gone: &[Evictable<'_>]| {
+                gone.iter().flat_map(|pod| pod.parts).map(|part| part.mem_mib).sum::<u64>()
+            };
+            evict(pods, |gone| freed(gone) >= need)
+                .map(|gone| gone.iter().map(|uid| (*uid).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(evicted(13), None);
+        assert_eq!(evicted(12).unwrap(), ["high", "old", "new"]);
+        assert_eq!(evicted(8).unwrap(), ["old", "new"]);
+        assert_eq!(evicted(1).unwrap(), ["new"]);
+        assert!(evicted(0).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,88 @@
+//! Tests of evictions for pods of higher priority.
+
+use crate::cluster::{Cluster, pod};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+fn prior(name: &str, priority: i32, memory: u32) -> Value {
+    let mut pod = pod(name, 1, memory, 10);
+    pod["spec"]["priority"] = priority.into();
+    pod
+}
+
+/// Starts a node of two GPUs, with two small pods on the first GPU and a large one on the second.
+async fn two_gpus() -> Cluster {
+    let cluster = Cluster::start(&[("n1", 2)]).await;
+    for (name, priority, memory) in [("small-1", 1, 8000), ("small-2", 2, 8000), ("large", 3, 16_000)] {
+        cluster.apiserver.put(&prior(name, priority, memory));
+        assert_eq!(cluster.bind(name, "n1").await, "");
+    }
+    // A pod can be evicted once the apiserver has told the extender that it is bound.
+    let end = Instant::now() + crate::PATIENCE;
+    let asked = prior("new", 9, 16_000);
+    while cluster.preempt(&asked, &json!({"n1": []})).await != on_n1(&["small-2", "small-1"]) {
+        assert!(Instant::now() < end, "the extender does not see its own bindings");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    cluster
+}
+
+fn on_n1(uids: &[&str]) -> HashMap<String, Vec<String>> {
+    HashMap::from([("n1".to_owned(), uids.iter().map(|name| format!("uid-{name}")).collect())])
+}
+
+/// The sum of the node has room once one small pod is gone, and no GPU has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_pods_are_evicted_where_those_of_the_scheduler_free_no_gpu() {
+    let cluster = two_gpus().await;
+    let victims = json!({"n1": ["small-1"]});
+    // One small pod is enough.
+    assert_eq!(cluster.preempt(&prior("new", 9, 8000), &victims).await, on_n1(&["small-1"]));
+    // The GPU of two pods of low priority is emptied, rather than that of one pod of a higher priority.
+    assert_eq!(cluster.preempt(&prior("new", 9, 16_000), &victims).await, on_n1(&["small-1", "small-2"]));
+    // Pods of the same priority stay, so that nothing helps. Pods of others are left to the scheduler.
+    assert_eq!(cluster.preempt(&prior("new", 2, 16_000), &victims).await, HashMap::new());
+    assert_eq!(
+        cluster.preempt(&prior("new", 2, 8000), &json!({"n1": ["other"]})).await,
+        on_n1(&["other", "small-1"])
+    );
+    assert_eq!(cluster.preempt(&prior("new", 9, 8000), &json!({"lost": ["x"]})).await, HashMap::new());
+}
+
+/// A pod waits until another one has ended. Meanwhile a pod of low priority must not take the room that is free already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_is_kept_for_a_pod_for_which_others_are_evicted() {
+    let cluster = two_gpus().await;
+    cluster.apiserver.delete("ns/small-1");
+    let mut waiting = prior("waiting", 9, 16_000);
+    cluster.apiserver.put(&waiting);
+    waiting["status"]["nominatedNodeName"] = "n1".into();
+    cluster.apiserver.put(&waiting);
+    cluster
+        .apiserver
+        .change("ns/small-2", |pod| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    for (name, priority, fits) in [("below", 8, false), ("same", 9, false), ("above", 10, true)] {
+        cluster.apiserver.put(&prior(name, priority, 8000));
+        if fits {
+            cluster.until_it_fits(name, "n1").await;
+        } else {
+            until_refused(&cluster, name).await;
+            let error = cluster.bind(name, "n1").await;
+            assert!(error.contains("8000 MiB"), "{error}");
+        }
+    }
+    assert!(cluster.bind("waiting", "n1").await.contains("16000 MiB"));
+    cluster.apiserver.delete("ns/small-2");
+    cluster.until_it_fits("waiting", "n1").await;
+    assert_eq!(cluster.bind("waiting", "n1").await, "");
+}
+
+/// Waits until the extender has seen the changes because of which a pod has no room.
+async fn until_refused(cluster: &Cluster, name: &str) {
+    let (pod, end) = (cluster.apiserver.pod(&format!("ns/{name}")), Instant::now() + crate::PATIENCE);
+    while cluster.filter(&pod, &["n1"]).await["NodeNames"] == json!(["n1"]) {
+        assert!(Instant::now() < end, "{name} has room");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
