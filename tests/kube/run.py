@@ -16,7 +16,7 @@ import slices  # noqa: E402
 ORDER = {
     slices: ("three_pods", "quota", "many", "late_alloc", "crashes", "delete_before_bind", "full_node", "same_name", "upgrade",
              "reuse", "own_alloc", "preemption", "constraints"),
-    claims: ("claims_three_pods", "claims_many"),
+    claims: ("claims_three_pods", "claims_many", "claims_crashes"),
 }
 
 

@@ -3,6 +3,7 @@
 use crate::kubelet::{Container, Kubelet, container};
 pub(crate) use crate::machine::NODE;
 use crate::machine::{Inside, Machine, inside};
+use crate::until;
 use gpuslice_kubernetes::objects::{CORE_PERCENT, MEMORY_MIB, SLICE};
 use gpuslice_kubernetes::plugin::{self, Config};
 use gpuslice_slices::slot::Places;
@@ -56,6 +57,16 @@ impl Node {
     /// Starts the plugin.
     pub(crate) fn begin(&self) {
         self.run("node::a_process_of_the_plugin", &[("AUTO_ALLOC", self.auto_alloc.to_string())]);
+    }
+
+    /// Kills the plugin, starts the next one, and waits until that has registered. Until the kubelet sees that the old plugin has
+    /// ended, it keeps the old one's devices.
+    pub(crate) async fn replace(&self) {
+        let registrations = || self.kubelet.with(|state| state.registrations);
+        let before = registrations();
+        self.kill();
+        self.begin();
+        until("the next plugin registers", || registrations() > before).await;
     }
 
     /// Asks the plugin to end, by closing its input.
