@@ -44,10 +44,9 @@ binaries() { # short or long
     awk -v run="$1" '$1 == run { print "--test"; print $2 }' ci/tests.txt
 }
 
-# Runs two tests at a time on each processor: most of the time such a test waits for another process.
 short_tests() {
     # shellcheck disable=SC2046 # words
-    RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace --no-fail-fast --lib --bins $(binaries short) -- --show-output
+    cargo test --workspace --no-fail-fast --lib --bins $(binaries short) -- --show-output
 }
 
 long_tests() {
