@@ -1,32 +1,15 @@
 //! Configurations with any content in variables and operator's files.
 
-use gpuslice_policy::config::{Config, DeviceIdentity, FileRead, OperatorFiles, operator_file};
+use gpuslice_policy::config::{Config, DeviceIdentity, FileRead, OperatorFiles, keys, operator_file};
 use gpuslice_policy::units::{Bytes, Permille};
 
 use crate::random::Random;
 
-const KEYS: [&str; 20] = [
-    "GPU_MEM_LIMIT",
-    "GPU_CORE_PERCENT",
-    "GPU_CORE_POLICY",
-    "GPU_CORE_WEIGHT",
-    "GPU_CORE_BURST",
-    "GPU_CORE_METER",
-    "GPU_CORE_COPIES",
-    "GPU_PRIORITY",
-    "GPU_MEM_OVERSUBSCRIBE",
-    "GPUSLICE_DEEPBIND",
-    "GPU_MEM_REPORT_TOTAL",
-    "GPUSLICE_REGION",
-    "GPUSLICE_CONFIG",
-    "GPUSLICE_LOG",
-    "CUDA_DEVICE_MEMORY_LIMIT",
-    "CUDA_DEVICE_MEMORY_LIMIT_0",
-    "CUDA_DEVICE_MEMORY_LIMIT_63",
-    "CUDA_DEVICE_SM_LIMIT",
-    "CUDA_DEVICE_SM_LIMIT_1",
-    "NOT_OURS",
-];
+/// Returns the names of all settings, and one that is none.
+fn keys() -> Vec<&'static str> {
+    let of_devices = ["CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_MEMORY_LIMIT_63", "CUDA_DEVICE_SM_LIMIT_1"];
+    keys::settings().chain(of_devices).chain(["NOT_OURS"]).collect()
+}
 
 /// Pieces of values.
 const PIECES: [&str; 42] = [
@@ -86,7 +69,7 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn new(random: &mut Random) -> Self {
-        let variables = (0..random.below(6)).map(|_| (*random.pick(&KEYS), value(random))).collect();
+        let variables = (0..random.below(6)).map(|_| (*random.pick(&keys()), value(random))).collect();
         let named = random.one_in(2).then(|| file(random));
         let fixed = random.one_in(2).then(|| file(random));
         let raw = (0..random.below(24)).map(|_| random.next().to_ne_bytes()[0]).collect();
@@ -148,7 +131,7 @@ fn value(random: &mut Random) -> String {
 fn file(random: &mut Random) -> String {
     let line = |random: &mut Random| match random.below(8) {
         0 => value(random),
-        _ => format!("{}={}", random.pick(&KEYS), value(random)),
+        _ => format!("{}={}", random.pick(&keys()), value(random)),
     };
     (0..random.below(8)).map(|_| line(random) + "\n").collect()
 }

@@ -2,33 +2,17 @@
 
 use gpuslice_policy::config::{
     Burst, Config, DeviceIdentity, DeviceName, Fault, FileRead, OperatorFiles, PerDevice, Quota, Weight,
-    gpu_uuid_text, parse_uuid_text,
+    gpu_uuid_text, keys, parse_uuid_text,
 };
 use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const KEYS: [&str; 19] = [
-    "GPU_MEM_LIMIT",
-    "GPU_CORE_PERCENT",
-    "GPU_CORE_POLICY",
-    "GPU_CORE_WEIGHT",
-    "GPU_CORE_BURST",
-    "GPU_CORE_METER",
-    "GPU_CORE_COPIES",
-    "GPU_PRIORITY",
-    "GPU_MEM_OVERSUBSCRIBE",
-    "GPUSLICE_DEEPBIND",
-    "GPU_MEM_REPORT_TOTAL",
-    "GPUSLICE_REGION",
-    "GPUSLICE_CONFIG",
-    "GPUSLICE_LOG",
-    "CUDA_DEVICE_MEMORY_LIMIT",
-    "CUDA_DEVICE_MEMORY_LIMIT_0",
-    "CUDA_DEVICE_MEMORY_LIMIT_63",
-    "CUDA_DEVICE_SM_LIMIT",
-    "CUDA_DEVICE_SM_LIMIT_1",
-];
+/// Returns the names of all settings.
+fn keys() -> Vec<&'static str> {
+    let of_devices = ["CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_MEMORY_LIMIT_63", "CUDA_DEVICE_SM_LIMIT_1"];
+    keys::settings().chain(of_devices).collect()
+}
 
 /// Makes bytes that resemble values, so that they reach more than the first check.
 fn value() -> impl Strategy<Value = Vec<u8>> {
@@ -42,7 +26,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn file() -> impl Strategy<Value = Vec<u8>> {
-    let line = (proptest::sample::select(KEYS.to_vec()), value())
+    let line = (proptest::sample::select(keys()), value())
         .prop_map(|(key, value)| [key.as_bytes(), b"=", &value].concat());
     prop_oneof![vec(any::<u8>(), 0..200), vec(line, 0..6).prop_map(|lines| lines.join(&b'\n'))]
 }
@@ -87,7 +71,7 @@ fn per_device<T: Copy + core::fmt::Debug + 'static>(
 proptest! {
     #[test]
     fn no_bytes_make_it_panic_and_every_line_is_one_printable_line(
-        env in vec((proptest::sample::select(KEYS.to_vec()), value()), 0..8),
+        env in vec((proptest::sample::select(keys()), value()), 0..8),
         named in (0_u8..4, file()),
         fixed in (0_u8..4, file()),
         total in any::<u64>(),
@@ -162,7 +146,7 @@ proptest! {
     #[test]
     fn the_operators_quota_holds_whatever_the_environment_says(
         ordinal in proptest::option::of(0_u32..3),
-        env in vec((proptest::sample::select(KEYS.to_vec()), value()), 0..8),
+        env in vec((proptest::sample::select(keys()), value()), 0..8),
     ) {
         let variables =
             |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());

@@ -252,14 +252,10 @@ impl Ledger {
     /// come first: the pod gets room that they do not need.
     fn room(&self, node: &str, pod: Pending<'_>) -> Result<Vec<Room<'_>>, String> {
         let mut left = self.left(node, |known, _| known != pod.uid)?;
-        let mut first: Vec<&Nominated> = self
-            .nominated
-            .iter()
-            .filter_map(|(uid, nominated)| {
-                let is_first = nominated.node == node && nominated.priority >= pod.priority && uid != pod.uid;
-                is_first.then_some(nominated)
-            })
-            .collect();
+        let waits = |uid: &String| uid != pod.uid && !self.under_way.contains_key(uid);
+        let waiting = self.nominated.iter().filter(|(uid, _)| waits(uid)).map(|(_, nominated)| nominated);
+        let is_first = |other: &&Nominated| other.node == node && other.priority >= pod.priority;
+        let mut first: Vec<&Nominated> = waiting.filter(is_first).collect();
         if first.is_empty() {
             return Ok(left);
         }
