@@ -69,7 +69,8 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn new(random: &mut Random) -> Self {
-        let variables = (0..random.below(6)).map(|_| (*random.pick(&keys()), value(random))).collect();
+        let keys = keys();
+        let variables = (0..random.below(6)).map(|_| (*random.pick(&keys), value(random))).collect();
         let named = random.one_in(2).then(|| file(random));
         let fixed = random.one_in(2).then(|| file(random));
         let raw = (0..random.below(24)).map(|_| random.next().to_ne_bytes()[0]).collect();
@@ -129,9 +130,10 @@ fn value(random: &mut Random) -> String {
 }
 
 fn file(random: &mut Random) -> String {
+    let keys = keys();
     let line = |random: &mut Random| match random.below(8) {
         0 => value(random),
-        _ => format!("{}={}", random.pick(&keys()), value(random)),
+        _ => format!("{}={}", random.pick(&keys), value(random)),
     };
     (0..random.below(8)).map(|_| line(random) + "\n").collect()
 }

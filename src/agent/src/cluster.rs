@@ -4,11 +4,9 @@ use crate::config::{Cluster, Config, Mode};
 use crate::gpus::{Gpu, Gpus};
 use gpuslice_kubernetes::api::Client;
 use gpuslice_kubernetes::objects::{self, Inventory};
-use gpuslice_kubernetes::topology::{Seat, seats};
 use gpuslice_kubernetes::{dra, plugin};
 use gpuslice_slices::installed;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -70,35 +68,25 @@ async fn try_serve(
 }
 
 fn inventory(gpus: &Gpus) -> Inventory {
-    Inventory {
-        v: objects::VERSION,
-        driver: gpus.driver().unwrap_or_default(),
-        gpus: listed(&gpus.all(), &seats(Path::new("/"))),
-    }
+    Inventory { v: objects::VERSION, driver: gpus.driver().unwrap_or_default(), gpus: listed(&gpus.all()) }
 }
 
-/// Returns GPUs as the cluster sees them. `seats`: their places in the machine, by UUID.
-fn listed(gpus: &[Gpu], seats: &BTreeMap<String, Seat>) -> Vec<objects::Gpu> {
+/// Returns GPUs as the cluster sees them. The memory that the driver keeps for itself cannot be given away.
+fn listed(gpus: &[Gpu]) -> Vec<objects::Gpu> {
     let position = |uuid: &String| gpus.iter().position(|gpu| gpu.uuid == *uuid);
-    let listed = |one: &Gpu| objects::Gpu {
-        numa: seats.get(&one.uuid).and_then(|seat| seat.numa),
-        nvlink: one.nvlink.iter().filter_map(position).collect(),
-        ..gpu(one)
+    let listed = |gpu: &Gpu| {
+        let memory = gpu.memory_total.unwrap_or(0).saturating_sub(gpu.memory_reserved.unwrap_or(0));
+        objects::Gpu {
+            uuid: gpu.uuid.clone(),
+            model: gpu.model.clone().unwrap_or_default(),
+            mem_mib: memory >> 20,
+            core: WHOLE,
+            healthy: gpu.healthy && memory > 0,
+            nvlink: gpu.nvlink.iter().filter_map(position).collect(),
+            ..objects::Gpu::default()
+        }
     };
     gpus.iter().map(listed).collect()
-}
-
-/// Returns a GPU as the cluster sees it. The memory that the driver keeps for itself cannot be given away.
-fn gpu(gpu: &Gpu) -> objects::Gpu {
-    let memory = gpu.memory_total.unwrap_or(0).saturating_sub(gpu.memory_reserved.unwrap_or(0));
-    objects::Gpu {
-        uuid: gpu.uuid.clone(),
-        model: gpu.model.clone().unwrap_or_default(),
-        mem_mib: memory >> 20,
-        core: WHOLE,
-        healthy: gpu.healthy && memory > 0,
-        ..objects::Gpu::default()
-    }
 }
 
 #[cfg(test)]
@@ -106,16 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_has_its_numa_node_and_its_links_by_position() {
+    fn a_gpu_has_its_links_by_position() {
         let gpu = |uuid: &str, linked: &[&str]| Gpu {
             uuid: uuid.to_owned(),
             nvlink: linked.iter().map(|uuid| (*uuid).to_owned()).collect(),
             ..Gpu::default()
         };
         let gpus = [gpu("GPU-a", &["GPU-c", "GPU-lost"]), gpu("GPU-b", &[]), gpu("GPU-c", &["GPU-a"])];
-        let seat = Seat { bus: String::new(), numa: Some(1), root: None };
-        let listed = listed(&gpus, &BTreeMap::from([("GPU-b".to_owned(), seat)]));
-        let links: Vec<_> = listed.iter().map(|gpu| (gpu.numa, gpu.nvlink.as_slice())).collect();
-        assert_eq!(links, [(None, [2].as_slice()), (Some(1), &[]), (None, &[0])]);
+        let links: Vec<_> = listed(&gpus).into_iter().map(|gpu| gpu.nvlink).collect();
+        assert_eq!(links, [vec![2], vec![], vec![0]]);
     }
 }

@@ -134,26 +134,22 @@ impl Gpu {
 #[derive(Debug, Default)]
 struct Linked {
     gpus: Vec<String>,
-    pairs: Vec<(usize, usize)>,
+    /// For each of them the GPUs to which it has NVLink.
+    to: Vec<Vec<String>>,
 }
 
 impl Linked {
     fn look(&mut self, nvml: &Nvml, machine: &Machine) {
         if self.gpus != machine.gpus {
-            self.pairs = nvml.links(&machine.gpus);
+            self.to = nvml.links(&machine.gpus);
             self.gpus.clone_from(&machine.gpus);
         }
     }
 
     /// Returns the UUIDs of the GPUs to which a GPU has NVLink.
     fn to(&self, uuid: &str) -> Vec<String> {
-        let at = self.gpus.iter().position(|gpu| gpu == uuid);
-        let other = |(one, other): &(usize, usize)| match at {
-            Some(at) if at == *one => self.gpus.get(*other).cloned(),
-            Some(at) if at == *other => self.gpus.get(*one).cloned(),
-            _ => None,
-        };
-        self.pairs.iter().filter_map(other).collect()
+        let known = self.gpus.iter().zip(&self.to).find(|(gpu, _)| *gpu == uuid);
+        known.map(|(_, linked)| linked.clone()).unwrap_or_default()
     }
 }
 

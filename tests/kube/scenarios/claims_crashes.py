@@ -6,10 +6,9 @@ import time
 import api
 import claims
 from cluster import kubectl, until
-from crashes import agent, apiserver, kubelet
+from crashes import PODS, agent, apiserver, kubelet, replicas
 from slices import SPECS, all_run, nothing_left
 
-PODS = 2
 STEPS = ("made", "bound", "specified", "running", "deleted")
 
 
@@ -29,7 +28,9 @@ def one(cluster, victim, step):
     """Kills `victim` when a pod of a new ReplicaSet reaches `step`."""
     name = f"claimed-{victim.__name__}-{step}"
     selector, before = f"app%3D{name}", set(SPECS.glob("*claim-*"))
-    replicas(name)
+    template = {"metadata": {"name": name}, "spec": {"spec": claims.request(3000, 30)}}
+    api.call("POST", f"{claims.RESOURCES}/namespaces/default/resourceclaimtemplates", template)
+    replicas(name, claims.with_claim({"resourceClaimTemplateName": name}, name))
 
     def reached():
         found = api.pods(selector=selector)
@@ -52,12 +53,3 @@ def one(cluster, victim, step):
         until("it is deleted", lambda: kubectl("delete", "replicaset", name, "--wait=false", "--ignore-not-found") or True)
     until(f"{name}: the pods are gone", lambda: not api.pods(selector=selector), 90)
     kubectl("delete", "resourceclaimtemplate", name)
-
-
-def replicas(name):
-    template = {"metadata": {"name": name}, "spec": {"spec": claims.request(3000, 30)}}
-    api.call("POST", f"{claims.RESOURCES}/namespaces/default/resourceclaimtemplates", template)
-    pod = claims.with_claim({"resourceClaimTemplateName": name}, name)
-    spec = {"replicas": PODS, "selector": {"matchLabels": {"app": name}}, "template": pod}
-    body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": spec}
-    api.call("POST", "/apis/apps/v1/namespaces/default/replicasets", body)

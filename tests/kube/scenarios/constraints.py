@@ -10,7 +10,7 @@ from slices import GPU_MIB, alloc, check, pod, remove, running, why_not
 def constrained(name, mib, slices, **annotations):
     wanted = pod(name, mib * slices)
     wanted["spec"]["containers"][0]["resources"]["limits"]["gpuslice.dev/slice"] = str(slices)
-    wanted["metadata"]["annotations"] = {f"gpuslice.dev/gpu-{name}": value for name, value in annotations.items()}
+    wanted["metadata"]["annotations"] = {f"gpuslice.dev/gpu-{key}": value for key, value in annotations.items()}
     return wanted
 
 

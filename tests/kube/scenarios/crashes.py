@@ -71,7 +71,8 @@ def one(cluster, victim, step):
 
     before = set(SPECS.glob("*slot-*"))
     with Gate(on_bind):
-        replicas(name)
+        template = pod(name, 3000, 30)
+        replicas(name, {"metadata": {"labels": {"app": name}}, "spec": template["spec"]})
         selector = f"app%3D{name}"
 
         def reached():
@@ -106,9 +107,8 @@ def all_run(selector):
     return is_ready and alive
 
 
-def replicas(name):
-    template = pod(name, 3000, 30)
-    template = {"metadata": {"labels": {"app": name}}, "spec": template["spec"]}
+def replicas(name, template):
+    """Makes a ReplicaSet of pods with the label `app` of this name."""
     spec = {"replicas": PODS, "selector": {"matchLabels": {"app": name}}, "template": template}
     body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": spec}
     api.call("POST", "/apis/apps/v1/namespaces/default/replicasets", body)

@@ -28,7 +28,7 @@ pub struct Ledger {
 }
 
 /// Parts of a pod on its node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counted {
     node: String,
     parts: Vec<Part>,
@@ -148,13 +148,8 @@ impl Ledger {
 
     /// Counts a pod from now on that is being bound.
     pub fn begin<'a, P: IntoIterator<Item = &'a Part>>(&mut self, uid: &str, node: &str, parts: P) {
-        let counted = Counted {
-            node: node.to_owned(),
-            parts: parts.into_iter().cloned().collect(),
-            priority: 0,
-            created: String::new(),
-            is_ending: false,
-        };
+        let parts = parts.into_iter().cloned().collect();
+        let counted = Counted { node: node.to_owned(), parts, ..Counted::default() };
         self.under_way.insert(uid.to_owned(), (counted, Instant::now()));
     }
 

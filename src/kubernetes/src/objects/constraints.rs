@@ -55,8 +55,10 @@ impl Constraints {
     /// Returns true if a GPU of this model may be used.
     #[must_use]
     pub fn allow(&self, model: &str) -> bool {
-        let model = model.to_lowercase();
-        self.models.is_empty() || self.models.iter().any(|part| model.contains(part))
+        self.models.is_empty() || {
+            let model = model.to_lowercase();
+            self.models.iter().any(|part| model.contains(part))
+        }
     }
 }
 

@@ -50,10 +50,11 @@ fn container(rooms: &mut [Room<'_>], request: &Request, order: Order) -> Result<
     if order == Order::Spread {
         fit.reverse();
     }
-    let mut chosen = Vec::new();
-    if !choose(&fit, slices, *topology, &mut chosen) {
-        return Err(fit.len());
-    }
+    let chosen = match topology {
+        None => fit.get(..slices).map(<[Room<'_>]>::to_vec),
+        Some(topology) => connected(&fit, slices, *topology),
+    };
+    let chosen = chosen.ok_or(fit.len())?;
     let part = |taken: &Room<'_>| {
         let room = rooms.iter_mut().find(|room| room.position == taken.position);
         room.map(|room| room.take(*mem_mib, *core));
@@ -62,29 +63,22 @@ fn container(rooms: &mut [Room<'_>], request: &Request, order: Order) -> Result<
     Ok(chosen.iter().map(part).collect())
 }
 
-/// Adds the first `more` GPUs of `fit` to `chosen` that are all connected with each other. Returns false if there are too few,
-/// and leaves `chosen` as it was.
+/// Returns `slices` GPUs of `fit`, of which each two are connected; the first ones in the order of `fit`. None if there are none.
 ///
-/// Without a topology the first GPUs are taken. With one, the function tries each GPU with all sets of the later ones. Real nodes
-/// have groups of GPUs that are all connected, so that the first try succeeds or few are needed.
-fn choose<'a>(fit: &[Room<'a>], more: usize, topology: Option<Topology>, chosen: &mut Vec<Room<'a>>) -> bool {
-    if more == 0 {
-        return true;
+/// The function tries each GPU with all sets of the later ones. Real nodes have groups of GPUs that are all connected, so that the
+/// first try succeeds or few are needed.
+fn connected<'a>(fit: &[Room<'a>], slices: usize, topology: Topology) -> Option<Vec<Room<'a>>> {
+    let Some(more) = slices.checked_sub(1) else { return Some(Vec::new()) };
+    if fit.len() < slices {
+        return None;
     }
-    for (at, room) in fit.iter().enumerate() {
+    fit.iter().enumerate().find_map(|(at, room)| {
         let later = fit.get(at.saturating_add(1)..).unwrap_or_default();
-        let is_linked = |other: &&Room<'a>| topology.is_none_or(|topology| room.has_link(other, topology));
-        let linked: Vec<Room<'a>> = later.iter().filter(is_linked).copied().collect();
-        if later.len().saturating_add(1) < more {
-            return false;
-        }
-        chosen.push(*room);
-        if choose(&linked, more.saturating_sub(1), topology, chosen) {
-            return true;
-        }
-        chosen.pop();
-    }
-    false
+        let linked: Vec<Room<'a>> =
+            later.iter().filter(|other| room.has_link(other, topology)).copied().collect();
+        let rest = connected(&linked, more, topology)?;
+        Some([*room].into_iter().chain(rest).collect())
+    })
 }
 
 /// Returns the reason of a refusal. It has no percent sign: kube-scheduler takes the text for a format when it writes an event.

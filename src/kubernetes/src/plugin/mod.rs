@@ -47,6 +47,8 @@ pub struct Config {
     pub places: Places,
     /// Path of the preload library.
     pub library: PathBuf,
+    /// Folder that contains `proc` and `sys`: `/`.
+    pub machine: PathBuf,
     /// Slots of each GPU, 1 or more.
     pub slots_per_gpu: u32,
     /// True if containers without the extender's annotation get the amounts that they ask for. Only for nodes with one GPU.
@@ -70,6 +72,7 @@ impl Config {
             kubelet,
             places,
             library,
+            machine: PathBuf::from("/"),
             slots_per_gpu: SLOTS_PER_GPU,
             auto_alloc: false,
             interval: Duration::from_secs(10),

@@ -5,6 +5,7 @@ use super::slots::Owner;
 use super::{Plugin, resize};
 use crate::api::{Failure, List, Node, Pod, Resources};
 use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, whole};
+use crate::topology::seats;
 use serde_json::json;
 use std::collections::BTreeSet;
 use tracing::{info, warn};
@@ -34,7 +35,7 @@ pub(super) async fn advertise_or_tell(plugin: &Plugin) {
 /// them. While the kubelet does not know the plugin, it writes no list, so that the extender places no pod on the node: a pod
 /// that is admitted then fails permanently.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
-    let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), (plugin.gpus)());
+    let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), placed(plugin));
     let Some(node) = plugin.client.get::<Node>(&path).await? else {
         return Err(Failure::Refused(404, "there is no such node".to_owned()));
     };
@@ -48,6 +49,15 @@ async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
         plugin.client.patch(&format!("{path}/status"), &patch).await?;
     }
     Ok(())
+}
+
+/// Returns the GPUs with their NUMA nodes, which only the extender needs.
+fn placed(plugin: &Plugin) -> Inventory {
+    let (mut inventory, seats) = ((plugin.gpus)(), seats(&plugin.config.machine));
+    for gpu in &mut inventory.gpus {
+        gpu.numa = seats.get(&gpu.uuid).and_then(|seat| seat.numa);
+    }
+    inventory
 }
 
 async fn owners(plugin: &Plugin) -> Vec<Owner> {

@@ -105,6 +105,26 @@ async fn an_init_container_runs_in_the_slice_of_the_container_that_has_its_slot_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_of_gpus_has_their_numa_nodes() {
+    let node = Node::new(2).await;
+    let make = |path: &str, content: &str| {
+        let path = node.root().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    };
+    make("proc/driver/nvidia/gpus/0000:01:00.0/information", &format!("GPU UUID: \t {}\n", uuid(1)));
+    make("sys/bus/pci/devices/0000:01:00.0/numa_node", "1\n");
+    node.begin();
+    let numa = || {
+        let annotations = node.apiserver.node(node::NODE)["metadata"]["annotations"].clone();
+        let inventory: serde_json::Value =
+            serde_json::from_str(annotations["gpuslice.dev/inventory"].as_str()?).unwrap();
+        Some([0, 1].map(|gpu: usize| inventory["gpus"][gpu]["numa"].as_u64()))
+    };
+    until("the numbers", || numa() == Some([None, Some(1)])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_node_has_the_sums_of_its_gpus_and_has_them_again_where_somebody_took_them_away() {
     let node = Node::start(2, false).await;
     let sums = || {

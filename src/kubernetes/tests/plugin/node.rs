@@ -160,6 +160,7 @@ fn a_process_of_the_plugin() {
     let Some(Inside { root, client, gpus, library }) = inside() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut config = Config::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
+    config.machine = root;
     config.auto_alloc = std::env::var("AUTO_ALLOC").unwrap() == "true";
     (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
     (config.grace, config.patience) = (Duration::from_millis(400), Duration::from_secs(1));

@@ -113,6 +113,7 @@ fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
     having_taken(path, 70 * MS, now)
 }
 
+/// Makes two members in one process, of which the first has taken this much GPU time.
 fn having_taken(path: &Path, time: u64, now: u64) -> (Member, Member, Device) {
     let (first, device) = join(path, LIMIT);
     let (second, _) = join(path, LIMIT);

@@ -133,12 +133,11 @@ impl Nvml {
         }
     }
 
-    /// Returns the pairs of these GPUs that NVLink connects, by their positions: the smaller one first. The GPUs are named by their
-    /// UUIDs. Empty if NVML does not tell.
+    /// Returns for each of these GPUs the others to which it has NVLink, all by their UUIDs. Empty if NVML does not tell.
     #[must_use]
-    pub fn links(&self, gpus: &[String]) -> Vec<(usize, usize)> {
+    pub fn links(&self, gpus: &[String]) -> Vec<Vec<String>> {
         match self.ask(&Question::Links(gpus.to_vec())) {
-            Some(Answer::Links(pairs)) => pairs,
+            Some(Answer::Links(links)) => links,
             _ => Vec::new(),
         }
     }

@@ -31,8 +31,8 @@ pub(super) enum Answer {
     Device(Device),
     /// The processes.
     Processes(Vec<Use>),
-    /// Pairs of GPUs with NVLink, by their positions in the question: the smaller one first.
-    Links(Vec<(usize, usize)>),
+    /// For each GPU of the question the UUIDs of those to which it has NVLink.
+    Links(Vec<Vec<String>>),
 }
 
 /// A machine, as NVML describes it.

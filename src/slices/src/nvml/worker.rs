@@ -224,18 +224,18 @@ impl Nvml {
         number(|degrees| unsafe { call(device, GPU_SENSOR, degrees) })
     }
 
-    /// Returns the pairs of GPUs that NVLink connects, by their positions.
-    fn links(&self, gpus: &[String]) -> Vec<(usize, usize)> {
-        let handles: Vec<_> = gpus.iter().map(|name| self.handle(name)).collect();
-        let pairs = (0..gpus.len())
-            .flat_map(|one| (one.saturating_add(1)..gpus.len()).map(move |other| (one, other)));
-        let handle = |position: usize| handles.get(position).copied().flatten();
-        pairs.filter(|(one, other)| self.has_link(handle(*one), handle(*other)) == Some(true)).collect()
+    /// Returns for each GPU the UUIDs of those to which it has NVLink.
+    fn links(&self, gpus: &[String]) -> Vec<Vec<String>> {
+        let linked = |one: &String| {
+            let others = gpus.iter().filter(|other| *other != one);
+            others.filter(|other| self.has_link(one, other) == Some(true)).cloned().collect()
+        };
+        gpus.iter().map(linked).collect()
     }
 
     /// Returns true if NVLink connects two GPUs, directly or by a switch; none if NVML does not tell.
-    fn has_link(&self, one: Option<nvmlDevice_t>, other: Option<nvmlDevice_t>) -> Option<bool> {
-        let (call, one, other) = (self.calls.nvmlDeviceGetP2PStatus?, one?, other?);
+    fn has_link(&self, one: &str, other: &str) -> Option<bool> {
+        let (call, one, other) = (self.calls.nvmlDeviceGetP2PStatus?, self.handle(one)?, self.handle(other)?);
         // SAFETY: both are handles that NVML gave, and `answer` points to a number.
         let answer = number(|answer| unsafe { call(one, other, P2P_NVLINK, answer) })?;
         Some(answer == P2P_OK)
