@@ -124,7 +124,9 @@ fn the_command_leaves_regions_of_another_layout_alone() {
     }
     // Each version proves life by locks of the file. So the slice has ended for this version, too, once its last process has.
     program.kill();
-    assert_eq!(end(&mut gpuslice(&["list"])).code(0).err, "");
+    // Other tests have regions of their own, of which the command may say something.
+    let ended = end(&mut gpuslice(&["list"])).code(0);
+    assert!(!ended.err.contains(&path), "{ended:?}");
     assert!(!region.0.exists());
 }
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER, PREFIX = Path("/dev/shm"), "gpuslice-suite-"
+FOLDER, PREFIX = Path("/dev/shm"), "suite-of-gpuslice-"
 PR_SET_PDEATHSIG = 1
 # Caches of compilers and frameworks. They lie in the folder, so that nothing stays in the user's home.
 CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")

@@ -62,7 +62,8 @@ async fn room_is_kept_for_a_pod_for_which_others_are_evicted() {
     cluster
         .apiserver
         .change("ns/small-2", |pod| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
-    for (name, priority, fits) in [("below", 8, false), ("same", 9, false), ("above", 10, true)] {
+    // Once the pod above fits, the extender has seen that the first pod is gone. Then only the kept room refuses the others.
+    for (name, priority, fits) in [("above", 10, true), ("below", 8, false), ("same", 9, false)] {
         cluster.apiserver.put(&prior(name, priority, 8000));
         if fits {
             cluster.until_it_fits(name, "n1").await;
@@ -78,7 +79,7 @@ async fn room_is_kept_for_a_pod_for_which_others_are_evicted() {
     assert_eq!(cluster.bind("waiting", "n1").await, "");
 }
 
-/// Waits until the extender has seen the changes because of which a pod has no room.
+/// Waits until the extender has seen for which pod it keeps the room.
 async fn until_refused(cluster: &Cluster, name: &str) {
     let (pod, end) = (cluster.apiserver.pod(&format!("ns/{name}")), Instant::now() + crate::PATIENCE);
     while cluster.filter(&pod, &["n1"]).await["NodeNames"] == json!(["n1"]) {
