@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::bench::{Bench, Host};
+use support::bench::{Bench, Host, driver_copy};
 use support::living::Living;
 use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
 use support::{compiler, skip_without_rights};
@@ -231,6 +231,37 @@ fn slices_that_publish_beside_each_other_hold_their_shares_without_nvml() {
     assert!(shares.iter().all(|share| (33..=45).contains(share)), "{shares:?} %");
     other.kill();
     until(&bench, is(untold(Why::NotSupported)));
+}
+
+/// Starts a busy process of a slice with a share, whose region lies in a folder of its own.
+fn apart<'bench>(bench: &'bench Bench, folder: &str) -> Host<'bench> {
+    let region =
+        if folder == "here" { bench.region() } else { bench.region().with_file_name(folder).join("region") };
+    fs::create_dir_all(region.parent().unwrap()).unwrap();
+    host(bench, &BUSY).set("SIMGPU_GROUP", folder).set("GPUSLICE_REGION", &region.display().to_string())
+}
+
+#[test]
+fn slices_of_different_folders_find_each_other_by_the_drivers_file() {
+    let bench = Bench::simulated().with("SIMGPU_NVML_PIDS", "none");
+    let here = begin(apart(&bench, "here").start());
+    let mut there = begin(apart(&bench, "there").start());
+    until(&bench, |measured, factor| {
+        measured == Measured::by(Source::Replayed) && (ONE / 10..ONE * 9 / 10).contains(&factor)
+    });
+    let shares = [here.pid(), there.pid()].map(|pid| share(&bench, pid));
+    assert!(shares.iter().all(|share| (33..=45).contains(share)), "{shares:?} %");
+    there.kill();
+    until(&bench, is(untold(Why::NotSupported)));
+}
+
+#[test]
+fn slices_whose_driver_is_a_file_of_their_image_do_not_find_each_other() {
+    let (bench, image) = (Bench::simulated(), driver_copy());
+    let _here = begin(apart(&bench, "here").start());
+    let elsewhere = apart(&bench, "there").set("LD_LIBRARY_PATH", &image.path().display().to_string());
+    let _there = begin(elsewhere.start());
+    until(&bench, is(WHOLE));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::outcome::Outcome;
 use super::{artefacts, compiler};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -22,13 +23,17 @@ const REST: Duration = Duration::from_secs(10);
 pub(crate) struct Bench {
     folder: TempDir,
     driver: Option<PathBuf>,
+    /// The simulated driver of this bench alone.
+    _copy: Option<TempDir>,
     variables: BTreeMap<String, String>,
 }
 
 impl Bench {
     /// Makes a bench with a simulated GPU of 1 GiB. Contexts take no memory, so every byte of a quota can be spent.
     pub(crate) fn simulated() -> Self {
-        let bench = Self::on(Some(artefacts::simulated_driver()));
+        let copy = driver_copy();
+        let driver = copy.path().to_owned();
+        let bench = Self { _copy: Some(copy), ..Self::on(Some(driver)) };
         bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0")
     }
 
@@ -57,7 +62,7 @@ impl Bench {
         // A region needs a file system that keeps locks when a descriptor is closed. The root of a container may not keep them;
         // /dev/shm does.
         let folder = TempDir::new_in("/dev/shm").expect("a folder for the host can be made");
-        Self { folder, driver, variables: BTreeMap::new() }
+        Self { folder, driver, _copy: None, variables: BTreeMap::new() }
     }
 
     /// Sets a variable for every host.
@@ -162,6 +167,19 @@ impl Bench {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+}
+
+/// Copies the simulated driver. Slices of one GPU find each other by locks of the driver's file, and slices of two benches must
+/// not. The folder is not in `/dev/shm`, from which a container may not be able to run libraries.
+pub(crate) fn driver_copy() -> TempDir {
+    let (from, to) = (artefacts::simulated_driver(), TempDir::new_in(env!("CARGO_TARGET_TMPDIR")));
+    let to = to.expect("a folder for the driver can be made");
+    for library in ["libcuda.so", "libnvidia-ml.so"] {
+        let versioned = format!("{library}.1");
+        std::fs::copy(from.join(&versioned), to.path().join(&versioned)).expect("the driver can be copied");
+        symlink(versioned, to.path().join(library)).expect("the driver's other name can be made");
+    }
+    to
 }
 
 /// Bytes of a simulated device that all processes together hold.

@@ -44,6 +44,16 @@ impl Image {
         Self::at(info.dli_fbase.cast())
     }
 
+    /// Returns the path by which the loader opened the library.
+    #[must_use]
+    pub fn path(&self) -> Option<&'static CStr> {
+        let info =
+            about(ptr::with_exposed_provenance(self.start)).filter(|info| !info.dli_fname.is_null())?;
+        // SAFETY: `dli_fname` is the loader's own name of the library, which ends in zero and stays while the library is
+        // loaded.
+        Some(unsafe { CStr::from_ptr(info.dli_fname) })
+    }
+
     /// Keeps the library loaded until the process ends. Calls the loader, and so clears a pending `dlerror`.
     pub fn pin(&self) {
         if let Some(info) = about(ptr::with_exposed_provenance(self.start)) {

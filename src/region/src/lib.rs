@@ -21,7 +21,8 @@
 //! 6. `file`: finding, opening, mapping and locking the region file.
 //! 7. `handle`: [`Member`], [`Monitor`], [`Reader`] and [`Region`].
 //! 8. `arbiter_lease`: which process divides a GPU among slices.
-//! 9. `models`, `properties`: tests of the ledgers, with loom and with random sequences.
+//! 9. `interval_locks`: what slices of different directories tell each other.
+//! 10. `models`, `properties`: tests of the ledgers, with loom and with random sequences.
 //!
 //! The four handles differ in their rights:
 //!
@@ -44,6 +45,8 @@ mod compute;
 mod file;
 #[cfg(not(loom))]
 mod handle;
+#[cfg(not(loom))]
+mod interval_locks;
 pub mod layout;
 mod memory;
 mod slots;
@@ -86,5 +89,6 @@ pub use {
         region_time::{Origin, ProcessActivity},
         remove::{Removal, remove_for_good, remove_if_unused},
     },
+    interval_locks::{IntervalLocks, slice_of},
     sync::{clock::now, pause::pause},
 };

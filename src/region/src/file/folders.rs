@@ -30,6 +30,21 @@ const SYSTEMD: &str = "/run/systemd/system";
 const LAST_SYSTEM_USER: u32 = 999;
 /// Mode of a folder in which all users may create files, and only their owners may remove them.
 const STICKY: u32 = 0o1002;
+/// Number of tmpfs in `linux/magic.h`.
+const TMPFS: u64 = 0x0102_1994;
+/// File systems without a server on which libraries lie, by their numbers in `linux/magic.h`: tmpfs, ext4, XFS, Btrfs, overlayfs,
+/// EROFS, `SquashFS`, F2FS; and ZFS, by its own.
+const LOCAL: [u64; 9] = [
+    TMPFS,
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x794c_7630,
+    0xe0f5_e1e2,
+    0x7371_7368,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+];
 /// Names that are tried for one region if other users have taken the first ones.
 const NUMBERS: u32 = 16;
 
@@ -82,11 +97,22 @@ fn is_shared_tmpfs(folder: &Path) -> bool {
 
 /// Tells whether a file lies on a tmpfs.
 pub(crate) fn is_of_tmpfs(file: &File) -> bool {
+    file_system(file) == Some(TMPFS)
+}
+
+/// Tells whether the kernel keeps the locks of a file itself. A file system of a network may ask a server, and so may one of FUSE.
+pub(crate) fn has_local_locks(file: &File) -> bool {
+    file_system(file).is_some_and(|kind| LOCAL.contains(&kind))
+}
+
+/// Returns the number of a file's file system, as `statfs` has it.
+fn file_system(file: &File) -> Option<u64> {
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `fstatfs` needs an open descriptor, which `file` owns, and room for a `statfs`, which `found` is.
     let is_known = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } == 0;
     // SAFETY: `found` was filled by `fstatfs`, or is all zeroes, which is a valid `statfs` too.
-    is_known && unsafe { found.assume_init() }.f_type == libc::TMPFS_MAGIC
+    let kind = unsafe { found.assume_init() }.f_type;
+    u64::try_from(kind).ok().filter(|_| is_known)
 }
 
 /// Returns the first of `path`, `path-2`, `path-3` and so on that a trusted user owns; else the first that does not exist. If

@@ -4,6 +4,7 @@
 //! process. They are not lost when the process closes another descriptor of the file, and they end with the
 //! description. `slots::roster` describes their use.
 
+use core::ops::Range;
 use std::{fs::File, io, os::fd::AsRawFd as _, ptr};
 
 use libc::{c_int, c_short};
@@ -13,6 +14,9 @@ use crate::{
     layout::{JOIN_LOCK_OFFSET, LIMITS_LOCK_OFFSET, Layout, Slot, constants::MAX_SLOTS},
     slots::roster::Liveness,
 };
+
+/// The kernel's word for the length of a lock of all bytes from its start on, also behind the end of the file.
+const TO_THE_END: libc::off_t = 0;
 
 /// Bytes of the mapping that keeps a description open. The kernel rounds them up to a page.
 const KEPT: usize = 1;
@@ -77,14 +81,7 @@ impl Liveness for LockFile {
     fn is_alive(&self, slot: usize) -> io::Result<bool> {
         // The question is for a read lock, which only the owner's lock conflicts with. A process without the right to
         // write can ask too.
-        let mut lock = byte(libc::F_RDLCK, life_offset(slot));
-        let status =
-            // SAFETY: `F_OFD_GETLK` needs an open descriptor, which `self.file` owns, and a `flock` to read and write,
-            // which `lock` is.
-            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, ptr::from_mut(&mut lock)) };
-        if status == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        let lock = ask(&self.file, byte(libc::F_RDLCK, life_offset(slot)))?;
         Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
     }
 }
@@ -158,9 +155,36 @@ fn keep(file: &File) -> io::Result<usize> {
 ///
 /// The lock conflicts with the life lock of each member and with the join lock, wherever a version of the layout has them.
 pub(crate) fn try_whole(file: &File) -> io::Result<bool> {
-    /// The kernel's word for all bytes from the start on, also behind the end of the file.
-    const TO_THE_END: libc::off_t = 0;
     request(file, &libc::flock { l_len: TO_THE_END, ..byte(libc::F_WRLCK, 0) })
+}
+
+/// Takes a read lock of a range of bytes.
+pub(crate) fn share(file: &File, range: &Range<u64>) -> io::Result<()> {
+    let is_free = request(file, &range_of(libc::F_RDLCK, range))?;
+    if is_free { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+}
+
+/// Releases a read lock.
+pub(crate) fn unshare(file: &File, range: &Range<u64>) -> io::Result<()> {
+    request(file, &range_of(libc::F_UNLCK, range)).map(|_| ())
+}
+
+/// Returns a lock of another opening of the file in a range of bytes, if there is one.
+pub(crate) fn find(file: &File, range: &Range<u64>) -> io::Result<Option<Range<u64>>> {
+    // The question is for a write lock, which every lock conflicts with. The kernel asks for no right to write.
+    let lock = ask(file, range_of(libc::F_WRLCK, range))?;
+    let place = |number: libc::off_t| u64::try_from(number).unwrap_or(0);
+    let start = place(lock.l_start);
+    let end = if lock.l_len == TO_THE_END { u64::MAX } else { start.saturating_add(place(lock.l_len)) };
+    Ok((c_int::from(lock.l_type) != libc::F_UNLCK).then_some(start..end))
+}
+
+/// Returns the kernel's answer to a question for a lock: a lock that conflicts with it, or the type `F_UNLCK`.
+fn ask(file: &File, mut lock: libc::flock) -> io::Result<libc::flock> {
+    let status =
+        // SAFETY: `F_OFD_GETLK` needs an open descriptor, which `file` owns, and a `flock` to read and write, which `lock` is.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, ptr::from_mut(&mut lock)) };
+    if status == -1 { Err(io::Error::last_os_error()) } else { Ok(lock) }
 }
 
 /// Sets or releases the lock of a byte without waiting. `false`: another process has it.
@@ -183,11 +207,18 @@ fn request(file: &File, lock: &libc::flock) -> io::Result<bool> {
 
 /// Returns a lock request for one byte.
 fn byte(kind: c_int, offset: usize) -> libc::flock {
+    let start = u64::try_from(offset).unwrap_or(u64::MAX);
+    range_of(kind, &(start..start.saturating_add(1)))
+}
+
+/// Returns a lock request for a range of bytes.
+fn range_of(kind: c_int, range: &Range<u64>) -> libc::flock {
+    let place = |number: u64| libc::off_t::try_from(number).unwrap_or(libc::off_t::MAX);
     libc::flock {
         l_type: c_short::try_from(kind).unwrap_or(c_short::MAX),
         l_whence: c_short::try_from(libc::SEEK_SET).unwrap_or(c_short::MAX),
-        l_start: libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX),
-        l_len: 1,
+        l_start: place(range.start),
+        l_len: place(range.end.saturating_sub(range.start)),
         l_pid: 0,
     }
 }

@@ -13,6 +13,12 @@ macro_rules! ask {
     }};
 }
 
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::{Symbol, slot};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
 pub(crate) mod capture_mode;
 pub(crate) mod code;
 pub(crate) mod contexts;
@@ -25,3 +31,10 @@ pub(crate) mod memory;
 pub(crate) mod nvml;
 pub(crate) mod pools;
 pub(crate) mod streams;
+
+/// Returns the path of the driver's library.
+pub(crate) fn library() -> Option<&'static Path> {
+    let address = slot::address(Symbol::cuInit)?;
+    let path = Image::containing(address.as_ptr())?.path()?;
+    Some(Path::new(OsStr::from_bytes(path.to_bytes())))
+}

@@ -10,7 +10,7 @@ use crate::slice::other_slices::{MOST, NAMES, Opened, open};
 use core::fmt;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
 use gpuslice_policy::config::LogLevel;
-use gpuslice_region::{Cotenant, Region, Uuid};
+use gpuslice_region::{Cotenant, Region, Uuid, slice_of};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -22,6 +22,8 @@ use std::path::Path;
 struct Known {
     name: OsString,
     inode: u64,
+    /// Number of the slice for [`IntervalLocks`](gpuslice_region::IntervalLocks).
+    slice: Option<u64>,
     cotenant: Cotenant,
 }
 
@@ -47,6 +49,12 @@ impl Cotenants {
         self.known.iter_mut().map(|known| &mut known.cotenant)
     }
 
+    /// Returns true if this process reads the region of the slice that has this number in
+    /// [`IntervalLocks`](gpuslice_region::IntervalLocks).
+    pub(crate) fn has(&self, slice: u64) -> bool {
+        self.known.iter().any(|known| known.slice == Some(slice))
+    }
+
     /// Closes all of them if the list was not asked for within `after` nanoseconds. Returns true if any is open. Warnings are not
     /// repeated.
     pub(crate) fn close_idle(&mut self, after: u64, now: u64) -> bool {
@@ -61,9 +69,10 @@ impl Cotenants {
         !self.known.is_empty()
     }
 
-    /// Warns once of a program that uses the GPU and is in no slice of the directory. Does not warn if another slice of the
-    /// directory is on the GPU.
-    pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid) {
+    /// Warns once of a program that uses the GPU and is in no slice of the directory. `is_counted`: the program is in a slice of
+    /// another directory, whose turns do not count as this slice's time. Does not warn if another slice of the directory is on the
+    /// GPU.
+    pub(crate) fn warn_if_alone(&mut self, slice: &Slice, gpu: &Uuid, is_counted: bool) {
         let own = slice.region().path();
         let Some(folder) = own.parent() else { return };
         let on_gpu = |region: &Region| region.path() != own && region.device(gpu).is_some();
@@ -71,10 +80,15 @@ impl Cotenants {
             return;
         }
         self.has_warned_of_program = true;
+        let effect = if is_counted {
+            "A policy does not divide the GPU with it."
+        } else {
+            "The driver's turns for it count as this slice's time, so that the slice may get down to half of its share, and a \
+             policy does not divide the GPU with it."
+        };
         let text = format_args!(
-            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. The driver's turns for it count as this slice's \
-             time, so that the slice may get down to half of its share, and a policy does not divide the GPU with it. Give all \
-             containers one folder, and name a region in it with GPUSLICE_REGION.",
+            "gpuslice: {gpu}: a program uses this GPU that is in no slice of {}. {effect} Give all containers one folder, and \
+             name a region in it with GPUSLICE_REGION.",
             folder.display()
         );
         messages::say(LogLevel::Warn, &text);
@@ -125,8 +139,9 @@ impl Cotenants {
                 }
                 Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
+                    let slice = slice_of(monitor.region().path()).ok();
                     let cotenant = Cotenant::new(self.ids, monitor);
-                    self.known.push(Known { name, inode, cotenant });
+                    self.known.push(Known { name, inode, slice, cotenant });
                 }
                 Opened::Region(_) | Opened::NotYet => {}
                 Opened::Other => {

@@ -2,7 +2,8 @@
 //!
 //! Example: two slices run kernels at once, and each measures 10 ms between its events; the GPU has given each 5 ms.
 //! The slice elects one process. That process reads the busy intervals of all slices of its GPU whose regions lie in
-//! the same directory. It also reads those that the node agent relays from other directories. It
+//! the same directory. It also reads those of other directories: the node agent relays them, or they are in
+//! [locks](gpuslice_region::IntervalLocks) of the driver's library. It
 //! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns, writes the factor by which charges
 //! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
 //! replays nothing and asks NVML.
@@ -10,14 +11,17 @@
 use super::slices::Cotenants;
 use crate::compute::attribution::nvml_schedule::PATIENCE;
 use crate::compute::attribution::source::LoggedSources;
+use crate::driver_calls;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
+use crate::slice::settings;
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
-use gpuslice_region::{Device, Origin, Region, Uuid};
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_region::{Device, IntervalLocks, Origin, Region, Uuid, slice_of};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -47,6 +51,10 @@ struct ElectedReplay {
     published_at: u64,
     /// Instant at which the agent last relayed an interval.
     relayed_at: u64,
+    /// Intervals in locks of the driver's library. `None`: this process does not use them.
+    locks: Option<IntervalLocks>,
+    /// Instant at which an interval was last read from a lock.
+    locked_at: u64,
     /// Time that was given back after it had been counted as used.
     overcounted: u64,
 }
@@ -55,6 +63,11 @@ impl SlicingReplay {
     /// Returns true if co-tenants have published intervals lately, so that the replay attributes the time.
     pub(super) const fn has_cotenants(&self) -> bool {
         self.has_cotenants
+    }
+
+    /// Returns true if a slice of another directory publishes intervals by locks: no node agent divides the GPU with it.
+    pub(super) fn reads_locks(&self) -> bool {
+        self.elected.as_ref().is_some_and(|elected| is_recent(elected.locked_at, clock::now()))
     }
 
     /// Replays, if that is due. Returns true if co-tenants publish intervals, so that the replay attributes the time.
@@ -87,7 +100,7 @@ impl SlicingReplay {
         }
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
         elected.read(slice, gpu, &mut cotenants.lock(), now);
-        let has_cotenants = is_recent(elected.published_at, now) || is_recent(elected.relayed_at, now);
+        let has_cotenants = elected.has_cotenants(now);
         if has_cotenants {
             elected.settle(slice, gpu, now);
             sources.report(slice, gpu, Measured::by(Source::Replayed));
@@ -113,6 +126,8 @@ impl ElectedReplay {
             read: BTreeMap::new(),
             published_at: 0,
             relayed_at: 0,
+            locks: interval_locks(slice, gpu),
+            locked_at: 0,
             overcounted: 0,
         }
     }
@@ -120,6 +135,7 @@ impl ElectedReplay {
     /// Reads the intervals that all slices have published since the last call.
     fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: u64) {
         let own = slice.region().path();
+        let mut own_intervals = Vec::new();
         cotenants.refresh(slice, now);
         for cotenant in cotenants.all() {
             let (id, region) = (cotenant.id(), cotenant.region());
@@ -127,18 +143,40 @@ impl ElectedReplay {
                 continue;
             };
             let is_own = region.path() == own;
-            if self.add(region, device, (id, Origin::Slice), is_own, now) && !is_own {
+            let new = self.add(region, device, (id, Origin::Slice), is_own, now);
+            if is_own {
+                own_intervals = new;
+            } else if !new.is_empty() {
                 self.published_at = now;
             }
         }
         // All relayed intervals count as one slice, and the agent numbers its contexts. No slice of the directory has the number
         // 0.
-        if self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now) {
+        if !self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now).is_empty() {
             self.relayed_at = now;
+        }
+        if !is_recent(self.relayed_at, now) {
+            self.exchange(own_intervals, cotenants, now);
         }
     }
 
-    /// Adds the new intervals of a ring, which are of the slice `id`. Returns true if there are any.
+    /// Publishes the slice's own intervals by locks, and adds those of slices that are neither in the directory nor relayed.
+    fn exchange(&mut self, own: Vec<Interval>, cotenants: &Cotenants, now: u64) {
+        /// Slices of other directories have numbers above those of the directory's.
+        const APART: u64 = 1 << 63;
+        let Self { slicing, locked_at, locks, .. } = self;
+        let add = |other: u64, interval| {
+            slicing.add(APART | other, false, interval);
+            *locked_at = now;
+        };
+        let exchanged =
+            locks.as_mut().map(|locks| locks.exchange(own, now, |other| cotenants.has(other), add));
+        if matches!(exchanged, Some(Err(_))) {
+            *locks = None;
+        }
+    }
+
+    /// Adds the new intervals of a ring, which are of the slice `id`, and returns them.
     fn add(
         &mut self,
         region: &Region,
@@ -146,20 +184,27 @@ impl ElectedReplay {
         (id, origin): (u64, Origin),
         is_own: bool,
         now: u64,
-    ) -> bool {
+    ) -> Vec<Interval> {
         // The ring of a region that is met for the first time has old intervals, which are skipped.
         let read = self.read.entry(id).or_insert_with(|| region.interval_head(device, origin));
-        let mut has_any = false;
-        for interval in region.new_intervals(device, origin, read, now) {
-            self.slicing.add(id, is_own, interval);
-            has_any = true;
-        }
-        has_any
+        let new: Vec<_> = region.new_intervals(device, origin, read, now).collect();
+        new.iter().for_each(|interval| self.slicing.add(id, is_own, *interval));
+        new
+    }
+
+    /// Returns true if co-tenants have published intervals lately.
+    fn has_cotenants(&self, now: u64) -> bool {
+        is_recent(self.published_at, now) || self.has_others_apart(now)
+    }
+
+    /// Returns true if intervals of other directories have come lately.
+    fn has_others_apart(&self, now: u64) -> bool {
+        is_recent(self.relayed_at, now) || is_recent(self.locked_at, now)
     }
 
     /// Returns the instant up to which all work is published by now.
     fn published_until(&self, now: u64) -> u64 {
-        now.saturating_sub(if is_recent(self.relayed_at, now) { RELAYED_BEHIND } else { BEHIND })
+        now.saturating_sub(if self.has_others_apart(now) { RELAYED_BEHIND } else { BEHIND })
     }
 
     /// Replays the new intervals, and settles the difference to what was charged.
@@ -179,6 +224,16 @@ impl ElectedReplay {
         self.overcounted = self.overcounted.saturating_sub(used);
         member.count_used(device, more);
     }
+}
+
+/// Opens the driver's library for locks. Nothing beside limits of an operator: a program in the container could take false
+/// locks, so that its own slice counts less time. Then only the agent relays.
+fn interval_locks(slice: &Slice, gpu: SliceDevice) -> Option<IntervalLocks> {
+    if settings::known()?.ceilings.is_some() {
+        return None;
+    }
+    let number = slice_of(slice.region().path()).ok()?;
+    IntervalLocks::open(driver_calls::library()?, Uuid(gpu.uuid), number).ok()
 }
 
 /// Returns true if co-tenants that published something at the instant `at` count as present.

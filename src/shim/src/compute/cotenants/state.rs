@@ -59,7 +59,12 @@ impl CotenantState {
             return false;
         };
         let replay = replays.get_mut(at).filter(|_| !self.has_mps && limiter.is_pacing(usage));
-        replay.is_some_and(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
+        let Some(replay) = replay else { return false };
+        let has_cotenants = replay.tick(usage, &usage.sources, limiter.gpu, &self.slices);
+        if replay.reads_locks() && limiter.is_divided(usage) {
+            self.slices.lock().warn_if_alone(usage, &Uuid(limiter.gpu.uuid), true);
+        }
+        has_cotenants
     }
 
     /// Asks NVML which programs use the GPUs, and what launches cost that events do not measure, if that is due.
@@ -85,7 +90,7 @@ impl CotenantState {
                 if sampler.has_programs()
                     && let Some(mut slices) = self.slices.try_lock()
                 {
-                    slices.warn_if_alone(usage, &Uuid(limiter.gpu.uuid));
+                    slices.warn_if_alone(usage, &Uuid(limiter.gpu.uuid), false);
                 }
             }
         }

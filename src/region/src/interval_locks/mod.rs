@@ -1,0 +1,307 @@
+//! Busy intervals of slices whose regions lie in different directories, told by file locks.
+//!
+//! Example: two containers have private folders, and no node agent runs. They have no file in common that both can write. But
+//! the container runtime mounts the driver's library of the node into both, and a lock of a file is a lock of its inode. So
+//! in each slice one process takes read locks on bytes of that library. [Positions and lengths](position) of the locks are its
+//! busy intervals. The processes of other slices ask the kernel for these locks.
+//!
+//! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No byte of the
+//! library is read or written. The kernel releases the locks when the process ends.
+//!
+//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. It publishes nothing while the directory has
+//! no other slice. It numbers its intervals, so that a reader asks for the next number only. It releases a lock once every replay
+//! has passed the interval; a reader that comes more often misses none.
+//!
+//! What could go wrong:
+//!
+//! - The library is a file of the image, as in CUDA's compatibility packages, and not a file of the node. Then the slices have no
+//!   inode in common and see nothing.
+//! - A process takes false locks. Others then count less time as their own than they use, as with false intervals in a common
+//!   folder. So a slice with limits of an operator must not read these locks.
+//! - The program closes the descriptor and opens another file that gets its number. So each round compares the inode, and leaves
+//!   alone a descriptor that is not its own.
+
+mod position;
+
+use core::mem;
+use std::{collections::VecDeque, fs::File, io, os::unix::fs::MetadataExt as _, path::Path};
+
+use gpuslice_policy::compute::{
+    attribution::slicing::RELAYED_BEHIND,
+    measuring::peer_intervals::{Entry, Interval},
+};
+
+use crate::{
+    file::{folders, locks},
+    handle::device::Uuid,
+};
+use position::{Bytes, Gpu, LANES, NUMBERS, interval_of, number_of, slice_number};
+
+/// Time between two looks at the directory, in nanoseconds: 100 ms.
+const LOOK_EVERY: u64 = 100_000_000;
+/// Most intervals of a slice that have locks at a time. It is less than all numbers, so that a reader that has read all of them
+/// finds no lock at the next number.
+const MOST_HELD: usize = 64;
+/// Most locks that one look finds. So another process cannot hold this one up with many locks.
+const MOST_FOUND: usize = 256;
+
+/// Returns the number of the slice whose region is at `path`.
+///
+/// # Errors
+///
+/// The file is not there.
+pub fn slice_of(path: &Path) -> io::Result<u64> {
+    let found = path.metadata()?;
+    Ok(slice_number(found.dev(), found.ino()))
+}
+
+/// The intervals of a GPU in the locks of a file.
+#[derive(Debug)]
+pub struct IntervalLocks {
+    file: Option<File>,
+    /// Device and inode of the file.
+    identity: (u64, u64),
+    gpu: Gpu,
+    slice: u64,
+    lane: Option<u64>,
+    /// Attempts to get a lane.
+    attempts: u64,
+    /// Number of the next interval.
+    next: u64,
+    /// Ranges of the published intervals, each with the instant of its lock.
+    held: VecDeque<(u64, Bytes)>,
+    others: Vec<Other>,
+    looked_at: Option<u64>,
+}
+
+/// Another slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Other {
+    lane: u64,
+    slice: u64,
+    /// Number of the next interval.
+    next: u64,
+    /// Instant at which an interval was read last.
+    read_at: u64,
+    /// End of the last interval that was read.
+    read_until: u64,
+}
+
+impl IntervalLocks {
+    /// Opens the file at `path`, which all containers of the node have. `slice` is this slice's [`slice_of`].
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened, is no regular file, or lies on a file system whose locks may leave the machine.
+    pub fn open(path: &Path, gpu: Uuid, slice: u64) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() || !folders::has_local_locks(&file) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self {
+            file: Some(file),
+            identity: (found.dev(), found.ino()),
+            gpu: Gpu::new(gpu.0),
+            slice,
+            lane: None,
+            attempts: 0,
+            next: 0,
+            held: VecDeque::new(),
+            others: Vec::new(),
+            looked_at: None,
+        })
+    }
+
+    /// Publishes the new intervals of this slice, and hands those of other slices to `add`, each with a number of its slice.
+    /// `is_known` returns true for a slice that is read otherwise: `add` gets none of its intervals. `now` is the monotonic clock.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses a lock, or the descriptor is not that of the file any more. The caller drops this value.
+    pub fn exchange(
+        &mut self,
+        new: Vec<Interval>,
+        now: u64,
+        is_known: impl Fn(u64) -> bool,
+        mut add: impl FnMut(u64, Interval),
+    ) -> io::Result<()> {
+        self.check()?;
+        self.release(now)?;
+        if self.looked_at.is_none_or(|looked_at| now.saturating_sub(looked_at) >= LOOK_EVERY) {
+            self.looked_at = Some(now);
+            self.look(is_known)?;
+        }
+        if !self.others.is_empty() {
+            self.publish(new, now)?;
+        }
+        let mut others = mem::take(&mut self.others);
+        let read = others.iter_mut().try_for_each(|other| self.read(other, now, &mut add));
+        self.others = others;
+        read
+    }
+
+    fn file(&self) -> io::Result<&File> {
+        self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Fails if the descriptor is not that of the file any more, and then forgets it, because closing it would close a file of
+    /// the program.
+    fn check(&mut self) -> io::Result<()> {
+        let found = self.file()?.metadata();
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.identity) {
+            return Ok(());
+        }
+        mem::forget(self.file.take());
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    /// Releases the locks of intervals that every replay has passed.
+    fn release(&mut self, now: u64) -> io::Result<()> {
+        while let Some((locked_at, range)) = self.held.front() {
+            if now.saturating_sub(*locked_at) <= RELAYED_BEHIND {
+                break;
+            }
+            locks::unshare(self.file()?, range)?;
+            self.held.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Reads the directory, and takes a lane if this slice has none.
+    fn look(&mut self, is_known: impl Fn(u64) -> bool) -> io::Result<()> {
+        let (mut found, mut taken) = (Vec::new(), 0_u64);
+        for_each_lock(self.file()?, self.gpu.directory(), |entry| {
+            // The entry of another GPU whose positions are the same takes the lane, too.
+            taken |= 1 << (number_of(entry) % LANES);
+            found.extend(self.gpu.slice_at(entry));
+        })?;
+        // Another process of this slice publishes until it learns that it is elected no more.
+        found.retain(|(_, slice)| *slice != self.slice && !is_known(*slice));
+        let known = mem::take(&mut self.others);
+        self.others = found
+            .into_iter()
+            .map(|(lane, slice)| {
+                let known = known.iter().find(|other| (other.lane, other.slice) == (lane, slice));
+                known.cloned().unwrap_or(Other { lane, slice, next: 0, read_at: 0, read_until: 0 })
+            })
+            .collect();
+        if self.lane.is_none() {
+            self.take_lane(taken)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a lane that no other slice has. If two slices take one lane at the same instant, both give it back. They try
+    /// other lanes at the next look, which depend on the slice.
+    fn take_lane(&mut self, taken: u64) -> io::Result<()> {
+        let (first, step) = (self.slice % LANES, 1_u64.saturating_add(self.slice / LANES % (LANES - 1)));
+        let first = first.saturating_add(self.attempts.wrapping_mul(step));
+        self.attempts = self.attempts.wrapping_add(1);
+        let free = (0..LANES).map(|by| first.wrapping_add(by) % LANES).find(|lane| taken & (1 << lane) == 0);
+        let Some(lane) = free else { return Ok(()) };
+        let entry = self.gpu.entry(lane, self.slice);
+        let file = self.file()?;
+        locks::share(file, &entry)?;
+        if locks::find(file, &self.gpu.entry_of(lane))?.is_some() {
+            return locks::unshare(file, &entry);
+        }
+        self.lane = Some(lane);
+        Ok(())
+    }
+
+    /// Publishes intervals.
+    fn publish(&mut self, new: Vec<Interval>, now: u64) -> io::Result<()> {
+        let Some(lane) = self.lane else { return Ok(()) };
+        for interval in joined(new, MOST_HELD.saturating_sub(self.held.len())) {
+            let range = self.gpu.interval(lane, self.next, &interval);
+            locks::share(self.file()?, &range)?;
+            self.held.push_back((now, range));
+            self.next = self.next.wrapping_add(1) % NUMBERS;
+        }
+        Ok(())
+    }
+
+    /// Reads the new intervals of another slice.
+    fn read(&self, other: &mut Other, now: u64, add: &mut impl FnMut(u64, Interval)) -> io::Result<()> {
+        let file = self.file()?;
+        let mut new = Vec::new();
+        while new.len() < MOST_HELD {
+            let place = self.gpu.numbers(other.lane, other.next..other.next.saturating_add(1));
+            let Some(range) = locks::find(file, &place)?.filter(|range| is_within(range, &place)) else {
+                break;
+            };
+            new.push(interval_of(&range, now));
+            other.next = other.next.wrapping_add(1) % NUMBERS;
+        }
+        if new.is_empty() && now.saturating_sub(other.read_at) > RELAYED_BEHIND {
+            new = self.find_again(other, now)?;
+        }
+        for interval in new {
+            (other.read_at, other.read_until) = (now, other.read_until.max(interval.end));
+            // The entry of a ring has the check of an interval that others may have falsified.
+            Entry::new(0, interval)
+                .told_at(0, now)
+                .into_iter()
+                .for_each(|interval| add(other.slice, interval));
+        }
+        Ok(())
+    }
+
+    /// Finds the place of another slice in its lane, and returns the intervals that are not read yet. The slice is new, this
+    /// process was late, or the other slice has elected another process, which counts anew.
+    fn find_again(&self, other: &mut Other, now: u64) -> io::Result<Vec<Interval>> {
+        let mut found = Vec::new();
+        for_each_lock(self.file()?, self.gpu.numbers(other.lane, 0..NUMBERS), |range| {
+            found.push((interval_of(range, now), number_of(range)));
+        })?;
+        found.retain(|(interval, _)| interval.end > other.read_until);
+        found.sort_unstable_by_key(|(interval, _)| interval.end);
+        if let Some((_, newest)) = found.last() {
+            other.next = newest.wrapping_add(1) % NUMBERS;
+        }
+        Ok(found.into_iter().map(|(interval, _)| interval).collect())
+    }
+}
+
+/// Joins intervals of a context until there are at most `most`, those with the shortest time between them first. If each context
+/// has only one, the earliest are left out.
+fn joined(mut intervals: Vec<Interval>, most: usize) -> Vec<Interval> {
+    intervals.sort_unstable_by_key(|interval| (interval.context, interval.start));
+    while intervals.len() > most {
+        let gaps = intervals.iter().zip(intervals.iter().skip(1)).enumerate();
+        let nearest = gaps
+            .filter(|(_, (one, next))| one.context == next.context)
+            .min_by_key(|(_, (one, next))| next.start.saturating_sub(one.end));
+        let Some((place, _)) = nearest else { break };
+        let next = intervals.remove(place.saturating_add(1));
+        if let Some(one) = intervals.get_mut(place) {
+            let last = if next.end > one.end { next } else { *one };
+            *one = Interval { start: one.start, ..last };
+        }
+    }
+    intervals.sort_unstable_by_key(|interval| interval.end);
+    let surplus = intervals.len().saturating_sub(most);
+    intervals.split_off(surplus)
+}
+
+fn is_within(range: &Bytes, place: &Bytes) -> bool {
+    place.start <= range.start && range.end <= place.end
+}
+
+/// Calls `on_lock` for each lock of other processes in a range, in any order. The kernel names one lock of a range at a time; the
+/// parts of the range before and after it may have others.
+fn for_each_lock(file: &File, range: Bytes, mut on_lock: impl FnMut(&Bytes)) -> io::Result<()> {
+    let (mut parts, mut found) = (vec![range], 0);
+    while let Some(part) = parts.pop() {
+        let Some(lock) = locks::find(file, &part)?.filter(|_| found < MOST_FOUND) else { continue };
+        found = found.saturating_add(1);
+        on_lock(&lock);
+        parts
+            .extend([lock.end..part.end, part.start..lock.start].into_iter().filter(|part| !part.is_empty()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

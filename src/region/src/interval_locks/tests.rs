@@ -1,0 +1,250 @@
+//! Tests of slices that tell each other their intervals by locks of one file.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use super::*;
+use std::fs::OpenOptions;
+
+const GPU: Uuid = Uuid([7; 16]);
+const MS: u64 = 1_000_000;
+const START: u64 = 1_000_000 * MS;
+
+/// The locks of one file, as the containers of a node have it.
+struct Node(tempfile::NamedTempFile);
+
+impl Node {
+    fn new() -> Self {
+        Self(tempfile::NamedTempFile::new_in("/dev/shm").unwrap())
+    }
+
+    fn slice(&self, slice: u64) -> IntervalLocks {
+        IntervalLocks::open(self.0.path(), GPU, slice).unwrap()
+    }
+}
+
+/// Exchanges, and returns what the slice reads.
+fn exchange(locks: &mut IntervalLocks, new: &[Interval], now: u64) -> Vec<(u64, Interval)> {
+    let mut read = Vec::new();
+    locks.exchange(new.to_vec(), now, |_| false, |slice, interval| read.push((slice, interval))).unwrap();
+    read
+}
+
+/// Returns an interval of 1 ms that ends at `end`.
+fn span(end: u64, context: u16) -> Interval {
+    Interval { start: end - MS, end, context, goes_on: false }
+}
+
+/// Makes slices that have met: each has read an interval of every other.
+fn met<const N: usize>(node: &Node) -> [IntervalLocks; N] {
+    let mut slices = core::array::from_fn(|number| node.slice(number as u64 + 1));
+    for round in 0..3 {
+        let now = START + round * LOOK_EVERY;
+        slices.iter_mut().for_each(|slice| drop(exchange(slice, &[span(now, 0)], now)));
+        slices.iter_mut().for_each(|slice| drop(exchange(slice, &[], now)));
+    }
+    slices
+}
+
+#[test]
+fn slices_read_the_intervals_of_each_other_once_and_in_order() {
+    let [mut a, mut b, mut c] = met(&Node::new());
+    let now = START + 3 * LOOK_EVERY;
+    let (first, second) = (span(now - 5 * MS, 1), Interval { goes_on: true, ..span(now - 2 * MS, 2) });
+    assert_eq!(exchange(&mut a, &[first, second], now), []);
+    assert_eq!(exchange(&mut b, &[span(now, 9)], now), [(1, first), (1, second)]);
+    let mut of_both = exchange(&mut c, &[], now);
+    of_both.sort_by_key(|(slice, _)| *slice);
+    assert_eq!(of_both, [(1, first), (1, second), (2, span(now, 9))]);
+    assert_eq!(exchange(&mut a, &[], now), [(2, span(now, 9))]);
+    assert_eq!(
+        [exchange(&mut a, &[], now), exchange(&mut b, &[], now), exchange(&mut c, &[], now)],
+        [[], [], []]
+    );
+}
+
+#[test]
+fn a_slice_that_is_alone_holds_no_lock_but_its_entry() {
+    let node = Node::new();
+    let mut alone = node.slice(1);
+    for round in 0..9 {
+        let now = START + round * LOOK_EVERY;
+        assert_eq!(exchange(&mut alone, &[span(now, 0)], now), []);
+    }
+    assert!(alone.held.is_empty() && alone.lane.is_some());
+}
+
+#[test]
+fn a_slice_of_another_gpu_and_one_that_is_known_otherwise_are_not_read() {
+    let node = Node::new();
+    let (mut a, mut b) = (node.slice(1), node.slice(2));
+    let mut elsewhere = IntervalLocks::open(node.0.path(), Uuid([8; 16]), 3).unwrap();
+    for round in 0..5 {
+        let now = START + round * LOOK_EVERY;
+        exchange(&mut b, &[span(now, 0)], now);
+        exchange(&mut elsewhere, &[span(now, 0)], now);
+        a.exchange(vec![span(now, 0)], now, |slice| slice == 2, |slice, _| panic!("reads {slice}")).unwrap();
+    }
+    assert!(!b.others.is_empty() && elsewhere.others.is_empty());
+}
+
+#[test]
+fn two_processes_of_a_slice_are_no_neighbours() {
+    let node = Node::new();
+    let (mut elected, mut successor) = (node.slice(1), node.slice(1));
+    for round in 0..3 {
+        let now = START + round * LOOK_EVERY;
+        exchange(&mut elected, &[span(now, 0)], now);
+        exchange(&mut successor, &[span(now, 0)], now);
+    }
+    assert!(elected.others.is_empty() && successor.others.is_empty());
+    assert!(elected.lane.is_some() && successor.lane.is_some() && elected.lane != successor.lane);
+}
+
+#[test]
+fn locks_are_released_once_every_replay_has_passed_them() {
+    let [mut a, mut b] = met(&Node::new());
+    let now = START + 3 * LOOK_EVERY;
+    exchange(&mut a, &[span(now, 0)], now);
+    let later = now + RELAYED_BEHIND + 1000;
+    exchange(&mut a, &[span(later, 0)], later);
+    assert_eq!(a.held.len(), 1);
+    // The first interval is gone. The reader goes on with the second one.
+    assert_eq!(exchange(&mut b, &[], later), [(1, span(later, 0))]);
+    assert_eq!(exchange(&mut b, &[], later), []);
+}
+
+#[test]
+fn a_reader_goes_on_after_any_number_of_missed_intervals() {
+    for missed in 0..2 * NUMBERS {
+        let [mut a, mut b] = met(&Node::new());
+        let mut now = START + 3 * LOOK_EVERY;
+        for _ in 0..=missed {
+            now += RELAYED_BEHIND + 1000;
+            exchange(&mut a, &[span(now, 0)], now);
+        }
+        assert_eq!(exchange(&mut b, &[], now), [(1, span(now, 0))], "{missed}");
+        assert_eq!(exchange(&mut b, &[], now + RELAYED_BEHIND + 1000), [], "{missed}");
+    }
+}
+
+#[test]
+fn a_process_that_is_elected_next_is_read_although_it_counts_anew() {
+    let node = Node::new();
+    let [mut a, b] = met(&node);
+    let now = START + 3 * LOOK_EVERY;
+    drop(b);
+    let mut successor = node.slice(2);
+    exchange(&mut successor, &[], now);
+    exchange(&mut successor, &[span(now, 5)], now);
+    assert_eq!(exchange(&mut a, &[], now), [(2, span(now, 5))]);
+}
+
+#[test]
+fn a_slice_that_ends_is_a_neighbour_no_more() {
+    let [mut a, b] = met(&Node::new());
+    assert_eq!(a.others.len(), 1);
+    drop(b);
+    exchange(&mut a, &[], START + 4 * LOOK_EVERY);
+    assert_eq!(a.others, []);
+}
+
+#[test]
+fn slices_that_take_one_lane_at_once_get_different_ones() {
+    let node = Node::new();
+    // Both slices begin at the same lane, and neither has seen the other.
+    let (mut a, mut b) = (node.slice(1), node.slice(1 + LANES));
+    let entry = a.gpu.entry(1, 99);
+    let third = node.slice(99);
+    locks::share(third.file().unwrap(), &entry).unwrap();
+    a.take_lane(0).unwrap();
+    b.take_lane(0).unwrap();
+    assert_eq!((a.lane, b.lane), (None, None));
+    drop(third);
+    for round in 0..3 {
+        let now = START + round * LOOK_EVERY;
+        exchange(&mut a, &[], now);
+        exchange(&mut b, &[], now);
+    }
+    assert!(a.lane.is_some() && b.lane.is_some() && a.lane != b.lane);
+    assert_eq!((a.others.len(), b.others.len()), (1, 1));
+}
+
+#[test]
+fn more_intervals_than_there_is_room_for_are_joined() {
+    let [mut a, mut b] = met(&Node::new());
+    let now = START + 3 * LOOK_EVERY;
+    // Pairs of intervals, each with a gap of 1 us, and 10 us between pairs.
+    let many: Vec<Interval> = (0..MOST_HELD as u64)
+        .flat_map(|pair| {
+            let start = now - 40 * MS + pair * 200_000;
+            let next = start + 91_000;
+            let part = |start: u64, end: u64| Interval { start, end, context: 0, goes_on: false };
+            [part(start, start + 90_000), part(next, start + 190_000)]
+        })
+        .collect();
+    exchange(&mut a, &many, now);
+    let read: Vec<Interval> = exchange(&mut b, &[], now).into_iter().map(|(_, interval)| interval).collect();
+    assert_eq!(read.len(), MOST_HELD);
+    assert_eq!((read[0].start, read[MOST_HELD - 1].end), (many[0].start, many[many.len() - 1].end));
+    let covered: u64 = read.iter().map(|interval| interval.end - interval.start).sum();
+    let whole: u64 = many.iter().map(|interval| interval.end - interval.start).sum();
+    assert!(covered >= whole && covered - whole <= MOST_HELD as u64 * 11_000, "{covered} of {whole}");
+}
+
+#[test]
+fn contexts_are_not_joined_with_each_other() {
+    let intervals: Vec<Interval> = (0..9).map(|context| span(START + u64::from(context), context)).collect();
+    let left = joined(intervals, 4);
+    assert_eq!(left.iter().map(|interval| interval.context).collect::<Vec<_>>(), [5, 6, 7, 8]);
+}
+
+#[test]
+fn locks_of_others_that_mean_nothing_do_no_harm() {
+    let node = Node::new();
+    let [mut a, mut b] = met(&node);
+    let hostile = OpenOptions::new().read(true).open(node.0.path()).unwrap();
+    let gpu = a.gpu;
+    let wide = gpu.numbers(a.lane.unwrap(), 0..NUMBERS);
+    for range in [0..i64::MAX as u64, wide.clone(), gpu.directory(), wide.start + 5..wide.start + 6] {
+        locks::share(&hostile, &range).unwrap();
+        for round in 3..6 {
+            let now = START + round * LOOK_EVERY;
+            exchange(&mut a, &[span(now, 0)], now);
+            let read = exchange(&mut b, &[], now);
+            assert!(read.len() <= 2 * MOST_FOUND, "{read:?}");
+            assert!(read.iter().all(|(_, interval)| interval.start <= interval.end));
+        }
+        locks::unshare(&hostile, &range).unwrap();
+    }
+    // A process with thousands of locks holds nobody up.
+    for number in 0..4 * MOST_FOUND as u64 {
+        let start = gpu.directory().start + 2 * number;
+        locks::share(&hostile, &(start..start + 1)).unwrap();
+    }
+    let now = START + 9 * LOOK_EVERY;
+    exchange(&mut b, &[], now);
+}
+
+#[test]
+fn a_descriptor_that_is_another_files_by_now_is_left_alone() {
+    let node = Node::new();
+    let mut locks = node.slice(1);
+    exchange(&mut locks, &[], START);
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(locks.file().unwrap());
+    let other = tempfile::tempfile().unwrap();
+    // SAFETY: both descriptors are open. The program gives the number of the first to another file, as the test wants it.
+    assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor) }, descriptor);
+    assert!(locks.exchange(Vec::new(), START, |_| false, |_, _| ()).is_err());
+    drop(locks);
+    // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
+    assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1);
+    // SAFETY: the test made this descriptor and closes it once.
+    assert_eq!(unsafe { libc::close(descriptor) }, 0);
+}
+
+#[test]
+fn only_files_of_this_machine_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(IntervalLocks::open(folder.path(), GPU, 1).is_err());
+    assert!(IntervalLocks::open(&folder.path().join("absent"), GPU, 1).is_err());
+    assert!(IntervalLocks::open(Path::new("/proc/self/status"), GPU, 1).is_err());
+}
