@@ -7,6 +7,7 @@
 #   ci/accuracy.sh events     kernels of all lengths while events take the GPU's time; twenty minutes
 #   ci/accuracy.sh variants   the table of `real` if events fail, NVML is missing, or NVML knows less; five times as long
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
+#   ci/accuracy.sh apart      slices whose regions lie in folders of their own, without an agent; five minutes
 #   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
 #                             quarter of an hour
 #   ci/accuracy.sh debts      programs of one kernel, one after the other in a slice; three minutes
@@ -44,10 +45,11 @@ case $1 in
         done
         ;;
     events) measure a_share_holds GPUSLICE_VARIANT="cost a microsecond" ;;
+    apart) measure a_share_holds GPUSLICE_VARIANT="folders of their own" ;;
     start) measure processes_that_start_together ;;
     debts) measure one_after_the_other GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-60}" ;;
     policies) measure slices_divide_a_gpu ;;
     picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/results/share.svg" ;;
-    *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies, start, debts or picture" >&2 && exit 2 ;;
+    *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies, apart, start, debts or picture" >&2 && exit 2 ;;
 esac
 exit "$missed"

@@ -227,7 +227,8 @@ impl<'a> Stage<'a> {
     }
 
     fn charged(&self) -> u64 {
-        let monitor = Monitor::open(&self.bench.region_of(0), Trust::AnyOwner).ok().flatten();
+        let region = region(self.play, &self.bench, 0);
+        let monitor = Monitor::open(&region, Trust::AnyOwner).ok().flatten();
         let of = |monitor: Monitor| {
             monitor.devices().iter().map(|device| monitor.time_used(device.device).used).sum()
         };
@@ -256,7 +257,7 @@ impl<'a> Stage<'a> {
     }
 
     fn limit(&self, slice: usize, change: impl Fn(Limits) -> Limits) -> Result<(), String> {
-        let path = self.bench.region_of(slice);
+        let path = region(self.play, &self.bench, slice);
         let opened = Monitor::open(&path, Trust::AnyOwner).map_err(|wrong| wrong.to_string())?;
         let monitor = opened.ok_or("there is no region")?;
         for device in monitor.devices() {
@@ -292,6 +293,12 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// Returns the path of a slice's region.
+fn region(play: &Play<'_>, bench: &Bench, slice: usize) -> PathBuf {
+    let path = bench.region_of(slice);
+    if play.variant.is_apart { path.join("region") } else { path }
+}
+
 /// Starts a program and waits until it is ready to begin.
 fn start(
     play: &Play<'_>,
@@ -308,7 +315,9 @@ fn start(
         host = host.loaded().set("GPU_CORE_PERCENT", &limits[program.slice].to_string());
         host = host.set("GPU_CORE_BURST", play.burst);
         host = host.set_all(play.settings.get(program.slice).copied().unwrap_or_default());
-        host = host.in_slice(program.slice);
+        let region = region(play, bench, program.slice);
+        std::fs::create_dir_all(region.parent().unwrap()).unwrap();
+        host = host.set("GPUSLICE_REGION", &region.display().to_string());
     }
     if !play.variant.has_nvml {
         host = host.set("LD_LIBRARY_PATH", &bench.region().parent().unwrap().display().to_string());

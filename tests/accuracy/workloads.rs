@@ -7,6 +7,7 @@ const MS: u64 = 1_000_000;
 pub(crate) const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
 
 /// Programs, each of one slice. The first slice is judged.
+#[derive(Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) programs: fn(u64) -> Vec<Program>,
@@ -130,6 +131,24 @@ const SHORT: Workload = Workload {
 pub(crate) const SHORTEST: Workload =
     Workload { name: "5 us, ten waited for", programs: |_| one(5 * US, "wait=10"), ..SHORT };
 
+/// Slices side by side.
+const BESIDE: [Workload; 2] = [
+    Workload {
+        name: "2 slices",
+        programs: |_| beside(2),
+        limits: |limit| rest(limit, 1),
+        target: Target::Beside,
+        ..SHORT
+    },
+    Workload {
+        name: "4 slices",
+        programs: |_| beside(4),
+        limits: |limit| rest(limit, 3),
+        target: Target::Beside,
+        ..SHORT
+    },
+];
+
 pub(crate) const WORKLOADS: [Workload; 17] = [
     Workload { name: "20 us, async", programs: |_| one(20 * US, ""), ..SHORT },
     Workload { name: "20 us, each waited for", programs: |_| one(20 * US, "wait=1"), ..SHORT },
@@ -184,20 +203,8 @@ pub(crate) const WORKLOADS: [Workload; 17] = [
         },
         ..SHORT
     },
-    Workload {
-        name: "2 slices",
-        programs: |_| beside(2),
-        limits: |limit| rest(limit, 1),
-        target: Target::Beside,
-        ..SHORT
-    },
-    Workload {
-        name: "4 slices",
-        programs: |_| beside(4),
-        limits: |limit| rest(limit, 3),
-        target: Target::Beside,
-        ..SHORT
-    },
+    BESIDE[0],
+    BESIDE[1],
     Workload {
         name: "inference at 2/3",
         // Ten launches of 1 ms, which take two thirds of the share on average.
@@ -240,6 +247,8 @@ pub(crate) struct Variant {
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// True if there is a libnvidia-ml.
     pub(crate) has_nvml: bool,
+    /// True if each slice's region lies in a folder of its own.
+    pub(crate) is_apart: bool,
     /// Workloads to run in this environment.
     pub(crate) workloads: &'static [Workload],
     /// Documented targets of workloads whose names contain a text, in place of the usual ones. The first match counts.
@@ -258,12 +267,14 @@ const WHOLE: Variant = Variant {
     name: "all as it should be",
     variables: &[],
     has_nvml: true,
+    is_apart: false,
     workloads: &WORKLOADS,
     documented: &[],
 };
 
-pub(crate) const VARIANTS: [Variant; 7] = [
+pub(crate) const VARIANTS: [Variant; 8] = [
     WHOLE,
+    Variant { name: "folders of their own", is_apart: true, workloads: &BESIDE, ..WHOLE },
     // A pair of events takes 2 us of the GPU's time, as is assumed of real ones. Every target holds all the same.
     Variant {
         name: "events that cost a microsecond",

@@ -27,7 +27,7 @@ use core::mem;
 use std::{collections::VecDeque, fs::File, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use gpuslice_policy::compute::{
-    attribution::slicing::RELAYED_BEHIND,
+    attribution::factor::LOCKED_BEHIND,
     measuring::peer_intervals::{Entry, Interval},
 };
 
@@ -39,9 +39,9 @@ use position::{Bytes, Gpu, LANES, NUMBERS, interval_of, number_of, slice_number}
 
 /// Time between two looks at the directory, in nanoseconds: 100 ms.
 const LOOK_EVERY: u64 = 100_000_000;
-/// Most intervals of a slice that have locks at a time. It is less than all numbers, so that a reader that has read all of them
-/// finds no lock at the next number.
-const MOST_HELD: usize = 64;
+/// Most intervals of a slice that have locks at a time; the oldest make room. It is less than all numbers, so that a reader that
+/// has read all of them finds no lock at the next number.
+const MOST_HELD: usize = 128;
 /// Most locks that one look finds. So another process cannot hold this one up with many locks.
 const MOST_FOUND: usize = 256;
 
@@ -113,15 +113,35 @@ impl IntervalLocks {
         })
     }
 
-    /// Publishes the new intervals of this slice, and hands those of other slices to `add`, each with a number of its slice.
-    /// `is_known` returns true for a slice that is read otherwise: `add` gets none of its intervals. `now` is the monotonic clock.
+    /// Publishes new intervals of this slice, if there are other slices. `now` is the monotonic clock.
     ///
     /// # Errors
     ///
     /// The kernel refuses a lock, or the descriptor is not that of the file any more. The caller drops this value.
-    pub fn exchange(
+    pub fn publish(&mut self, new: &[Interval], now: u64) -> io::Result<()> {
+        let Some(lane) = self.lane.filter(|_| !self.others.is_empty()) else { return Ok(()) };
+        self.check()?;
+        self.release(now)?;
+        for interval in new.iter().skip(new.len().saturating_sub(MOST_HELD)) {
+            if self.held.len() >= MOST_HELD {
+                self.release_oldest()?;
+            }
+            let range = self.gpu.interval(lane, self.next, interval);
+            locks::share(self.file()?, &range)?;
+            self.held.push_back((now, range));
+            self.next = self.next.wrapping_add(1) % NUMBERS;
+        }
+        Ok(())
+    }
+
+    /// Hands new intervals of other slices to `add`, each with a number of its slice. `is_known` returns true for a slice that is
+    /// read otherwise: `add` gets none of its intervals. `now` is the monotonic clock.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`publish`](Self::publish).
+    pub fn read(
         &mut self,
-        new: Vec<Interval>,
         now: u64,
         is_known: impl Fn(u64) -> bool,
         mut add: impl FnMut(u64, Interval),
@@ -132,11 +152,8 @@ impl IntervalLocks {
             self.looked_at = Some(now);
             self.look(is_known)?;
         }
-        if !self.others.is_empty() {
-            self.publish(new, now)?;
-        }
         let mut others = mem::take(&mut self.others);
-        let read = others.iter_mut().try_for_each(|other| self.read(other, now, &mut add));
+        let read = others.iter_mut().try_for_each(|other| self.read_from(other, now, &mut add));
         self.others = others;
         read
     }
@@ -158,14 +175,15 @@ impl IntervalLocks {
 
     /// Releases the locks of intervals that every replay has passed.
     fn release(&mut self, now: u64) -> io::Result<()> {
-        while let Some((locked_at, range)) = self.held.front() {
-            if now.saturating_sub(*locked_at) <= RELAYED_BEHIND {
-                break;
-            }
-            locks::unshare(self.file()?, range)?;
-            self.held.pop_front();
+        while self.held.front().is_some_and(|(locked_at, _)| now.saturating_sub(*locked_at) > LOCKED_BEHIND) {
+            self.release_oldest()?;
         }
         Ok(())
+    }
+
+    fn release_oldest(&mut self) -> io::Result<()> {
+        let Some((_, range)) = self.held.pop_front() else { return Ok(()) };
+        locks::unshare(self.file()?, &range)
     }
 
     /// Reads the directory, and takes a lane if this slice has none.
@@ -210,20 +228,8 @@ impl IntervalLocks {
         Ok(())
     }
 
-    /// Publishes intervals.
-    fn publish(&mut self, new: Vec<Interval>, now: u64) -> io::Result<()> {
-        let Some(lane) = self.lane else { return Ok(()) };
-        for interval in joined(new, MOST_HELD.saturating_sub(self.held.len())) {
-            let range = self.gpu.interval(lane, self.next, &interval);
-            locks::share(self.file()?, &range)?;
-            self.held.push_back((now, range));
-            self.next = self.next.wrapping_add(1) % NUMBERS;
-        }
-        Ok(())
-    }
-
     /// Reads the new intervals of another slice.
-    fn read(&self, other: &mut Other, now: u64, add: &mut impl FnMut(u64, Interval)) -> io::Result<()> {
+    fn read_from(&self, other: &mut Other, now: u64, add: &mut impl FnMut(u64, Interval)) -> io::Result<()> {
         let file = self.file()?;
         let mut new = Vec::new();
         while new.len() < MOST_HELD {
@@ -234,7 +240,7 @@ impl IntervalLocks {
             new.push(interval_of(&range, now));
             other.next = other.next.wrapping_add(1) % NUMBERS;
         }
-        if new.is_empty() && now.saturating_sub(other.read_at) > RELAYED_BEHIND {
+        if new.is_empty() && now.saturating_sub(other.read_at) > LOCKED_BEHIND {
             new = self.find_again(other, now)?;
         }
         for interval in new {
@@ -262,27 +268,6 @@ impl IntervalLocks {
         }
         Ok(found.into_iter().map(|(interval, _)| interval).collect())
     }
-}
-
-/// Joins intervals of a context until there are at most `most`, those with the shortest time between them first. If each context
-/// has only one, the earliest are left out.
-fn joined(mut intervals: Vec<Interval>, most: usize) -> Vec<Interval> {
-    intervals.sort_unstable_by_key(|interval| (interval.context, interval.start));
-    while intervals.len() > most {
-        let gaps = intervals.iter().zip(intervals.iter().skip(1)).enumerate();
-        let nearest = gaps
-            .filter(|(_, (one, next))| one.context == next.context)
-            .min_by_key(|(_, (one, next))| next.start.saturating_sub(one.end));
-        let Some((place, _)) = nearest else { break };
-        let next = intervals.remove(place.saturating_add(1));
-        if let Some(one) = intervals.get_mut(place) {
-            let last = if next.end > one.end { next } else { *one };
-            *one = Interval { start: one.start, ..last };
-        }
-    }
-    intervals.sort_unstable_by_key(|interval| interval.end);
-    let surplus = intervals.len().saturating_sub(most);
-    intervals.split_off(surplus)
 }
 
 fn is_within(range: &Bytes, place: &Bytes) -> bool {

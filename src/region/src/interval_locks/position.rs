@@ -5,9 +5,9 @@
 //!
 //! | bits | directory | interval |
 //! |---|---|---|
-//! | 11 | the GPU | the GPU |
+//! | 10 | the GPU | the GPU |
 //! | 6 | [`DIRECTORY`] | the lane of the slice |
-//! | 7 | the lane | the interval's number |
+//! | 8 | the lane | the interval's number |
 //! | 39 | the slice | context, 16; the work continues, 1; end in microseconds, 21 |
 //!
 //! The length is one more than the rest of the GPU's UUID, or than the length of the interval in microseconds. No range reaches
@@ -22,7 +22,7 @@ pub(super) const LANES: u64 = DIRECTORY;
 /// The lane in which all slices of the GPU have an entry.
 const DIRECTORY: u64 = 63;
 /// Numbers of intervals in a lane. They are used again in turn.
-pub(super) const NUMBERS: u64 = 128;
+pub(super) const NUMBERS: u64 = 256;
 
 const NUMBER_BITS: u32 = 39;
 const LANE_BITS: u32 = NUMBER_BITS + NUMBERS.trailing_zeros();
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn an_interval_that_is_too_long_keeps_its_end() {
         let interval = Interval { start: 5_000_000, end: 9_000_000_000, context: 3, goes_on: true };
-        let range = Gpu::new([9; 16]).interval(5, 127, &interval);
+        let range = Gpu::new([9; 16]).interval(5, 255, &interval);
         let read = interval_of(&range, 9_000_000_000);
         assert_eq!(read, Interval { start: 9_000_000_000 - LONGEST * MICRO, ..interval });
     }

@@ -21,10 +21,11 @@ impl Node {
     }
 }
 
-/// Exchanges, and returns what the slice reads.
+/// Publishes intervals, and returns the intervals of others that the slice reads.
 fn exchange(locks: &mut IntervalLocks, new: &[Interval], now: u64) -> Vec<(u64, Interval)> {
     let mut read = Vec::new();
-    locks.exchange(new.to_vec(), now, |_| false, |slice, interval| read.push((slice, interval))).unwrap();
+    locks.publish(new, now).unwrap();
+    locks.read(now, |_| false, |slice, interval| read.push((slice, interval))).unwrap();
     read
 }
 
@@ -81,7 +82,7 @@ fn a_slice_of_another_gpu_and_one_that_is_known_otherwise_are_not_read() {
         let now = START + round * LOOK_EVERY;
         exchange(&mut b, &[span(now, 0)], now);
         exchange(&mut elsewhere, &[span(now, 0)], now);
-        a.exchange(vec![span(now, 0)], now, |slice| slice == 2, |slice, _| panic!("reads {slice}")).unwrap();
+        a.read(now, |slice| slice == 2, |slice, _| panic!("reads {slice}")).unwrap();
     }
     assert!(!b.others.is_empty() && elsewhere.others.is_empty());
 }
@@ -104,7 +105,7 @@ fn locks_are_released_once_every_replay_has_passed_them() {
     let [mut a, mut b] = met(&Node::new());
     let now = START + 3 * LOOK_EVERY;
     exchange(&mut a, &[span(now, 0)], now);
-    let later = now + RELAYED_BEHIND + 1000;
+    let later = now + LOCKED_BEHIND + 1000;
     exchange(&mut a, &[span(later, 0)], later);
     assert_eq!(a.held.len(), 1);
     // The first interval is gone. The reader goes on with the second one.
@@ -118,11 +119,11 @@ fn a_reader_goes_on_after_any_number_of_missed_intervals() {
         let [mut a, mut b] = met(&Node::new());
         let mut now = START + 3 * LOOK_EVERY;
         for _ in 0..=missed {
-            now += RELAYED_BEHIND + 1000;
+            now += LOCKED_BEHIND + 1000;
             exchange(&mut a, &[span(now, 0)], now);
         }
         assert_eq!(exchange(&mut b, &[], now), [(1, span(now, 0))], "{missed}");
-        assert_eq!(exchange(&mut b, &[], now + RELAYED_BEHIND + 1000), [], "{missed}");
+        assert_eq!(exchange(&mut b, &[], now + LOCKED_BEHIND + 1000), [], "{missed}");
     }
 }
 
@@ -169,32 +170,17 @@ fn slices_that_take_one_lane_at_once_get_different_ones() {
 }
 
 #[test]
-fn more_intervals_than_there_is_room_for_are_joined() {
+fn the_last_intervals_are_kept_where_there_are_too_many() {
     let [mut a, mut b] = met(&Node::new());
     let now = START + 3 * LOOK_EVERY;
-    // Pairs of intervals, each with a gap of 1 us, and 10 us between pairs.
-    let many: Vec<Interval> = (0..MOST_HELD as u64)
-        .flat_map(|pair| {
-            let start = now - 40 * MS + pair * 200_000;
-            let next = start + 91_000;
-            let part = |start: u64, end: u64| Interval { start, end, context: 0, goes_on: false };
-            [part(start, start + 90_000), part(next, start + 190_000)]
-        })
-        .collect();
-    exchange(&mut a, &many, now);
+    let many: Vec<Interval> =
+        (0..3 * MOST_HELD as u64).map(|by| span(now - 40 * MS + by * 100_000, 0)).collect();
+    exchange(&mut a, &many[..2 * MOST_HELD], now);
+    assert_eq!(a.held.len(), MOST_HELD);
+    exchange(&mut a, &many[2 * MOST_HELD..], now);
+    // The reader is late, so it finds what is left.
     let read: Vec<Interval> = exchange(&mut b, &[], now).into_iter().map(|(_, interval)| interval).collect();
-    assert_eq!(read.len(), MOST_HELD);
-    assert_eq!((read[0].start, read[MOST_HELD - 1].end), (many[0].start, many[many.len() - 1].end));
-    let covered: u64 = read.iter().map(|interval| interval.end - interval.start).sum();
-    let whole: u64 = many.iter().map(|interval| interval.end - interval.start).sum();
-    assert!(covered >= whole && covered - whole <= MOST_HELD as u64 * 11_000, "{covered} of {whole}");
-}
-
-#[test]
-fn contexts_are_not_joined_with_each_other() {
-    let intervals: Vec<Interval> = (0..9).map(|context| span(START + u64::from(context), context)).collect();
-    let left = joined(intervals, 4);
-    assert_eq!(left.iter().map(|interval| interval.context).collect::<Vec<_>>(), [5, 6, 7, 8]);
+    assert_eq!(read, many[2 * MOST_HELD..]);
 }
 
 #[test]
@@ -233,7 +219,7 @@ fn a_descriptor_that_is_another_files_by_now_is_left_alone() {
     let other = tempfile::tempfile().unwrap();
     // SAFETY: both descriptors are open. The program gives the number of the first to another file, as the test wants it.
     assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor) }, descriptor);
-    assert!(locks.exchange(Vec::new(), START, |_| false, |_, _| ()).is_err());
+    assert!(locks.read(START, |_| false, |_, _| ()).is_err());
     drop(locks);
     // SAFETY: `fcntl` with `F_GETFD` changes nothing, whatever the descriptor is.
     assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1);

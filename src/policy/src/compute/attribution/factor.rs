@@ -6,10 +6,13 @@
 use std::collections::VecDeque;
 
 use super::correction::{self, ONE};
-use super::slicing::Part;
+use super::slicing::{BEHIND, Part};
 
 /// Nanoseconds between two steps of the replay: 20 ms.
 pub const STEP: u64 = 20_000_000;
+
+/// Nanoseconds after which work is published by locks, too: a step more than [`BEHIND`], by which a worker may be late.
+pub const LOCKED_BEHIND: u64 = BEHIND + STEP;
 
 /// Nanoseconds from the publication of work to its charge: one tick of the worker.
 const CHARGED: u64 = 1_000_000;
@@ -73,7 +76,6 @@ impl Split {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slicing::BEHIND;
     use super::*;
 
     const MS: u64 = 1_000_000;

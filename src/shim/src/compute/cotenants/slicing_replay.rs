@@ -17,10 +17,9 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use gpuslice_policy::compute::attribution::correction::ONE;
-use gpuslice_policy::compute::attribution::factor::{STEP, Split};
+use gpuslice_policy::compute::attribution::factor::{LOCKED_BEHIND, STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
-use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{Device, IntervalLocks, Origin, Region, Uuid, slice_of};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -53,6 +52,8 @@ struct ElectedReplay {
     relayed_at: u64,
     /// Intervals in locks of the driver's library. `None`: this process does not use them.
     locks: Option<IntervalLocks>,
+    /// Place up to which the slice's own ring has been published by locks.
+    locked: u64,
     /// Instant at which an interval was last read from a lock.
     locked_at: u64,
     /// Time that was given back after it had been counted as used.
@@ -68,6 +69,14 @@ impl SlicingReplay {
     /// Returns true if a slice of another directory publishes intervals by locks: no node agent divides the GPU with it.
     pub(super) fn reads_locks(&self) -> bool {
         self.elected.as_ref().is_some_and(|elected| is_recent(elected.locked_at, clock::now()))
+    }
+
+    /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once, because
+    /// this process may sleep when the next step is due.
+    pub(super) fn publish(&mut self, slice: &Slice, gpu: SliceDevice) {
+        if let Some(elected) = &mut self.elected {
+            elected.publish(slice, gpu);
+        }
     }
 
     /// Replays, if that is due. Returns true if co-tenants publish intervals, so that the replay attributes the time.
@@ -127,6 +136,7 @@ impl ElectedReplay {
             published_at: 0,
             relayed_at: 0,
             locks: interval_locks(slice, gpu),
+            locked: slice.region().interval_head(gpu.device, Origin::Slice),
             locked_at: 0,
             overcounted: 0,
         }
@@ -135,7 +145,6 @@ impl ElectedReplay {
     /// Reads the intervals that all slices have published since the last call.
     fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: u64) {
         let own = slice.region().path();
-        let mut own_intervals = Vec::new();
         cotenants.refresh(slice, now);
         for cotenant in cotenants.all() {
             let (id, region) = (cotenant.id(), cotenant.region());
@@ -143,40 +152,50 @@ impl ElectedReplay {
                 continue;
             };
             let is_own = region.path() == own;
-            let new = self.add(region, device, (id, Origin::Slice), is_own, now);
-            if is_own {
-                own_intervals = new;
-            } else if !new.is_empty() {
+            if self.add(region, device, (id, Origin::Slice), is_own, now) && !is_own {
                 self.published_at = now;
             }
         }
         // All relayed intervals count as one slice, and the agent numbers its contexts. No slice of the directory has the number
         // 0.
-        if !self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now).is_empty() {
+        if self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now) {
             self.relayed_at = now;
         }
-        if !is_recent(self.relayed_at, now) {
-            self.exchange(own_intervals, cotenants, now);
-        }
+        self.read_locks(cotenants, now);
     }
 
-    /// Publishes the slice's own intervals by locks, and adds those of slices that are neither in the directory nor relayed.
-    fn exchange(&mut self, own: Vec<Interval>, cotenants: &Cotenants, now: u64) {
+    /// Adds the intervals of slices that are neither in the directory nor relayed.
+    fn read_locks(&mut self, cotenants: &Cotenants, now: u64) {
         /// Slices of other directories have numbers above those of the directory's.
         const APART: u64 = 1 << 63;
-        let Self { slicing, locked_at, locks, .. } = self;
+        let Self { slicing, locked_at, locks, relayed_at, .. } = self;
+        let Some(open) = locks.as_mut().filter(|_| !is_recent(*relayed_at, now)) else { return };
         let add = |other: u64, interval| {
             slicing.add(APART | other, false, interval);
             *locked_at = now;
         };
-        let exchanged =
-            locks.as_mut().map(|locks| locks.exchange(own, now, |other| cotenants.has(other), add));
-        if matches!(exchanged, Some(Err(_))) {
+        if open.read(now, |other| cotenants.has(other), add).is_err() {
             *locks = None;
         }
     }
 
-    /// Adds the new intervals of a ring, which are of the slice `id`, and returns them.
+    /// Publishes the slice's new intervals by locks.
+    fn publish(&mut self, slice: &Slice, gpu: SliceDevice) {
+        let region = slice.region();
+        if self.locks.is_none() || region.interval_head(gpu.device, Origin::Slice) == self.locked {
+            return;
+        }
+        let now = clock::now();
+        let new: Vec<_> = region.new_intervals(gpu.device, Origin::Slice, &mut self.locked, now).collect();
+        if is_recent(self.relayed_at, now) {
+            return;
+        }
+        if self.locks.as_mut().is_some_and(|locks| locks.publish(&new, now).is_err()) {
+            self.locks = None;
+        }
+    }
+
+    /// Adds the new intervals of a ring, which are of the slice `id`. Returns true if there are any.
     fn add(
         &mut self,
         region: &Region,
@@ -184,27 +203,32 @@ impl ElectedReplay {
         (id, origin): (u64, Origin),
         is_own: bool,
         now: u64,
-    ) -> Vec<Interval> {
+    ) -> bool {
         // The ring of a region that is met for the first time has old intervals, which are skipped.
         let read = self.read.entry(id).or_insert_with(|| region.interval_head(device, origin));
-        let new: Vec<_> = region.new_intervals(device, origin, read, now).collect();
-        new.iter().for_each(|interval| self.slicing.add(id, is_own, *interval));
-        new
+        let mut has_any = false;
+        for interval in region.new_intervals(device, origin, read, now) {
+            self.slicing.add(id, is_own, interval);
+            has_any = true;
+        }
+        has_any
     }
 
     /// Returns true if co-tenants have published intervals lately.
     fn has_cotenants(&self, now: u64) -> bool {
-        is_recent(self.published_at, now) || self.has_others_apart(now)
-    }
-
-    /// Returns true if intervals of other directories have come lately.
-    fn has_others_apart(&self, now: u64) -> bool {
-        is_recent(self.relayed_at, now) || is_recent(self.locked_at, now)
+        [self.published_at, self.relayed_at, self.locked_at].into_iter().any(|at| is_recent(at, now))
     }
 
     /// Returns the instant up to which all work is published by now.
     fn published_until(&self, now: u64) -> u64 {
-        now.saturating_sub(if self.has_others_apart(now) { RELAYED_BEHIND } else { BEHIND })
+        let behind = if is_recent(self.locked_at, now) {
+            LOCKED_BEHIND
+        } else if is_recent(self.relayed_at, now) {
+            RELAYED_BEHIND
+        } else {
+            BEHIND
+        };
+        now.saturating_sub(behind)
     }
 
     /// Replays the new intervals, and settles the difference to what was charged.

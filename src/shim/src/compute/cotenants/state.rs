@@ -53,6 +53,14 @@ impl CotenantState {
         asks.count() > 0 || is_measured_by_nvml
     }
 
+    /// Publishes new intervals of the slice for slices of other directories.
+    pub(crate) fn publish(&self, usage: &UsageState) {
+        let Some(mut replays) = self.replays.try_lock() else { return };
+        for (replay, limiter) in replays.iter_mut().zip(&usage.limiters) {
+            replay.publish(usage, limiter.gpu);
+        }
+    }
+
     /// Replays the time slicing on a device, if that is due. Returns true if co-tenants publish intervals.
     fn replay_device(&self, usage: &UsageState, at: usize) -> bool {
         let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {

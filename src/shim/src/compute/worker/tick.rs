@@ -21,6 +21,7 @@ pub(crate) fn tick(compute: &'static Compute) -> bool {
     if compute.meter.poll_events(compute) > 0 {
         compute.worker.announce_completion();
     }
+    compute.cotenants.publish(compute);
     let is_busy = is_credit_left
         || is_thread_left
         || compute.is_anything_under_way()
