@@ -7,7 +7,7 @@
 #   ci/accuracy.sh events     kernels of all lengths while events take the GPU's time; twenty minutes
 #   ci/accuracy.sh variants   the table of `real` if events fail, NVML is missing, or NVML knows less; five times as long
 #   ci/accuracy.sh policies   how slices divide a GPU by policy, weight and priority; five minutes
-#   ci/accuracy.sh apart      slices whose regions lie in folders of their own, without an agent; five minutes
+#   ci/accuracy.sh apart      slices whose regions lie in folders of their own, without an agent; three minutes
 #   ci/accuracy.sh start      eight processes of a slice that start together, thirty times at each limit; kernels of 5 us; a
 #                             quarter of an hour
 #   ci/accuracy.sh debts      programs of one kernel, one after the other in a slice; three minutes

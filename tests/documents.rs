@@ -278,7 +278,8 @@ fn the_walkthrough_names_functions_that_are_where_it_says() {
 const COMPUTE: [&str; 3] = ["src/policy/src/compute", "src/policy/src/arbiter", "src/shim/src/compute"];
 
 /// Files of other folders with constants of the compute side.
-const OF_COMPUTE: [&str; 4] = [
+const OF_COMPUTE: [&str; 5] = [
+    "src/region/src/interval_locks/mod.rs",
     "src/shim/src/driver_calls/events.rs",
     "src/shim/src/os/clock.rs",
     "src/shim/src/os/thread.rs",
@@ -324,10 +325,9 @@ fn constants(path: &Path) -> Vec<(String, String)> {
     let text = text.split("#[cfg(test)]\n#[allow").next().unwrap_or_default();
     // The clone itself may lie in a folder of any name.
     let is_of_shim = path.starts_with(artefacts::repository().join("src/shim"));
-    let mut file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    if file == "mod" {
-        file = String::from("compute");
-    }
+    // A module in a folder has the folder's name.
+    let named = if path.ends_with("mod.rs") { path.parent() } else { Some(path) };
+    let file = named.and_then(Path::file_stem).unwrap_or_default().to_string_lossy().into_owned();
     let kinds: &[&str] = if is_of_shim {
         &["u64", "u32", "usize", "Duration"]
     } else {

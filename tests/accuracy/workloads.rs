@@ -288,18 +288,12 @@ pub(crate) const VARIANTS: [Variant; 8] = [
         documented: &WITHOUT_EVENTS,
         ..WHOLE
     },
-    Variant { name: "no libnvidia-ml", has_nvml: false, documented: &UNTOLD, ..WHOLE },
-    Variant {
-        name: "NVML knows no process",
-        variables: &[("SIMGPU_NVML_PIDS", "none")],
-        documented: &UNTOLD,
-        ..WHOLE
-    },
-    Variant { name: "an instance (MIG)", variables: &[("SIMGPU_MIG", "2")], documented: &UNTOLD, ..WHOLE },
+    Variant { name: "no libnvidia-ml", has_nvml: false, ..WHOLE },
+    Variant { name: "NVML knows no process", variables: &[("SIMGPU_NVML_PIDS", "none")], ..WHOLE },
+    Variant { name: "an instance (MIG)", variables: &[("SIMGPU_MIG", "2")], ..WHOLE },
     Variant {
         name: "NVML's windows take a second",
         variables: &[("SIMGPU_NVML_WINDOW_MS", "1000"), ("SIMGPU_NVML_LAG_MS", "300")],
-        documented: &TOLD_LATE,
         ..WHOLE
     },
 ];
@@ -314,13 +308,6 @@ const WITHOUT_EVENTS: [(&str, Targets); 6] = [
     ("long beside short", Targets { jain: 750, stall: 300, ..Targets::within(200, 300) }),
     ("", Targets { jain: 850, throughput: 880, stall: 300, ..Targets::within(350, 600) }),
 ];
-
-/// Nothing tells a neighbour's turns from the slice's own kernels. Without a neighbour no time is lost.
-const UNTOLD: [(&str, Targets); 1] =
-    [("slices", Targets { below: 2200, above: 50, ..Targets::within(0, i64::MAX) })];
-
-/// Neighbours that come and go are noticed later.
-const TOLD_LATE: [(&str, Targets); 1] = [("slices", Targets::within(800, i64::MAX))];
 
 const EVENTS_FAIL: &str =
     "cuEventRecord=999;cuEventRecord_ptsz=999;cuEventRecordWithFlags=999;cuEventRecordWithFlags_ptsz=999";

@@ -2,9 +2,9 @@
 
 use crate::TWO;
 use crate::node::{Node, may_have_containers};
-use crate::support::compiler;
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, begin};
+use crate::support::{artefacts, compiler};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
@@ -86,4 +86,22 @@ fn slices_of_private_folders_divide_the_gpu_while_the_agent_runs() {
     let told = shares(&node);
     println!("shares: {told:?} of 25 and 75");
     assert!((20.0..=30.0).contains(&told[0]) && (65.0..=78.0).contains(&told[1]), "{told:?} of 25 and 75");
+}
+
+#[test]
+fn slices_of_containers_with_private_folders_hold_their_shares_without_an_agent() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start("");
+    node.end(libc::SIGKILL);
+    let environment =
+        [format!("LD_PRELOAD={}", artefacts::library().display()), "GPU_CORE_PERCENT=40".to_owned()];
+    let load = compiler::plain("load");
+    let _programs = [(); 2].map(|()| begin(node.contained(&[], &environment, &load, &BUSY)));
+    node.until("both get their shares", |node| {
+        let told = shares(node);
+        println!("shares: {told:?} of 40 and 40");
+        told.iter().all(|share| (36.0..=41.5).contains(share)).then_some(())
+    });
 }

@@ -261,11 +261,13 @@ impl IntervalLocks {
         for_each_lock(self.file()?, self.gpu.numbers(other.lane, 0..NUMBERS), |range| {
             found.push((interval_of(range, now), number_of(range)));
         })?;
+        let has = |number| found.iter().any(|(_, known)| *known == number);
+        let after = |number: u64| number.wrapping_add(1) % NUMBERS;
+        // The numbers are used in turn, so the newest is followed by none.
+        let newest = found.iter().filter(|(_, number)| !has(after(*number))).max_by_key(|(last, _)| last.end);
+        other.next = newest.map_or(other.next, |(_, number)| after(*number));
         found.retain(|(interval, _)| interval.end > other.read_until);
         found.sort_unstable_by_key(|(interval, _)| interval.end);
-        if let Some((_, newest)) = found.last() {
-            other.next = newest.wrapping_add(1) % NUMBERS;
-        }
         Ok(found.into_iter().map(|(interval, _)| interval).collect())
     }
 }

@@ -1,6 +1,12 @@
 //! Calls of the library's own into the driver and NVML. They use the real functions, never the library's own entries. This
 //! folder knows no limits.
 
+use gpuslice_driver::elf::Image;
+use gpuslice_driver::{Symbol, slot};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
 /// Calls a real function whose first argument is an output, and returns that output if the call succeeded.
 macro_rules! ask {
     ($name:ident, $output:ty $(, $argument:expr)*) => {{
@@ -12,12 +18,6 @@ macro_rules! ask {
         (code == status::SUCCESS).then(|| unsafe { output.assume_init() })
     }};
 }
-
-use gpuslice_driver::elf::Image;
-use gpuslice_driver::{Symbol, slot};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
 pub(crate) mod capture_mode;
 pub(crate) mod code;

@@ -74,8 +74,14 @@ impl SlicingReplay {
     /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once, because
     /// this process may sleep when the next step is due.
     pub(super) fn publish(&mut self, slice: &Slice, gpu: SliceDevice) {
-        if let Some(elected) = &mut self.elected {
-            elected.publish(slice, gpu);
+        let Some(elected) = self.elected.as_mut().filter(|elected| elected.has_news(slice, gpu)) else {
+            return;
+        };
+        let now = clock::now();
+        if slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
+            elected.publish(slice, gpu, now);
+        } else {
+            *self = Self { next: self.next, ..Self::default() };
         }
     }
 
@@ -179,13 +185,14 @@ impl ElectedReplay {
         }
     }
 
+    /// Returns true if the slice has intervals that are not published by locks.
+    fn has_news(&self, slice: &Slice, gpu: SliceDevice) -> bool {
+        self.locks.is_some() && slice.region().interval_head(gpu.device, Origin::Slice) != self.locked
+    }
+
     /// Publishes the slice's new intervals by locks.
-    fn publish(&mut self, slice: &Slice, gpu: SliceDevice) {
+    fn publish(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) {
         let region = slice.region();
-        if self.locks.is_none() || region.interval_head(gpu.device, Origin::Slice) == self.locked {
-            return;
-        }
-        let now = clock::now();
         let new: Vec<_> = region.new_intervals(gpu.device, Origin::Slice, &mut self.locked, now).collect();
         if is_recent(self.relayed_at, now) {
             return;
