@@ -40,13 +40,18 @@ tools() {
 }
 
 # Prints the test binaries of a run as options of cargo.
-binaries() { # short or long
+binaries() { # short, timed or long
     awk -v run="$1" '$1 == run { print "--test"; print $2 }' ci/tests.txt
 }
 
 short_tests() {
+    local status=0
     # shellcheck disable=SC2046 # words
-    cargo test --workspace --no-fail-fast --lib --bins $(binaries short) -- --show-output
+    RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace --no-fail-fast --lib --bins $(binaries short) -- --show-output ||
+        status=$?
+    # shellcheck disable=SC2046 # words
+    cargo test --workspace --no-fail-fast $(binaries timed) -- --show-output || status=$?
+    return $status
 }
 
 long_tests() {
