@@ -2,18 +2,27 @@
 
 use crate::TWO;
 use crate::node::{Node, may_have_containers};
+use crate::support::bench::driver_copy;
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, begin};
 use crate::support::{artefacts, compiler};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_region::{Monitor, Trust};
 use serde_json::Value;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Starts a program of the slice that is always busy, in a container.
 pub(crate) fn busy(node: &Node, slice: &str) -> Living {
     begin(node.in_slice(slice, &compiler::plain("load"), &BUSY))
+}
+
+/// Starts a program like [`busy`], whose image has the driver in a folder of its own.
+fn busy_with_own_driver(node: &Node, slice: &str, driver: &Path) -> Living {
+    let variables = [format!("LD_LIBRARY_PATH={}", driver.display())];
+    begin(node.in_slice_with(slice, &variables, &compiler::plain("load"), &BUSY))
 }
 
 /// Returns how each slice measures its time.
@@ -47,7 +56,10 @@ fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
         return;
     }
     let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
-    let _programs = ["a", "b"].map(|slice| busy(&node, slice));
+    // Otherwise the slices find each other by the driver's file as well.
+    let drivers = [(); 2].map(|()| driver_copy());
+    let program = |slice, driver: &TempDir| busy_with_own_driver(&node, slice, driver.path());
+    let _programs = [program("a", &drivers[0]), program("b", &drivers[1])];
     node.until("both know each other", |node| {
         (sources(node) == [Source::Replayed, Source::Replayed]).then_some(())
     });
@@ -88,20 +100,39 @@ fn slices_of_private_folders_divide_the_gpu_while_the_agent_runs() {
     assert!((20.0..=30.0).contains(&told[0]) && (65.0..=78.0).contains(&told[1]), "{told:?} of 25 and 75");
 }
 
+/// Waits until two programs get 30 and 70 % of the GPU.
+fn until_they_have_their_shares(node: &mut Node) {
+    node.until("both get their shares", |node| {
+        let told = shares(node);
+        println!("shares: {told:?} of 30 and 70");
+        ((27.0..=31.5).contains(&told[0]) && (65.0..=71.5).contains(&told[1])).then_some(())
+    });
+}
+
 #[test]
-fn slices_of_containers_with_private_folders_hold_their_shares_without_an_agent() {
+fn slices_of_devices_hold_their_shares_without_the_agent() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
+    node.end(libc::SIGKILL);
+    let _programs = ["a", "b"].map(|slice| busy(&node, slice));
+    until_they_have_their_shares(&mut node);
+}
+
+#[test]
+fn slices_of_variables_in_containers_hold_their_shares_without_the_agent() {
     if !may_have_containers() {
         return;
     }
     let mut node = Node::start("");
     node.end(libc::SIGKILL);
-    let environment =
-        [format!("LD_PRELOAD={}", artefacts::library().display()), "GPU_CORE_PERCENT=40".to_owned()];
     let load = compiler::plain("load");
-    let _programs = [(); 2].map(|()| begin(node.contained(&[], &environment, &load, &BUSY)));
-    node.until("both get their shares", |node| {
-        let told = shares(node);
-        println!("shares: {told:?} of 40 and 40");
-        told.iter().all(|share| (36.0..=41.5).contains(share)).then_some(())
-    });
+    let program = |percent| {
+        let library = format!("LD_PRELOAD={}", artefacts::library().display());
+        let variables = [library, format!("GPU_CORE_PERCENT={percent}")];
+        begin(node.contained(&[], &variables, &load, &BUSY))
+    };
+    let _programs = [program(30), program(70)];
+    until_they_have_their_shares(&mut node);
 }

@@ -209,6 +209,17 @@ impl Node {
 
     /// Starts a program in a container that has the slice, by the slice's specification.
     pub(crate) fn in_slice(&self, slice: &str, program: &Path, arguments: &[&str]) -> Living {
+        self.in_slice_with(slice, &[], program, arguments)
+    }
+
+    /// Starts a program like [`in_slice`](Self::in_slice), with more variables.
+    pub(crate) fn in_slice_with(
+        &self,
+        slice: &str,
+        variables: &[String],
+        program: &Path,
+        arguments: &[&str],
+    ) -> Living {
         let edits = &self.spec(slice)["devices"][0]["containerEdits"];
         let texts = |key: &str| edits[key].as_array().expect("it has them").clone();
         let mounts: Vec<String> = texts("mounts")
@@ -218,6 +229,7 @@ impl Node {
         let mut environment = texts("env").iter().map(|item| text(item).to_owned()).collect::<Vec<_>>();
         // The variable stands for /etc/ld.so.preload, which this file system may not have.
         environment.push("LD_PRELOAD=/usr/local/lib/gpuslice/libgpuslice.so".to_owned());
+        environment.extend_from_slice(variables);
         self.contained(&mounts, &environment, program, arguments)
     }
 

@@ -9,7 +9,8 @@
 //!
 //! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses
 //! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
-//! Without the agent the slices go on, count the turns of the others as their own, and keep their own limits.
+//! Without the agent the slices go on and keep their own limits. Those that have the driver's library in common see each
+//! other by its locks. The others count each other's turns as their own.
 
 mod contexts;
 mod division;

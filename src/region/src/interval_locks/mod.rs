@@ -16,8 +16,7 @@
 //!
 //! - The library is a file of the image, as in CUDA's compatibility packages, and not a file of the node. Then the slices have no
 //!   inode in common and see nothing.
-//! - A process takes false locks. Others then count less time as their own than they use, as with false intervals in a common
-//!   folder. So a slice with limits of an operator must not read these locks.
+//! - A process takes false locks. Slices then count less time than they use, as with false intervals in a common folder.
 //! - The program closes the descriptor and opens another file that gets its number. So each round compares the inode, and leaves
 //!   alone a descriptor that is not its own.
 

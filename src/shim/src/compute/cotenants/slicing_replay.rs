@@ -15,7 +15,6 @@ use crate::driver_calls;
 use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use crate::slice::settings;
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{LOCKED_BEHIND, STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
@@ -257,12 +256,8 @@ impl ElectedReplay {
     }
 }
 
-/// Opens the driver's library for locks. Nothing beside limits of an operator: a program in the container could take false
-/// locks, so that its own slice counts less time. Then only the agent relays.
+/// Opens the driver's library for locks.
 fn interval_locks(slice: &Slice, gpu: SliceDevice) -> Option<IntervalLocks> {
-    if settings::known()?.ceilings.is_some() {
-        return None;
-    }
     let number = slice_of(slice.region().path()).ok()?;
     IntervalLocks::open(driver_calls::library()?, Uuid(gpu.uuid), number).ok()
 }
