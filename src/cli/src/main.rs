@@ -1,42 +1,34 @@
 //! The `gpuslice` command: it starts programs in slices, shows slices, and changes them.
 //!
 //! It knows regions and processes, and nothing of the hooks in a program.
+//!
+//! Folders and files, lowest first. A module imports from its own folder and from earlier ones in this list;
+//! `tests/dependencies.rs` checks that.
+//!
+//! 1. `arguments`: the arguments of all commands.
+//! 2. `output`: messages, progress, and the end of a command.
+//! 3. `system`, `preload`: signals, terminals, child processes, and the libraries that they are started with.
+//! 4. `slices`: the slices of this machine, by name or by path.
+//! 5. `commands`: one file or folder for each command.
 
 #![deny(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod arguments;
-mod cdi;
-mod crowd;
-mod demo;
-mod doctor;
-mod failure;
-mod list;
-mod manual;
-mod progress;
-mod remove;
-mod run;
-mod set;
+mod commands;
+mod output;
+mod preload;
 mod slices;
-mod status;
 mod system;
-mod top;
 
 use arguments::{Arguments, Wish};
 use clap::Parser as _;
 use clap::error::{ContextKind, ErrorKind};
-use failure::Failure;
-use gpuslice_slices::{figures, installed, nvml, overcommit, process, report, time};
+use commands::{cdi, demo, doctor, list, manual, remove, run, set, status, top};
+use gpuslice_slices::nvml;
+use output::ending::Ending;
+use output::failure::{self, Failure};
 use std::process::ExitCode;
-
-/// End of a command that succeeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    /// Exits with this code.
-    Code(u8),
-    /// Ends by this signal, which ended its program or reached the command itself, like that of Ctrl-C.
-    Signal(i32),
-}
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {

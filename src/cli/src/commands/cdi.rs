@@ -1,0 +1,66 @@
+//! `gpuslice cdi`: makes a slice that containers are given as a device.
+
+use crate::arguments::Cdi;
+use crate::output::ending::Ending;
+use crate::output::failure::{self, Failure};
+use gpuslice_policy::units::Setting as _;
+use gpuslice_slices::cdi::{KIND, Spec};
+use gpuslice_slices::installed;
+use gpuslice_slices::slot::{Places, Problem};
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::new(problem.to_string())
+    }
+}
+
+/// Makes a slice that containers are given as a device: `gpuslice cdi`.
+pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
+    let mut places = Places::usual(&wish.root);
+    if let Some(folder) = &wish.dir {
+        places.cdi.clone_from(folder);
+    }
+    let settings = settings(wish);
+    let library = installed::library()?;
+    if wish.print {
+        let device = places.device(&wish.name, &settings, &places.library(&library)?);
+        failure::print_json(&Spec::of(vec![device]))?;
+        return Ok(Ending::Code(0));
+    }
+    let (name, owner) = (&wish.name, places.owner_file(&wish.name));
+    if name.is_of_kubelet() {
+        return Err(Failure::new(format!(
+            "{name}: the kubelet's slots and claims have such names, and gpuslice-agent removes those that no pod has; choose another name"
+        )));
+    }
+    if owner.exists() {
+        return Err(Failure::new(format!(
+            "the slice {name} is gpuslice-agent's, by {}; set its limits in /etc/gpuslice/agent.toml, or choose another name",
+            owner.display()
+        )));
+    }
+    let library = places.install(&library)?;
+    // This command cannot know whether a container has the region. So it reports a file that is no region in the
+    // region's place, and leaves it.
+    places.make(name, &settings, true)?;
+    places.announce(name, places.device(name, &settings, &library))?;
+    wish.mem.iter().for_each(failure::remark);
+    failure::print(&format!(
+        "{}: a container is the slice {name} with --device {KIND}={name}\n",
+        places.spec(name).display()
+    ))?;
+    Ok(Ending::Code(0))
+}
+
+/// Returns the settings that the user typed, as the operator's file has them.
+fn settings(wish: &Cdi) -> Vec<(&'static str, String)> {
+    let all = [
+        ("GPU_MEM_LIMIT", wish.mem.as_ref().map(|memory| memory.text.clone())),
+        ("GPU_CORE_PERCENT", wish.cores.as_ref().map(|cores| cores.text.clone())),
+        ("GPU_CORE_BURST", wish.burst.as_ref().map(|burst| burst.text.clone())),
+        ("GPU_CORE_POLICY", wish.policy.map(|policy| policy.setting())),
+        ("GPU_CORE_WEIGHT", wish.weight.map(|weight| weight.get().to_string())),
+        ("GPU_PRIORITY", wish.priority.map(|priority| priority.setting())),
+    ];
+    all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}

@@ -1,0 +1,54 @@
+//! The GPU and the signals of a demo, and the waits in it.
+
+use super::stage::{Simulation, Stage, Truth};
+use crate::output::failure::Failure;
+use crate::system::Signals;
+use std::time::{Duration, Instant};
+
+/// Time between two looks.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+/// Longest time that programs may take to start, and to end.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Reason for which the demo did not come to its end.
+pub(super) enum Halt {
+    Failed(Failure),
+    Signal(i32),
+}
+
+impl From<Failure> for Halt {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// The GPU and the signals of a demo.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) signals: &'a Signals,
+}
+
+impl Around<'_> {
+    /// Waits for one look. Fails if a signal asks for the end.
+    pub(super) fn wait(self) -> Result<(), Halt> {
+        match self.signals.within(LOOK) {
+            Some(arrived) => Err(Halt::Signal(arrived.number)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for one look. Fails if programs that began to start at `began` have had [`PATIENCE`].
+    pub(super) fn patiently(self, began: Instant) -> Result<(), Halt> {
+        if began.elapsed() > PATIENCE {
+            let why = "the programs of the demo do not start; look whether the GPU works";
+            return Err(Failure::new(why).into());
+        }
+        self.wait()
+    }
+
+    /// Returns the figures of the simulated GPU. `None` on a real one.
+    pub(super) fn truth(self) -> Result<Option<Truth>, Halt> {
+        Ok(self.stage.simulation.as_ref().map(Simulation::truth).transpose()?)
+    }
+}

@@ -1,0 +1,119 @@
+//! The first part of the demo: the two tenants share the GPU without gpuslice.
+
+use super::around::{Around, Halt, PATIENCE};
+use super::programs::{Programs, RED_PROGRAMS, Work};
+use crate::output::failure::Failure;
+use gpuslice_slices::figures::{percent, size};
+use std::time::{Duration, Instant};
+
+/// Time over which the demo measures the GPU time of the tenants.
+const WATCHED: Duration = Duration::from_millis(1500);
+
+/// The tenants' fates in the part without gpuslice.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Bytes that red took, and bytes that the GPU has. `None` on a real GPU, which the demo does not fill.
+    filled: Option<(u64, u64)>,
+    /// The last line of blue's program.
+    died: String,
+    /// Thousandths of the work done that were red's.
+    red: u64,
+}
+
+impl Before {
+    /// Returns the lines that the screen shows.
+    pub(super) fn lines(&self, need: u64) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some((held, total)) = self.filled {
+            lines.push(format!("red's 3 programs took {} of {}", size(held), size(total)));
+            lines.push(format!("blue's program asked for {} and died: {}", size(need), self.died));
+        }
+        let (red, blue) = (percent(self.red), percent(1000_u64.saturating_sub(self.red)));
+        lines.push(format!("of the GPU's time red's 3 programs had {red}, blue's one had {blue}"));
+        lines
+    }
+
+    /// Tells whether red was in blue's way.
+    pub(super) fn is_unfair(&self) -> bool {
+        self.filled.is_none() || !self.died.is_empty()
+    }
+}
+
+/// Lets the tenants run without limits.
+pub(super) fn play(around: Around<'_>, need: u64) -> Result<Before, Halt> {
+    let mut before = Before::default();
+    let mut red = Programs::of("red-before");
+    let work = if around.stage.simulation.is_some() { Work::Greedy } else { Work::Computes };
+    for _ in 0..RED_PROGRAMS {
+        red.start(work, around, |_| {})?;
+    }
+    until_they_work(around, &mut red)?;
+    if let Some(truth) = around.truth()? {
+        before.filled = Some((truth.held, around.stage.gpu.total));
+        let mut blue = Programs::of("blue-before");
+        blue.start(Work::Needs(need), around, |_| {})?;
+        before.died = last_words(around, &mut blue)?;
+    }
+    let mut blue = Programs::of("blue-before");
+    blue.start(Work::Computes, around, |_| {})?;
+    until_they_work(around, &mut blue)?;
+    let began = (Instant::now(), done(around, &mut red, &mut blue)?);
+    while began.0.elapsed() < WATCHED {
+        around.wait()?;
+    }
+    let (before_red, before_blue) = began.1;
+    let (after_red, after_blue) = done(around, &mut red, &mut blue)?;
+    let (by_red, by_blue) = (after_red.saturating_sub(before_red), after_blue.saturating_sub(before_blue));
+    before.red = by_red.saturating_mul(1000).checked_div(by_red.saturating_add(by_blue)).unwrap_or(0);
+    for programs in [&mut red, &mut blue] {
+        programs.finish();
+        until_they_end(around, programs)?;
+    }
+    Ok(before)
+}
+
+/// Returns the GPU time that red and blue have had, as the simulated GPU counted. On a real GPU it returns their
+/// batches of equal kernels.
+fn done(around: Around<'_>, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), Halt> {
+    red.look()?;
+    blue.look()?;
+    Ok(match around.truth()? {
+        Some(truth) => (truth.busy(red.tenant), truth.busy(blue.tenant)),
+        None => (red.batches(), blue.batches()),
+    })
+}
+
+fn until_they_work(around: Around<'_>, programs: &mut Programs) -> Result<(), Halt> {
+    let began = Instant::now();
+    while !programs.have_reported() {
+        around.patiently(began)?;
+        programs.look()?;
+        if let Some(words) = programs.last_words()? {
+            return Err(Failure::new(format!("a program of the demo ended at once: {words}")).into());
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the programs end, and returns their last words. These are empty if all programs have reported
+/// before.
+fn last_words(around: Around<'_>, programs: &mut Programs) -> Result<String, Halt> {
+    let began = Instant::now();
+    while programs.running() > 0 {
+        if programs.have_reported() {
+            return Ok(String::new());
+        }
+        around.patiently(began)?;
+        programs.look()?;
+    }
+    Ok(programs.last_words()?.unwrap_or_default())
+}
+
+fn until_they_end(around: Around<'_>, programs: &mut Programs) -> Result<(), Halt> {
+    let began = Instant::now();
+    while programs.running() > 0 && began.elapsed() < PATIENCE {
+        around.wait()?;
+        programs.look()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,389 @@
+//! `gpuslice demo`: two tenants share a GPU, first without gpuslice and then in slices.
+//!
+//! Tenant red has three programs that take all memory they get and compute. Blue has one that needs a little and
+//! computes. None of the programs knows of limits. While they run in slices, the demo asks an unmodified program of
+//! blue's for the size of the GPU: it sees its quota. The demo kills one of red's programs and raises red's quota. In
+//! the end it says whether everything was as promised.
+
+mod around;
+mod before;
+mod driver;
+mod programs;
+mod screen;
+mod slice;
+mod stage;
+mod tenant;
+mod verdict;
+mod wire;
+mod worker;
+
+use crate::arguments::Demo;
+use crate::output::ending::Ending;
+use crate::output::failure::{self, Failure};
+use crate::system::{self, Signals};
+use around::{Around, Halt, LOOK, PATIENCE};
+use before::Before;
+use gpuslice_policy::units::{Bytes, Permille};
+use gpuslice_region::Uuid;
+use gpuslice_slices::figures::size;
+use programs::{RED_PROGRAMS, Work};
+use screen::Screen;
+use slice::{Killed, Slice, permille};
+use stage::Stage;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tenant::View;
+use verdict::{Used, Verdict, millis};
+pub(crate) use worker::work;
+
+/// Prefix of the names of simulated devices.
+const SIMULATED: &str = "Simulated ";
+/// Largest quota of red, which otherwise gets half of the free memory.
+const RED: Bytes = Bytes::new(4 << 30);
+/// Largest quota of blue, which otherwise gets a quarter of the free memory.
+const BLUE: Bytes = Bytes::new(2 << 30);
+/// Shares of red and of blue, in thousandths. Together they are all of the GPU's time.
+const SHARES: [u16; 2] = [300, 700];
+/// Longest time before the demo begins to measure the shares. Until then the slices may not know of each other yet.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// Describes the first device: `gpuslice demo-probe`.
+pub(crate) fn probe() -> Result<Ending, Failure> {
+    let driver = driver::Driver::open().map_err(Failure::new)?;
+    let (free, total) = driver.memory().map_err(Failure::new)?;
+    let uuid = Uuid(driver.uuid().map_err(Failure::new)?);
+    let name = driver.name().map_err(Failure::new)?;
+    let is_simulated = name.starts_with(SIMULATED);
+    failure::print(&wire::Gpu { uuid, free, total, is_simulated, name }.line())?;
+    Ok(Ending::Code(0))
+}
+
+/// Shows two slices that share a GPU: `gpuslice demo`.
+pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
+    let signals = Signals::keep([system::SIGINT, system::SIGTERM, system::SIGHUP, system::SIGQUIT]);
+    let stage = Stage::find(wish.simulated)?;
+    let mut screen = Screen::open();
+    let mut play = Play::new(Around { stage: &stage, signals: &signals }, &mut screen);
+    match play.whole(Duration::from_secs(wish.seconds)) {
+        Ok((before, verdict)) => {
+            let word = if verdict.is_good() { "demo passed" } else { "demo FAILED" };
+            let need = play.need;
+            let before: String = before.lines(need).iter().map(|line| format!("  {line}\n")).collect();
+            let next = next(&stage);
+            play.screen.close(&format!("WITHOUT gpuslice\n{before}WITH gpuslice\n{verdict}{next}{word}"))?;
+            Ok(Ending::Code(u8::from(!verdict.is_good())))
+        }
+        Err(Halt::Failed(Failure::ReaderGone)) => Ok(Ending::Code(1)),
+        Err(Halt::Failed(failure)) => Err(failure),
+        Err(Halt::Signal(signal)) => Ok(Ending::Signal(signal)),
+    }
+}
+
+/// Returns commands to try next, ready to copy.
+fn next(stage: &Stage) -> String {
+    let mut lines = vec!["NEXT".to_owned()];
+    let shell = |path: &Path| {
+        let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
+        let inner =
+            here.and_then(|here| path.strip_prefix(here).ok().map(|inner| inner.display().to_string()));
+        inner.map_or_else(|| path.display().to_string(), |inner| format!("$PWD/{inner}"))
+    };
+    let typed = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&typed).components().count() > 1
+        && let Some(folder) = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()))
+    {
+        lines.push(format!("  PATH={}:$PATH", shell(&folder)));
+    }
+    let mut program = "train.py".to_owned();
+    if let Some(simulation) = &stage.simulation {
+        lines.push(format!("  export LD_LIBRARY_PATH={}  # the simulated GPU", shell(&simulation.driver)));
+        program = example(&simulation.driver).map_or(program, |path| shell(&path));
+    }
+    let run = "  gpuslice run --mem 4GiB --cores 30 -- python3";
+    let gap = if run.len() + program.len() < screen::COLUMNS { " " } else { " \\\n    " };
+    lines.push(format!("{run}{gap}{program}"));
+    lines.extend(
+        [
+            "  gpuslice top      # in another terminal; gpuslice set changes limits meanwhile",
+            "  gpuslice doctor   # what is missing on this machine; docs/ has the rest",
+            "",
+        ]
+        .map(str::to_owned),
+    );
+    lines.join("\n")
+}
+
+/// Returns an example from the source checkout that holds the simulated driver. Frameworks do not run on the simulated
+/// GPU, this program does.
+fn example(driver: &Path) -> Option<PathBuf> {
+    let path = driver.ancestors().nth(2)?.join("examples/python/quota.py");
+    path.is_file().then_some(path)
+}
+
+/// A sum of nanoseconds, and the time of its reading.
+type Moment = (Instant, u64);
+/// GPU time that gpuslice charged a slice, and GPU time that the simulated GPU counted for it, if there is one.
+type UsedByNow = (Option<Moment>, Option<Moment>);
+
+/// A demo under way. Dropping it ends all programs and leaves nothing behind.
+struct Play<'a> {
+    /// Empty before the second part.
+    slices: Vec<Slice>,
+    /// Bytes that blue's program needs.
+    need: u64,
+    around: Around<'a>,
+    screen: &'a mut Screen,
+    began: Instant,
+    killed: Option<Killed>,
+    back: Option<Duration>,
+    /// Number of looks so far.
+    looks: u32,
+}
+
+impl<'a> Play<'a> {
+    fn new(around: Around<'a>, screen: &'a mut Screen) -> Self {
+        let need = part(around.stage, 25, BLUE) / 2;
+        let began = Instant::now();
+        Self { slices: Vec::new(), need, around, screen, began, killed: None, back: None, looks: 0 }
+    }
+
+    /// Plays the whole demo.
+    fn whole(&mut self, length: Duration) -> Result<(Before, Verdict), Halt> {
+        self.announce()?;
+        let before = before::play(self.around, self.need)?;
+        for line in before.lines(self.need) {
+            self.screen.note(&format!("  {line}"))?;
+        }
+        self.begin()?;
+        let mut verdict = Verdict::default();
+        let views = self.look_as_tenant()?;
+        self.perform(length, &mut verdict)?;
+        self.judge_views(&mut verdict, &views);
+        self.judge_end(&mut verdict)?;
+        if !before.is_unfair() {
+            verdict.add(false, "without gpuslice blue's program got its memory: this shows nothing");
+        }
+        Ok((before, verdict))
+    }
+
+    fn announce(&mut self) -> Result<(), Halt> {
+        let gpu = &self.around.stage.gpu;
+        let which = self.around.stage.simulation.as_ref().map_or_else(
+            || "the GPU of this machine".to_owned(),
+            |simulation| format!("a simulated GPU ({})", simulation.reason),
+        );
+        let (name, total, free) = (&gpu.name, size(gpu.total), size(gpu.free));
+        self.screen.note(&format!("two tenants share {which}: {name}, {total}, {free} free"))?;
+        self.screen
+            .note("\nWITHOUT gpuslice: red's 3 programs take all they get, blue's one needs a little")?;
+        if self.around.stage.simulation.is_none() {
+            let why = "memory is not shown: other programs could need what the demo would fill";
+            self.screen.note(&format!("  {why}; gpuslice demo --simulated shows it"))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the slices, and shows commands with the same effect.
+    fn begin(&mut self) -> Result<(), Halt> {
+        let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
+        let around = self.around;
+        let limits = (part(around.stage, 50, RED), red);
+        self.slices.push(Slice::start("red", limits, &[Work::Greedy; RED_PROGRAMS], around)?);
+        let limits = (part(around.stage, 25, BLUE), blue);
+        self.slices.push(Slice::start("blue", limits, &[Work::Needs(self.need)], around)?);
+        self.screen.note("\nWITH gpuslice, the same programs; what the demo does, these commands do:")?;
+        for slice in &self.slices {
+            self.screen.note(&format!("  $ {} -- PROGRAM", slice.command()))?;
+        }
+        let began = Instant::now();
+        while !self.is_ready()? {
+            self.around.patiently(began)?;
+        }
+        self.began = Instant::now();
+        Ok(())
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Halt> {
+        let mut ready = true;
+        for slice in &mut self.slices {
+            slice.look()?;
+            ready &= slice.is_ready(self.around.stage)?;
+        }
+        Ok(ready)
+    }
+
+    /// Asks unmodified programs in blue's slice for the size of the GPU.
+    fn look_as_tenant(&mut self) -> Result<Vec<View>, Halt> {
+        let Some(blue) = self.slices.last() else { return Ok(Vec::new()) };
+        let views = tenant::views(self.around.stage, blue)?;
+        let command = blue.command();
+        for View { what, bare, inside } in &views {
+            self.screen.note(&match *what {
+                "nvidia-smi" => format!("  $ {command} -- nvidia-smi {}", tenant::QUERY.join(" ")),
+                _ => format!("  $ {command} -- python3 -c '"),
+            })?;
+            if *what != "nvidia-smi" {
+                self.screen.note(&format!("{}'", tenant::SCRIPT))?;
+            }
+            self.screen.note(&format!("  {inside}; without gpuslice: {bare}"))?;
+        }
+        if views.is_empty() {
+            self.screen.note("  no tenant's view: neither python3 nor nvidia-smi is here")?;
+        }
+        self.began = Instant::now();
+        Ok(views)
+    }
+
+    fn perform(&mut self, length: Duration, verdict: &mut Verdict) -> Result<(), Halt> {
+        self.until(SETTLING.min(length / 4))?;
+        let settled = self.used()?;
+        let (looks, since) = (self.looks, Instant::now());
+        self.until(length / 2)?;
+        self.kill()?;
+        self.until(length * 3 / 4)?;
+        let raised = self.raise(verdict)?;
+        self.until(length)?;
+        let ended = self.used()?;
+        let starved = LOOK * self.looks.saturating_sub(looks) * 2 < since.elapsed();
+        self.finish()?;
+        self.judge_shares(verdict, (&settled, &ended), starved);
+        self.judge(verdict, raised)
+    }
+
+    /// Lets the demo run until `time` has passed since it began.
+    fn until(&mut self, time: Duration) -> Result<(), Halt> {
+        while self.began.elapsed() < time {
+            self.around.wait()?;
+            self.look()?;
+            self.screen.figures(self.began.elapsed(), &self.slices)?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), Halt> {
+        self.looks = self.looks.saturating_add(1);
+        for slice in &mut self.slices {
+            slice.look()?;
+            for words in slice.programs.news() {
+                self.screen.note(&format!("  {}: {words}", slice.account.name))?;
+            }
+        }
+        if let Some(red) = self.slices.first()
+            && let Some(killed) = self.killed.filter(|_| self.back.is_none())
+            && red.has_back(&killed)
+        {
+            let back = killed.at.elapsed();
+            self.back = Some(back);
+            let time = millis(back);
+            self.screen.note(&format!("  its {} are red's again after {time}", size(killed.held)))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the GPU time that each slice has used so far.
+    fn used(&mut self) -> Result<Vec<UsedByNow>, Halt> {
+        self.look()?;
+        let truth = self.around.truth()?;
+        let at = Instant::now();
+        let by = |slice: &Slice| {
+            (slice.charged(), truth.as_ref().map(|truth| (at, truth.busy(slice.account.name))))
+        };
+        Ok(self.slices.iter().map(by).collect())
+    }
+
+    fn judge_shares(
+        &self,
+        verdict: &mut Verdict,
+        (before, after): (&[UsedByNow], &[UsedByNow]),
+        starved: bool,
+    ) {
+        let between =
+            |before: Option<Moment>, after| before.zip(after).map(|(before, after)| permille(before, after));
+        for (slice, (before, after)) in self.slices.iter().zip(before.iter().zip(after)) {
+            verdict.add_share(Used {
+                name: slice.account.name,
+                share: slice.account.share,
+                charged: between(before.0, after.0).unwrap_or(0),
+                counted: between(before.1, after.1),
+                starved,
+            });
+        }
+    }
+
+    fn kill(&mut self) -> Result<(), Halt> {
+        let Some(red) = self.slices.first_mut() else { return Ok(()) };
+        let killed = red.kill_one()?;
+        self.killed = Some(killed);
+        let text =
+            format!("  $ kill -KILL {}  # a program of red's, which holds {}", killed.pid, size(killed.held));
+        Ok(self.screen.note(&text)?)
+    }
+
+    /// Raises red's quota by a quarter. Returns the quota before and the new one.
+    fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, u64), Halt> {
+        let truth = self.around.truth()?;
+        let Some(red) = self.slices.first_mut() else { return Ok((0, 0)) };
+        verdict.add_quota(&red.account, truth.as_ref());
+        let before = red.account.limit;
+        let after = Bytes::new(before.saturating_add(before / 4)).round_down(Bytes::MIB).get();
+        red.set_limit(after)?;
+        let text = format!("  $ gpuslice set {} --mem {}", red.typed(), Bytes::new(after));
+        self.screen.note(&text)?;
+        Ok((before, after))
+    }
+
+    /// Closes the input of all programs, and waits until they have ended, for [`PATIENCE`] at most.
+    fn finish(&mut self) -> Result<(), Halt> {
+        self.slices.iter_mut().for_each(|slice| slice.programs.finish());
+        let began = Instant::now();
+        while self.slices.iter().any(|slice| slice.programs.running() > 0) && began.elapsed() < PATIENCE {
+            self.around.wait()?;
+            self.look()?;
+        }
+        // The last lines of the programs may still be on their way.
+        self.around.wait()?;
+        self.look()
+    }
+
+    fn judge(&self, verdict: &mut Verdict, (before, after): (u64, u64)) -> Result<(), Halt> {
+        let truth = self.around.truth()?;
+        let [red, blue] = self.slices.as_slice() else { return Ok(()) };
+        verdict.add_quota(&blue.account, truth.as_ref());
+        verdict.add_refusals(red.account.name, red.programs.counts());
+        verdict.add_return(self.killed.map_or(0, |killed| killed.held), self.back);
+        let peak = truth.map_or(red.account.peak, |truth| truth.peak(red.account.name));
+        verdict.add(
+            !red.account.exceeded && peak > before && peak <= after,
+            format!("red's new quota of {} was used at once: {} at most", size(after), size(peak)),
+        );
+        Ok(())
+    }
+
+    fn judge_views(&self, verdict: &mut Verdict, views: &[View]) {
+        let Some(blue) = self.slices.last() else { return };
+        for view in views {
+            let text = format!("{} tells blue of {}, and others of {}", view.what, view.inside, view.bare);
+            verdict.add(view.is_of(blue.account.limit), text);
+        }
+    }
+
+    /// Judges whether all programs ended well and no memory is left.
+    fn judge_end(&self, verdict: &mut Verdict) -> Result<(), Halt> {
+        let well = self.slices.iter().all(|slice| slice.programs.ended_well());
+        let mut left = 0_u64;
+        for slice in &self.slices {
+            left = left.saturating_add(slice.left()?);
+        }
+        let used = self.around.truth()?.map_or(0, |truth| truth.held);
+        verdict.add(
+            well && left == 0 && used == 0,
+            format!("all programs ended well; {} charged and {} in use are left", size(left), size(used)),
+        );
+        Ok(())
+    }
+}
+
+/// Returns `percent` of the GPU's free memory in whole MiB, and no more than `most`.
+fn part(stage: &Stage, percent: u32, most: Bytes) -> u64 {
+    Bytes::new(stage.gpu.free).percent(percent).round_down(Bytes::MIB).min(most).get()
+}

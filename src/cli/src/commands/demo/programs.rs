@@ -1,0 +1,239 @@
+//! Programs of one tenant of the demo.
+
+use super::around::Around;
+use super::wire::{Counts, READY};
+use crate::output::failure::Failure;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// Number of red's programs.
+pub(super) const RED_PROGRAMS: usize = 3;
+
+/// Longest time that the last words of a program may be on their way.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// A program's work on the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Takes all memory that it gets, keeps it, and computes.
+    Greedy,
+    /// Takes this many bytes at once or fails, and computes.
+    Needs(u64),
+    /// Computes.
+    Computes,
+}
+
+/// Running programs. Dropping this value ends them.
+pub(super) struct Programs {
+    /// The tenant's name, by which the simulated GPU counts the programs' use.
+    pub(super) tenant: &'static str,
+    workers: Vec<Worker>,
+    heard: Receiver<(usize, Said)>,
+    tell: Sender<(usize, Said)>,
+    /// The programs' lines on standard error, each once.
+    words: Vec<String>,
+    /// Number of these lines that the screen has shown.
+    shown: usize,
+}
+
+/// One program. Dropping it ends it.
+struct Worker {
+    child: Child,
+    /// True if it waits for the others before it fills the memory.
+    waits: bool,
+    counts: Option<Counts>,
+    /// Number of reports so far: the program sends one for each batch of kernels that ended.
+    reports: u64,
+    ended: Option<ExitStatus>,
+    killed: bool,
+}
+
+impl Worker {
+    /// Lets a waiting program go on. `look` finds a program that has died.
+    fn go_on(&mut self) {
+        self.waits = false;
+        if let Some(input) = &mut self.child.stdin {
+            let _dead = input.write_all(b"\n");
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _already_dead = self.child.kill();
+            let _no_child = self.child.wait();
+        }
+    }
+}
+
+/// A message from a program.
+enum Said {
+    Ready,
+    Counts(Counts),
+    Words(String),
+}
+
+impl Programs {
+    /// Returns a tenant without programs.
+    pub(super) fn of(tenant: &'static str) -> Self {
+        let (tell, heard) = mpsc::channel();
+        Self { tenant, workers: Vec::new(), heard, tell, words: Vec::new(), shown: 0 }
+    }
+
+    /// Starts one more program. `prepare` may change its command, which the stage has made.
+    pub(super) fn start(
+        &mut self,
+        work: Work,
+        Around { stage, signals }: Around<'_>,
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<(), Failure> {
+        let mut command = stage.command("demo-worker", self.tenant)?;
+        match work {
+            Work::Greedy => drop(command.arg("--greedy")),
+            Work::Needs(bytes) => drop(command.args(["--need", &bytes.to_string()])),
+            Work::Computes => {}
+        }
+        prepare(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = signals
+            .spawn(&mut command)
+            .map_err(|error| Failure::new(format!("a program of the demo does not start: {error}")))?;
+        let number = self.workers.len();
+        hear(child.stdout.take(), number, self.tell.clone(), |line| match line.as_str() {
+            READY => Some(Said::Ready),
+            line => Counts::read(line).map(Said::Counts),
+        });
+        hear(child.stderr.take(), number, self.tell.clone(), |line| Some(Said::Words(line)));
+        self.workers.push(Worker {
+            child,
+            waits: false,
+            counts: None,
+            reports: 0,
+            ended: None,
+            killed: false,
+        });
+        Ok(())
+    }
+
+    /// Receives messages of the programs, and finds those that have ended.
+    pub(super) fn look(&mut self) -> Result<(), Failure> {
+        while let Ok((worker, said)) = self.heard.try_recv() {
+            match said {
+                Said::Ready => {
+                    if let Some(worker) = self.workers.get_mut(worker) {
+                        worker.waits = true;
+                    }
+                }
+                Said::Counts(counts) => {
+                    if let Some(worker) = self.workers.get_mut(worker) {
+                        worker.counts = Some(counts);
+                        worker.reports = worker.reports.saturating_add(1);
+                    }
+                }
+                Said::Words(words) => self.hear_words(&words),
+            }
+        }
+        if self.workers.iter().all(|worker| worker.waits) {
+            self.workers.iter_mut().for_each(Worker::go_on);
+        }
+        for worker in &mut self.workers {
+            worker.ended = match worker.ended {
+                Some(status) => Some(status),
+                None => worker.child.try_wait().map_err(|error| Failure::new(error.to_string()))?,
+            };
+        }
+        Ok(())
+    }
+
+    fn hear_words(&mut self, line: &str) {
+        let words = line.strip_prefix("gpuslice: ").unwrap_or(line);
+        if !self.words.iter().any(|known| known == words) {
+            self.words.push(words.to_owned());
+        }
+    }
+
+    /// Returns the programs' lines since the last call.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        let news = self.words.get(self.shown..).unwrap_or_default().to_vec();
+        self.shown = self.words.len();
+        news
+    }
+
+    /// Returns the lines of all programs once one has ended, and `None` before.
+    pub(super) fn last_words(&mut self) -> Result<Option<String>, Failure> {
+        if self.workers.iter().all(|worker| worker.ended.is_none()) {
+            return Ok(None);
+        }
+        thread::sleep(LAST_WORDS);
+        self.look()?;
+        Ok(Some(self.words.join("; ")))
+    }
+
+    /// Tells whether each program has reported.
+    pub(super) fn have_reported(&self) -> bool {
+        self.workers.iter().all(|worker| worker.counts.is_some())
+    }
+
+    /// Returns the number of batches of kernels that the programs have ended.
+    pub(super) fn batches(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.reports).sum()
+    }
+
+    /// Returns the sum of the programs' counts.
+    pub(super) fn counts(&self) -> Counts {
+        self.workers.iter().filter_map(|worker| worker.counts).fold(Counts::default(), |sum, counts| Counts {
+            granted: sum.granted.saturating_add(counts.granted),
+            refused: sum.refused.saturating_add(counts.refused),
+        })
+    }
+
+    /// Returns the number of programs that run.
+    pub(super) fn running(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.ended.is_none()).count()
+    }
+
+    /// Returns the process numbers of the programs that run.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.workers.iter().filter(|worker| worker.ended.is_none()).map(|worker| worker.child.id())
+    }
+
+    /// Kills one of the programs, in any state.
+    pub(super) fn kill(&mut self, pid: u32) -> Result<(), Failure> {
+        let worker = self.workers.iter_mut().find(|worker| worker.child.id() == pid);
+        let worker = worker.ok_or_else(|| Failure::new("no program to kill"))?;
+        worker.killed = true;
+        let killed = worker.child.kill();
+        killed.map_err(|error| Failure::new(format!("process {pid} cannot be killed: {error}")))
+    }
+
+    /// Closes the input of the programs, which makes them end.
+    pub(super) fn finish(&mut self) {
+        self.workers.iter_mut().for_each(|worker| drop(worker.child.stdin.take()));
+    }
+
+    /// Tells whether each program ended with success. The demo leaves out the one that it killed.
+    pub(super) fn ended_well(&self) -> bool {
+        self.workers.iter().all(|worker| worker.killed || worker.ended.is_some_and(|status| status.success()))
+    }
+}
+
+/// Starts a thread that passes on the lines of a program until it ends.
+fn hear(
+    from: Option<impl Read + Send + 'static>,
+    number: usize,
+    tell: Sender<(usize, Said)>,
+    meaning: impl Fn(String) -> Option<Said> + Send + 'static,
+) {
+    let Some(from) = from else { return };
+    thread::spawn(move || {
+        for said in BufReader::new(from).lines().map_while(Result::ok).filter_map(meaning) {
+            if tell.send((number, said)).is_err() {
+                break;
+            }
+        }
+    });
+}

@@ -1,0 +1,89 @@
+//! A tenant's view: the size of the GPU that programs see without knowing of gpuslice.
+
+use super::slice::Slice;
+use super::stage::Stage;
+use crate::output::failure::Failure;
+use crate::preload::preload_list;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Asks the driver for the size of the device, as any program in Python may.
+pub(super) const SCRIPT: &str = "\
+from ctypes import *
+cu, it, free, size = CDLL(\"libcuda.so.1\"), c_void_p(), c_size_t(), c_size_t()
+cu.cuInit(0); cu.cuDevicePrimaryCtxRetain(byref(it), 0); cu.cuCtxSetCurrent(it)
+cu.cuMemGetInfo_v2(byref(free), byref(size)); print(size.value >> 20, \"MiB\")";
+/// Arguments that ask `nvidia-smi` for the size of the device.
+pub(super) const QUERY: [&str; 2] = ["--query-gpu=memory.total", "--format=csv,noheader"];
+
+/// Answers of one program, without gpuslice and in a slice.
+#[derive(Debug)]
+pub(super) struct View {
+    /// The source: `cuMemGetInfo` or `nvidia-smi`.
+    pub(super) what: &'static str,
+    /// Its answer without gpuslice.
+    pub(super) bare: String,
+    /// Its answer in the slice.
+    pub(super) inside: String,
+}
+
+impl View {
+    /// Returns true if the slice's quota is shown as the size of the device. `nvidia-smi` and the script tell whole
+    /// MiB.
+    pub(super) fn is_of(&self, limit: u64) -> bool {
+        self.inside == format!("{} MiB", limit >> 20) && self.bare != self.inside
+    }
+}
+
+/// Returns the tenant's views that this machine can show: by Python and by `nvidia-smi`, if they are installed.
+pub(super) fn views(stage: &Stage, slice: &Slice) -> Result<Vec<View>, Failure> {
+    let mut views = Vec::new();
+    let python = || {
+        let mut command = Command::new("python3");
+        command.args(["-c", SCRIPT]);
+        command
+    };
+    views.extend(view("cuMemGetInfo", python, (stage, slice))?);
+    for monitor in monitors() {
+        let smi = || {
+            let mut command = Command::new(&monitor);
+            command.args(QUERY);
+            command
+        };
+        if let Some(view) = view("nvidia-smi", smi, (stage, slice))? {
+            views.push(view);
+            break;
+        }
+    }
+    Ok(views)
+}
+
+/// Asks a program without gpuslice and in the slice. Returns `None` if there is no such program, or none that works
+/// with this driver.
+fn view(
+    what: &'static str,
+    program: impl Fn() -> Command,
+    (stage, slice): (&Stage, &Slice),
+) -> Result<Option<View>, Failure> {
+    let answer = |command: &mut Command| {
+        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
+    };
+    let Some(bare) = answer(stage.around(&mut program(), "")) else { return Ok(None) };
+    let mut command = program();
+    stage.around(&mut command, slice.account.name);
+    let inside = answer(command.env("LD_PRELOAD", preload_list(&stage.library)?).envs(slice.settings()));
+    Ok(inside.map(|inside| View { what, bare, inside }))
+}
+
+/// Returns the paths of `nvidia-smi`: the machine's own, and those that ci/drivers.sh has fetched into a source
+/// checkout.
+fn monitors() -> Vec<PathBuf> {
+    let program = std::env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
+    let fetched = program.ancestors().nth(3).map(|root| root.join("build/drivers"));
+    let series = fetched.and_then(|folder| folder.read_dir().ok()).into_iter().flatten().flatten();
+    let mut fetched: Vec<PathBuf> = series.map(|entry| entry.path().join("nvidia-smi")).collect();
+    fetched.sort();
+    [PathBuf::from("nvidia-smi")].into_iter().chain(fetched.into_iter().rev()).collect()
+}

@@ -1,0 +1,173 @@
+//! `gpuslice doctor`: finds faults of this machine's set-up, and says how to mend them.
+//!
+//! Each group of findings has a file: one function looks at the machine, another turns its observations into findings.
+//! Only children ask the driver, and each has a time limit. Only cuBLAS makes a context, where it is installed. The
+//! doctor leaves no file.
+
+mod asking;
+mod calls;
+#[cfg(test)]
+#[path = "../../../../../tests/support/chance.rs"]
+mod chance;
+mod command;
+mod devices;
+mod driver;
+mod elf;
+mod finding;
+mod inherited;
+mod library;
+mod lines;
+mod machine;
+mod preload;
+mod probe;
+mod region;
+mod runtime;
+mod script;
+mod settings;
+mod start;
+mod variables;
+
+use crate::arguments::{Doctor, Probe};
+use crate::output::ending::Ending;
+use crate::output::failure::{self, Failure};
+use crate::preload::preload_list;
+use asking::Asked;
+use devices::Around;
+use finding::{Finding, Report};
+use gpuslice_policy::config::{Config, ReportTotal};
+use gpuslice_slices::installed;
+use library::Library;
+use machine::Machine;
+use region::Regions;
+use settings::Sources;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) use probe::answer;
+pub(crate) use start::look_before_start;
+
+/// A file that a driver makes if it starts as root and finds no kernel module. Later the file looks like a GPU.
+const CONTROL: &str = "/dev/nvidiactl";
+/// File in which the kernel module tells its version.
+const MODULE: &str = "/proc/driver/nvidia/version";
+
+/// Prints the findings about this machine's set-up: `gpuslice doctor`.
+pub(crate) fn doctor(wish: &Doctor) -> Result<Ending, Failure> {
+    crate::system::remember_children();
+    let report = Report::of(examine(wish));
+    if wish.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::new(error.to_string()))?;
+        failure::print(&format!("{text}\n"))?;
+    } else {
+        failure::print(&report.text())?;
+    }
+    Ok(Ending::Code(report.exit_code()))
+}
+
+/// Returns all findings, in the order in which they are shown.
+fn examine(wish: &Doctor) -> Vec<Finding> {
+    let patience = Duration::from_secs(wish.timeout);
+    let machine = Machine::look();
+    let (cuda, nvml) = ask_driver(patience);
+    let library = Library::look(installed::library());
+    let sources = Sources::look();
+    let config = sources.config().ok();
+    let regions = Regions::look(config.as_ref());
+    let around = Around {
+        mps: mps(),
+        wsl: machine.wsl,
+        own_pids: machine.own_pids,
+        members: regions.living.members.clone(),
+    };
+    let kernel = fs::read_to_string(MODULE).ok();
+    let has_driver = matches!(&cuda, Asked::Answer(cuda, _) if cuda.path.is_some());
+    let told = if let Asked::Answer(nvml, _) = &nvml { Some(nvml) } else { None };
+
+    let mut findings = driver::examine(&cuda, &nvml, kernel.as_deref().and_then(driver::kernel_version));
+    findings.extend(devices::examine(told, &around));
+    findings.extend(machine::examine(&machine, has_driver));
+    findings.extend(library::examine(&library));
+    findings.extend(preload_of(&library, patience));
+    if starts(&cuda) {
+        findings.extend(runtime_of(&library, config.as_ref(), patience));
+    }
+    if sources.ask_for_limits() && !command::brings_library(&wish.command, &command::Program::find) {
+        findings.push(inherited_of(&library, patience));
+    }
+    findings.extend(region::examine(&regions, told.map_or(&[][..], |nvml| &nvml.devices)));
+    findings.extend(settings::examine(&sources));
+    findings.extend(config.iter().zip(told).flat_map(|(config, nvml)| settings::left_out(config, nvml)));
+    findings.extend(variables::examine(&sources.environment));
+    findings.extend(command::examine(&wish.command, Some(&library), &command::Program::find));
+    findings
+}
+
+/// Asks the driver and NVML, and removes the device file that only these questions have made.
+fn ask_driver(patience: Duration) -> (Asked<probe::Cuda>, Asked<probe::Nvml>) {
+    let was_there = Path::new(CONTROL).exists();
+    let asked = (asking::ask(Probe::Cuda, None, patience), asking::ask(Probe::Nvml, None, patience));
+    if !was_there && !Path::new(MODULE).exists() {
+        let _none = fs::remove_file(CONTROL);
+    }
+    asked
+}
+
+/// Returns the folder of the MPS daemon's pipes that programs started from here would use.
+fn mps() -> Option<String> {
+    let folder = std::env::var("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|_| "/tmp/nvidia-mps".to_owned());
+    Path::new(&folder).join("control").exists().then_some(folder)
+}
+
+/// Returns the findings about preloaded libraries, and about a child that is started as `run` starts programs.
+fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
+    let environment = std::env::var_os("LD_PRELOAD").map(|text| text.to_string_lossy().into_owned());
+    let file = fs::read_to_string("/etc/ld.so.preload").ok();
+    let mut findings = preload::entries(environment.as_deref(), file.as_deref());
+    let Ok(path) = &library.path else { return findings };
+    match preload_list(path) {
+        Err(Failure::Message { text, .. }) => {
+            let (what, mend) = text.split_once("; ").unwrap_or((&text, "put the library elsewhere"));
+            findings.push(Finding::error("preload.active", what, mend));
+        }
+        Err(Failure::ReaderGone) => {}
+        Ok(list) => {
+            let asked: Asked<probe::Preloaded> = asking::ask(Probe::Preloaded, Some(list), patience);
+            let objects = if let Asked::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
+            let others = preload::Other::all(objects, path);
+            findings.extend(preload::examine(path, &asked, &others));
+        }
+    }
+    findings
+}
+
+/// Returns true if the driver starts and has no hidden function, for which gpuslice would refuse GPU work.
+fn starts(cuda: &Asked<probe::Cuda>) -> bool {
+    matches!(cuda, Asked::Answer(cuda, _) if cuda.init == Some(0) && cuda.hidden.is_empty())
+}
+
+/// Returns the findings about a start of the CUDA runtime and cuBLAS under a quota, where they are installed.
+fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) -> Vec<Finding> {
+    let ask = |preload, settings: &[_]| -> Asked<runtime::Started> {
+        asking::ask_under(Probe::Runtime, preload, settings, patience)
+    };
+    let bare = ask(None, &[]);
+    let list = library.path.as_ref().ok().and_then(|path| preload_list(path).ok());
+    let trial = runtime::is_worth_a_trial(&bare).then(runtime::Trial::new).flatten();
+    let (Some(list), Some(trial)) = (list, trial) else { return runtime::examine(&bare, None, None) };
+    let own = config.map_or(ReportTotal::Quota, |config| config.report_total);
+    let limited = ask(Some(list.clone()), &trial.settings(own));
+    let unchanged = (!runtime::is_as(&bare, &limited) && own == ReportTotal::Quota)
+        .then(|| ask(Some(list), &trial.settings(ReportTotal::Device)));
+    runtime::examine(&bare, Some(&limited), unchanged.as_ref())
+}
+
+/// Returns the finding about a child that is started with the environment as it is.
+fn inherited_of(library: &Library, patience: Duration) -> Finding {
+    let environment = std::env::var_os("LD_PRELOAD").filter(|text| !text.is_empty());
+    let text = environment.as_ref().map(|text| text.to_string_lossy().into_owned());
+    let asked: Asked<probe::Preloaded> = asking::ask(Probe::Preloaded, environment, patience);
+    let objects = if let Asked::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
+    let library = library.path.as_deref().ok();
+    inherited::examine(&asked, inherited::ours(objects, library), text.as_deref(), library)
+}

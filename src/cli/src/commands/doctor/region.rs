@@ -1,0 +1,324 @@
+//! Examines the regions: can a slice have one at its place, and which regions are there?
+
+use super::calls::{self, Room};
+use super::finding::Finding;
+use super::probe::Gpu;
+use crate::slices;
+use crate::system;
+use gpuslice_policy::config::Config;
+use gpuslice_region::{Monitor, RegionError, Trust, detached, names, probe_path};
+use gpuslice_slices::figures;
+use gpuslice_slices::overcommit::Committed;
+use gpuslice_slices::process;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Path at which a node agent mounts a container's region.
+const MOUNTED: &str = "/run/gpuslice/region";
+/// Bytes that a region of one device takes.
+const REGION_BYTES: u64 = (1 << 20) + (164 << 10);
+
+/// State of a region's path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing.
+    Absent,
+    /// A region in which this many processes live.
+    Living(usize),
+    /// A region in which no process lives.
+    Stale,
+    /// Something that cannot be used, with the reason.
+    Unusable(String),
+    /// A region of another user, which this user cannot read.
+    Foreign,
+}
+
+/// Facts about the regions of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Regions {
+    /// Path of the region that a program started from here would use.
+    pub(super) path: PathBuf,
+    /// True if a setting names the path.
+    pub(super) named: bool,
+    /// Outcome of making a region there, under no name: the fault, if there is one.
+    pub(super) trial: Result<(), String>,
+    /// The room of the path's file system.
+    pub(super) room: Option<Room>,
+    /// True if systemd may remove the region when this user logs out.
+    pub(super) ends_with_session: bool,
+    /// True if any user may remove another's files in the folder.
+    pub(super) removable: bool,
+    /// State of the path.
+    pub(super) own: State,
+    /// The regions in `/dev/shm`.
+    pub(super) others: Vec<(PathBuf, State)>,
+    /// Regions at [`path`](Self::path) or with a usual name that were removed while processes use them.
+    pub(super) removed: Vec<String>,
+    /// Facts about slices in which processes live.
+    pub(super) living: Living,
+}
+
+/// Facts about slices in which processes live.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Living {
+    /// Numbers of processes that hold device memory, if the number means the same process here.
+    pub(super) members: Vec<u32>,
+    /// The limits on each GPU, by its UUID.
+    pub(super) committed: BTreeMap<String, Committed>,
+}
+
+impl Regions {
+    /// Looks at the regions. If the configuration is refused, `config` is `None` and names no region.
+    pub(super) fn look(config: Option<&Config>) -> Self {
+        let named = config.and_then(|config| config.region.clone());
+        let is_named = named.is_some();
+        let path = named.unwrap_or_else(usual);
+        let folder = path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
+        let mode = folder.metadata().map_or(0, |found| found.permissions().mode());
+        let trust = if is_named || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
+        let mut living = Living::default();
+        let own = look_at(&path, trust, &mut living);
+        let all = slices::all().unwrap_or_default().into_iter().filter(|other| *other != path);
+        let trust = if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
+        let others = all.map(|path| (path.clone(), look_at(&path, trust, &mut living))).collect();
+        let mut removed = detached();
+        removed.retain(|region| region.path == path || names::is_usual(&region.path));
+        Self {
+            removed: removed.iter().map(ToString::to_string).collect(),
+            trial: probe_path(&path).map_err(|error| error.to_string()),
+            room: calls::room(&folder),
+            ends_with_session: names::ends_with_session(&folder) && !is_lingering(),
+            removable: mode & 0o1002 == 0o002,
+            named: is_named,
+            path,
+            own,
+            others,
+            living,
+        }
+    }
+}
+
+/// Returns true if systemd keeps this user's services, and so their regions, when the user logs out.
+fn is_lingering() -> bool {
+    let name = std::env::var_os("USER").or_else(|| std::env::var_os("LOGNAME"));
+    name.is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists())
+}
+
+/// Returns the path of a region that no setting names.
+fn usual() -> PathBuf {
+    let mounted = Path::new(MOUNTED);
+    if mounted.is_dir() {
+        return mounted.join("region");
+    }
+    let namespace = fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
+    names::usual(system::user(), namespace)
+}
+
+fn look_at(path: &Path, trust: Trust, living: &mut Living) -> State {
+    let monitor = match Monitor::open(path, trust) {
+        Ok(Some(monitor)) => monitor,
+        Ok(None) => return State::Absent,
+        Err(error) if is_of_others(&error) => return State::Foreign,
+        Err(error) => return State::Unusable(error.to_string()),
+    };
+    let _not_now = monitor.reap();
+    let processes = monitor.processes();
+    let holds = |process: &&gpuslice_region::ProcessView| {
+        process.held.iter().any(|bytes| *bytes > 0) && process::is_near(process)
+    };
+    living.members.extend(processes.iter().filter(holds).map(|process| process.pid));
+    if processes.is_empty() {
+        return State::Stale;
+    }
+    for device in monitor.devices() {
+        let committed = living.committed.entry(format!("GPU-{}", device.uuid)).or_default();
+        committed.add(device.total, &device.limits);
+    }
+    State::Living(processes.len())
+}
+
+fn is_of_others(error: &RegionError) -> bool {
+    match error {
+        RegionError::Owner { .. } => true,
+        RegionError::System { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+        _ => false,
+    }
+}
+
+/// Returns the findings about the regions.
+pub(super) fn examine(regions: &Regions, gpus: &[Gpu]) -> Vec<Finding> {
+    let path = regions.path.display();
+    let mut findings = vec![folder(regions)];
+    if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < 2 * REGION_BYTES) {
+        findings.push(Finding::warning(
+            "region.room",
+            format!("there is room for one more region at most where {path} is"),
+            "make room there, or name another place in GPUSLICE_REGION",
+        ));
+    }
+    if regions.removable {
+        findings.push(Finding::warning(
+            "region.rights",
+            format!("anybody can remove or replace {path}: new processes of its slice would then be refused the GPU"),
+            "chmod +t its folder, or name a folder of this user's own",
+        ));
+    }
+    if regions.ends_with_session {
+        findings.push(Finding::warning(
+            "region.logout",
+            format!("systemd removes {path} when this user logs out: its slice goes on, but new processes of it are refused"),
+            "`loginctl enable-linger`, or RemoveIPC=no in logind.conf, or name a path on another tmpfs in GPUSLICE_REGION",
+        ));
+    }
+    findings.extend(regions.removed.iter().map(|removed| {
+        Finding::warning(
+            "region.removed",
+            removed.clone(),
+            "end them and start them again; where it goes at a user's last log-out, `loginctl enable-linger` keeps it",
+        )
+    }));
+    findings.extend(own(regions));
+    findings.extend(regions.others.iter().filter_map(|(path, state)| other(path, state)));
+    let living = regions.others.iter().filter(|(_, state)| matches!(state, State::Living(_))).count();
+    let foreign = regions.others.iter().filter(|(_, state)| *state == State::Foreign).count();
+    if living + foreign > 0 {
+        let what =
+            format!("{living} other slices live in /dev/shm, {foreign} regions there are other users'");
+        findings.push(Finding::ok("region.others", what));
+    }
+    findings.extend(overcommitted(&regions.living.committed, gpus));
+    findings
+}
+
+/// Returns the warnings about GPUs whose limits sum to more than the GPU has.
+fn overcommitted(committed: &BTreeMap<String, Committed>, gpus: &[Gpu]) -> Vec<Finding> {
+    let warning = |what| {
+        Finding::warning(
+            "region.overcommit",
+            what,
+            "nothing, if that is meant; else lower limits with `gpuslice set SLICE --mem SIZE --cores PERCENT`",
+        )
+    };
+    let of = |(uuid, committed): (&String, &Committed)| {
+        // NVML lists the devices in the order of their numbers.
+        let number = gpus.iter().position(|gpu| gpu.uuid == *uuid);
+        committed.warnings(&number.map_or_else(|| uuid.clone(), |number| format!("GPU {number}")))
+    };
+    committed.iter().flat_map(of).map(warning).collect()
+}
+
+fn folder(regions: &Regions) -> Finding {
+    let path = regions.path.display();
+    let by = if regions.named { ", as a setting names it" } else { "" };
+    match &regions.trial {
+        Ok(()) => {
+            let room =
+                regions.room.map_or_else(String::new, |room| format!(", {} free", figures::size(room.free)));
+            Finding::ok(
+                "region.folder",
+                format!("a region can be made at {path}{by}: file locks are kept{room}"),
+            )
+        }
+        Err(why) => {
+            let (what, mend) = split(why);
+            Finding::error("region.folder", format!("no region can be made: {what}"), mend)
+        }
+    }
+}
+
+/// Splits a message into the fault and its remedy.
+fn split(message: &str) -> (&str, &str) {
+    message.split_once("; ").unwrap_or((message, "name another path in GPUSLICE_REGION"))
+}
+
+fn own(regions: &Regions) -> Option<Finding> {
+    let path = regions.path.display();
+    match &regions.own {
+        State::Absent => None,
+        State::Living(count) => {
+            let what = format!("{count} processes live in {path}: a program started from here joins them");
+            Some(Finding::note("region.own", what, ""))
+        }
+        State::Stale => Some(Finding::ok(
+            "region.own",
+            format!("{path} is there and nobody lives in it: the next process makes it anew"),
+        )),
+        State::Unusable(why) => {
+            let (what, mend) = split(why);
+            Some(Finding::error("region.own", what, mend))
+        }
+        State::Foreign => Some(Finding::error(
+            "region.own",
+            format!("{path} belongs to another user, or may not be opened"),
+            "name another path in GPUSLICE_REGION, or let that user give the right to read and write it",
+        )),
+    }
+}
+
+fn other(path: &Path, state: &State) -> Option<Finding> {
+    let shown = path.display();
+    match state {
+        State::Stale => Some(Finding::note(
+            "region.stale",
+            format!("{shown} is left of a slice in which nobody lives"),
+            format!("nothing: its next process makes it anew; or gpuslice remove {shown}"),
+        )),
+        State::Unusable(why) => {
+            let (what, mend) = split(why);
+            Some(Finding::warning("region.unusable", what, mend))
+        }
+        State::Absent | State::Living(_) | State::Foreign => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn fine() -> Regions {
+        Regions {
+            path: "/dev/shm/gpuslice-0-1".into(),
+            named: false,
+            trial: Ok(()),
+            room: Some(Room { total: 1 << 30, free: 1 << 30 }),
+            ends_with_session: false,
+            removable: false,
+            own: State::Absent,
+            others: Vec::new(),
+            removed: Vec::new(),
+            living: Living::default(),
+        }
+    }
+
+    fn worst(regions: &Regions) -> (&'static str, Level) {
+        let findings = examine(regions, &[]);
+        findings.iter().max_by_key(|finding| finding.level).map(|f| (f.check, f.level)).unwrap()
+    }
+
+    #[test]
+    fn what_refuses_the_own_slice_is_an_error_and_what_refuses_another_a_warning() {
+        assert_eq!(worst(&fine()).1, Level::Ok);
+        let version = State::Unusable("x: region of version 3; remove it".to_owned());
+        let own = Regions { own: version.clone(), ..fine() };
+        assert_eq!(worst(&own), ("region.own", Level::Error));
+        let other = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), version)], ..fine() };
+        assert_eq!(worst(&other), ("region.unusable", Level::Warning));
+        let stale = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), State::Stale)], ..fine() };
+        assert_eq!(worst(&stale), ("region.stale", Level::Note));
+        assert_eq!(worst(&Regions { ends_with_session: true, ..fine() }), ("region.logout", Level::Warning));
+        let removed = vec!["x was removed while in use by process 7".to_owned()];
+        assert_eq!(worst(&Regions { removed, ..fine() }), ("region.removed", Level::Warning));
+        let trial = Err("x: this file system forgets; name a path on a tmpfs".to_owned());
+        assert_eq!(worst(&Regions { trial, ..fine() }), ("region.folder", Level::Error));
+    }
+
+    #[test]
+    fn a_folder_without_room_or_without_the_sticky_bit_is_a_warning() {
+        let room = Some(Room { total: 1 << 30, free: 2 << 20 });
+        assert_eq!(worst(&Regions { room, ..fine() }), ("region.room", Level::Warning));
+        assert_eq!(worst(&Regions { removable: true, ..fine() }), ("region.rights", Level::Warning));
+    }
+}

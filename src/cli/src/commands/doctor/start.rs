@@ -1,0 +1,64 @@
+//! Examines a command before `run` starts it: would the library be in the program?
+
+use super::command::{self, Kind, Program};
+use super::finding::{Finding, Level};
+use super::library::{self, Library};
+use crate::output::failure::Failure;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Facts about a command before it is started.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Reason for which a program of the command would run without the library, with its remedy. `None` if no reason is
+    /// known.
+    pub(crate) unlimited: Option<String>,
+    /// Other faults, which may keep the library out.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Looks at a command before it is started: would the library be in it?
+///
+/// # Errors
+/// The file is no library, or no library that works on this machine.
+pub(crate) fn look_before_start(library: &Path, command: &[OsString]) -> Result<Seen, Failure> {
+    let library = Library::look(Ok(library.to_owned()));
+    if let Some(wrong) = library::examine(&library).iter().find(|finding| finding.level == Level::Error) {
+        return Err(Failure::new(sentence(wrong)));
+    }
+    let mut seen = Seen::default();
+    // `execve` reports the fault of a program that is not there.
+    let program = command.first().and_then(|name| Program::find(name));
+    if program.is_none_or(|program| !program.executable) {
+        return Ok(seen);
+    }
+    let brings_library = command::brings_library(command, &without_script);
+    for command::Seen { finding, unlimited } in command::look(command, Some(&library), &without_script) {
+        if finding.level != Level::Error {
+            continue;
+        }
+        if unlimited && !brings_library && seen.unlimited.is_none() {
+            seen.unlimited = Some(sentence(&finding));
+        } else {
+            seen.notes.push(sentence(&finding));
+        }
+    }
+    Ok(seen)
+}
+
+/// Finds a program, and drops the text of a script. A line that changes `LD_PRELOAD` need not concern the program that
+/// uses the GPU. The doctor reports such lines, because its user asks for everything.
+fn without_script(name: &OsStr) -> Option<Program> {
+    let mut program = Program::find(name)?;
+    if let Kind::Script { text, .. } = &mut program.kind {
+        text.clear();
+    }
+    Some(program)
+}
+
+fn sentence(finding: &Finding) -> String {
+    match &finding.mend {
+        Some(mend) => format!("{}; {mend}", finding.what),
+        None => finding.what.clone(),
+    }
+}

@@ -1,0 +1,237 @@
+//! `gpuslice run`: starts a program in a slice.
+//!
+//! `run` stays beside the program: it passes signals on, and stops and ends as the program does. It removes the region
+//! that the program's library made, once no process uses it. The program is in the same process group and job, so that
+//! a terminal and a shell treat the two as one.
+
+use crate::arguments::Run;
+use crate::commands::doctor;
+use crate::output::ending::Ending;
+use crate::output::failure::{self, Failure};
+use crate::preload::preload_list;
+use crate::slices;
+use crate::system::{self, Arrived, Change, Signals};
+use gpuslice_policy::units::Setting as _;
+use gpuslice_region::names::of_operator;
+use gpuslice_region::{RegionError, Removal, Trust, remove_for_good, remove_if_unused};
+use gpuslice_slices::installed;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf, absolute};
+use std::process::{Child, Command, ExitStatus};
+
+/// Exit code of a failure of `run` itself, as `env` and `timeout` have it.
+const OWN_FAILURE: u8 = 125;
+/// Exit code for a program that exists and cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit code for a program that does not exist.
+const NOT_FOUND: u8 = 127;
+
+/// Runs a program in a slice: `gpuslice run`.
+pub(crate) fn run(wish: &Run) -> Result<Ending, Failure> {
+    start(wish).map_err(|failure| match failure {
+        Failure::Message { code: NOT_EXECUTABLE | NOT_FOUND, .. } => failure,
+        other => other.coded(OWN_FAILURE),
+    })
+}
+
+fn start(wish: &Run) -> Result<Ending, Failure> {
+    let library = installed::library()?;
+    let seen = doctor::look_before_start(&library, &wish.command)?;
+    if let Some(why) = seen.unlimited {
+        if !wish.allow_unlimited {
+            return Err(Failure::new(format!(
+                "not started, since it would be NOT LIMITED: {why}; --allow-unlimited starts it all the same"
+            )));
+        }
+        failure::note(&format!("NOT LIMITED: {why}"));
+    }
+    seen.notes.iter().for_each(|note| failure::note(note));
+    wish.mem.iter().for_each(failure::remark);
+    let operators = of_operator();
+    let region = region_of(wish, operators.as_deref())?;
+    if let Some(outer) = outer_region().filter(|outer| *outer != region) {
+        let (inner, outer) = (region.display(), outer.display());
+        failure::note(&format!("{inner} is a slice beside {outer}, not in it: what the two may use adds up"));
+    }
+    let mut command = prepare(wish, &library, &region)?;
+    slices::sweep();
+    // `run` does not remove a region that was already at the path of --region, nor the operator's.
+    let is_ours = operators.is_none() && (wish.region.is_none() || region.symlink_metadata().is_err());
+    let signals = Signals::keep(system::signals().chain([system::SIGCHLD]));
+    let child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
+    let status = Company { child: &child, signals: &signals, is_stopped: false }.keep();
+    if is_ours {
+        // No command starts a slice without a name again.
+        let is_used_once = wish.name.is_none() && wish.region.is_none();
+        tidy(&region, if is_used_once { remove_for_good } else { remove_if_unused });
+    }
+    Ok(ending(status))
+}
+
+/// Returns the region of the slice that the user asks for. The library takes `operators` whatever the user asks for.
+fn region_of(wish: &Run, operators: Option<&Path>) -> Result<PathBuf, Failure> {
+    let asked = match (&wish.region, &wish.name) {
+        (Some(path), _) => in_a_folder(path)?,
+        (None, Some(name)) => slices::named(name)?,
+        (None, None) => match operators {
+            Some(operators) => return Ok(operators.to_owned()),
+            None => slices::fresh()?,
+        },
+    };
+    match operators {
+        Some(operators) if operators != asked => Err(Failure::new(format!(
+            "an operator's file puts every program here into the slice of {}; leave --name and --region out",
+            operators.display()
+        ))),
+        _ => Ok(asked),
+    }
+}
+
+/// Returns the region of the slice in which this command was started.
+fn outer_region() -> Option<PathBuf> {
+    std::env::var_os("GPUSLICE_REGION").map(PathBuf::from).filter(|outer| outer.exists())
+}
+
+/// Makes the path of a region absolute. Fails if its folder does not exist, or if the library would not read the path
+/// as it is written.
+fn in_a_folder(path: &Path) -> Result<PathBuf, Failure> {
+    let path = absolute(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    if path.to_str().is_none_or(|text| text.trim_ascii() != text) {
+        return Err(Failure::new(format!(
+            "{}: a path that is not UTF-8, or ends in a space, is none to the library; choose another one",
+            path.display()
+        )));
+    }
+    match path.parent() {
+        Some(folder) if folder.is_dir() => Ok(path),
+        _ => Err(Failure::new(format!("{}: its folder does not exist; make it first", path.display()))),
+    }
+}
+
+/// Returns the program's command, with the variables that make it a member of the slice.
+fn prepare(wish: &Run, library: &Path, region: &Path) -> Result<Command, Failure> {
+    let [program, arguments @ ..] = wish.command.as_slice() else {
+        return Err(Failure::new("no program is named; write it behind --"));
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", preload_list(library)?).env("GPUSLICE_REGION", region);
+    if let Some(memory) = &wish.mem {
+        command.env("GPU_MEM_LIMIT", &memory.text);
+    }
+    if let Some(cores) = &wish.cores {
+        command.env("GPU_CORE_PERCENT", &cores.text);
+    } else if std::env::var_os("GPU_CORE_PERCENT").is_none_or(|said| said.is_empty()) {
+        // The program joins the slice even without a limit, because one can be set later.
+        command.env("GPU_CORE_PERCENT", "100");
+    }
+    if let Some(burst) = &wish.burst {
+        command.env("GPU_CORE_BURST", &burst.text);
+    }
+    if let Some(policy) = &wish.policy {
+        command.env("GPU_CORE_POLICY", policy.setting());
+    }
+    if let Some(weight) = &wish.weight {
+        command.env("GPU_CORE_WEIGHT", weight.get().to_string());
+    }
+    if let Some(priority) = &wish.priority {
+        command.env("GPU_PRIORITY", priority.setting());
+    }
+    Ok(command)
+}
+
+fn not_started(command: &Command, error: &io::Error) -> Failure {
+    let program = command.get_program().to_string_lossy();
+    let is_line = program.split_ascii_whitespace().nth(1).is_some();
+    match error.kind() {
+        io::ErrorKind::NotFound if is_line => Failure::with_code(
+            format!(
+                "{program:?}: not found; if this is a command with its arguments, write them without quotes: -- {program}"
+            ),
+            NOT_FOUND,
+        ),
+        _ if Path::new(command.get_program()).is_dir() => {
+            Failure::with_code(format!("{program}: is a directory; name a program"), NOT_EXECUTABLE)
+        }
+        io::ErrorKind::NotFound => Failure::with_code(
+            format!("{program}: not found; name a program of PATH, or its path"),
+            NOT_FOUND,
+        ),
+        _ => Failure::with_code(format!("{program}: cannot be executed: {error}"), NOT_EXECUTABLE),
+    }
+}
+
+/// The wait beside the program until it ends.
+struct Company<'a> {
+    child: &'a Child,
+    signals: &'a Signals,
+    is_stopped: bool,
+}
+
+impl Company<'_> {
+    /// Passes signals on until the program ends.
+    fn keep(mut self) -> ExitStatus {
+        loop {
+            while let Some((child, change)) = system::changed() {
+                if child != self.child.id() {
+                    continue;
+                }
+                match change {
+                    Change::Ended(status) => return status,
+                    Change::Continued => self.is_stopped = false,
+                    Change::Stopped => self.stop(),
+                }
+            }
+            let arrived = self.signals.next();
+            if self.is_meant_for_it(arrived) {
+                system::send(self.child, arrived.number);
+            }
+        }
+    }
+
+    /// Stops this process after the program was stopped, for the shell that looks at this process alone.
+    fn stop(&mut self) {
+        self.is_stopped = true;
+        system::stop();
+    }
+
+    /// Returns true if the program must get the signal from this process.
+    fn is_meant_for_it(&self, arrived: Arrived) -> bool {
+        match arrived.number {
+            system::SIGCHLD => false,
+            // The sender of SIGCONT sends it to the whole job. A program that already runs does not need it.
+            system::SIGCONT => self.is_stopped,
+            // If a terminal is gone, the kernel tells only the leader of its session.
+            system::SIGHUP if arrived.by_kernel && system::leads_session() => true,
+            // The kernel has sent a terminal's signal to the whole job. Only a program that left the job has not got
+            // it.
+            number if arrived.by_kernel && system::is_of_terminals(number) => {
+                !system::is_of_our_group(self.child)
+            }
+            // A signal that the program or this process sent to the whole group has reached the program.
+            _ => arrived.sender != Some(self.child.id()) && arrived.sender != Some(std::process::id()),
+        }
+    }
+}
+
+/// Removes the region, or says why it stays.
+fn tidy(region: &Path, remove: fn(&Path, Trust) -> Result<Removal, RegionError>) {
+    match remove(region, Trust::AnyOwner) {
+        // The passing of time pays the debt. The next `list`, `status` or `run` removes the region then.
+        Ok(Removal::Gone | Removal::Owing(_)) => {}
+        Ok(Removal::InUse(living)) => {
+            let who =
+                if living == 1 { "1 process still runs" } else { &format!("{living} processes still run") };
+            failure::note(&format!("{} stays: {who} in the slice", region.display()));
+        }
+        Err(error) => failure::note(&error.to_string()),
+    }
+}
+
+fn ending(status: ExitStatus) -> Ending {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ending::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => Ending::Signal(signal),
+        (None, None) => Ending::Code(OWN_FAILURE),
+    }
+}

@@ -1,0 +1,238 @@
+//! Changes the limits of a running slice: `gpuslice set`.
+
+use crate::arguments::Set;
+use crate::output::ending::Ending;
+use crate::output::failure::{self, Failure};
+use crate::slices;
+use gpuslice_policy::config::{
+    Ceilings, Config, CorePolicy, DeviceIdentity, DeviceName, FIXED_FILE, Priority, gpu_uuid_text,
+};
+use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
+use gpuslice_region::operator::Contents;
+use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
+use gpuslice_slices::figures;
+use std::path::Path;
+
+/// Report about a change of limits.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Remarks about the values that the user asked for.
+    pub(crate) warnings: Vec<String>,
+    /// One line for each difference from before.
+    pub(crate) changes: Vec<String>,
+}
+
+/// Changes the limits of a slice: `gpuslice set`.
+pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
+    let told = apply(&slices::open(&wish.slice)?, wish)?;
+    wish.mem.iter().for_each(failure::remark);
+    told.warnings.iter().for_each(|warning| failure::note(warning));
+    failure::print(&told.changes.iter().map(|change| format!("{change}\n")).collect::<String>())?;
+    Ok(Ending::Code(0))
+}
+
+/// Changes a slice's limits, unless one of the values in `wish` is wrong.
+pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
+    monitor.reap()?;
+    if monitor.processes().is_empty() {
+        return Err(Failure::new(format!(
+            "no process lives in {}; the next one brings its own limits, set them where it is started",
+            monitor.path().display()
+        )));
+    }
+    let config = config_of(wish);
+    let devices = monitor.devices();
+    if devices.is_empty() {
+        return Err(Failure::new(format!(
+            "{} has no device yet: none of its processes has started CUDA; try again when one has",
+            monitor.path().display()
+        )));
+    }
+    check(wish, &config, &devices)?;
+    let above = Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read());
+    if let Some(above) = above.and_then(|ceilings| above_ceiling(wish, &config, &devices, &ceilings)) {
+        return Err(above);
+    }
+    let changes = monitor.change_limits(|device| {
+        let asked = Asked::of(wish, device, &config);
+        (asked != Asked::default()).then(|| asked.on(device.limits))
+    })?;
+    let mut told = Told::default();
+    for LimitsChange { before, after } in &changes {
+        let asked = Asked::of(wish, before, &config);
+        told.warnings.extend(warnings(before, &config));
+        told.changes.extend(described(monitor, before, asked, *after));
+    }
+    told.warnings.extend(without_effect(wish, &changes).map(str::to_owned));
+    Ok(told)
+}
+
+/// Returns the typed values as a configuration.
+fn config_of(wish: &Set) -> Config {
+    let mut config = Config::default();
+    if let Some(memory) = &wish.mem {
+        config.memory = memory.quotas.clone();
+    }
+    if let Some(cores) = &wish.cores {
+        config.cores = cores.shares.clone();
+    }
+    config
+}
+
+/// Checks that each list names devices of the slice, and that each name fits one device only.
+fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Failure> {
+    let uuids: Vec<[u8; 16]> = devices.iter().map(|device| device.uuid.0).collect();
+    let typed = [wish.mem.as_ref().map(|memory| &memory.text), wish.cores.as_ref().map(|cores| &cores.text)];
+    let identities: Vec<DeviceIdentity> = devices.iter().map(identity).collect();
+    let absent = [config.memory.absent(&identities), config.cores.absent(&identities)];
+    for (text, absent) in typed.into_iter().zip(absent) {
+        match text {
+            Some(text) if !config.ambiguous(&uuids).is_empty() => {
+                return Err(Failure::new(format!(
+                    "{text:?} names a device by what several UUIDs begin with; write more of it"
+                )));
+            }
+            Some(text) if !absent.is_empty() => {
+                let names: Vec<String> = absent.iter().map(DeviceName::to_string).collect();
+                return Err(Failure::new(format!(
+                    "{text:?} names {}, which is no device of the slice; `gpuslice status` shows its devices",
+                    names.join(" and ")
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the refusal of limits above those of the operator's fixed file. Each process of the slice would
+/// set such limits back.
+fn above_ceiling(
+    wish: &Set,
+    config: &Config,
+    devices: &[DeviceView],
+    ceilings: &Ceilings,
+) -> Option<Failure> {
+    devices.iter().find_map(|device| {
+        let ceiling = ceilings.of(identity(device));
+        let wanted = Asked::of(wish, device, config).on(device.limits);
+        if wanted.within(&ceiling) == wanted || wanted == device.limits {
+            return None;
+        }
+        let memory = ceiling.memory.map(|bytes| bytes.to_string());
+        let cores = ceiling.cores.map(|cores| format!("{} % of the GPU's time", cores.setting()));
+        let priority = ceiling.priority.map(|priority| format!("{} priority", priority.setting()));
+        let policy = ceiling.policy.map(|policy| format!("policy {}", policy.setting()));
+        let weight = ceiling.weight.map(|weight| format!("a weight of {}", weight.setting()));
+        let most: Vec<String> = [memory, cores, policy, weight, priority].into_iter().flatten().collect();
+        Some(Failure::new(format!(
+            "that is above the limits of {FIXED_FILE}: {} at the most on {}; only the operator of the node raises them",
+            most.join(", "),
+            gpu_uuid_text(&device.uuid.0)
+        )))
+    })
+}
+
+fn identity(device: &DeviceView) -> DeviceIdentity {
+    let ordinal = u32::try_from(device.device.index()).ok();
+    DeviceIdentity { ordinal, bus: None, uuid: device.uuid.0, total: Bytes::new(device.total) }
+}
+
+fn warnings(device: &DeviceView, config: &Config) -> Vec<String> {
+    let said = config.limits_for(identity(device)).warnings.into_iter().map(|warning| warning.to_string());
+    said.map(|warning| warning.strip_prefix("gpuslice: ").map(str::to_owned).unwrap_or(warning)).collect()
+}
+
+/// Values that the user asks for on one device. `None` keeps the value that holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Asked {
+    memory: Option<u64>,
+    cores: Option<u32>,
+    burst: Option<u64>,
+    policy: Option<CorePolicy>,
+    weight: Option<u32>,
+    priority: Option<Priority>,
+}
+
+impl Asked {
+    fn of(wish: &Set, device: &DeviceView, config: &Config) -> Self {
+        Self {
+            memory: config.limits_for(identity(device)).memory.map(Bytes::get),
+            cores: config.share_of(identity(device)).map(|share| share.get().into()),
+            burst: wish.burst.as_ref().map(|burst| burst.burst.span().get()),
+            policy: wish.policy,
+            weight: wish.weight.map(|weight| weight.get().into()),
+            priority: wish.priority,
+        }
+    }
+
+    fn on(self, limits: Limits) -> Limits {
+        Limits {
+            memory: self.memory.or(limits.memory),
+            cores_permille: self.cores.unwrap_or(limits.cores_permille),
+            burst_ns: self.burst.unwrap_or(limits.burst_ns),
+            sharing: Sharing {
+                policy: self.policy.unwrap_or(limits.sharing.policy),
+                weight: self.weight.unwrap_or(limits.sharing.weight),
+                priority: self.priority.unwrap_or(limits.sharing.priority),
+            },
+            ..limits
+        }
+    }
+}
+
+/// Returns the remarks about values that were written and have no effect now on any device.
+fn without_effect(wish: &Set, changes: &[LimitsChange]) -> impl Iterator<Item = &'static str> {
+    let never = |has_effect: fn(&Limits) -> bool| !changes.iter().any(|change| has_effect(&change.after));
+    let is_divided = |limits: &Limits| limits.sharing.policy != CorePolicy::Fixed;
+    let weight = wish.weight.is_some() && never(is_divided);
+    let burst = wish.burst.is_some() && never(Limits::is_paced);
+    let weight =
+        weight.then_some("a weight has no effect under policy fixed; it has under equal and best-effort");
+    let burst = burst.then_some(
+        "a burst has no effect on a slice that has all of its devices' time; it has when --cores is less",
+    );
+    weight.into_iter().chain(burst)
+}
+
+/// Describes the changes of a device.
+fn described(monitor: &Monitor, device: &DeviceView, asked: Asked, after: Limits) -> Vec<String> {
+    let before = device.limits;
+    let mut told = Vec::new();
+    if let Some(quota) = asked.memory {
+        let [old, new] = [before.memory, after.memory].map(figures::exact_limit);
+        told.push(format!("{old} -> {new}{}", beyond(monitor, device, quota)));
+    }
+    if asked.cores.is_some() {
+        let [old, new] = [before, after].map(|limits| figures::percent(limits.cores_permille.into()));
+        told.push(format!("{old} -> {new} of its time"));
+    }
+    if asked.burst.is_some() {
+        let [old, new] = [before, after].map(|limits| Nanos::new(limits.burst_ns));
+        told.push(format!("burst {old} -> {new}"));
+    }
+    let sharing = [before, after].map(|limits| limits.sharing);
+    if asked.policy.is_some() {
+        let [old, new] = sharing.map(|sharing| sharing.policy.setting());
+        told.push(format!("policy {old} -> {new}"));
+    }
+    if asked.weight.is_some() {
+        let [old, new] = sharing.map(|sharing| sharing.weight);
+        told.push(format!("weight {old} -> {new}"));
+    }
+    if asked.priority.is_some() {
+        let [old, new] = sharing.map(|sharing| sharing.priority.setting());
+        told.push(format!("priority {old} -> {new}"));
+    }
+    told.iter().map(|line| format!("GPU-{}: {line}", device.uuid)).collect()
+}
+
+/// Returns a remark if the slice holds more than `quota` on the device.
+fn beyond(monitor: &Monitor, device: &DeviceView, quota: u64) -> String {
+    let held = monitor.held(device.device);
+    if held > quota {
+        format!("; it holds {}, and gets no more until it has freed enough", figures::size(held))
+    } else {
+        String::new()
+    }
+}

@@ -1,0 +1,66 @@
+//! NVML's figures of the GPUs. A thread asks for them, so that the screen is drawn without waiting for an answer.
+
+use gpuslice_region::Uuid;
+use gpuslice_slices::nvml::{Device, Nvml, Patience};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time between two looks for an answer, while one is expected.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Devices with NVML's figures.
+pub(crate) type Told = Vec<(Uuid, Device)>;
+
+/// The thread that asks NVML, as `top` sees it.
+#[derive(Debug)]
+pub(crate) struct Gpus {
+    ask: Sender<Vec<Uuid>>,
+    answers: Receiver<Told>,
+    is_asked: bool,
+}
+
+impl Gpus {
+    /// Starts the thread. The first question starts NVML.
+    pub(crate) fn new() -> Self {
+        let (ask, asked) = channel();
+        let (tell, answers) = channel();
+        thread::spawn(move || answer(&asked, &tell));
+        Self { ask, answers, is_asked: false }
+    }
+
+    /// Asks for the devices with these UUIDs, unless an answer is still expected.
+    pub(crate) fn ask(&mut self, uuids: Vec<Uuid>) {
+        if !self.is_asked && !uuids.is_empty() {
+            self.is_asked = self.ask.send(uuids).is_ok();
+        }
+    }
+
+    /// Returns the answer, if it has come.
+    pub(crate) fn answer(&mut self) -> Option<Told> {
+        let told = self.answers.try_recv().ok()?;
+        self.is_asked = false;
+        Some(told)
+    }
+
+    /// Returns the time of the next look for the answer, `due` at the latest.
+    pub(crate) fn due(&self, due: Instant) -> Instant {
+        if self.is_asked { due.min(Instant::now() + PAUSE) } else { due }
+    }
+}
+
+/// Answers until `top` ends. The screen belongs to `top`, so the thread prints nothing when NVML is silent. If NVML
+/// cannot be used or has stopped answering, the answer has no device.
+fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<Told>) {
+    let mut started: Option<Option<Nvml>> = None;
+    while let Ok(uuids) = asked.recv() {
+        let nvml = started.get_or_insert_with(|| Nvml::open(Patience::Full, |_silence| {}));
+        let told = nvml.as_mut().map_or_else(Vec::new, |nvml| {
+            nvml.refresh();
+            uuids.into_iter().filter_map(|uuid| Some((uuid, nvml.device(&uuid.to_string())?))).collect()
+        });
+        if tell.send(told).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `gpuslice top`: shows slices live, and changes them by keys.
+//!
+//! The `model` takes in each look (`seen`), a key changes the `state`, and the `view` shows both. One thread waits for
+//! keys, signals and the next look at once, and does nothing in between.
+
+mod change;
+mod gpus;
+mod keys;
+mod marks;
+mod model;
+mod seen;
+mod state;
+mod terminal;
+mod view;
+
+use crate::arguments::Top;
+use crate::commands::remove;
+use crate::output::ending::Ending;
+use crate::output::failure::Failure;
+use crate::slices;
+use crate::system::{SIGCONT, SIGHUP, SIGTSTP, SIGWINCH};
+use gpus::Gpus;
+use gpuslice_region::Trust;
+use gpuslice_slices::figures;
+use marks::Levels;
+use model::Model;
+use seen::{Scope, Seen};
+use state::{Deed, State};
+use std::env;
+use std::io;
+use std::time::{Duration, Instant};
+use terminal::{Event, Screen};
+use view::View;
+
+/// Shows slices live, and obeys keys: `gpuslice top`.
+pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
+    terminal::check()?;
+    let (scope, nothing) = match &wish.slice {
+        Some(slice) => {
+            let path = slices::look(slice)?.path().to_owned();
+            let shown = figures::printable(&path.display().to_string());
+            let nothing = format!("{shown} is gone; it is shown again when it comes back");
+            (Scope::One(path), nothing)
+        }
+        None => (Scope::All, "no slices; `gpuslice run` starts a program in one".to_owned()),
+    };
+    let text = |name: &str| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let is_said = |name: &&str| text(name).is_some_and(|value| !value.is_empty());
+    let language = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(is_said).and_then(text);
+    let levels = Levels::of(&text("TERM").unwrap_or_default(), language.as_deref());
+    let view = View::new(!is_said(&"NO_COLOR"), levels, wish.interval.0, nothing);
+    let mut watch = Watch {
+        screen: Screen::open(terminal::signals())?,
+        view,
+        scope,
+        gpus: Gpus::new(),
+        model: Model::default(),
+        state: State::default(),
+        due: Instant::now(),
+        interval: wish.interval.0,
+    };
+    let failed = |error: io::Error| Failure::new(format!("the terminal cannot be used: {error}"));
+    if let Some(signal) = watch.screen.take_over().map_err(failed)? {
+        return Ok(Ending::Signal(signal.number));
+    }
+    // A terminal that can neither be read nor written is gone, and its user too.
+    Ok(watch.run()?.unwrap_or(Ending::Signal(SIGHUP)))
+}
+
+/// State of `top` while it runs.
+#[derive(Debug)]
+struct Watch {
+    screen: Screen,
+    view: View,
+    scope: Scope,
+    gpus: Gpus,
+    model: Model,
+    state: State,
+    /// Time of the next look.
+    due: Instant,
+    interval: Duration,
+}
+
+impl Watch {
+    /// Runs until the end. Returns `None` if the terminal is gone.
+    fn run(&mut self) -> Result<Option<Ending>, Failure> {
+        self.look();
+        loop {
+            let Ok(()) = self.show() else { return Ok(None) };
+            match self.screen.next(self.gpus.due(self.due)) {
+                Ok(Event::Due) => self.tick(),
+                Ok(Event::Keys(keys)) => match self.press(keys) {
+                    Ok(None) => {}
+                    Ok(ending) => return Ok(ending),
+                    Err(_) => return Ok(None),
+                },
+                Ok(Event::Signal(signal)) if terminal::is_end(signal) => {
+                    return Ok(Some(Ending::Signal(signal.number)));
+                }
+                Ok(Event::Signal(signal)) => match self.heed(signal.number) {
+                    Ok(None) => {}
+                    Ok(ending) => return Ok(ending),
+                    Err(_) => return Ok(None),
+                },
+                Ok(Event::Gone) | Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// Takes in NVML's answer, and looks if a look is due.
+    fn tick(&mut self) {
+        if let Some(told) = self.gpus.answer() {
+            self.model.gpus = told;
+        }
+        if Instant::now() >= self.due {
+            self.look();
+        }
+    }
+
+    /// Looks, and sets the time of the next look. A look that comes too late is not made up for.
+    fn look(&mut self) {
+        let now = Instant::now();
+        match Seen::now(&self.scope, self.state.open().as_deref()) {
+            Ok(seen) => self.model.take(seen, now),
+            Err(Failure::Message { text, .. }) => self.state.say(text, true),
+            Err(Failure::ReaderGone) => {}
+        }
+        self.gpus.ask(self.model.uuids());
+        self.state.follow(&self.model);
+        let next = self.due + self.interval;
+        self.due = if next > now { next } else { now + self.interval };
+    }
+
+    fn show(&mut self) -> io::Result<()> {
+        let lines = self.view.lines(&self.model, &mut self.state, self.screen.size());
+        self.screen.show(lines)
+    }
+
+    fn press(&mut self, keys: Vec<keys::Key>) -> io::Result<Option<Ending>> {
+        for key in keys {
+            match self.state.press(key, &self.model) {
+                Deed::Show => self.state.follow(&self.model),
+                Deed::Look => self.look_at_once(),
+                Deed::Change(change) => {
+                    let told = change::apply(&change);
+                    self.look_at_once();
+                    self.state.changed(change, told);
+                }
+                Deed::Remove(path) => {
+                    let told = remove::take_away(&path, Trust::AnyOwner, false);
+                    self.look_at_once();
+                    match told {
+                        Ok(text) => self.state.say(text, false),
+                        Err(Failure::Message { text, .. }) => self.state.say(figures::printable(&text), true),
+                        Err(Failure::ReaderGone) => {}
+                    }
+                }
+                Deed::Repaint => self.screen.repaint()?,
+                Deed::Suspend => {
+                    if let Some(ending) = self.suspend()? {
+                        return Ok(Some(ending));
+                    }
+                }
+                Deed::Quit => return Ok(Some(Ending::Code(0))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks between two regular looks, which keep their times.
+    fn look_at_once(&mut self) {
+        let due = self.due;
+        self.look();
+        self.due = due;
+    }
+
+    /// Handles a signal that by itself ends nothing.
+    fn heed(&mut self, signal: i32) -> io::Result<Option<Ending>> {
+        match signal {
+            SIGTSTP => return self.suspend(),
+            SIGCONT => return Ok(self.screen.resume()?.map(|signal| Ending::Signal(signal.number))),
+            SIGWINCH => self.screen.resize()?,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn suspend(&mut self) -> io::Result<Option<Ending>> {
+        let ended = self.screen.suspend()?;
+        self.due = Instant::now();
+        Ok(ended.map(|signal| Ending::Signal(signal.number)))
+    }
+}

@@ -1,0 +1,336 @@
+//! Combines looks at slices: their recent use, the slices on each GPU, and their order.
+
+use super::gpus::Told;
+use super::seen::{Device, Life, Process, ProcessId, Seen, Slice};
+use gpuslice_region::Uuid;
+use gpuslice_slices::nvml;
+use gpuslice_slices::overcommit::Committed;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Time over which recent use is measured, less the time that a look may come too early.
+const LATELY: Duration = Duration::from_millis(950);
+/// Number of seconds of the past that are kept.
+pub(crate) const MINUTE: usize = 60;
+
+/// A slice on a GPU, or without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) path: PathBuf,
+    pub(crate) uuid: Option<Uuid>,
+}
+
+/// Order of slices. The slices of a GPU stay together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Sort {
+    #[default]
+    Name,
+    /// The slice that holds most comes first.
+    Memory,
+    /// The slice that used most lately comes first.
+    Time,
+}
+
+impl Sort {
+    pub(crate) fn next(self) -> Self {
+        match self {
+            Self::Name => Self::Memory,
+            Self::Memory => Self::Time,
+            Self::Time => Self::Name,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Memory => "memory",
+            Self::Time => "time",
+        }
+    }
+}
+
+/// A GPU, and the slices on it.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    /// `None` for slices that have no GPU yet.
+    pub(crate) uuid: Option<Uuid>,
+    /// Bytes of the GPU, and bytes of it that slices hold.
+    pub(crate) total: u64,
+    pub(crate) held: u64,
+    /// Thousandths of its time that slices used lately; `None` if that is not known yet.
+    pub(crate) used: Option<u64>,
+    /// NVML's figures of the device.
+    pub(crate) gpu: Option<&'a nvml::Device>,
+    /// The limits of the slices in which processes live.
+    pub(crate) committed: Committed,
+    pub(crate) rows: Vec<Row<'a>>,
+}
+
+impl Group<'_> {
+    /// Returns the bytes that are used outside of these slices, or `None` if NVML does not tell.
+    pub(crate) fn outside(&self) -> Option<u64> {
+        Some(self.gpu?.used?.saturating_sub(self.held))
+    }
+
+    /// Returns the thousandths of the time in which a kernel ran and no slice was charged, or `None` if NVML does not
+    /// tell.
+    pub(crate) fn outside_time(&self) -> Option<u64> {
+        let busy = u64::from(self.gpu?.utilization?) * 10;
+        Some(busy.saturating_sub(self.used.unwrap_or(0)))
+    }
+
+    fn is_unused(&self) -> bool {
+        self.rows.iter().all(|row| row.slice.is_unused())
+    }
+}
+
+/// A slice on a GPU.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) key: Key,
+    pub(crate) slice: &'a Slice,
+    pub(crate) device: Option<&'a Device>,
+    /// Thousandths of the GPU's time that it used lately; `None` at the first look.
+    pub(crate) used: Option<u64>,
+    /// Thousandths of the GPU's time that it used in each of the last seconds, the newest last.
+    pub(crate) seconds: Vec<u64>,
+}
+
+/// A process of a slice on a GPU.
+#[derive(Debug)]
+pub(crate) struct ProcessRow<'a> {
+    pub(crate) process: &'a Process,
+    pub(crate) held: u64,
+    pub(crate) refused: u32,
+    /// GPU time in nanoseconds.
+    pub(crate) total: u64,
+    pub(crate) throttled: u64,
+    /// Thousandths of the GPU's time that it used lately; `None` at its first look.
+    pub(crate) used: Option<u64>,
+}
+
+/// Counts of one look.
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    used: u64,
+    processes: Vec<(ProcessId, u64)>,
+}
+
+/// The past of one slice on one GPU.
+#[derive(Debug)]
+struct Track {
+    key: Key,
+    life: Life,
+    /// Samples up to the last one. The first is the newest that is old enough to compare with, or the oldest there is.
+    samples: VecDeque<Sample>,
+    seconds: VecDeque<u64>,
+    /// Time at which the next second is over.
+    due: Instant,
+}
+
+impl Track {
+    fn new(key: Key, life: Life, now: Instant) -> Self {
+        Self {
+            key,
+            life,
+            samples: VecDeque::new(),
+            seconds: VecDeque::new(),
+            due: now + Duration::from_secs(1),
+        }
+    }
+
+    fn take(&mut self, sample: Sample) {
+        let now = sample.at;
+        self.samples.push_back(sample);
+        let is_old = |sample: &Sample| now.saturating_duration_since(sample.at) >= LATELY;
+        while self.samples.get(1).is_some_and(is_old) {
+            self.samples.pop_front();
+        }
+        let Some(used) = self.used() else { return };
+        // A second that is nearly over counts, because its look may come early or late.
+        while now + (Duration::from_secs(1) - LATELY) >= self.due {
+            self.due += Duration::from_secs(1);
+            self.seconds.push_back(used);
+            if self.seconds.len() > MINUTE {
+                self.seconds.pop_front();
+            }
+        }
+    }
+
+    fn used(&self) -> Option<u64> {
+        let [first, last] = self.ends()?;
+        permille(first.used, last.used, last.at - first.at)
+    }
+
+    fn used_by(&self, id: ProcessId) -> Option<u64> {
+        let [first, last] = self.ends()?;
+        let of = |sample: &Sample| Some(sample.processes.iter().find(|(other, _)| *other == id)?.1);
+        permille(of(first)?, of(last)?, last.at - first.at)
+    }
+
+    fn ends(&self) -> Option<[&Sample; 2]> {
+        Some([self.samples.front()?, self.samples.back()?])
+    }
+}
+
+fn permille(before: u64, after: u64, span: Duration) -> Option<u64> {
+    let used = u128::from(after.saturating_sub(before)) * 1000;
+    u64::try_from(used.checked_div(span.as_nanos())?).ok()
+}
+
+/// All looks together, and NVML's figures.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) seen: Seen,
+    pub(crate) gpus: Told,
+    tracks: Vec<Track>,
+}
+
+impl Model {
+    /// Takes in a look. Forgets slices that it did not see, and slices that are others under their old names.
+    pub(crate) fn take(&mut self, seen: Seen, now: Instant) {
+        let mut old = std::mem::take(&mut self.tracks);
+        for slice in &seen.slices {
+            for device in &slice.devices {
+                let key = Key { path: slice.path.clone(), uuid: Some(device.uuid) };
+                let is_same = |track: &Track| track.key == key && track.life == slice.life;
+                let known = old.iter().position(is_same).map(|place| old.swap_remove(place));
+                let mut track = known.unwrap_or_else(|| Track::new(key, slice.life, now));
+                let used = |process: &Process| Some((process.id, *process.used.get(device.number)?));
+                let processes = slice.processes.iter().filter_map(used).collect();
+                track.take(Sample { at: now, used: device.used, processes });
+                self.tracks.push(track);
+            }
+        }
+        self.seen = seen;
+    }
+
+    pub(crate) fn slice(&self, path: &Path) -> Option<&Slice> {
+        self.seen.slices.iter().find(|slice| slice.path == path)
+    }
+
+    /// Returns the devices of all slices, each once.
+    pub(crate) fn uuids(&self) -> Vec<Uuid> {
+        let mut uuids: Vec<Uuid> = Vec::new();
+        for device in self.seen.slices.iter().flat_map(|slice| &slice.devices) {
+            if !uuids.contains(&device.uuid) {
+                uuids.push(device.uuid);
+            }
+        }
+        uuids
+    }
+
+    /// Returns the number of processes of all slices.
+    pub(crate) fn processes(&self) -> usize {
+        self.seen.slices.iter().map(|slice| slice.processes.len()).sum()
+    }
+
+    /// Returns all GPUs with their slices, by NVML's number or else by UUID. GPUs that only unused slices have, and
+    /// slices without a GPU, come last.
+    pub(crate) fn groups(&self, sort: Sort, reversed: bool) -> Vec<Group<'_>> {
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for row in self.rows() {
+            let uuid = row.key.uuid;
+            let place = groups.iter().position(|group| group.uuid == uuid).unwrap_or_else(|| {
+                let gpu = self.gpus.iter().find(|(other, _)| Some(*other) == uuid).map(|(_, gpu)| gpu);
+                let committed = Committed::default();
+                groups.push(Group { uuid, total: 0, held: 0, used: None, gpu, committed, rows: Vec::new() });
+                groups.len() - 1
+            });
+            let Some(group) = groups.get_mut(place) else { continue };
+            group.total = group.total.max(row.device.map_or(0, |device| device.total));
+            group.held = group.held.saturating_add(row.device.map_or(0, |device| device.held));
+            if let Some(device) = row.device.filter(|_| !row.slice.is_unused()) {
+                group.committed.add(device.total, &device.limits);
+            }
+            group.used = match (group.used, row.used) {
+                (Some(sum), Some(used)) => Some(sum.saturating_add(used)),
+                (sum, used) => sum.or(used),
+            };
+            group.rows.push(row);
+        }
+        for group in &mut groups {
+            sort_rows(&mut group.rows, sort, reversed);
+        }
+        groups.sort_by_key(|group| {
+            let number = group.gpu.and_then(|gpu| Some((gpu.index?, gpu.instance)));
+            let uuid = group.uuid.map(|uuid| uuid.0);
+            (uuid.is_none(), group.is_unused(), number.is_none(), number, uuid)
+        });
+        groups
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.seen.slices.iter().flat_map(|slice| {
+            let alone = slice.devices.is_empty().then(|| self.row(slice, None));
+            slice.devices.iter().map(|device| self.row(slice, Some(device))).chain(alone)
+        })
+    }
+
+    fn row<'a>(&'a self, slice: &'a Slice, device: Option<&'a Device>) -> Row<'a> {
+        let key = Key { path: slice.path.clone(), uuid: device.map(|device| device.uuid) };
+        let track = self.track(&key);
+        let seconds = track.map(|track| track.seconds.iter().copied().collect()).unwrap_or_default();
+        let used = track.and_then(Track::used);
+        // Nothing is measured on a device where no launch is paid for.
+        let used = used.filter(|used| *used > 0 || device.is_some_and(|device| device.limits.is_paced()));
+        Row { used, seconds, key, slice, device }
+    }
+
+    fn track(&self, key: &Key) -> Option<&Track> {
+        self.tracks.iter().find(|track| track.key == *key)
+    }
+
+    /// Returns the processes of a slice on a GPU.
+    pub(crate) fn processes_of(&self, row: &Row<'_>, sort: Sort, reversed: bool) -> Vec<ProcessRow<'_>> {
+        let Some(slice) = self.slice(&row.key.path) else { return Vec::new() };
+        let number = row.device.map_or(usize::MAX, |device| device.number);
+        let track = self.track(&row.key);
+        let of = |process| ProcessRow::of(process, number, track);
+        let mut rows: Vec<ProcessRow<'_>> = slice.processes.iter().map(of).collect();
+        match sort {
+            Sort::Name => rows.sort_by_key(|row| row.process.id.pid),
+            Sort::Memory => rows.sort_by_key(|row| Reverse(row.held)),
+            Sort::Time => rows.sort_by_key(|row| Reverse((row.used, row.total))),
+        }
+        if reversed {
+            rows.reverse();
+        }
+        rows
+    }
+}
+
+impl<'a> ProcessRow<'a> {
+    fn of(process: &'a Process, number: usize, track: Option<&Track>) -> Self {
+        let of = |figures: &[u64]| figures.get(number).copied().unwrap_or(0);
+        Self {
+            process,
+            held: of(&process.held),
+            refused: process.refused.get(number).copied().unwrap_or(0),
+            total: of(&process.used),
+            throttled: of(&process.throttled),
+            used: track.and_then(|track| track.used_by(process.id)),
+        }
+    }
+}
+
+fn sort_rows(rows: &mut [Row<'_>], sort: Sort, reversed: bool) {
+    let held = |row: &Row<'_>| row.device.map_or(0, |device| device.held);
+    rows.sort_by(|one, other| one.slice.name.cmp(&other.slice.name).then(one.key.path.cmp(&other.key.path)));
+    match sort {
+        Sort::Name => {}
+        Sort::Memory => rows.sort_by_key(|row| Reverse(held(row))),
+        Sort::Time => rows.sort_by_key(|row| Reverse(row.used)),
+    }
+    if reversed {
+        rows.reverse();
+    }
+    // Unused slices come last in every order.
+    rows.sort_by_key(|row| row.slice.is_unused());
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

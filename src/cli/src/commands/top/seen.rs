@@ -1,0 +1,202 @@
+//! Looks at slices at one moment.
+//!
+//! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or
+//! overwritten meanwhile. No more than one region is mapped at a time.
+
+use crate::output::failure::Failure;
+use crate::slices;
+use crate::system;
+use gpuslice_region::{DeviceFigures, Limits, ProcessView, RegionError, Trust, Uuid};
+use gpuslice_slices::figures;
+use gpuslice_slices::process;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Result of one look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) slices: Vec<Slice>,
+    /// Messages about regions that cannot be read, each with the reason and the remedy.
+    pub(crate) unreadable: Vec<String>,
+    /// Number of regions of other users.
+    pub(crate) others: u32,
+}
+
+/// Identity of a slice under its name: a region that is removed or made anew is another slice under the old name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) inode: u64,
+    pub(crate) epoch: u64,
+}
+
+/// A slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) life: Life,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) processes: Vec<Process>,
+}
+
+/// A device of a slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// Its place in the slice, from 0.
+    pub(crate) number: usize,
+    pub(crate) uuid: Uuid,
+    /// Bytes that it has.
+    pub(crate) total: u64,
+    pub(crate) limits: Limits,
+    /// Bytes that the slice holds, bytes of them that contexts use, and the most that was granted at a time.
+    pub(crate) held: u64,
+    pub(crate) contexts: u64,
+    pub(crate) peak: u64,
+    /// Nanoseconds: GPU time that was charged, time that launches waited, and GPU time that is queued.
+    pub(crate) used: u64,
+    pub(crate) throttled: u64,
+    pub(crate) queued: u64,
+    /// Allocations that the quota refused, and allocations that the driver had no memory for.
+    pub(crate) refused: u64,
+    pub(crate) unmet: u64,
+    /// Bytes given in host memory.
+    pub(crate) spilled: u64,
+}
+
+/// A process of a slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) id: ProcessId,
+    /// Its command; `None` if it cannot be seen from here, or if the caller has not asked for it.
+    pub(crate) command: Option<String>,
+    /// By device: bytes that it holds, allocations that it was refused, GPU time that it used, and time that it waited.
+    pub(crate) held: Vec<u64>,
+    pub(crate) refused: Vec<u32>,
+    pub(crate) used: Vec<u64>,
+    pub(crate) throttled: Vec<u64>,
+}
+
+/// Identity of a process, because process numbers are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessId {
+    pub(crate) pid: u32,
+    pub(crate) start: u64,
+    pub(crate) slot: usize,
+}
+
+/// Slices at which a look is directed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All that `gpuslice list` shows.
+    All,
+    /// The slice with this region.
+    One(PathBuf),
+}
+
+impl Scope {
+    fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+        match self {
+            Self::All => slices::all(),
+            Self::One(path) => Ok(vec![path.clone()]),
+        }
+    }
+
+    /// Returns the owners whose regions are opened. A region that the user named may be any user's. Among all regions,
+    /// only root opens those of other users.
+    fn trust(&self) -> Trust {
+        if *self != Self::All || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
+    }
+}
+
+impl Seen {
+    /// Looks at slices. Looks up the commands of the processes of `open` as well.
+    pub(crate) fn now(scope: &Scope, open: Option<&Path>) -> Result<Self, Failure> {
+        let mut seen = Self::default();
+        for path in scope.paths()? {
+            let wants_commands = open == Some(path.as_path());
+            match Slice::at(&path, scope.trust(), wants_commands) {
+                Ok(Some(slice)) => seen.slices.push(slice),
+                Ok(None) | Err(RegionError::Replaced { .. }) => {}
+                Err(error) if *scope == Scope::All && slices::is_of_others(&error) => {
+                    seen.others = seen.others.saturating_add(1);
+                }
+                Err(error) => seen.unreadable.push(figures::printable(&error.to_string())),
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// Returns the slice's name in a form that can be shown.
+fn name_of(path: &Path) -> String {
+    figures::printable(&slices::label(path))
+}
+
+/// Returns the identity of the slice that has the region at `path` in this epoch.
+pub(crate) fn life_of(path: &Path, epoch: u64) -> Life {
+    Life { inode: fs::symlink_metadata(path).map_or(0, |found| found.ino()), epoch }
+}
+
+impl Slice {
+    /// Returns the slice at a path, or `None` if there is none.
+    fn at(path: &Path, trust: Trust, wants_commands: bool) -> Result<Option<Self>, RegionError> {
+        let Some(reader) = slices::look_at(path, trust)? else { return Ok(None) };
+        let life = life_of(path, reader.epoch());
+        let read = || -> Result<Self, RegionError> {
+            let devices = reader.devices()?.iter().map(Device::of).collect();
+            let process = |view: &ProcessView| Process::of(view, wants_commands);
+            let processes = reader.processes()?.iter().map(process).collect();
+            Ok(Self { path: path.to_owned(), name: name_of(path), life, devices, processes })
+        };
+        match read() {
+            Ok(slice) => Ok(Some(slice)),
+            // The region was made anew or shortened during the reading. The next look sees its new state.
+            Err(RegionError::Reinitialised { .. } | RegionError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Slice {
+    /// Returns true if no process lives in it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.processes.is_empty()
+    }
+}
+
+impl Device {
+    fn of(read: &DeviceFigures) -> Self {
+        Self {
+            number: read.device.index(),
+            uuid: read.uuid,
+            total: read.total,
+            limits: read.limits,
+            held: read.held,
+            contexts: read.contexts,
+            peak: read.peak,
+            used: read.time.used,
+            throttled: read.time.throttled,
+            queued: read.time.queued,
+            refused: read.quota_denials,
+            unmet: read.device_denials,
+            spilled: read.spilled,
+        }
+    }
+}
+
+impl Process {
+    fn of(view: &ProcessView, wants_command: bool) -> Self {
+        Self {
+            id: ProcessId { pid: view.pid, start: view.start, slot: view.slot },
+            command: wants_command
+                .then(|| process::command_of(view))
+                .flatten()
+                .map(|command| process::short_command(&command)),
+            held: view.held.clone(),
+            refused: view.quota_denials.clone(),
+            used: view.time.iter().map(|time| time.used).collect(),
+            throttled: view.time.iter().map(|time| time.throttled).collect(),
+        }
+    }
+}
