@@ -12,9 +12,9 @@
 #                             quarter of an hour
 #   ci/accuracy.sh debts      programs of one kernel, one after the other in a slice; three minutes
 #   ci/accuracy.sh picture    draws docs/results/share.svg
-# GPUSLICE_WORKLOAD='part|part' and GPUSLICE_LIMITS=5,30 choose rows. GPUSLICE_SECONDS=n sets the seconds of a cell of `real` or
-# `debts`, GPUSLICE_RUNS=n the runs of `start`, GPUSLICE_VARIANT=part the variant. GPUSLICE_JSON=file collects the figures as
-# JSON.
+# GPUSLICE_TEST_WORKLOAD='part|part' and GPUSLICE_TEST_LIMITS=5,30 choose rows. GPUSLICE_TEST_SECONDS=n sets the seconds of a cell
+# of `real` or `debts`, GPUSLICE_TEST_RUNS=n the runs of `start`, GPUSLICE_TEST_VARIANT=part the variant. GPUSLICE_TEST_JSON=file
+# collects the figures as JSON.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_compilers
@@ -32,7 +32,7 @@ if have chrt && chrt -r 1 true 2>/dev/null; then first=(chrt -r 1); fi
 missed=0
 
 measure() { # name of the test; variables
-    env GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-11}" "${@:2}" ${first[@]+"${first[@]}"} \
+    env GPUSLICE_TEST_SECONDS="${GPUSLICE_TEST_SECONDS:-11}" "${@:2}" ${first[@]+"${first[@]}"} \
         cargo test --quiet --package gpuslice-cli --test "$program" -- "$1" --nocapture --test-threads=1 || missed=1
 }
 
@@ -41,15 +41,15 @@ case $1 in
     changes) measure a_new_limit && measure a_killed_process ;;
     variants)
         for variant in "no event" "no libnvidia-ml" "knows no process" instance "take a second"; do
-            measure a_share_holds GPUSLICE_VARIANT="$variant"
+            measure a_share_holds GPUSLICE_TEST_VARIANT="$variant"
         done
         ;;
-    events) measure a_share_holds GPUSLICE_VARIANT="cost a microsecond" ;;
-    apart) measure a_share_holds GPUSLICE_VARIANT="folders of their own" ;;
+    events) measure a_share_holds GPUSLICE_TEST_VARIANT="cost a microsecond" ;;
+    apart) measure a_share_holds GPUSLICE_TEST_VARIANT="folders of their own" ;;
     start) measure processes_that_start_together ;;
-    debts) measure one_after_the_other GPUSLICE_SECONDS="${GPUSLICE_SECONDS:-60}" ;;
+    debts) measure one_after_the_other GPUSLICE_TEST_SECONDS="${GPUSLICE_TEST_SECONDS:-60}" ;;
     policies) measure slices_divide_a_gpu ;;
-    picture) measure a_share_over_time GPUSLICE_PICTURE="$ROOT/docs/results/share.svg" ;;
+    picture) measure a_share_over_time GPUSLICE_TEST_PICTURE="$ROOT/docs/results/share.svg" ;;
     *) echo "ci/accuracy.sh virtual, real, changes, events, variants, policies, apart, start, debts or picture" >&2 && exit 2 ;;
 esac
 exit "$missed"

@@ -96,7 +96,9 @@ fn the_library_needs_the_c_library_and_its_companions_only() {
 fn every_export_of_a_real_driver_is_in_the_table() {
     let drivers = artefacts::real_drivers();
     if drivers.is_empty() {
-        skip("exports of real drivers: none in GPUSLICE_DRIVERS or build/drivers; to mend it: ci/drivers.sh");
+        skip(
+            "exports of real drivers: none in GPUSLICE_TEST_DRIVERS or build/drivers; to mend it: ci/drivers.sh",
+        );
     }
     for (series, driver) in drivers {
         for (library, least) in [("libcuda.so.1", 500), ("libnvidia-ml.so.1", 200)] {
@@ -149,7 +151,7 @@ fn header_names(headers: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
 fn every_function_that_a_header_declares_is_in_the_table() {
     let Some(headers) = artefacts::headers() else {
         return skip(
-            "functions of NVIDIA's headers: not in GPUSLICE_HEADERS or build/headers; to mend it: ci/headers.sh",
+            "functions of NVIDIA's headers: not in GPUSLICE_TEST_HEADERS or build/headers; to mend it: ci/headers.sh",
         );
     };
     let (cuda, nvml) = header_names(&headers);

@@ -1,7 +1,7 @@
 //! Slices stay whole while programs come and go, are killed and fork, and while limits change.
 //!
-//! The ordinary run takes a few seconds. `GPUSLICE_CHURN` sets the seconds, e.g. 86400 (`ci/churn.sh`), and makes the run fail if
-//! a slice stalls for longer than the target. `GPUSLICE_SEED` repeats the random choices.
+//! The ordinary run takes a few seconds. `GPUSLICE_TEST_CHURN` sets the seconds, e.g. 86400 (`ci/churn.sh`), and makes the run fail if
+//! a slice stalls for longer than the target. `GPUSLICE_TEST_SEED` repeats the random choices.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -254,7 +254,7 @@ fn calm(bench: &Bench, slices: &mut [Slice<'_>], residents: u64) {
 #[test]
 fn slices_stay_whole_while_programs_come_and_go() {
     let mut chance = seed("churn");
-    let seconds = variable("GPUSLICE_CHURN").unwrap_or(SECONDS);
+    let seconds = variable("GPUSLICE_TEST_CHURN").unwrap_or(SECONDS);
     let bench = Bench::simulated();
     let mut slices: Vec<Slice<'_>> = KINDS.iter().map(|kind| Slice::start(&bench, kind)).collect();
     let truth = Shared::open_existing(&bench.region().with_file_name("state")).unwrap();
@@ -303,6 +303,6 @@ fn slices_stay_whole_while_programs_come_and_go() {
         resident.signal(libc::SIGKILL);
         let (_, said) = resident.end();
         assert!(said.is_empty(), "{}: {said}", kind.name);
-        assert!(variable("GPUSLICE_CHURN").is_none() || stall <= STALL, "{}: {stall} ms", kind.name);
+        assert!(variable("GPUSLICE_TEST_CHURN").is_none() || stall <= STALL, "{}: {stall} ms", kind.name);
     }
 }

@@ -1,6 +1,6 @@
 //! Deaths at any instruction and at any instant: a killed process leaves nothing behind.
 //!
-//! The ordinary run takes samples. `GPUSLICE_STORM=10000` runs that many deaths of each kind, and `GPUSLICE_SEED` repeats a run.
+//! The ordinary run takes samples. `GPUSLICE_TEST_STORM=10000` runs that many deaths of each kind, and `GPUSLICE_TEST_SEED` repeats a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -23,7 +23,7 @@ fn of_many_deaths() -> Aftermath {
 
 /// Returns the number of deaths: the one asked for, or the one that an ordinary run has time for.
 fn deaths(ordinary: u64) -> u64 {
-    variable("GPUSLICE_STORM").unwrap_or(ordinary)
+    variable("GPUSLICE_TEST_STORM").unwrap_or(ordinary)
 }
 
 /// Starts the program that steps hosts through a call. Returns `None` if no process may trace another.

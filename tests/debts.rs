@@ -33,8 +33,8 @@ fn share_of_a_loop(bench: &Bench, span: Duration, mut program: impl FnMut()) -> 
 
 /// Returns how long a loop runs. `ci/accuracy.sh debts` asks for a minute.
 fn span() -> Duration {
-    let seconds = std::env::var("GPUSLICE_SECONDS").ok().filter(|text| !text.is_empty());
-    let seconds = seconds.map(|text| text.parse().expect("GPUSLICE_SECONDS is a number"));
+    let seconds = std::env::var("GPUSLICE_TEST_SECONDS").ok().filter(|text| !text.is_empty());
+    let seconds = seconds.map(|text| text.parse().expect("GPUSLICE_TEST_SECONDS is a number"));
     Duration::from_secs(seconds.unwrap_or(14))
 }
 

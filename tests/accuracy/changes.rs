@@ -110,11 +110,11 @@ const LINES: [(&str, &str, &[u64]); 4] = [
     ("20 us, async", "20 us, 80, 20, 65 %", &[80, 20, 65]),
 ];
 
-/// Draws all lines into the file that `GPUSLICE_PICTURE` names. Without the variable, measures one short line.
+/// Draws all lines into the file that `GPUSLICE_TEST_PICTURE` names. Without the variable, measures one short line.
 #[test]
 fn a_share_over_time_can_be_drawn() {
     let _alone = machine();
-    let path = variable("GPUSLICE_PICTURE");
+    let path = variable("GPUSLICE_TEST_PICTURE");
     let (length, shown) = if path.is_some() { (12, &LINES[..]) } else { (1, &LINES[1..2]) };
     let mut lines = Vec::new();
     for (name, label, limits) in shown {

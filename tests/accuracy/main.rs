@@ -1,7 +1,7 @@
 //! Accuracy of shares of GPU time with programs that really run. The simulated GPU's ground truth is the judge.
 //!
 //! Without variables the tests run a few cells with generous bounds, because the machine may have other things to do. With
-//! `GPUSLICE_SECONDS` they run the whole table (`ci/accuracy.sh`). `docs/development/testing.md` has the other variables.
+//! `GPUSLICE_TEST_SECONDS` they run the whole table (`ci/accuracy.sh`). `docs/development/testing.md` has the other variables.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -43,28 +43,28 @@ fn variable(name: &str) -> Option<String> {
 
 /// Returns the seconds of each cell if the table was asked for.
 fn seconds() -> Option<u64> {
-    variable("GPUSLICE_SECONDS").map(|text| text.parse().expect("GPUSLICE_SECONDS is a number"))
+    variable("GPUSLICE_TEST_SECONDS").map(|text| text.parse().expect("GPUSLICE_TEST_SECONDS is a number"))
 }
 
-/// Returns the variant whose name contains `GPUSLICE_VARIANT`.
+/// Returns the variant whose name contains `GPUSLICE_TEST_VARIANT`.
 fn variant() -> &'static Variant {
-    let name = variable("GPUSLICE_VARIANT").unwrap_or_default();
+    let name = variable("GPUSLICE_TEST_VARIANT").unwrap_or_default();
     VARIANTS
         .iter()
         .find(|variant| variant.name.contains(&name))
-        .expect("GPUSLICE_VARIANT is a part of a name")
+        .expect("GPUSLICE_TEST_VARIANT is a part of a name")
 }
 
-/// Appends a line of JSON to the file that `GPUSLICE_JSON` names.
+/// Appends a line of JSON to the file that `GPUSLICE_TEST_JSON` names.
 fn note(line: &Value) {
-    let Some(path) = variable("GPUSLICE_JSON") else { return };
+    let Some(path) = variable("GPUSLICE_TEST_JSON") else { return };
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
     writeln!(file, "{line}").unwrap();
 }
 
 fn limits() -> Vec<u64> {
-    let wanted = variable("GPUSLICE_LIMITS");
-    let number = |word: &str| word.parse().expect("GPUSLICE_LIMITS are numbers");
+    let wanted = variable("GPUSLICE_TEST_LIMITS");
+    let number = |word: &str| word.parse().expect("GPUSLICE_TEST_LIMITS are numbers");
     wanted.map_or_else(|| LIMITS.to_vec(), |text| text.split(',').map(number).collect())
 }
 
@@ -99,7 +99,7 @@ fn rows(workload: &Workload, seconds: u64, variant: &Variant) -> Vec<String> {
 }
 
 fn table(seconds: u64) {
-    let (only, variant) = (variable("GPUSLICE_WORKLOAD").unwrap_or_default(), variant());
+    let (only, variant) = (variable("GPUSLICE_TEST_WORKLOAD").unwrap_or_default(), variant());
     let is_wanted = |workload: &&Workload| only.split('|').any(|part| workload.name.contains(part));
     println!("{}: {}; {seconds} s a cell", variant.name, support::host::machine());
     println!("{}", heading());

@@ -248,7 +248,7 @@ fn replaced(table: &mut Table) {
     println!("    after {held} ms at most it holds the chair");
 }
 
-/// Runs the table if `GPUSLICE_SECONDS` is set, and a part of it with generous bounds otherwise.
+/// Runs the table if `GPUSLICE_TEST_SECONDS` is set, and a part of it with generous bounds otherwise.
 #[test]
 fn slices_divide_a_gpu() {
     let _alone = machine();
@@ -259,7 +259,7 @@ fn slices_divide_a_gpu() {
         assert!(least(&mut table, QUICK) >= 100);
         return;
     };
-    let only = variable("GPUSLICE_WORKLOAD").unwrap_or_default();
+    let only = variable("GPUSLICE_TEST_WORKLOAD").unwrap_or_default();
     let is_wanted = |part: &str| only.split('|').any(|wanted| part.contains(wanted));
     for count in [2, 4, 8, 16].into_iter().filter(|_| is_wanted("equal")) {
         fairness(&mut table, time, count);

@@ -21,7 +21,7 @@ const KERNEL: u64 = 400_000;
 const BURST: u64 = 20 * MS;
 /// Seconds of a run.
 const SECONDS: u64 = 8;
-/// Runs at each limit, unless `GPUSLICE_RUNS` says otherwise.
+/// Runs at each limit, unless `GPUSLICE_TEST_RUNS` says otherwise.
 const RUNS: usize = 30;
 /// The limits, in percent.
 const LIMITS: [u64; 3] = [10, 30, 80];
@@ -197,8 +197,8 @@ fn processes_that_start_together_are_served_evenly() {
         assert!(start.jain >= 900 && start.first <= 500, "{start:?}");
         return;
     };
-    let runs = variable("GPUSLICE_RUNS").map_or(RUNS, |text| text.parse().expect("a number of runs"));
-    let limits = variable("GPUSLICE_LIMITS").map_or_else(|| LIMITS.to_vec(), |_| crate::limits());
+    let runs = variable("GPUSLICE_TEST_RUNS").map_or(RUNS, |text| text.parse().expect("a number of runs"));
+    let limits = variable("GPUSLICE_TEST_LIMITS").map_or_else(|| LIMITS.to_vec(), |_| crate::limits());
     let mut missed = Vec::new();
     for limit in limits.into_iter().filter(|_| runs > 0) {
         let starts: Vec<Start> = (0..runs).map(|_| start(limit, SECONDS)).collect();

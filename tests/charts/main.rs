@@ -89,16 +89,16 @@ fn examples_fit_their_schemas() {
     );
 }
 
-/// With `GPUSLICE_BLESS` set, writes the manifests.
+/// With `GPUSLICE_TEST_BLESS` set, writes the manifests.
 #[test]
 fn the_manifests_without_helm_are_those_of_the_chart() {
     let Some(tools) = Tools::find("manifests that are rendered") else { return };
     let rendered = tools.render(&[IMAGE, "namespace.create=true", "scheduler.image.tag=v1.36.3"]);
     let text = format!(
-        "# Written from charts/gpuslice: GPUSLICE_BLESS=1 cargo test -p gpuslice-cli --test charts\n{rendered}"
+        "# Written from charts/gpuslice: GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-cli --test charts\n{rendered}"
     );
     let path = artefacts::repository().join("examples/kubernetes/slices/gpuslice.yaml");
-    if std::env::var_os("GPUSLICE_BLESS").is_some() {
+    if std::env::var_os("GPUSLICE_TEST_BLESS").is_some() {
         fs::write(&path, &text).unwrap();
     }
     let committed = fs::read_to_string(&path).unwrap();

@@ -757,7 +757,9 @@ fn a_stub_of_the_toolkit_is_told_from_a_driver() {
 fn a_real_driver_on_a_machine_without_a_gpu_is_described() {
     let drivers = artefacts::real_drivers();
     if drivers.is_empty() {
-        skip("doctor on real drivers: none in GPUSLICE_DRIVERS or build/drivers; to mend it: ci/drivers.sh");
+        skip(
+            "doctor on real drivers: none in GPUSLICE_TEST_DRIVERS or build/drivers; to mend it: ci/drivers.sh",
+        );
     }
     if Path::new("/dev/nvidia0").exists() {
         return skip(

@@ -70,10 +70,10 @@ fn owner(slice: &Value) -> String {
     format!("\"uid\": {},\n      \"user\": {}", slice["uid"], slice["user"])
 }
 
-/// Compares a text with a file of `tests/golden`. With `GPUSLICE_BLESS` set, writes the file first.
+/// Compares a text with a file of `tests/golden`. With `GPUSLICE_TEST_BLESS` set, writes the file first.
 fn is_golden(file: &str, text: &str) {
     let path = artefacts::repository().join("tests/golden").join(file);
-    if std::env::var_os("GPUSLICE_BLESS").is_some() {
+    if std::env::var_os("GPUSLICE_TEST_BLESS").is_some() {
         fs::write(&path, text).expect("it can be written");
     }
     let golden = fs::read_to_string(&path).expect("there is such a file");

@@ -64,7 +64,7 @@ fn real(agree: impl Fn(&Bench)) {
     let drivers = artefacts::real_drivers();
     if drivers.is_empty() {
         skip(
-            "look-ups in real drivers: none in GPUSLICE_DRIVERS or build/drivers; to mend it: ci/drivers.sh",
+            "look-ups in real drivers: none in GPUSLICE_TEST_DRIVERS or build/drivers; to mend it: ci/drivers.sh",
         );
     }
     for (_series, driver) in drivers {

@@ -15,7 +15,7 @@ fn on_each(check: impl Fn(&str, &Path)) {
     let _one = DRIVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let drivers = artefacts::real_drivers();
     if drivers.is_empty() {
-        skip("real drivers: none in GPUSLICE_DRIVERS or build/drivers; to mend it: ci/drivers.sh");
+        skip("real drivers: none in GPUSLICE_TEST_DRIVERS or build/drivers; to mend it: ci/drivers.sh");
     }
     if Path::new("/dev/nvidia0").exists() {
         skip("real drivers without a GPU: this machine has one; elsewhere: on a machine without a GPU");

@@ -65,9 +65,9 @@ pub(crate) fn truth_reader() -> PathBuf {
     TRUTH.get_or_init(find).clone()
 }
 
-/// Returns folders of real drivers with the name of each series, from `GPUSLICE_DRIVERS` or `build/drivers`.
+/// Returns folders of real drivers with the name of each series, from `GPUSLICE_TEST_DRIVERS` or `build/drivers`.
 pub(crate) fn real_drivers() -> Vec<(String, PathBuf)> {
-    let folder = named("GPUSLICE_DRIVERS").unwrap_or_else(|| repository().join("build/drivers"));
+    let folder = named("GPUSLICE_TEST_DRIVERS").unwrap_or_else(|| repository().join("build/drivers"));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut drivers: Vec<_> = entries
         .filter(|entry| entry.path().join("libcuda.so.1").exists())
@@ -77,9 +77,9 @@ pub(crate) fn real_drivers() -> Vec<(String, PathBuf)> {
     drivers
 }
 
-/// Returns the folder of NVIDIA's headers, `GPUSLICE_HEADERS` or `build/headers`, or `None` if they were not fetched.
+/// Returns the folder of NVIDIA's headers, `GPUSLICE_TEST_HEADERS` or `build/headers`, or `None` if they were not fetched.
 pub(crate) fn headers() -> Option<PathBuf> {
-    let folder = named("GPUSLICE_HEADERS").unwrap_or_else(|| repository().join("build/headers"));
+    let folder = named("GPUSLICE_TEST_HEADERS").unwrap_or_else(|| repository().join("build/headers"));
     folder.join("cuda.h").exists().then_some(folder)
 }
 

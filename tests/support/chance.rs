@@ -9,11 +9,11 @@ pub(crate) fn variable(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
 }
 
-/// Makes the random numbers of `test`. Prints their seed, so that a run can be repeated with `GPUSLICE_SEED`.
+/// Makes the random numbers of `test`. Prints their seed, so that a run can be repeated with `GPUSLICE_TEST_SEED`.
 pub(crate) fn seed(test: &str) -> Chance {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
-    let seed = variable("GPUSLICE_SEED").unwrap_or_else(|| u64::from(clock.subsec_nanos()) + 1);
-    println!("{test}: GPUSLICE_SEED={seed}");
+    let seed = variable("GPUSLICE_TEST_SEED").unwrap_or_else(|| u64::from(clock.subsec_nanos()) + 1);
+    println!("{test}: GPUSLICE_TEST_SEED={seed}");
     Chance(seed)
 }
 

@@ -79,8 +79,8 @@ fn assertion(row: &Row) -> String {
 }
 
 fn header(name: &str) -> Option<PathBuf> {
-    let folder =
-        env::var_os("GPUSLICE_HEADERS").map_or_else(|| Path::new(ROOT).join("build/headers"), PathBuf::from);
+    let folder = env::var_os("GPUSLICE_TEST_HEADERS")
+        .map_or_else(|| Path::new(ROOT).join("build/headers"), PathBuf::from);
     [folder.join(name), folder.join("include").join(name)].into_iter().find(|path| path.exists())
 }
 
@@ -88,7 +88,7 @@ fn header(name: &str) -> Option<PathBuf> {
 fn every_row_has_the_signature_that_the_headers_declare() {
     let (Some(cuda), Some(nvml)) = (header("cuda.h"), header("nvml.h")) else {
         println!(
-            "SKIP signatures of NVIDIA's headers: not in GPUSLICE_HEADERS or build/headers; to mend it: ci/headers.sh"
+            "SKIP signatures of NVIDIA's headers: not in GPUSLICE_TEST_HEADERS or build/headers; to mend it: ci/headers.sh"
         );
         return;
     };

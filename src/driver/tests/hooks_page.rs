@@ -1,4 +1,4 @@
-//! Compares `docs/reference/hooks.md` with the table. `GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page` writes
+//! Compares `docs/reference/hooks.md` with the table. `GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-driver --test hooks_page` writes
 //! the page.
 #![allow(
     clippy::expect_used,
@@ -99,12 +99,12 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_hooks_is_what_the_table_says() {
-    if env::var_os("GPUSLICE_BLESS").is_some() {
+    if env::var_os("GPUSLICE_TEST_BLESS").is_some() {
         fs::write(PAGE, page()).expect("the page can be written");
     }
     let written = fs::read_to_string(PAGE).unwrap_or_default();
     assert!(
         written == page(),
-        "docs/reference/hooks.md is stale: GPUSLICE_BLESS=1 cargo test -p gpuslice-driver --test hooks_page"
+        "docs/reference/hooks.md is stale: GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-driver --test hooks_page"
     );
 }

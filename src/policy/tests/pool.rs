@@ -13,7 +13,7 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::{Config, Runner, thread};
 use std::collections::BTreeMap;
 
-/// Number of schedules of each kind of scheduler. `GPUSLICE_SCHEDULES` changes it.
+/// Number of schedules of each kind of scheduler. `GPUSLICE_TEST_SCHEDULES` changes it.
 const SCHEDULES: usize = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -239,7 +239,7 @@ fn try_schedules(scheduler: impl Scheduler + 'static) {
 }
 
 fn schedules() -> usize {
-    std::env::var("GPUSLICE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES)
+    std::env::var("GPUSLICE_TEST_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES)
 }
 
 #[test]

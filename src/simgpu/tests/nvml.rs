@@ -284,7 +284,7 @@ fn faults_of_the_state_file_reach_the_first_call() {
 
 #[test]
 fn unmodified_nvidia_smi_shows_the_simulated_device() {
-    let folder = std::env::var_os("GPUSLICE_DRIVERS").map(PathBuf::from);
+    let folder = std::env::var_os("GPUSLICE_TEST_DRIVERS").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| repository().join("build/drivers"));
     let machine = Machine::new(&[("SIMGPU_MEMORY", "2GiB"), ("SIMGPU_CONTEXT_BYTES", "100MiB")]);
     let Some(mut holder) = machine.holder(156 * MIB) else { return };

@@ -230,11 +230,11 @@ fn targets() {
 /// time for kernels.
 const EXCUSED: [(&str, u64); 2] = [("8 processes", 95), ("bursty beside steady", 95)];
 
-/// Prints the table of all workloads and limits. `GPUSLICE_WORKLOAD='part|part'` selects the workloads with such a part in their
+/// Prints the table of all workloads and limits. `GPUSLICE_TEST_WORKLOAD='part|part'` selects the workloads with such a part in their
 /// names.
 #[test]
 fn table_of_all_workloads_and_limits() {
-    let only = std::env::var("GPUSLICE_WORKLOAD").unwrap_or_default();
+    let only = std::env::var("GPUSLICE_TEST_WORKLOAD").unwrap_or_default();
     heading();
     let mut missed = Vec::new();
     let is_wanted = |name: &str| only.split('|').any(|part| name.contains(part));

@@ -82,13 +82,13 @@ fn long_seeds_that_failed_once_hold() {
     }
 }
 
-/// Runs the long seeds. `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets the number of short seeds, and changes the
+/// Runs the long seeds. `GPUSLICE_TEST_SEED=n` runs one seed. `GPUSLICE_TEST_SEEDS=n` sets the number of short seeds, and changes the
 /// number of long ones in proportion.
 #[test]
 fn long_seeds_hold_every_claim_at_every_step() {
-    let seeds = match read("GPUSLICE_SEED") {
+    let seeds = match read("GPUSLICE_TEST_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..read("GPUSLICE_SEEDS").map_or(SEEDS, |seeds| (seeds * SEEDS).div_ceil(10_000)),
+        None => 0..read("GPUSLICE_TEST_SEEDS").map_or(SEEDS, |seeds| (seeds * SEEDS).div_ceil(10_000)),
     };
     let count = seeds.end - seeds.start;
     let halves = [0, 1].map(|odd| seeds.clone().filter(move |seed| seed % 2 == odd));

@@ -143,12 +143,12 @@ pub fn read(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok())
 }
 
-/// Runs the seeds. `GPUSLICE_SEED=n` runs one seed. `GPUSLICE_SEEDS=n` sets their number.
+/// Runs the seeds. `GPUSLICE_TEST_SEED=n` runs one seed. `GPUSLICE_TEST_SEEDS=n` sets their number.
 #[test]
 fn ten_thousand_seeds_hold_every_claim_at_every_step() {
-    let seeds = match read("GPUSLICE_SEED") {
+    let seeds = match read("GPUSLICE_TEST_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..read("GPUSLICE_SEEDS").unwrap_or(10_000),
+        None => 0..read("GPUSLICE_TEST_SEEDS").unwrap_or(10_000),
     };
     let halves = [seeds.start..seeds.end.midpoint(seeds.start), seeds.end.midpoint(seeds.start)..seeds.end];
     let wrong: Vec<String> = std::thread::scope(|scope| {
