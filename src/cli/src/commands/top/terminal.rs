@@ -276,7 +276,7 @@ mod tests {
             }
             return signals.suspend();
         }
-        let test = "top::terminal::tests::who_is_ended_in_the_instant_in_which_it_stops_ends";
+        let test = "commands::top::terminal::tests::who_is_ended_in_the_instant_in_which_it_stops_ends";
         // The test is a job of its own, and the shell hears of it when it stops, too.
         let line = r#"set -m; "$0" --exact "$1" & wait $!; code=$?; kill -KILL %1 2>/dev/null; exit $code"#;
         let mut shell = std::process::Command::new("bash");
@@ -292,8 +292,7 @@ mod tests {
             screen.take_over().expect("it is this process's");
             panic!("as it was asked to");
         }
-        let test =
-            "top::terminal::tests::a_panic_is_read_on_the_usual_screen_of_a_terminal_that_is_as_before";
+        let test = "commands::top::terminal::tests::a_panic_is_read_on_the_usual_screen_of_a_terminal_that_is_as_before";
         let pair = native_pty_system().openpty(PtySize::default()).expect("there are terminals");
         let before = pair.master.get_termios().expect("it is a terminal");
         let mut command = CommandBuilder::new(std::env::current_exe().expect("this is a program"));
