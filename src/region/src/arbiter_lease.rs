@@ -27,7 +27,7 @@ use crate::{
     file::{
         error::RegionError,
         folders,
-        map::{self, Rights},
+        map::{self, FileId, Rights},
         sigbus_guard, space,
     },
     handle::device::Uuid,
@@ -72,7 +72,7 @@ const _: () = assert!(size_of::<LeaseTable>() <= SIZE);
 pub struct ArbiterLeases {
     table: NonNull<LeaseTable>,
     path: PathBuf,
-    id: (u64, u64),
+    id: FileId,
     me: u64,
 }
 
@@ -128,7 +128,7 @@ impl ArbiterLeases {
             Some(wrong) => Err(RegionError::NotArbiterLeases { path, wrong }),
             None => Self::map(&file, &found).map_err(map::system(&path, "map it")).map(|table| Self {
                 table,
-                id: id_of(&found),
+                id: map::id_of(&found),
                 me: me(),
                 path,
             }),
@@ -156,7 +156,7 @@ impl ArbiterLeases {
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.table().magic.get() == MAGIC
-            && self.path.symlink_metadata().is_ok_and(|found| id_of(&found) == self.id)
+            && self.path.symlink_metadata().is_ok_and(|found| map::id_of(&found) == self.id)
     }
 
     /// Takes or renews the lease of a GPU. Returns whether this process has it. The holder renews it within
@@ -218,11 +218,6 @@ fn create(path: &Path) -> Result<(), RegionError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Returns the device and inode of a file.
-fn id_of(found: &Metadata) -> (u64, u64) {
-    (found.dev(), found.ino())
 }
 
 /// Returns a number that identifies this process, also among processes of other namespaces. Two processes have the same number

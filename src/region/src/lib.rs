@@ -89,6 +89,6 @@ pub use {
         region_time::{Origin, ProcessActivity},
         remove::{Removal, remove_for_good, remove_if_unused},
     },
-    interval_locks::{IntervalLocks, slice_of},
+    interval_locks::IntervalLocks,
     sync::{clock::now, pause::pause},
 };

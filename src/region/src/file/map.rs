@@ -60,6 +60,16 @@ pub(crate) struct FileId {
     inode: u64,
 }
 
+impl FileId {
+    /// Returns a number of 38 bits for the file, which is the same in all containers of the node.
+    pub(crate) fn number(self) -> u64 {
+        // The factor is the golden ratio's, which spreads the numbers of devices: they are small. The next one is of
+        // splitmix64.
+        let mixed = self.device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.inode.rotate_left(32);
+        mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 26
+    }
+}
+
 /// Access that a mapping needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
@@ -128,6 +138,11 @@ impl Mapped {
     /// Returns the path of the region.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the identity of the region's file.
+    pub(crate) fn id(&self) -> FileId {
+        self.id
     }
 
     /// Opens the same file again, by its path or by its present name. Locks belong to one opening, so a caller that

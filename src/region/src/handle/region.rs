@@ -89,6 +89,12 @@ impl Region {
         self.mapped.path()
     }
 
+    /// Returns a number of 38 bits for the region's file, which is the same in all containers of the node.
+    #[must_use]
+    pub fn file_number(&self) -> u64 {
+        self.mapped.id().number()
+    }
+
     /// Returns how often the region was initialised. Another number means other devices and limits.
     #[must_use]
     pub fn epoch(&self) -> u64 {

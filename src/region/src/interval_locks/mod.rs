@@ -8,11 +8,11 @@
 //! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No byte of the
 //! library is read or written. The kernel releases the locks when the process ends.
 //!
-//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. It publishes nothing while the directory has
-//! no other slice. It numbers its intervals, so that a reader asks for the next number only. It releases a lock once every replay
-//! has passed the interval; a reader that comes more often misses none.
+//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. It publishes nothing while the
+//! directory has no other slice. It numbers its intervals, so that a reader asks for the next number only. It releases a lock
+//! once every replay has passed the interval; a reader that comes more often misses none.
 //!
-//! What could go wrong:
+//! Limits of the method:
 //!
 //! - The library is a file of the image, as in CUDA's compatibility packages, and not a file of the node. Then the slices have no
 //!   inode in common and see nothing.
@@ -23,18 +23,18 @@
 mod position;
 
 use core::mem;
-use std::{collections::VecDeque, fs::File, io, os::unix::fs::MetadataExt as _, path::Path};
+use std::{collections::VecDeque, fs::File, io, path::Path};
 
-use gpuslice_policy::compute::{
-    attribution::factor::LOCKED_BEHIND,
-    measuring::peer_intervals::{Entry, Interval},
-};
+use gpuslice_policy::compute::{attribution::factor::LOCKED_BEHIND, measuring::peer_intervals::Interval};
 
 use crate::{
-    file::{folders, locks},
+    file::{
+        folders, locks,
+        map::{FileId, id_of},
+    },
     handle::device::Uuid,
 };
-use position::{Bytes, Gpu, LANES, NUMBERS, interval_of, number_of, slice_number};
+use position::{Bytes, Gpu, LANES, NUMBERS, interval_of, number_of};
 
 /// Time between two looks at the directory, in nanoseconds: 100 ms.
 const LOOK_EVERY: u64 = 100_000_000;
@@ -44,22 +44,11 @@ const MOST_HELD: usize = 128;
 /// Most locks that one look finds. So another process cannot hold this one up with many locks.
 const MOST_FOUND: usize = 256;
 
-/// Returns the number of the slice whose region is at `path`.
-///
-/// # Errors
-///
-/// The file is not there.
-pub fn slice_of(path: &Path) -> io::Result<u64> {
-    let found = path.metadata()?;
-    Ok(slice_number(found.dev(), found.ino()))
-}
-
 /// The intervals of a GPU in the locks of a file.
 #[derive(Debug)]
 pub struct IntervalLocks {
     file: Option<File>,
-    /// Device and inode of the file.
-    identity: (u64, u64),
+    id: FileId,
     gpu: Gpu,
     slice: u64,
     lane: Option<u64>,
@@ -87,7 +76,8 @@ struct Other {
 }
 
 impl IntervalLocks {
-    /// Opens the file at `path`, which all containers of the node have. `slice` is this slice's [`slice_of`].
+    /// Opens the file at `path`, which all containers of the node have. `slice` is the
+    /// [number](crate::Region::file_number) of this slice's region.
     ///
     /// # Errors
     ///
@@ -100,7 +90,7 @@ impl IntervalLocks {
         }
         Ok(Self {
             file: Some(file),
-            identity: (found.dev(), found.ino()),
+            id: id_of(&found),
             gpu: Gpu::new(gpu.0),
             slice,
             lane: None,
@@ -112,13 +102,19 @@ impl IntervalLocks {
         })
     }
 
+    /// Returns true if there are other slices, so that intervals are [published](Self::publish).
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
     /// Publishes new intervals of this slice, if there are other slices. `now` is the monotonic clock.
     ///
     /// # Errors
     ///
     /// The kernel refuses a lock, or the descriptor is not that of the file any more. The caller drops this value.
     pub fn publish(&mut self, new: &[Interval], now: u64) -> io::Result<()> {
-        let Some(lane) = self.lane.filter(|_| !self.others.is_empty()) else { return Ok(()) };
+        let Some(lane) = self.lane.filter(|_| self.has_others()) else { return Ok(()) };
         self.check()?;
         self.release(now)?;
         for interval in new.iter().skip(new.len().saturating_sub(MOST_HELD)) {
@@ -165,7 +161,7 @@ impl IntervalLocks {
     /// the program.
     fn check(&mut self) -> io::Result<()> {
         let found = self.file()?.metadata();
-        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.identity) {
+        if found.is_ok_and(|found| id_of(&found) == self.id) {
             return Ok(());
         }
         mem::forget(self.file.take());
@@ -187,23 +183,21 @@ impl IntervalLocks {
 
     /// Reads the directory, and takes a lane if this slice has none.
     fn look(&mut self, is_known: impl Fn(u64) -> bool) -> io::Result<()> {
-        let (mut found, mut taken) = (Vec::new(), 0_u64);
-        for_each_lock(self.file()?, self.gpu.directory(), |entry| {
-            // The entry of another GPU whose positions are the same takes the lane, too.
-            taken |= 1 << (number_of(entry) % LANES);
-            found.extend(self.gpu.slice_at(entry));
-        })?;
-        // Another process of this slice publishes until it learns that it is elected no more.
-        found.retain(|(_, slice)| *slice != self.slice && !is_known(*slice));
+        let entries = locks_in(self.file()?, self.gpu.directory())?;
         let known = mem::take(&mut self.others);
-        self.others = found
-            .into_iter()
+        self.others = entries
+            .iter()
+            .filter_map(|entry| self.gpu.slice_at(entry))
+            // Another process of this slice publishes until it learns that it is elected no more.
+            .filter(|(_, slice)| *slice != self.slice && !is_known(*slice))
             .map(|(lane, slice)| {
                 let known = known.iter().find(|other| (other.lane, other.slice) == (lane, slice));
                 known.cloned().unwrap_or(Other { lane, slice, next: 0, read_at: 0, read_until: 0 })
             })
             .collect();
         if self.lane.is_none() {
+            // The entry of another GPU whose positions are the same takes the lane, too.
+            let taken = entries.iter().fold(0, |taken, entry| taken | 1 << (number_of(entry) % LANES));
             self.take_lane(taken)?;
         }
         Ok(())
@@ -244,11 +238,9 @@ impl IntervalLocks {
         }
         for interval in new {
             (other.read_at, other.read_until) = (now, other.read_until.max(interval.end));
-            // The entry of a ring has the check of an interval that others may have falsified.
-            Entry::new(0, interval)
-                .told_at(0, now)
-                .into_iter()
-                .for_each(|interval| add(other.slice, interval));
+            if interval.is_sane(now) {
+                add(other.slice, interval);
+            }
         }
         Ok(())
     }
@@ -256,10 +248,9 @@ impl IntervalLocks {
     /// Finds the place of another slice in its lane, and returns the intervals that are not read yet. The slice is new, this
     /// process was late, or the other slice has elected another process, which counts anew.
     fn find_again(&self, other: &mut Other, now: u64) -> io::Result<Vec<Interval>> {
-        let mut found = Vec::new();
-        for_each_lock(self.file()?, self.gpu.numbers(other.lane, 0..NUMBERS), |range| {
-            found.push((interval_of(range, now), number_of(range)));
-        })?;
+        let locks = locks_in(self.file()?, self.gpu.numbers(other.lane, 0..NUMBERS))?;
+        let mut found: Vec<_> =
+            locks.iter().map(|range| (interval_of(range, now), number_of(range))).collect();
         let has = |number| found.iter().any(|(_, known)| *known == number);
         let after = |number: u64| number.wrapping_add(1) % NUMBERS;
         // The numbers are used in turn, so the newest is followed by none.
@@ -275,18 +266,17 @@ fn is_within(range: &Bytes, place: &Bytes) -> bool {
     place.start <= range.start && range.end <= place.end
 }
 
-/// Calls `on_lock` for each lock of other processes in a range, in any order. The kernel names one lock of a range at a time; the
-/// parts of the range before and after it may have others.
-fn for_each_lock(file: &File, range: Bytes, mut on_lock: impl FnMut(&Bytes)) -> io::Result<()> {
-    let (mut parts, mut found) = (vec![range], 0);
+/// Returns the locks of other processes in a range, in any order. The kernel names one lock of a range at a time; the parts of
+/// the range before and after it may have others.
+fn locks_in(file: &File, range: Bytes) -> io::Result<Vec<Bytes>> {
+    let (mut parts, mut found) = (vec![range], Vec::new());
     while let Some(part) = parts.pop() {
-        let Some(lock) = locks::find(file, &part)?.filter(|_| found < MOST_FOUND) else { continue };
-        found = found.saturating_add(1);
-        on_lock(&lock);
-        parts
-            .extend([lock.end..part.end, part.start..lock.start].into_iter().filter(|part| !part.is_empty()));
+        let Some(lock) = locks::find(file, &part)?.filter(|_| found.len() < MOST_FOUND) else { continue };
+        let rest = [lock.end..part.end, part.start..lock.start];
+        parts.extend(rest.into_iter().filter(|part| !part.is_empty()));
+        found.push(lock);
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]

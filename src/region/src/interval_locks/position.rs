@@ -43,13 +43,6 @@ const AGAIN: u64 = 1 << 21;
 const LONGEST: u64 = (1 << 18) - 1;
 const NANOS: u64 = 1000;
 
-/// Returns the number of a slice, from the device and the inode of its region's file. It is the same in all containers of the node.
-pub(super) const fn slice_number(device: u64, inode: u64) -> u64 {
-    // The factor is the golden ratio's, which spreads the numbers of devices: they are small.
-    (device.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ inode.rotate_left(32)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
-        >> 26
-}
-
 /// A range of bytes.
 pub(super) type Bytes = Range<u64>;
 

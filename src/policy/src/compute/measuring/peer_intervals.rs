@@ -37,7 +37,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    fn is_sane(&self, now: u64) -> bool {
+    /// Returns true if the interval may be true at the instant `now`. Another process may have written it.
+    #[must_use]
+    pub const fn is_sane(&self, now: u64) -> bool {
         self.start <= self.end
             && self.end.saturating_sub(self.start) <= LONGEST
             && self.end <= now.saturating_add(AHEAD)

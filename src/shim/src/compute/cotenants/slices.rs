@@ -10,7 +10,7 @@ use crate::slice::other_slices::{MOST, NAMES, Opened, open};
 use core::fmt;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
 use gpuslice_policy::config::LogLevel;
-use gpuslice_region::{Cotenant, Region, Uuid, slice_of};
+use gpuslice_region::{Cotenant, Region, Uuid};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -22,8 +22,6 @@ use std::path::Path;
 struct Known {
     name: OsString,
     inode: u64,
-    /// Number of the slice for [`IntervalLocks`](gpuslice_region::IntervalLocks).
-    slice: Option<u64>,
     cotenant: Cotenant,
 }
 
@@ -49,10 +47,9 @@ impl Cotenants {
         self.known.iter_mut().map(|known| &mut known.cotenant)
     }
 
-    /// Returns true if this process reads the region of the slice that has this number in
-    /// [`IntervalLocks`](gpuslice_region::IntervalLocks).
-    pub(crate) fn has(&self, slice: u64) -> bool {
-        self.known.iter().any(|known| known.slice == Some(slice))
+    /// Returns true if this process reads the region whose [file has this number](Region::file_number).
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.known.iter().any(|known| known.cotenant.region().file_number() == number)
     }
 
     /// Closes all of them if the list was not asked for within `after` nanoseconds. Returns true if any is open. Warnings are not
@@ -139,9 +136,8 @@ impl Cotenants {
                 }
                 Opened::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
-                    let slice = slice_of(monitor.region().path()).ok();
                     let cotenant = Cotenant::new(self.ids, monitor);
-                    self.known.push(Known { name, inode, slice, cotenant });
+                    self.known.push(Known { name, inode, cotenant });
                 }
                 Opened::Region(_) | Opened::NotYet => {}
                 Opened::Other => {

@@ -19,7 +19,8 @@ use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::factor::{LOCKED_BEHIND, STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
-use gpuslice_region::{Device, IntervalLocks, Origin, Region, Uuid, slice_of};
+use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_region::{Device, IntervalLocks, Origin, Region, Uuid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -65,23 +66,27 @@ impl SlicingReplay {
         self.has_cotenants
     }
 
-    /// Returns true if a slice of another directory publishes intervals by locks: no node agent divides the GPU with it.
-    pub(super) fn reads_locks(&self) -> bool {
-        self.elected.as_ref().is_some_and(|elected| is_recent(elected.locked_at, clock::now()))
-    }
-
     /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once, because
     /// this process may sleep when the next step is due.
     pub(super) fn publish(&mut self, slice: &Slice, gpu: SliceDevice) {
-        let Some(elected) = self.elected.as_mut().filter(|elected| elected.has_news(slice, gpu)) else {
-            return;
-        };
+        let Some(elected) = &mut self.elected else { return };
         let now = clock::now();
-        if slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
-            elected.publish(slice, gpu, now);
-        } else {
+        let new = elected.unpublished(slice, gpu, now);
+        if new.is_empty() || !self.is_elected(slice, gpu, now) {
+            return;
+        }
+        if let Some(elected) = &mut self.elected {
+            elected.publish(&new, now);
+        }
+    }
+
+    /// Renews the lease of the elected process. Without the lease, forgets the replay and returns false.
+    fn is_elected(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) -> bool {
+        let is_elected = slice.member().renew_sampler_lease(gpu.device, now, PATIENCE);
+        if !is_elected {
             *self = Self { next: self.next, ..Self::default() };
         }
+        is_elected
     }
 
     /// Replays, if that is due. Returns true if co-tenants publish intervals, so that the replay attributes the time.
@@ -108,8 +113,7 @@ impl SlicingReplay {
         now: u64,
     ) {
         self.next = now.saturating_add(STEP);
-        if !slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
-            *self = Self { next: self.next, ..Self::default() };
+        if !self.is_elected(slice, gpu, now) {
             return;
         }
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
@@ -167,6 +171,10 @@ impl ElectedReplay {
             self.relayed_at = now;
         }
         self.read_locks(cotenants, now);
+        // The arbiter divides a GPU among the slices of a directory, and the agent among those that it relays.
+        if is_recent(self.locked_at, now) && slice.region().limits(gpu.device).sharing.divides() {
+            cotenants.warn_if_alone(slice, &Uuid(gpu.uuid), true);
+        }
     }
 
     /// Adds the intervals of slices that are neither in the directory nor relayed.
@@ -184,19 +192,16 @@ impl ElectedReplay {
         }
     }
 
-    /// Returns true if the slice has intervals that are not published by locks.
-    fn has_news(&self, slice: &Slice, gpu: SliceDevice) -> bool {
-        self.locks.is_some() && slice.region().interval_head(gpu.device, Origin::Slice) != self.locked
+    /// Returns the slice's intervals since the last call, if slices of other directories read its locks.
+    fn unpublished(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) -> Vec<Interval> {
+        let new = slice.region().new_intervals(gpu.device, Origin::Slice, &mut self.locked, now);
+        let is_read = self.locks.as_ref().is_some_and(IntervalLocks::has_others);
+        if is_read && !is_recent(self.relayed_at, now) { new.collect() } else { Vec::new() }
     }
 
-    /// Publishes the slice's new intervals by locks.
-    fn publish(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) {
-        let region = slice.region();
-        let new: Vec<_> = region.new_intervals(gpu.device, Origin::Slice, &mut self.locked, now).collect();
-        if is_recent(self.relayed_at, now) {
-            return;
-        }
-        if self.locks.as_mut().is_some_and(|locks| locks.publish(&new, now).is_err()) {
+    /// Publishes intervals of the slice by locks.
+    fn publish(&mut self, new: &[Interval], now: u64) {
+        if self.locks.as_mut().is_some_and(|locks| locks.publish(new, now).is_err()) {
             self.locks = None;
         }
     }
@@ -258,8 +263,7 @@ impl ElectedReplay {
 
 /// Opens the driver's library for locks.
 fn interval_locks(slice: &Slice, gpu: SliceDevice) -> Option<IntervalLocks> {
-    let number = slice_of(slice.region().path()).ok()?;
-    IntervalLocks::open(driver_calls::library()?, Uuid(gpu.uuid), number).ok()
+    IntervalLocks::open(driver_calls::library()?, Uuid(gpu.uuid), slice.region().file_number()).ok()
 }
 
 /// Returns true if co-tenants that published something at the instant `at` count as present.

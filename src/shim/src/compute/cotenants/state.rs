@@ -67,12 +67,7 @@ impl CotenantState {
             return false;
         };
         let replay = replays.get_mut(at).filter(|_| !self.has_mps && limiter.is_pacing(usage));
-        let Some(replay) = replay else { return false };
-        let has_cotenants = replay.tick(usage, &usage.sources, limiter.gpu, &self.slices);
-        if replay.reads_locks() && limiter.is_divided(usage) {
-            self.slices.lock().warn_if_alone(usage, &Uuid(limiter.gpu.uuid), true);
-        }
-        has_cotenants
+        replay.is_some_and(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
     }
 
     /// Asks NVML which programs use the GPUs, and what launches cost that events do not measure, if that is due.
