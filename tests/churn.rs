@@ -1,7 +1,7 @@
 //! Slices stay whole while programs come and go, are killed and fork, and while limits change.
 //!
-//! The ordinary run takes a few seconds. `GPUSLICE_TEST_CHURN` sets the seconds, e.g. 86400 (`ci/churn.sh`), and makes the run fail if
-//! a slice stalls for longer than the target. `GPUSLICE_TEST_SEED` repeats the random choices.
+//! The ordinary run takes a few seconds. `GPUSLICE_TEST_CHURN` sets the seconds, e.g. 86400 (`ci/churn.sh`), and makes the run
+//! fail if a slice stalls for longer than the target. `GPUSLICE_TEST_SEED` repeats the random choices.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,7 @@
 //! Deaths at any instruction and at any instant: a killed process leaves nothing behind.
 //!
-//! The ordinary run takes samples. `GPUSLICE_TEST_STORM=10000` runs that many deaths of each kind, and `GPUSLICE_TEST_SEED` repeats a run.
+//! The ordinary run takes samples. `GPUSLICE_TEST_STORM=10000` runs that many deaths of each kind, and `GPUSLICE_TEST_SEED`
+//! repeats a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Compares `docs/reference/hooks.md` with the table. `GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-driver --test hooks_page` writes
-//! the page.
+//! Compares `docs/reference/hooks.md` with the table. `GPUSLICE_TEST_BLESS=1 cargo test -p gpuslice-driver --test hooks_page`
+//! writes the page.
 #![allow(
     clippy::expect_used,
     clippy::panic,

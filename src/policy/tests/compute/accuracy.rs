@@ -230,8 +230,8 @@ fn targets() {
 /// time for kernels.
 const EXCUSED: [(&str, u64); 2] = [("8 processes", 95), ("bursty beside steady", 95)];
 
-/// Prints the table of all workloads and limits. `GPUSLICE_TEST_WORKLOAD='part|part'` selects the workloads with such a part in their
-/// names.
+/// Prints the table of all workloads and limits. `GPUSLICE_TEST_WORKLOAD='part|part'` selects the workloads with such a part in
+/// their names.
 #[test]
 fn table_of_all_workloads_and_limits() {
     let only = std::env::var("GPUSLICE_TEST_WORKLOAD").unwrap_or_default();

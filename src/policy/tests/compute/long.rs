@@ -82,8 +82,8 @@ fn long_seeds_that_failed_once_hold() {
     }
 }
 
-/// Runs the long seeds. `GPUSLICE_TEST_SEED=n` runs one seed. `GPUSLICE_TEST_SEEDS=n` sets the number of short seeds, and changes the
-/// number of long ones in proportion.
+/// Runs the long seeds. `GPUSLICE_TEST_SEED=n` runs one seed. `GPUSLICE_TEST_SEEDS=n` sets the number of short seeds, and
+/// changes the number of long ones in proportion.
 #[test]
 fn long_seeds_hold_every_claim_at_every_step() {
     let seeds = match read("GPUSLICE_TEST_SEED") {
