@@ -16,7 +16,7 @@
 /* "gpuslice", as the first eight bytes of the file. */
 #define GPUSLICE_MAGIC "gpuslice"
 /* The version of this layout. Every change of the bytes has another number. */
-#define GPUSLICE_VERSION 15u
+#define GPUSLICE_VERSION 16u
 /* Size of the file in bytes. */
 #define GPUSLICE_SIZE 13905920u
 /* The most processes, devices and uses of shared memory of a slice. */
@@ -108,8 +108,7 @@ struct gpuslice_device {
     uint32_t host_memory;     /* GPUSLICE_HOST_MEMORY: its memory is the host's */
     uint64_t holder_died_at;  /* when a dead process with memory of it was last reaped, on the monotonic clock; 0: never */
     uint64_t available;       /* one more than the sum of free memory and the slice's bytes; 0: not known */
-    uint32_t available_is_exact; /* 1: no other memory call was under way when that was measured */
-    uint8_t reserved[12];
+    uint8_t reserved[16];
 };
 
 /* A process. */

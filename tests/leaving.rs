@@ -224,6 +224,52 @@ fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
     assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
 }
 
+/// Starts two processes of a slice while a neighbour's call is under way that no ledger shows, so that no measurement is exact.
+/// Afterwards the second one allocates, and dies with 102 MiB. Returns the first one.
+fn one_of_two_that_began_beside_a_call(bench: &Bench) -> Living {
+    let neighbour = bench.host("modules", &["dlsym"]).in_slice("neighbour");
+    let mut neighbour = begin_as(neighbour.set("CUDA_MODULE_LOADING", "EAGER"));
+    bench.goes_wrong(
+        "cuMemGetInfo_v2=delay:5s;nvmlDeviceGetMemoryInfo=delay:5s;nvmlDeviceGetMemoryInfo_v2=delay:5s",
+    );
+    neighbour.order("load data 0");
+    let until = Instant::now() + Duration::from_secs(60);
+    while bench.truth(0).held < 250 * MIB {
+        assert!(Instant::now() < until, "the neighbour loads no code");
+        std::thread::yield_now();
+    }
+    bench.goes_wrong("");
+    let (stays, mut first) = (begin(bench), begin(bench));
+    let beside =
+        Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
+    assert_eq!(beside.all_memory_calls().under_way, 1, "the neighbour's code was measured meanwhile");
+    assert_eq!(neighbour.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
+    does(&mut first, &format!("alloc {}", 2 * MIB));
+    first.kill();
+    slice(bench).reap().expect("the dead can be told");
+    stays
+}
+
+#[test]
+fn what_leaves_a_slice_whose_processes_began_together_is_not_taken_for_back() {
+    let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
+    let mut stays = one_of_two_that_began_beside_a_call(&bench);
+    assert_eq!(stays.numbers("left"), [0, QUOTA - 202 * MIB]);
+    let slice = slice(&bench);
+    assert_eq!(slice.leaving(slice.devices()[0].device), 102 * MIB);
+}
+
+#[test]
+fn an_allocation_measures_what_is_available_to_a_slice_whose_processes_began_together() {
+    let bench = bench("8GiB", "300").with("SIMGPU_MODULE_BYTES", "150MiB");
+    let mut stays = one_of_two_that_began_beside_a_call(&bench);
+    let rest = QUOTA - 200 * MIB;
+    within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, &format!("alloc {rest}")));
+    let slice = slice(&bench);
+    assert_eq!(slice.leaving(slice.devices()[0].device), 0);
+    assert!(bench.truth(0).peak <= QUOTA + 250 * MIB);
+}
+
 #[test]
 fn two_processes_that_wait_for_the_same_memory_do_not_wait_for_each_other() {
     let bench = bench("8GiB", "300");

@@ -62,7 +62,6 @@ static void print_layout(void)
     LINE("device.host_memory", offsetof(struct gpuslice_device, host_memory));
     LINE("device.holder_died_at", offsetof(struct gpuslice_device, holder_died_at));
     LINE("device.available", offsetof(struct gpuslice_device, available));
-    LINE("device.available_is_exact", offsetof(struct gpuslice_device, available_is_exact));
     LINE("slots.offset", offsetof(struct gpuslice_region, slots));
     LINE("slot.size", sizeof(struct gpuslice_slot));
     LINE("slot.state", offsetof(struct gpuslice_slot, state));

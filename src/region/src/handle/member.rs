@@ -141,10 +141,15 @@ impl Member {
 
     /// Records the sum of the free bytes of `device` and of those that the slices of the folder hold. The sum tells later
     /// whether memory of dead processes is back.
-    ///
-    /// `is_exact`: no other memory call was under way. Another sum counts only while none is known.
-    pub fn note_available(&self, device: Device, available: u64, is_exact: bool) {
-        self.region.layout().note_available(device.index(), available, is_exact, clock::now());
+    /// The caller measures it while no other process makes a memory call, so that it is exact.
+    pub fn note_available(&self, device: Device, available: u64) {
+        self.region.layout().note_available(device.index(), available, clock::now());
+    }
+
+    /// Tells whether a member has measured the memory that is available on `device`.
+    #[must_use]
+    pub fn is_available_known(&self, device: Device) -> bool {
+        self.region.layout().devices.get(device.index()).is_some_and(|entry| entry.available.get() > 0)
     }
 
     /// Ends the leaving of memory of dead processes if the device has it back. Returns whether any ended. `measure` returns the

@@ -3,7 +3,7 @@
 /// The first eight bytes of a region, read as a little-endian number: "gpuslice".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuslice");
 /// The version of this layout.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// The most processes that one slice can have.
 pub const MAX_SLOTS: usize = 1024;
 /// The most devices that one slice can have.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Name and value of each constant, offset and size that `include/gpuslice.h` repeats.
-pub const FIGURES: [(&str, usize); 116] = {
+pub const FIGURES: [(&str, usize); 115] = {
     use core::mem::offset_of;
     type Time = DeviceTime<MAX_SLOTS>;
     [
@@ -62,7 +62,6 @@ pub const FIGURES: [(&str, usize); 116] = {
         ("device.host_memory", offset_of!(DeviceEntry, host_memory)),
         ("device.holder_died_at", offset_of!(DeviceEntry, holder_died_at)),
         ("device.available", offset_of!(DeviceEntry, available)),
-        ("device.available_is_exact", offset_of!(DeviceEntry, available_is_exact)),
         ("slots.offset", offset_of!(Layout, slots)),
         ("slot.size", size_of::<Slot>()),
         ("slot.state", offset_of!(Slot, state)),

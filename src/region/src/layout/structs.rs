@@ -125,8 +125,6 @@ pub(crate) struct DeviceEntry {
     pub(crate) holder_died_at: Word64,
     /// One more than the sum of the device's free memory and the bytes that the slice held; 0: not known.
     pub(crate) available: Word64,
-    /// 1 if no other memory call was under way when `available` was measured.
-    pub(crate) available_is_exact: Word32,
 }
 
 /// One process of the slice.

@@ -11,16 +11,12 @@
 //!
 //! During a memory call the ledger and the device disagree. A reservation counts before the driver takes the memory; a
 //! context, code, or a chunk of a pool counts after the driver has taken it. A measurement that was too low would later
-//! end a wait too early. So the last measurement counts during which no other memory call is under way (`handle::calls`).
-//! Processes that start together may never make one. Then the least of the others counts: waits for too much would last
-//! until their bound.
+//! end a wait too early. So the last measurement counts during which no other memory call was under way (`handle::calls`).
 //!
 //! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
 //! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and
 //! makes the wait longer. Programs that are in no slice of the folder change free memory, and no ledger tells it. So the
-//! wait has a bound: after [`LEAVING`] nothing leaves any more.
-//!
-//! If no member has measured the available memory, nothing leaves.
+//! wait has a bound: after [`LEAVING`] nothing leaves any more. Without a measurement all waits last until their bound.
 
 use crate::layout::Layout;
 
@@ -46,9 +42,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             let (held, entry) = (self.held_by(device, slot), self.devices.get(device));
             let Some(entry) = entry.filter(|_| held > 0) else { continue };
             entry.holder_died_at.set(now);
-            if entry.available.get() > 0 {
-                self.enter_left(slot, device, now, held);
-            }
+            self.enter_left(slot, device, now, held);
         }
     }
 
@@ -85,15 +79,10 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         available.saturating_sub(found) <= uncertain && noted.iter().filter(|entry| entry.end()).count() > 0
     }
 
-    /// Records a measurement of the memory available on `device`, unless memory leaves it. One that is not exact counts
-    /// only while no exact one is known, and only if it is less.
-    pub(crate) fn note_available(&self, device: usize, available: u64, is_exact: bool, now: u64) {
-        let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) else { return };
-        let (known, word) = (entry.available.get(), available.saturating_add(1));
-        let is_better = known == 0 || (word < known && entry.available_is_exact.get() == 0);
-        if is_exact || is_better {
-            entry.available.set(word);
-            entry.available_is_exact.set(u32::from(is_exact));
+    /// Records a measurement of the memory available on `device`, unless memory leaves it.
+    pub(crate) fn note_available(&self, device: usize, available: u64, now: u64) {
+        if let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) {
+            entry.available.set(available.saturating_add(1));
         }
     }
 
@@ -103,39 +92,6 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if let Some(entry) = self.devices.get(device) {
             entry.holder_died_at.set(0);
             entry.available.set(0);
-            entry.available_is_exact.set(0);
         }
-    }
-}
-
-#[cfg(test)]
-#[cfg(not(loom))]
-mod tests {
-    use super::*;
-
-    const NOW: u64 = 1 << 40;
-
-    #[test]
-    fn the_last_exact_measurement_counts_and_the_least_other_one_where_there_is_none() {
-        let layout: Layout<1, 1, 1> = Layout {
-            header: Default::default(),
-            devices: Default::default(),
-            slots: Default::default(),
-            held: Default::default(),
-            quota_denials: Default::default(),
-            shares: Default::default(),
-            time: Default::default(),
-        };
-        let after = |room, is_exact| {
-            layout.note_available(0, room, is_exact, NOW);
-            layout.devices[0].available.get().checked_sub(1).unwrap()
-        };
-        assert_eq!(after(300, false), 300);
-        assert_eq!(after(350, false), 300, "the driver was still to take what a ledger had");
-        assert_eq!(after(250, false), 250);
-        assert_eq!(after(500, true), 500);
-        assert_eq!(after(400, false), 500, "the driver had given what no ledger had");
-        assert_eq!(after(400, true), 400, "a program of no slice has taken memory");
-        assert_eq!(after(600, true), 600, "and has given it back");
     }
 }

@@ -46,7 +46,10 @@ impl World {
             time: Default::default(),
         };
         layout.header.device_count.publish(u32::try_from(DEVICES).unwrap());
-        layout.devices.iter().for_each(|entry| entry.memory_limit.set(limit));
+        for entry in &layout.devices {
+            entry.memory_limit.set(limit);
+            entry.available.set(1);
+        }
         Self { layout, lives: RefCell::new([false; SLOTS]) }
     }
 }
@@ -78,10 +81,27 @@ enum Step {
     Join(usize),
     Die(usize),
     Reap,
-    Reserve { device: usize, slot: usize, bytes: u64 },
-    Charge { device: usize, slot: usize, bytes: u64 },
-    Refund { device: usize, slot: usize, bytes: u64 },
-    Limit { device: usize, limit: u64 },
+    /// The device has back all memory that left it.
+    Back(usize),
+    Reserve {
+        device: usize,
+        slot: usize,
+        bytes: u64,
+    },
+    Charge {
+        device: usize,
+        slot: usize,
+        bytes: u64,
+    },
+    Refund {
+        device: usize,
+        slot: usize,
+        bytes: u64,
+    },
+    Limit {
+        device: usize,
+        limit: u64,
+    },
 }
 
 fn bytes() -> impl Strategy<Value = u64> {
@@ -94,6 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..SLOTS).prop_map(Step::Join),
         1 => (0..SLOTS).prop_map(Step::Die),
         1 => Just(Step::Reap),
+        1 => (0..DEVICES).prop_map(Step::Back),
         6 => place().prop_map(|(device, slot, bytes)| Step::Reserve { device, slot, bytes }),
         1 => place().prop_map(|(device, slot, bytes)| Step::Charge { device, slot, bytes }),
         4 => place().prop_map(|(device, slot, bytes)| Step::Refund { device, slot, bytes }),
@@ -102,24 +123,31 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The expected state: the slots with their processes, alive or dead, and the bytes of each.
+/// The expected state: the slots with their processes, alive or dead, the bytes of each, and the bytes that leave.
 #[derive(Default)]
 struct Model {
     taken: [bool; SLOTS],
     held: [[u64; SLOTS]; DEVICES],
+    left: [Vec<u64>; DEVICES],
     limit: [u64; DEVICES],
 }
 
 impl Model {
     fn sum(&self, device: usize) -> u64 {
-        self.held[device].iter().fold(0, |sum, held| sum.saturating_add(*held))
+        self.held[device].iter().chain(&self.left[device]).fold(0, |sum, held| sum.saturating_add(*held))
     }
 
     fn reap(&mut self, world: &World) {
         for slot in 0..SLOTS {
             if self.taken[slot] && !world.lives.borrow()[slot] {
                 self.taken[slot] = false;
-                self.held.iter_mut().for_each(|row| row[slot] = 0);
+                for device in 0..DEVICES {
+                    let held = core::mem::take(&mut self.held[device][slot]);
+                    // If the table is full, nothing leaves.
+                    if held > 0 && self.left.iter().map(Vec::len).sum::<usize>() < SHARES {
+                        self.left[device].push(held);
+                    }
+                }
             }
         }
     }
@@ -157,6 +185,10 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             Step::Reap => {
                 let _ = (&world).reap();
                 model.reap(&world);
+            }
+            Step::Back(device) => {
+                let any = !core::mem::take(&mut model.left[device]).is_empty();
+                prop_assert_eq!(world.layout.end_if_back(device, || Some(u64::MAX)), any);
             }
             Step::Reserve { device, slot, bytes } if lives(slot) => {
                 let expected = model.reserve(&world, device, slot, bytes);

@@ -20,7 +20,7 @@ fn memory_of_the_dead_is_granted_once_free_memory_shows_it() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     assert_eq!(puppet.ask(&format!("reserve {HELD}")), "Ok(())");
-    member.note_available(device, FREE + HELD, true);
+    member.note_available(device, FREE + HELD);
     puppet.kill();
     assert!(member.reserve(device, HELD).is_err(), "it leaves");
     assert_eq!((member.leaving(device), member.held(device)), (HELD, 0));
@@ -50,7 +50,7 @@ fn memory_of_a_process_that_dies_while_free_memory_is_read_goes_on_leaving() {
     let (member, device) = join(&path, LIMIT);
     let mut puppets = [Puppet::joined(&path, LIMIT), Puppet::joined(&path, LIMIT)];
     puppets.iter_mut().for_each(|puppet| assert_eq!(puppet.ask(&format!("reserve {}", HELD / 2)), "Ok(())"));
-    member.note_available(device, FREE + HELD, true);
+    member.note_available(device, FREE + HELD);
     let [mut first, mut second] = puppets;
     first.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
@@ -70,7 +70,7 @@ fn after_two_seconds_nothing_leaves() {
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     puppet.ask(&format!("reserve {HELD}"));
-    member.note_available(device, FREE + HELD, true);
+    member.note_available(device, FREE + HELD);
     puppet.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
     assert_eq!(member.leaving(device), HELD);
@@ -80,17 +80,30 @@ fn after_two_seconds_nothing_leaves() {
 }
 
 #[test]
-fn nothing_leaves_where_the_room_is_not_known_or_a_process_gives_its_place_back() {
+fn memory_leaves_until_the_bound_where_no_member_has_measured() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     let mut puppet = Puppet::joined(&path, LIMIT);
     puppet.ask(&format!("reserve {HELD}"));
     puppet.kill();
+    assert!(member.reserve(device, LIMIT).is_err());
+    member.note_available(device, FREE);
+    assert!(!member.is_available_known(device), "measured while memory leaves");
+    assert!(!member.end_leaving(device, || Some(u64::MAX)));
+    assert_eq!(member.leaving(device), HELD);
+    thread::sleep(Duration::from_nanos(LEAVING));
+    member.note_available(device, FREE);
+    assert!(member.is_available_known(device));
     member.reserve(device, LIMIT).unwrap();
-    assert!(member.has_recent_death(device), "the driver may not have it");
-    assert_eq!(member.refund(device, LIMIT), 0);
-    member.note_available(device, FREE, true);
+}
+
+#[test]
+fn nothing_leaves_where_a_process_gives_its_place_back() {
+    let directory = directory();
+    let path = directory.path().join("region");
+    let (member, device) = join(&path, LIMIT);
+    member.note_available(device, FREE);
     let (other, _) = join(&path, LIMIT);
     other.reserve(device, HELD).unwrap();
     other.leave();
@@ -105,7 +118,7 @@ fn a_region_that_is_made_anew_keeps_what_leaves_the_same_device() {
         let mut puppet = Puppet::joined(&path, LIMIT);
         let (member, device) = join(&path, LIMIT);
         puppet.ask(&format!("reserve {HELD}"));
-        member.note_available(device, FREE + HELD, true);
+        member.note_available(device, FREE + HELD);
         member.leave();
         puppet.kill();
         let wanted = DeviceRequest { uuid, ..request(LIMIT) };

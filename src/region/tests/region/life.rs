@@ -107,7 +107,10 @@ fn a_reservation_that_does_not_fit_takes_the_room_of_the_dead() {
     let (mut puppet, _monitor) = one_that_holds(&directory);
     let (member, device) = join(&directory.path().join("region"), LIMIT);
     assert!(member.reserve(device, 500).is_err());
+    member.note_available(device, 0);
     puppet.kill();
+    assert!(member.reserve(device, LIMIT).is_err(), "the dead one's memory leaves");
+    assert!(member.end_leaving(device, || Some(u64::MAX)));
     assert_eq!(member.reserve(device, LIMIT), Ok(()));
 }
 

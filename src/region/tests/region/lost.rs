@@ -178,6 +178,7 @@ fn members_keep_to_their_limits_without_their_file() {
                 fs::rename(directory.path().join("other"), &path).unwrap();
             }
         });
+        assert_eq!(second.ask("measure"), "measured");
         assert_eq!(first.ask("reserve 600"), "Ok(())");
         assert!(second.ask("reserve 600").contains("Full"));
         assert!(first.ask("check").contains("Replaced"));
@@ -186,6 +187,7 @@ fn members_keep_to_their_limits_without_their_file() {
             false => first.kill(),
             true => first.kill_to_zombie(),
         }
+        assert_eq!(second.ask("back"), "true");
         assert_eq!(second.ask("reserve 600"), "Ok(())");
         assert!(second.ask("reserve 600").contains("Full"));
     }
@@ -224,8 +226,10 @@ fn a_region_with_another_name_is_the_same_region() {
     let [mut first, mut second] = two_without_their_file(&path, || {
         fs::rename(&path, directory.path().join("renamed")).unwrap();
     });
+    assert_eq!(second.ask("measure"), "measured");
     assert_eq!(first.ask("reserve 600"), "Ok(())");
     first.kill();
+    assert_eq!(second.ask("back"), "true");
     assert_eq!(second.ask("reserve 600"), "Ok(())");
 }
 

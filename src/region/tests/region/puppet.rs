@@ -163,6 +163,14 @@ fn obey() {
                 let result = at().0.reserve(at().1, number(1)).map_err(|refusal| refusal.why);
                 answer(&format!("{result:?}"));
             }
+            "measure" => {
+                at().0.note_available(at().1, 0);
+                answer("measured");
+            }
+            "back" => {
+                at().0.reap().unwrap();
+                answer(&at().0.end_leaving(at().1, || Some(u64::MAX)).to_string());
+            }
             "context" => {
                 at().0.begin_context(at().1, number(1));
                 answer("said");

@@ -222,6 +222,7 @@ fn processes_killed_in_the_middle_leave_nothing_behind() {
         format!("churn {truth} {most} {}", index * 77 + 5)
     });
     let (member, device) = join(&directory.path().join("region"), limit);
+    member.note_available(device, 0);
     let truth = Truth::at(&directory.path().join("truth"));
     Truth::at(&directory.path().join("truth-of-the-dead")).run.store(1, Ordering::SeqCst);
     truth.run.store(1, Ordering::SeqCst);
@@ -238,6 +239,8 @@ fn processes_killed_in_the_middle_leave_nothing_behind() {
     }
     assert_eq!(truth.passed.load(Ordering::SeqCst), 0, "the limit was passed");
     let left = limit - truth.held.load(Ordering::SeqCst);
+    member.reap().unwrap();
+    assert!(member.end_leaving(device, || Some(u64::MAX)));
     assert_eq!(member.reserve(device, left), Ok(()), "what the dead held is there again");
     assert_eq!(member.reserve(device, 1).unwrap_err().why, Why::Full);
     assert_eq!(member.processes().len(), 1 + RACERS / 2);

@@ -88,7 +88,7 @@ pub(crate) fn charge_or_spill<T: Granted>(
         Standing::Member(process) => process,
     };
     let _call = MemoryCall::begin(process.member());
-    if process.witness.has_estimates() {
+    if process.witness.is_incomplete() {
         make_up(process);
     }
     let reserved = match phase(|| decide(process)) {
@@ -111,7 +111,7 @@ pub(crate) fn charge_or_spill<T: Granted>(
     quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
 
-/// Replaces estimates by measurements, before a quota that was set later decides anything by them.
+/// Completes the figures that a quota decides by: replaces estimates by measurements, and measures the available memory.
 #[cold]
 #[inline(never)]
 pub(crate) fn make_up(process: &'static Process) {

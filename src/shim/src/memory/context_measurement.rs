@@ -68,6 +68,7 @@ impl Making {
         if !memory.has_quota(device) {
             let took = known.unwrap_or(estimate);
             memory.witness.note_estimate(device, 0, signed(took));
+            memory.witness.set_lacks_available(device, true);
             return took;
         }
         let now = Reading::take(memory, self.place, reserved);
@@ -86,16 +87,18 @@ impl Making {
         if let Some(seen) = seen.filter(|_| still && self.is_usual) {
             memory.learn_context_bytes(device, seen);
         }
-        let took = seen.filter(|_| still).or(known).or(seen).unwrap_or(estimate);
+        let took = seen.filter(|_| still).or(known).or(seen);
         if let Some(before) = self.device {
-            before.note_room(memory, self.place, 0);
+            before.note_room(memory, self.place, 0, 1);
         }
-        if let Some(now) = now {
-            now.note_room(memory, self.place, took);
+        if let Some((now, took)) = now.zip(took) {
+            now.note_room(memory, self.place, took, 1);
         }
+        let took = took.unwrap_or(estimate);
         // If NVML's growth was not believed, NVML knows this process by another number.
         let own = own.filter(|_| grown.is_some());
         memory.witness.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
+        memory.witness.set_lacks_available(device, !memory.member().is_available_known(device));
         took
     }
 }

@@ -17,6 +17,7 @@
 
 use super::nvml_baseline::{Figures, Seen, difference, in_both, signed};
 use super::overheads::Holder;
+use super::reading::Reading;
 use super::state::Memory;
 use crate::driver_calls::{contexts, devices};
 use crate::slice::device::SliceDevice;
@@ -209,11 +210,12 @@ pub(crate) fn settle_here(memory: &'static Memory, own: u64) -> bool {
     place.is_some_and(|place| settle(memory, place.device, own))
 }
 
-/// Corrects estimates that were made without a quota, before a quota grants or reports anything by them. Corrects them on the
-/// device of the current context, and only if no other memory call is under way. `own`: calls under way because of the caller.
+/// Completes the figures of the current context's device, before a quota grants or reports anything by them. That is, it corrects
+/// estimates that were made without a quota, and measures the available memory if no member has done so. Does either only if no
+/// other memory call is under way. `own`: calls under way because of the caller.
 #[inline]
 pub(crate) fn make_up(memory: &'static Memory, own: u64) {
-    if memory.witness.has_estimates() {
+    if memory.witness.is_incomplete() {
         make_up_now(memory, own);
     }
 }
@@ -221,9 +223,31 @@ pub(crate) fn make_up(memory: &'static Memory, own: u64) {
 #[cold]
 #[inline(never)]
 fn make_up_now(memory: &'static Memory, own: u64) {
-    if memory.has_any_quota() && memory.witness.is_time_to_try() && settle_here(memory, own) {
+    if !memory.has_any_quota() || !memory.witness.is_time_to_try() {
+        return;
+    }
+    let is_settled = settle_here(memory, own);
+    let is_measured = measure_available(memory, own);
+    if is_settled || is_measured {
         memory.witness.try_at_once();
     }
+}
+
+/// Measures the memory available on the device of the current context, if no member has done so. Returns true if it is known now.
+fn measure_available(memory: &'static Memory, own: u64) -> bool {
+    let place = contexts::current_device().and_then(|device| memory.place(device));
+    let lacks =
+        |place: &SliceDevice| memory.witness.seen(place.device).is_some_and(|seen| seen.lacks_available);
+    let Some(place) = place.filter(lacks) else { return false };
+    let is_known = || memory.member().is_available_known(place.device);
+    if !is_known()
+        && let Some(reading) = Reading::take(memory, place, 0)
+    {
+        reading.note_room(memory, place, 0, own);
+    }
+    let is_known = is_known();
+    memory.witness.set_lacks_available(place.device, !is_known);
+    is_known
 }
 
 /// Settles memory that was taken and not measured, if the device has a quota and no other memory call is under way. Tells whether

@@ -17,7 +17,7 @@ const SILENT: u64 = 1_000_000_000;
 /// Nanoseconds for which NVML is not asked again because of a look-up of code. Programs make hundreds of look-ups at their start,
 /// and all processes of the machine wait while NVML answers.
 const SPARED: u64 = 100_000_000;
-/// Nanoseconds between two attempts to correct estimates before an allocation.
+/// Nanoseconds between two attempts to complete the figures before an allocation.
 const AGAIN: u64 = 100_000_000;
 
 /// Last figures of NVML for a device, and the changes since.
@@ -38,12 +38,24 @@ pub(crate) struct Seen {
     pub(crate) unsure: u64,
     /// True if estimates are among these bytes, of any context.
     pub(crate) estimated: bool,
+    /// True if a memory call of this process has to measure the available memory, because no member has done so.
+    pub(crate) lacks_available: bool,
 }
 
 impl Seen {
     /// Returns the figures of an instant at which NVML said `own` and the ledger said `charged`.
     fn new(device: Device, own: Option<u64>, charged: u64) -> Self {
-        Self { device, own, charged, free: None, round: 0, unsettled: None, unsure: 0, estimated: false }
+        Self {
+            device,
+            own,
+            charged,
+            free: None,
+            round: 0,
+            unsettled: None,
+            unsure: 0,
+            estimated: false,
+            lacks_available: false,
+        }
     }
 }
 
@@ -59,13 +71,13 @@ pub(crate) struct Witness {
     seen: Mutex<Vec<Seen>>,
     /// True if anything may be unsettled. Cheap to ask.
     loose: AtomicBool,
-    /// True if anything may have been estimated. Cheap to ask.
-    estimated: AtomicBool,
+    /// True if anything may have been estimated, or may lack the available memory. Cheap to ask.
+    incomplete: AtomicBool,
     /// Time until which NVML is not asked, on the monotonic clock.
     silent_until: AtomicU64,
     /// Time until which NVML is not asked because of look-ups of code.
     spared_until: AtomicU64,
-    /// Time of the next attempt to correct estimates.
+    /// Time of the next attempt to complete the figures.
     next_try: AtomicU64,
 }
 
@@ -117,7 +129,13 @@ impl Witness {
 
     fn tell(&self, all: &[Seen]) {
         self.loose.store(all.iter().any(|seen| seen.unsettled.is_some()), Ordering::Relaxed);
-        self.estimated.store(all.iter().any(|seen| seen.estimated), Ordering::Relaxed);
+        let is_incomplete = all.iter().any(|seen| seen.estimated || seen.lacks_available);
+        self.incomplete.store(is_incomplete, Ordering::Relaxed);
+    }
+
+    /// Notes whether the memory available on the device is still to be measured.
+    pub(crate) fn set_lacks_available(&self, device: Device, lacks: bool) {
+        self.update(device, |seen| seen.lacks_available = lacks);
     }
 
     /// Notes that calls that are not measured may take memory in a context from now on.
@@ -135,10 +153,10 @@ impl Witness {
         self.loose.load(Ordering::Relaxed)
     }
 
-    /// Returns true if there are estimates that have to be corrected once there is a quota.
+    /// Returns true if there are estimates to correct, or available memory to measure, once there is a quota.
     #[inline]
-    pub(crate) fn has_estimates(&self) -> bool {
-        self.estimated.load(Ordering::Relaxed)
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.incomplete.load(Ordering::Relaxed)
     }
 
     /// Changes the figures of a device, if any are known.
@@ -149,7 +167,7 @@ impl Witness {
         changed
     }
 
-    /// Returns true if the caller has to correct estimates: one thread is enough, now and then.
+    /// Returns true if the caller has to complete the figures: one thread is enough, now and then.
     pub(crate) fn is_time_to_try(&self) -> bool {
         let (now, next) = (now(), self.next_try.load(Ordering::Relaxed));
         let until = now.saturating_add(AGAIN);
@@ -157,7 +175,7 @@ impl Witness {
             && self.next_try.compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Makes the next attempt due at once, after a success: later estimates need not wait.
+    /// Makes the next attempt due at once, after a success: later figures need not wait.
     pub(crate) fn try_at_once(&self) {
         self.next_try.store(0, Ordering::Relaxed);
     }

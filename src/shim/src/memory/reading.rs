@@ -112,13 +112,11 @@ impl Reading {
         self.free.saturating_add(self.books.beside).saturating_add(self.books.own)
     }
 
-    /// Notes the room in the region, within a memory call of this process, unless memory leaves the device. `more`: bytes that
-    /// the driver has given this process and that no ledger has. It may have given them to another memory call that is under way
-    /// too: then the reading is not exact.
-    pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64) {
-        if !self.books.leaves {
-            let is_exact = self.books.calls.under_way <= 1;
-            slice.member().note_available(place.device, self.room().saturating_add(more), is_exact);
+    /// Notes the room in the region, unless memory leaves the device or the room is not exact. It is exact if only the `own`
+    /// memory calls of the caller are under way. `more`: bytes that the driver has given the caller and that no ledger has.
+    pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64, own: u64) {
+        if !self.books.leaves && self.books.calls.under_way <= own {
+            slice.member().note_available(place.device, self.room().saturating_add(more));
         }
     }
 
