@@ -225,8 +225,8 @@ fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
 }
 
 /// Starts two processes of a slice while a neighbour's call is under way that no ledger shows, so that no measurement is exact.
-/// Afterwards the second one allocates, and dies with 102 MiB. Returns the first one.
-fn one_of_two_that_began_beside_a_call(bench: &Bench) -> Living {
+/// Afterwards the second one allocates, and dies with 102 MiB. Returns the first one and the neighbour.
+fn one_of_two_that_began_beside_a_call(bench: &Bench) -> [Living; 2] {
     let neighbour = bench.host("modules", &["dlsym"]).in_slice("neighbour");
     let mut neighbour = begin_as(neighbour.set("CUDA_MODULE_LOADING", "EAGER"));
     bench.goes_wrong(
@@ -247,13 +247,13 @@ fn one_of_two_that_began_beside_a_call(bench: &Bench) -> Living {
     does(&mut first, &format!("alloc {}", 2 * MIB));
     first.kill();
     slice(bench).reap().expect("the dead can be told");
-    stays
+    [stays, neighbour]
 }
 
 #[test]
 fn what_leaves_a_slice_whose_processes_began_together_is_not_taken_for_back() {
     let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
-    let mut stays = one_of_two_that_began_beside_a_call(&bench);
+    let [mut stays, _neighbour] = one_of_two_that_began_beside_a_call(&bench);
     assert_eq!(stays.numbers("left"), [0, QUOTA - 202 * MIB]);
     let slice = slice(&bench);
     assert_eq!(slice.leaving(slice.devices()[0].device), 102 * MIB);
@@ -262,7 +262,7 @@ fn what_leaves_a_slice_whose_processes_began_together_is_not_taken_for_back() {
 #[test]
 fn an_allocation_measures_what_is_available_to_a_slice_whose_processes_began_together() {
     let bench = bench("8GiB", "300").with("SIMGPU_MODULE_BYTES", "150MiB");
-    let mut stays = one_of_two_that_began_beside_a_call(&bench);
+    let [mut stays, _neighbour] = one_of_two_that_began_beside_a_call(&bench);
     let rest = QUOTA - 200 * MIB;
     within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, &format!("alloc {rest}")));
     let slice = slice(&bench);

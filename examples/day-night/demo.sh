@@ -8,8 +8,6 @@ target=${CARGO_TARGET_DIR:-$here/../../target}
 : "${GPUSLICE_TRUTH:=$target/release/simgpu-truth}"
 folder=$(mktemp -d /dev/shm/day-night.XXXXXX)
 export GPUSLICE GPUSLICE_LIB LD_LIBRARY_PATH="$GPUSLICE_SIMGPU" SIMGPU_STATE="$folder/state"
-# NVML reports windows of each process, which the slices need to tell their own time
-export SIMGPU_NVML_SAMPLES=each
 export SIMGPU_MEMORY=16GiB SIMGPU_CONTEXT_BYTES=0
 export NIGHT="$folder/train" SLICES="$folder/train $folder/serve-1 $folder/serve-2 $folder/serve-3"
 export QUARTER=4GiB WHOLE=13GiB LITTLE=1GiB
@@ -35,7 +33,7 @@ def look():
     alive = sorted((p for p in truth["processes"] if p["alive"] and p["devices"]), key=lambda p: p["pid"])
     return time.monotonic(), [(p["pid"], p["devices"][0]["held"], p["devices"][0]["busy_ns"]) for p in alive]
 
-# A change of a share holds within a third of a second. NVML reports with a lag which process had which time.
+# A change of a share holds within a third of a second.
 deadline = time.monotonic() + 60
 began, before = look()
 while True:

@@ -16,7 +16,8 @@
 //! The ledger may have counted a context of the dead process as more than the driver took. Therefore a part of one
 //! context may be missing for each dead process ([`MISSING_PART`]). Memory that leaves another slice is missing too, and
 //! makes the wait longer. Programs that are in no slice of the folder change free memory, and no ledger tells it. So the
-//! wait has a bound: after [`LEAVING`] nothing leaves any more. Without a measurement all waits last until their bound.
+//! wait has a bound: after [`LEAVING`] nothing leaves any more. A program that gives memory back can end a wait too early.
+//! Without a measurement all waits last until their bound.
 
 use crate::layout::Layout;
 
