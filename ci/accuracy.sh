@@ -44,7 +44,7 @@ case $1 in
             measure a_share_holds GPUSLICE_TEST_VARIANT="$variant"
         done
         ;;
-    events) measure a_share_holds GPUSLICE_TEST_VARIANT="cost a microsecond" ;;
+    events) measure a_share_holds GPUSLICE_TEST_VARIANT="all lengths" ;;
     apart) measure a_share_holds GPUSLICE_TEST_VARIANT="folders of their own" ;;
     start) measure processes_that_start_together ;;
     debts) measure one_after_the_other GPUSLICE_TEST_SECONDS="${GPUSLICE_TEST_SECONDS:-60}" ;;
