@@ -9,7 +9,7 @@ use crate::support::machine;
 use crate::workloads::{Program, SHORTEST, of};
 use crate::{note, seconds, variable, variant};
 use gpuslice_policy::compute::limiter::lease;
-use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::units::{Nanos, Permille};
 use serde_json::json;
 
@@ -52,7 +52,7 @@ struct Bounds {
 impl Bounds {
     fn of(limit: u64) -> Self {
         let share = Permille::new(limit as u16 * 10).expect("limits are below 100 %");
-        let terms = Terms::new(share, Nanos::new(BURST));
+        let terms = RateLimit::new(share, Nanos::new(BURST));
         let fair_turn = terms.wall(lease::turn(terms) * PROCESSES as u64);
         let first = BURST + KERNEL * PROCESSES as u64;
         Self { wait: 2 * fair_turn / MS, first: (first * 10_000 / (1000 * MS)) as i64 }

@@ -31,7 +31,7 @@
 //! 6. A forked child is a new process without a place in the slice. It joins before its first charge.
 //! 7. At exit nothing is given back: the kernel releases the life lock, and the next member reclaims.
 //! 8. Only the symbols of the table are exported, and `dlsym`, `dlvsym` and `dlopen`. The library never loads the driver.
-//! 9. No panic leaves the library: [`os::reentrancy::phase`] is the boundary.
+//! 9. No panic leaves the library: [`os::reentrancy::enter`] is the boundary.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the entries are written for Linux on x86-64");

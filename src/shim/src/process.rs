@@ -11,7 +11,7 @@ use crate::bypass;
 use crate::compute::Compute;
 use crate::memory::state::Memory;
 use crate::os::messages;
-use crate::os::reentrancy::shielded;
+use crate::os::reentrancy::catch_panic;
 use crate::slice::devices::{self, Found};
 use crate::slice::enforcement::{Stage, refuse, stage};
 use crate::slice::handle::Slice;
@@ -50,15 +50,15 @@ impl Deref for Process {
     }
 }
 
-/// Relation of this process to its slice.
+/// Whether the library enforces limits in this process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Standing {
+pub(crate) enum Enforcement {
     /// No limit was set, or the driver is not initialised: the library forwards calls unchanged.
-    Free,
+    Off,
     /// The process is a member of a slice.
-    Member(&'static Process),
+    Active(&'static Process),
     /// A limit was set that the library cannot enforce.
-    Refused,
+    Failed,
 }
 
 /// State that belongs to one process and not to its forked children. It is valid when it is all zeroes, as a child finds it.
@@ -67,28 +67,28 @@ struct Own {
     joining: Mutex<()>,
 }
 
-/// Returns the standing of this process, and joins its slice if the driver has been initialised. Cheap once the process has
+/// Returns whether the library enforces limits in this process, and joins its slice if the driver has been initialised. Cheap once the process has
 /// joined.
 #[inline]
-pub(crate) fn standing() -> Standing {
+pub(crate) fn enforcement() -> Enforcement {
     // Relaxed: the settings themselves are published by `SETTINGS`.
     match stage() {
-        Stage::FREE => Standing::Free,
-        Stage::LIMITED => member().map_or_else(join, Standing::Member),
-        Stage::REFUSED => Standing::Refused,
+        Stage::FREE => Enforcement::Off,
+        Stage::LIMITED => member().map_or_else(join, Enforcement::Active),
+        Stage::REFUSED => Enforcement::Failed,
         _ => {
             settings::read_settings();
-            standing_now()
+            enforcement_now()
         }
     }
 }
 
 #[cold]
-fn standing_now() -> Standing {
+fn enforcement_now() -> Enforcement {
     match stage() {
-        Stage::LIMITED => member().map_or_else(join, Standing::Member),
-        Stage::REFUSED => Standing::Refused,
-        _ => Standing::Free,
+        Stage::LIMITED => member().map_or_else(join, Enforcement::Active),
+        Stage::REFUSED => Enforcement::Failed,
+        _ => Enforcement::Off,
     }
 }
 
@@ -108,49 +108,49 @@ pub(crate) fn joined() -> Option<&'static Process> {
 
 /// Makes the process a member of its slice, if the driver is initialised.
 #[cold]
-fn join() -> Standing {
-    shielded(join_now).unwrap_or(Standing::Refused)
+fn join() -> Enforcement {
+    catch_panic(join_now).unwrap_or(Enforcement::Failed)
 }
 
-fn join_now() -> Standing {
-    let (Some(settings), Some(own)) = (settings::known(), own()) else { return Standing::Free };
+fn join_now() -> Enforcement {
+    let (Some(settings), Some(own)) = (settings::known(), own()) else { return Enforcement::Off };
     let _one_at_a_time = own.joining.lock();
     if let Some(process) = member() {
-        return Standing::Member(process);
+        return Enforcement::Active(process);
     }
     if stage() == Stage::REFUSED {
-        return Standing::Refused;
+        return Enforcement::Failed;
     }
     let mut found = match devices::find() {
-        None => return Standing::Free,
+        None => return Enforcement::Off,
         Some(Ok(found)) => found,
         Some(Err(unknown)) => {
             refuse(&unknown);
-            return Standing::Refused;
+            return Enforcement::Failed;
         }
     };
     if let Some(hidden) = bypass::hidden() {
         refuse(&hidden);
-        return Standing::Refused;
+        return Enforcement::Failed;
     }
     if settings.config.counts_on_bus()
         && let Err(unknown) = devices::number_by_bus(&mut found)
     {
         refuse(&unknown);
-        return Standing::Refused;
+        return Enforcement::Failed;
     }
     let uuids: Vec<_> = found.iter().map(|device| device.uuid).collect();
     let ambiguous = settings.config.ambiguous(&uuids);
     if !ambiguous.is_empty() {
         ambiguous.iter().for_each(|malformed| refuse(malformed));
-        return Standing::Refused;
+        return Enforcement::Failed;
     }
     let asked = devices::limits(&found, &settings.config);
     let (member, differences) = match Member::join(&settings.region, settings.trust, &asked) {
         Ok(joined) => joined,
         Err(error) => {
             refuse(&format_args!("gpuslice: {error}. GPU work is refused."));
-            return Standing::Refused;
+            return Enforcement::Failed;
         }
     };
     for difference in differences {
@@ -159,7 +159,7 @@ fn join_now() -> Standing {
     let process = Box::leak(Box::new(Process::new(member, &found)));
     // Release: pairs with the load in `member`.
     own.process.store(ptr::from_mut(process), Ordering::Release);
-    Standing::Member(process)
+    Enforcement::Active(process)
 }
 
 /// Returns the page of this process; `None` if the kernel gave none.

@@ -1,6 +1,6 @@
 //! Two shared words of the arbiter: the grant of a slice, and the holder of the arbiter lease.
 
-use crate::compute::limiter::token_bucket::Terms;
+use crate::compute::limiter::token_bucket::RateLimit;
 use crate::units::{Nanos, Permille};
 
 /// Nanoseconds without a new grant after which a slice uses its own terms: 1 s.
@@ -12,7 +12,7 @@ pub const PATIENCE: u64 = 100_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// Rate and burst.
-    pub terms: Terms,
+    pub terms: RateLimit,
     /// Wall nanoseconds by which the slice's word moves back. Otherwise the GPU would be idle.
     pub gift: u64,
     /// The most work that a process of the slice may have queued, in nanoseconds of GPU time.
@@ -46,7 +46,7 @@ pub fn encode(given: &Grant, now: u64) -> u64 {
 /// Returns the terms of a grant, whatever its age, and the queue bound of a process in nanoseconds. The terms are at most `own`.
 /// Without a grant they are `own`, and there is no bound.
 #[must_use]
-pub fn decode(word: u64, own: Terms) -> (Terms, Option<u64>) {
+pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<u64>) {
     let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
     let Some(rate) = thousandths.filter(|rate| rate.get() > 0) else { return (own, None) };
     let span = |bits: u32| match (word >> bits) & OWN {
@@ -54,7 +54,7 @@ pub fn decode(word: u64, own: Terms) -> (Terms, Option<u64>) {
         units => units << UNIT,
     };
     let burst = span(RATE).min(own.burst());
-    (Terms::new(rate.min(own.rate()), Nanos::new(burst)), Some(span(RATE.saturating_add(SPAN))))
+    (RateLimit::new(rate.min(own.rate()), Nanos::new(burst)), Some(span(RATE.saturating_add(SPAN))))
 }
 
 /// Returns true if the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
@@ -66,7 +66,7 @@ pub fn is_stale(word: u64, now: u64) -> bool {
 
 /// Returns the terms that apply now: the [decoded](decode) ones, or `own` if the arbiter has been silent.
 #[must_use]
-pub fn current(word: u64, own: Terms, now: u64) -> (Terms, Option<u64>) {
+pub fn current(word: u64, own: RateLimit, now: u64) -> (RateLimit, Option<u64>) {
     decode(if is_stale(word, now) { 0 } else { word }, own)
 }
 
@@ -113,8 +113,8 @@ mod tests {
     const MS: u64 = 1 << UNIT;
     const NOW: u64 = 1 << 50;
 
-    fn terms(thousandths: u16, burst: u64) -> Terms {
-        Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(burst))
+    fn terms(thousandths: u16, burst: u64) -> RateLimit {
+        RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::new(burst))
     }
 
     fn given(thousandths: u16, burst: u64, ahead: u64) -> Grant {

@@ -7,7 +7,7 @@ use super::budget::{Budget, Findings};
 use super::demand::{DemandEstimator, SliceFigures};
 use super::grant_word::Grant;
 use crate::compute::limiter::queue_bound;
-use crate::compute::limiter::token_bucket::Terms;
+use crate::compute::limiter::token_bucket::RateLimit;
 use crate::config::{CorePolicy, Priority};
 use crate::units::{Nanos, Permille};
 
@@ -64,7 +64,7 @@ pub struct Slice {
 #[derive(Debug, Clone, Copy)]
 struct SliceState {
     demand: DemandEstimator,
-    given: Option<Terms>,
+    given: Option<RateLimit>,
     /// True if the slice has high priority.
     eager: bool,
     /// True if it has lately used more than its own part.
@@ -102,7 +102,7 @@ impl Arbiter {
         self.at = now;
         let must_yield = |slice: &Slice| slices.iter().any(|other| comes_first(other, slice));
         let both = parts.iter().zip(own.iter());
-        let terms: Vec<Terms> = slices
+        let terms: Vec<RateLimit> = slices
             .iter()
             .zip(both)
             .map(|(slice, (part, own))| self.give(slice, part, own, must_yield(slice)))
@@ -110,7 +110,7 @@ impl Arbiter {
         // A launch admitted while work of high priority is in flight would delay the work that follows.
         let is_held = |slice: &Slice| found.eager && must_yield(slice);
         let gift = if found.idle() { earliest(slices, &terms, is_held) } else { 0 };
-        let given = |(slice, terms): (&Slice, Terms)| Grant {
+        let given = |(slice, terms): (&Slice, RateLimit)| Grant {
             terms,
             gift: if is_held(slice) { 0 } else { gift.min(room(slice, &terms, found.passed)) },
             queue_bound: if must_yield(slice) { SHORT } else { queue_bound::MOST },
@@ -134,7 +134,7 @@ impl Arbiter {
             };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
-            let rate = known.given.map_or(Permille::FULL, Terms::rate);
+            let rate = known.given.map_or(Permille::FULL, RateLimit::rate);
             let owes = figures.owed.saturating_mul(u64::from(rate.get())) / 1000;
             needs.push(known.demand.look(now, figures, eager, least, owes));
         }
@@ -187,10 +187,10 @@ impl Arbiter {
     }
 
     /// Returns the terms of a part. If they are nearly the last ones, the last ones stay.
-    fn give(&mut self, slice: &Slice, part: &Part, own: &Part, must_yield: bool) -> Terms {
+    fn give(&mut self, slice: &Slice, part: &Part, own: &Part, must_yield: bool) -> RateLimit {
         let SliceSettings { policy, limit, burst, .. } = slice.settings;
         let rate = self.rate(&slice.settings, part);
-        let Some(known) = self.slices.get_mut(&slice.id) else { return Terms::new(rate, burst) };
+        let Some(known) = self.slices.get_mut(&slice.id) else { return RateLimit::new(rate, burst) };
         let lately = known.demand.lately();
         let bound = if known.borrows { own.allotted } else { own.allotted.saturating_add(own.allotted / 8) };
         known.borrows = policy != CorePolicy::Fixed && lately > bound;
@@ -200,12 +200,12 @@ impl Arbiter {
             (false, false) => u64::MAX,
         };
         let burst = Nanos::new(burst.get().min(most));
-        let near = |given: &Terms| {
+        let near = |given: &RateLimit| {
             let by = given.rate().get().abs_diff(rate.get());
             let is_near = by <= rate.get() / STEADY && given.burst() == burst.get();
             is_near && rate < limit && given.rate() <= limit
         };
-        let given = known.given.filter(near).unwrap_or_else(|| Terms::new(rate, burst));
+        let given = known.given.filter(near).unwrap_or_else(|| RateLimit::new(rate, burst));
         known.given = Some(given);
         given
     }
@@ -223,7 +223,7 @@ fn comes_first(slice: &Slice, other: &Slice) -> bool {
 }
 
 /// Returns the wall nanoseconds until the first waiting slice that can have a gift may go.
-fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool) -> u64 {
+fn earliest(slices: &[Slice], terms: &[RateLimit], is_held: impl Fn(&Slice) -> bool) -> u64 {
     let waiting = slices
         .iter()
         .zip(terms)
@@ -232,13 +232,13 @@ fn earliest(slices: &[Slice], terms: &[Terms], is_held: impl Fn(&Slice) -> bool)
 }
 
 /// Returns true if a slice may have less than its limit because of others.
-fn is_steered(slice: &Slice, terms: &Terms) -> bool {
+fn is_steered(slice: &Slice, terms: &RateLimit) -> bool {
     slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
 }
 
 /// Returns the wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit
 /// holds whatever others leave; the whole GPU is no limit.
-fn room(slice: &Slice, terms: &Terms, passed: u64) -> u64 {
+fn room(slice: &Slice, terms: &RateLimit, passed: u64) -> u64 {
     let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {
         (CorePolicy::Fixed, _) => 0,

@@ -6,7 +6,7 @@
 //! The overrun may have other reasons, so the overdraft is bounded ([`peer_overdraft`]).
 
 use super::coupling::MOST;
-use super::limiter::token_bucket::{self, Terms};
+use super::limiter::token_bucket::{self, RateLimit};
 use crate::units::{Nanos, Permille};
 
 /// Nanoseconds for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond,
@@ -35,7 +35,7 @@ pub const fn is_published(seen: u64, now: u64) -> bool {
 /// Returns true if the share of a device throttles a launch that may be admitted by a peer overdraft. The slice must
 /// owe time, and at most one second of GPU time.
 #[must_use]
-pub fn may_overdraw(paid_until: u64, now: u64, terms: Terms) -> bool {
+pub fn may_overdraw(paid_until: u64, now: u64, terms: RateLimit) -> bool {
     paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))
 }
 
@@ -46,10 +46,10 @@ pub fn may_overdraw(paid_until: u64, now: u64, terms: Terms) -> bool {
 /// time, or the burst if that is less; a launch that costs more is admitted once. A word too far ahead belongs to
 /// other terms or is invalid.
 #[must_use]
-pub fn peer_overdraft(until: u64, now: u64, amount: u64, terms: Terms) -> Option<u64> {
+pub fn peer_overdraft(until: u64, now: u64, amount: u64, terms: RateLimit) -> Option<u64> {
     let (rate, most) = (terms.rate(), now.saturating_add(MOST));
     let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    let terms = Terms::new(half, Nanos::new(MOST_OVERDRAFT.min(terms.burst())));
+    let terms = RateLimit::new(half, Nanos::new(MOST_OVERDRAFT.min(terms.burst())));
     let until = if until > most { 0 } else { until };
     token_bucket::wait(until, now)
         .is_none()
@@ -81,8 +81,8 @@ mod tests {
         assert!(!is_published(0, 1));
     }
 
-    fn terms(rate: u16, burst: u64) -> Terms {
-        Terms::new(Permille::new(rate).unwrap(), Nanos::from_millis(burst))
+    fn terms(rate: u16, burst: u64) -> RateLimit {
+        RateLimit::new(Permille::new(rate).unwrap(), Nanos::from_millis(burst))
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Launches inside the driver, and the batches around them.
 
 use gpuslice_policy::compute::limiter::overdraft;
-use gpuslice_policy::compute::limiter::settlement::Bill;
+use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{OLD, Run, Spell};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Bracket};
@@ -129,7 +129,7 @@ impl Shim {
             opened: now,
             is_unknown: false,
             known_idle: false,
-            bill: Bill::new(0),
+            bill: Settlement::new(0),
             charged_to: 0,
             progress: 0,
             truth: 0,
@@ -160,7 +160,7 @@ impl Shim {
         if !core::mem::replace(&mut self.is_calibrated, true) {
             self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
         }
-        open.bill = Bill::new(open.run.prepaid());
+        open.bill = Settlement::new(open.run.prepaid());
         self.until[stream] = overdraft::done(self.until[stream], open.opened, open.run.plain());
         self.ahead.add(open.run.prepaid());
         self.ends = self.ends.max(now) + open.run.prepaid();

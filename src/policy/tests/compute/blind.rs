@@ -27,7 +27,7 @@ impl Shim {
         let blind = self.blind.as_mut().unwrap();
         let cost = blind.coarse.cost();
         if !self.lease.spend(cost) {
-            let lacks = self.lease.lacks(cost, slice.lease(self.me, now)).max(1);
+            let lacks = self.lease.shortfall(cost, slice.lease(self.me, now)).max(1);
             slice.take(self.me, lacks, now).map_err(Wait::Word)?;
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));

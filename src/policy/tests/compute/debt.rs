@@ -1,6 +1,6 @@
 //! A second ledger with other arithmetic: a debt in thousandths of nanoseconds of GPU time instead of an instant.
 
-use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, RateLimit};
 
 /// The debt. A negative debt is saved time.
 #[derive(Debug, Clone, Copy)]
@@ -13,16 +13,16 @@ pub struct Debt {
 
 impl Debt {
     /// Makes a slice with all savings that it may have.
-    pub fn new(terms: Terms) -> Self {
+    pub fn new(terms: RateLimit) -> Self {
         Self { owed: -saved(terms), at: 0, payments: 0 }
     }
 
-    fn pass(&mut self, now: u64, terms: Terms) {
+    fn pass(&mut self, now: u64, terms: RateLimit) {
         self.owed -= i128::from(now.saturating_sub(self.at)) * i128::from(terms.rate().get());
         self.at = now;
     }
 
-    pub fn settle(&mut self, difference: i64, now: u64, terms: Terms) {
+    pub fn settle(&mut self, difference: i64, now: u64, terms: RateLimit) {
         self.pass(now, terms);
         self.payments += 1;
         if difference >= 0 {
@@ -32,20 +32,20 @@ impl Debt {
     }
 
     /// Gives away wall time.
-    pub fn give(&mut self, wall: u64, now: u64, terms: Terms) {
+    pub fn give(&mut self, wall: u64, now: u64, terms: RateLimit) {
         self.pass(now, terms);
         self.owed -= i128::from(wall) * i128::from(terms.rate().get());
     }
 
     /// Changes the terms. The debt stays; savings are cut to the new burst.
-    pub fn change(&mut self, now: u64, old: Terms, new: Terms) {
+    pub fn change(&mut self, now: u64, old: RateLimit, new: RateLimit) {
         self.pass(now, old);
         self.payments += 1;
         self.owed = self.owed.max(-saved(new));
     }
 
     /// Returns true if a word equals the debt, except for rounding. Savings beyond the burst do not count.
-    pub fn is(&self, paid_until: u64, now: u64, terms: Terms) -> bool {
+    pub fn is(&self, paid_until: u64, now: u64, terms: RateLimit) -> bool {
         let mut debt = *self;
         debt.pass(now, terms);
         let least = -saved(terms);
@@ -55,13 +55,13 @@ impl Debt {
     }
 
     /// Returns the debt in nanoseconds of GPU time.
-    pub fn owed(&self, now: u64, terms: Terms) -> i128 {
+    pub fn owed(&self, now: u64, terms: RateLimit) -> i128 {
         let mut debt = *self;
         debt.pass(now, terms);
         debt.owed / 1000
     }
 }
 
-fn saved(terms: Terms) -> i128 {
+fn saved(terms: RateLimit) -> i128 {
     i128::from(terms.burst()) * 1000
 }

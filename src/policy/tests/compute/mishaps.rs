@@ -2,7 +2,7 @@
 
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::limiter::refund;
-use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 
 use crate::gpu::NEVER;
 use crate::world::{Phase, World};
@@ -11,7 +11,7 @@ use crate::world::{Phase, World};
 #[derive(Debug, Clone, Copy)]
 pub enum Mishap {
     /// The terms of a slice change.
-    Terms(usize, Terms),
+    RateLimit(usize, RateLimit),
     /// A process is killed.
     Kill(usize),
     /// Other processes notice the death and reclaim.
@@ -34,7 +34,7 @@ pub struct Sampler {
 impl World {
     pub fn strike(&mut self, mishap: Mishap) {
         match mishap {
-            Mishap::Terms(slice, terms) => {
+            Mishap::RateLimit(slice, terms) => {
                 self.watch.counts.changes += 1;
                 self.slices[slice].change(terms, self.now);
                 self.wake_sleepers(slice);

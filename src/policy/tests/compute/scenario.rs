@@ -1,6 +1,6 @@
 //! The world of a seed, and its checks.
 
-use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::units::{Nanos, Permille};
 
 use crate::chance::Chance;
@@ -12,8 +12,8 @@ use crate::world::{Machine, World};
 const MS: u64 = 1_000_000;
 
 /// Returns terms with a share in thousandths and a burst in milliseconds.
-pub fn terms(thousandths: u64, burst: u64) -> Terms {
-    Terms::new(Permille::new(thousandths as u16).unwrap(), Nanos::from_millis(burst))
+pub fn terms(thousandths: u64, burst: u64) -> RateLimit {
+    RateLimit::new(Permille::new(thousandths as u16).unwrap(), Nanos::from_millis(burst))
 }
 
 fn kinds(chance: &mut Chance, me: u64) -> Vec<Kind> {
@@ -85,7 +85,7 @@ impl Family {
             match chance.between(0, 4) {
                 0 => {
                     let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
-                    world.befall(at, Mishap::Terms(chance.between(0, slices) as usize, terms));
+                    world.befall(at, Mishap::RateLimit(chance.between(0, slices) as usize, terms));
                 }
                 1 => {
                     world.befall(at, Mishap::Kill(me));
@@ -99,7 +99,7 @@ impl Family {
 }
 
 /// Returns the terms of `slices` slices. Their sum is at most the whole GPU.
-pub fn shares(chance: &mut Chance, slices: usize) -> Vec<Terms> {
+pub fn shares(chance: &mut Chance, slices: usize) -> Vec<RateLimit> {
     (0..slices)
         .map(|_| terms(chance.between(10, 1 + 1000 / slices as u64), chance.of(&[20, 20, 200])))
         .collect()

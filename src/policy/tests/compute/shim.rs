@@ -8,11 +8,11 @@ use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
 use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
 use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT, Unknown};
-use gpuslice_policy::compute::limiter::settlement::Bill;
+use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Run, Spell};
-use gpuslice_policy::compute::measuring::event_clock::{EventCost, Offset};
+use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost};
 use gpuslice_policy::compute::measuring::peer_intervals::Reader;
-use gpuslice_policy::compute::measuring::union::Union;
+use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::when_alone::Sampler;
 
 use crate::blind::Blind;
@@ -50,7 +50,7 @@ pub struct Bracketed {
     /// True if the host had waited for the stream.
     pub known_idle: bool,
 
-    pub bill: Bill,
+    pub bill: Settlement,
     /// The instant up to which it was charged while it ran.
     pub charged_to: u64,
     /// The part of its time that was charged.
@@ -87,9 +87,9 @@ pub struct Shim {
     pub lease: Lease,
     pub open: Vec<Option<Bracketed>>,
     pub flights: Vec<VecDeque<Bracketed>>,
-    pub union: Union,
+    pub union: BusyUnion,
     pub reader: Reader,
-    pub offset: Offset,
+    pub offset: ClockOffset,
     pub ahead: Ahead,
     /// The expected end of the queued work.
     pub ends: u64,
@@ -150,9 +150,9 @@ impl Shim {
             lease: Lease::NONE,
             open: (0..streams).map(|_| None).collect(),
             flights: (0..streams).map(|_| VecDeque::new()).collect(),
-            union: Union::new(),
+            union: BusyUnion::new(),
             reader: Reader::default(),
-            offset: Offset::default(),
+            offset: ClockOffset::default(),
             ahead: Ahead::default(),
             ends: 0,
             unknown: Unknown::default(),
@@ -243,7 +243,8 @@ impl Shim {
             assert!(self.lease.spend(cost));
             return Ok(self.pay(known, estimate));
         }
-        let lacks = self.lease.lacks(cost, slice.lease(self.me, now)).max(1).max(self.together(&estimate));
+        let lacks =
+            self.lease.shortfall(cost, slice.lease(self.me, now)).max(1).max(self.together(&estimate));
         if let Err(until) = slice.take(self.me, lacks, now) {
             self.close_all(now, gpu);
             return Err(Wait::Word(until));

@@ -4,7 +4,7 @@ use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::queue_bound;
-use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 use gpuslice_policy::compute::measuring::overlap::Overlap;
 use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 
@@ -15,7 +15,7 @@ pub const PLACES: u64 = 1024;
 
 #[derive(Debug)]
 pub struct Slice {
-    pub terms: Terms,
+    pub terms: RateLimit,
     pub paid_until: u64,
     /// The instant from which on time is free.
     free_from: u64,
@@ -62,7 +62,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub fn new(terms: Terms, processes: usize) -> Self {
+    pub fn new(terms: RateLimit, processes: usize) -> Self {
         Self {
             terms,
             paid_until: 0,
@@ -176,7 +176,7 @@ impl Slice {
         self.refunded = true;
     }
 
-    pub fn change(&mut self, terms: Terms, now: u64) {
+    pub fn change(&mut self, terms: RateLimit, now: u64) {
         self.set_paid_until(token_bucket::change(self.paid_until, now, self.terms, terms), now);
         self.debt.change(now, self.terms, terms);
         self.terms = terms;

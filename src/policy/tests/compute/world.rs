@@ -1,6 +1,6 @@
 //! The events of a world in virtual time: hosts, worker threads, samplers and faults around one GPU.
 
-use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 
 use crate::blind::Blind;
 use crate::chance::Chance;
@@ -103,7 +103,7 @@ pub struct World {
 
 impl World {
     /// Makes one program for each process, with the index of its slice.
-    pub fn new(machine: Machine, terms: &[Terms], programs: Vec<(usize, Program)>, seed: u64) -> Self {
+    pub fn new(machine: Machine, terms: &[RateLimit], programs: Vec<(usize, Program)>, seed: u64) -> Self {
         let now = 1 << 44;
         let mut gpu = Gpu::new(machine.slice, machine.switch);
         (gpu.renews, gpu.restarts, gpu.waits) = (machine.renews, machine.rings, machine.waits);

@@ -14,7 +14,7 @@
 //! boot. The header therefore names the boot in which its entries were written, and entries of another boot are
 //! dropped.
 
-use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 
 use crate::{
     compute::terms::{latest_payable, load_clamped, terms, terms_of},
@@ -77,7 +77,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if self.is_of_another_boot(boot) {
             return 0;
         }
-        let left = |(paid_until, terms): (u64, Terms)| match paid_until {
+        let left = |(paid_until, terms): (u64, RateLimit)| match paid_until {
             0 => 0,
             _ => paid_until.saturating_add(terms.wall(terms.burst())).saturating_sub(now),
         };
@@ -104,7 +104,7 @@ impl Debt {
     }
 
     /// Returns `paid_until`, limited to the largest debt, and the terms by which it was paid.
-    fn read(&self, now: u64) -> (u64, Terms) {
+    fn read(&self, now: u64) -> (u64, RateLimit) {
         let terms = terms(self.cores_permille.get(), self.burst.get());
         (self.paid_until.get().min(latest_payable(terms, now)), terms)
     }

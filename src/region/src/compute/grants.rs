@@ -1,7 +1,7 @@
 //! The rate that an arbiter grants a slice, and the change of terms in the ledger.
 
 use gpuslice_policy::arbiter::grant_word;
-use gpuslice_policy::compute::limiter::token_bucket::{self, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -14,7 +14,7 @@ use crate::{
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Returns the terms of a device now: the grant of the arbiter while it is valid, else the slice's own terms. Nearly nothing
     /// for a device that does not exist.
-    pub(crate) fn terms(&self, device: usize) -> Terms {
+    pub(crate) fn terms(&self, device: usize) -> RateLimit {
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
         self.devices
             .get(device)
@@ -23,7 +23,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Scales `paid_until` from the old terms to the new ones. The GPU time that the slice owes or has saved up stays
     /// the same. Wakes all sleepers, because their deadlines may be wrong now.
-    pub(crate) fn change_terms(&self, device: usize, (old, new): (Terms, Terms), now: u64) {
+    pub(crate) fn change_terms(&self, device: usize, (old, new): (RateLimit, RateLimit), now: u64) {
         let Some(time) = self.time(device) else { return };
         if old == new {
             return;

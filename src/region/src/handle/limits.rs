@@ -1,6 +1,6 @@
 //! Limits of a slice on a device.
 
-use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::config::{Ceiling, CorePolicy, Priority};
 use gpuslice_policy::units::Bytes;
 
@@ -80,7 +80,7 @@ impl Limits {
     }
 
     /// Writes the limits into a device entry. They take effect at once. Returns the terms before and after.
-    pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> (Terms, Terms) {
+    pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> (RateLimit, RateLimit) {
         let limits = self.bounded();
         let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = limits;
         // Before the limits: a process killed in between must not leave limits that launches do not look at. After them

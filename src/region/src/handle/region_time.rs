@@ -4,7 +4,7 @@
 //! nanoseconds.
 
 use gpuslice_policy::arbiter::grant_word;
-use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
 
 use crate::{
@@ -44,13 +44,13 @@ pub enum Origin {
 impl Region {
     /// Returns the slice's terms on a device now. Nearly nothing for a device that does not exist.
     #[must_use]
-    pub fn terms(&self, device: Device) -> Terms {
+    pub fn terms(&self, device: Device) -> RateLimit {
         self.layout().terms(device.index())
     }
 
     /// Returns the slice's terms on a device without a grant of the arbiter.
     #[must_use]
-    pub fn own_terms(&self, device: Device) -> Terms {
+    pub fn own_terms(&self, device: Device) -> RateLimit {
         self.layout().devices.get(device.index()).map_or_else(|| terms(1, 0), terms_of)
     }
 

@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
 use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{STALE, encode};
-use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::overlap::Overlap;
 use gpuslice_policy::units::{Nanos, Permille};
 
@@ -196,7 +196,7 @@ fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
 
 /// Returns a grant of `thousandths` of the GPU.
 fn word_of(thousandths: u16, now: u64) -> u64 {
-    let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(0));
+    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::new(0));
     encode(&Grant { terms, gift: 0, queue_bound: u64::MAX }, now)
 }
 

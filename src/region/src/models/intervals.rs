@@ -1,7 +1,7 @@
 //! Models of the ring of intervals: a reader accepts an interval only as it was published, and each is charged once.
 
 use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval, Reader};
-use gpuslice_policy::compute::measuring::union::Union;
+use gpuslice_policy::compute::measuring::union::BusyUnion;
 use loom::{sync::Arc, thread};
 
 use super::{DEVICE, NOW, SLOTS, World, beside, model};
@@ -41,10 +41,10 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
 
 /// Returns the charge of a process for its own interval. `hasty`: it does not wait until lower slots are written.
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
-    let (mut reader, mut union) = (Reader::new(0), Union::new());
+    let (mut reader, mut union) = (Reader::new(0), BusyUnion::new());
     let time = &world.layout.time[DEVICE];
     let place = time.intervals.publish(Interval { start, end, ..Interval::default() });
-    let read = |reader: &mut Reader, union: &mut Union| {
+    let read = |reader: &mut Reader, union: &mut BusyUnion| {
         reader.read((place, INTERVAL_SLOTS), NOW, union, |slot| time.intervals.at(slot))
     };
     while !read(&mut reader, &mut union) && !hasty {

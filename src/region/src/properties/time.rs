@@ -2,7 +2,7 @@
 
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::refund;
-use gpuslice_policy::compute::limiter::token_bucket::{self, MOST_DEBT, Terms};
+use gpuslice_policy::compute::limiter::token_bucket::{self, MOST_DEBT, RateLimit};
 use gpuslice_policy::units::{Nanos, Permille};
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ enum Step {
     StopAsking(usize),
     Settle(i64),
     Settled(usize, u64),
-    Terms(u32, u64),
+    RateLimit(u32, u64),
     Count(usize, u64),
 }
 
@@ -39,14 +39,14 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..SLOTS).prop_map(Step::StopAsking),
         3 => prop_oneof![-20_000_000..20_000_000_i64, any::<i64>()].prop_map(Step::Settle),
         3 => (0..SLOTS, span()).prop_map(|(slot, prepaid)| Step::Settled(slot, prepaid)),
-        1 => (0..1200_u32, span()).prop_map(|(permille, burst)| Step::Terms(permille, burst)),
+        1 => (0..1200_u32, span()).prop_map(|(permille, burst)| Step::RateLimit(permille, burst)),
         2 => (0..SLOTS, 0..30 * MS).prop_map(|(slot, time)| Step::Count(slot, time)),
     ]
 }
 
 /// The expected words. The slice of `policy/tests/compute`, with deaths.
 struct Model {
-    terms: Terms,
+    terms: RateLimit,
     paid_until: u64,
     free_from: u64,
     virtual_time: u64,
@@ -111,9 +111,9 @@ impl Model {
     }
 }
 
-fn terms(permille: u32, burst: u64) -> Terms {
+fn terms(permille: u32, burst: u64) -> RateLimit {
     let rate = Permille::new(u16::try_from(permille.clamp(1, 1000)).unwrap()).unwrap();
-    Terms::new(rate, Nanos::new(burst.min(MOST_DEBT)))
+    RateLimit::new(rate, Nanos::new(burst.min(MOST_DEBT)))
 }
 
 fn start() -> (World, Model) {
@@ -180,7 +180,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.outstanding[slot] = model.outstanding[slot].saturating_sub(prepaid);
             model.settled_at[slot] = now;
         }
-        Step::Terms(permille, burst) => {
+        Step::RateLimit(permille, burst) => {
             let new = terms(permille, burst);
             layout.devices[DEVICE].cores_permille.set(permille);
             layout.devices[DEVICE].burst.set(burst);

@@ -2,7 +2,7 @@
 
 use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{STALE, encode};
-use gpuslice_policy::compute::limiter::token_bucket::Terms;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::units::{Nanos, Permille};
 use gpuslice_region::{Device, Limits, Member, ProcessActivity, Sharing};
@@ -19,7 +19,7 @@ const NOW: u64 = 1 << 50;
 
 /// Makes a grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
 fn word(thousandths: u16, ahead: u64, now: u64) -> u64 {
-    let terms = Terms::new(Permille::new(thousandths).unwrap(), Nanos::new(20 * MS));
+    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::new(20 * MS));
     encode(&Grant { terms, gift: 0, queue_bound: ahead }, now)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! While a thread captures in global mode, the driver refuses some calls of every thread that is not in relaxed mode. Such a call
 //! invalidates the capture. The program must not lose its capture to a call of the library's own. So the library makes calls that
-//! the driver may refuse within [`apart`].
+//! the driver may refuse within [`relaxed_if_capturing`].
 #![allow(
     clippy::disallowed_types,
     reason = "a word of this process alone: `region::sync` is for words shared between processes"
@@ -37,8 +37,8 @@ pub(crate) fn is_open() -> bool {
 
 /// Makes calls that leave captures intact: in relaxed mode while a capture is open. The mode is the calling thread's alone.
 #[inline]
-pub(crate) fn apart<T>(calls: impl FnOnce() -> T) -> T {
-    if is_open() { beside_captures(calls) } else { calls() }
+pub(crate) fn relaxed_if_capturing<T>(calls: impl FnOnce() -> T) -> T {
+    if is_open() { with_relaxed_capture_mode(calls) } else { calls() }
 }
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
@@ -54,8 +54,8 @@ pub(crate) fn exchange_capture_mode(mode: c_uint) -> Option<c_uint> {
     (code == status::SUCCESS).then_some(mode)
 }
 
-/// Makes calls in relaxed mode. Frequent calls use [`apart`], which looks first whether a capture is open.
-pub(crate) fn beside_captures<T>(calls: impl FnOnce() -> T) -> T {
+/// Makes calls in relaxed mode. Frequent calls use [`relaxed_if_capturing`], which looks first whether a capture is open.
+pub(crate) fn with_relaxed_capture_mode<T>(calls: impl FnOnce() -> T) -> T {
     let before = exchange_capture_mode(RELAXED);
     let done = calls();
     if let Some(mode) = before {

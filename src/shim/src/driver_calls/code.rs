@@ -1,6 +1,6 @@
 //! Functions of the driver, and the libraries and modules of kernels.
 
-use super::capture_mode::beside_captures;
+use super::capture_mode::with_relaxed_capture_mode;
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -19,13 +19,13 @@ pub(crate) fn proc_address(name: &CStr, version: c_int, flags: u64) -> Option<*c
 
 /// Returns the library of a kernel.
 pub(crate) fn library_of_kernel(kernel: CUkernel) -> Option<usize> {
-    let library = beside_captures(|| ask!(cuKernelGetLibrary, CUlibrary, kernel))?;
+    let library = with_relaxed_capture_mode(|| ask!(cuKernelGetLibrary, CUlibrary, kernel))?;
     Some(library.addr())
 }
 
 /// Returns the module of a function.
 pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
-    let module = beside_captures(|| ask!(cuFuncGetModule, CUmodule, function))?;
+    let module = with_relaxed_capture_mode(|| ask!(cuFuncGetModule, CUmodule, function))?;
     Some(module.addr())
 }
 
@@ -33,5 +33,5 @@ pub(crate) fn module_of_function(function: CUfunction) -> Option<usize> {
 pub(crate) fn loads_eagerly() -> bool {
     /// `CU_MODULE_EAGER_LOADING`.
     const EAGER: c_uint = 1;
-    beside_captures(|| ask!(cuModuleGetLoadingMode, c_uint)) == Some(EAGER)
+    with_relaxed_capture_mode(|| ask!(cuModuleGetLoadingMode, c_uint)) == Some(EAGER)
 }

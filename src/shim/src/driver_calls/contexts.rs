@@ -1,6 +1,6 @@
 //! Contexts: the current context, and calls within another one.
 
-use super::capture_mode::{apart, beside_captures};
+use super::capture_mode::{relaxed_if_capturing, with_relaxed_capture_mode};
 use core::ffi::{c_int, c_uint};
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -21,7 +21,7 @@ pub(crate) fn current_device() -> Option<CUdevice> {
 
 /// Returns a limit of the current context.
 pub(crate) fn context_limit(limit: c_uint) -> Option<usize> {
-    beside_captures(|| ask!(cuCtxGetLimit, usize, limit))
+    with_relaxed_capture_mode(|| ask!(cuCtxGetLimit, usize, limit))
 }
 
 /// Returns whether a device's primary context is alive.
@@ -29,7 +29,7 @@ pub(crate) fn primary_context_is_active(device: CUdevice) -> Option<bool> {
     let function = slot::real::<real::cuDevicePrimaryCtxGetState>(Symbol::cuDevicePrimaryCtxGetState)?;
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
     // SAFETY: both outputs are valid for writes.
-    let code = beside_captures(|| unsafe { function(device, &raw mut flags, &raw mut active) });
+    let code = with_relaxed_capture_mode(|| unsafe { function(device, &raw mut flags, &raw mut active) });
     (code == status::SUCCESS).then_some(active != 0)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn view_of(green: CUgreenCtx) -> Option<usize> {
     let function = slot::real::<real::cuCtxFromGreenCtx>(Symbol::cuCtxFromGreenCtx)?;
     let mut view: CUcontext = ptr::null_mut();
     // SAFETY: the output is valid for writes; the driver checks the handle.
-    let code = apart(|| unsafe { function(&raw mut view, green) });
+    let code = relaxed_if_capturing(|| unsafe { function(&raw mut view, green) });
     (code == status::SUCCESS && !view.is_null()).then(|| view.expose_provenance())
 }
 

@@ -1,6 +1,6 @@
 //! Devices, and figures of them.
 
-use super::capture_mode::beside_captures;
+use super::capture_mode::with_relaxed_capture_mode;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
@@ -43,7 +43,7 @@ pub(crate) fn device_free() -> Option<u64> {
     let function = slot::real::<real::cuMemGetInfo_v2>(Symbol::cuMemGetInfo_v2)?;
     let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: both outputs are valid for writes.
-    let code = beside_captures(|| unsafe { function(&raw mut free, &raw mut total) });
+    let code = with_relaxed_capture_mode(|| unsafe { function(&raw mut free, &raw mut total) });
     (code == status::SUCCESS).then_some(free as u64)
 }
 

@@ -1,6 +1,7 @@
 //! Timing events: pools of them for each context, recording and reading.
 //!
-//! A caller makes these calls within [`apart`](super::capture_mode::apart), which leaves the program's captures intact.
+//! A caller makes these calls within [`relaxed_if_capturing`](super::capture_mode::relaxed_if_capturing), which leaves the
+//! program's captures intact.
 
 use super::contexts::within;
 use super::streams::Stream;

@@ -1,6 +1,6 @@
 //! Graphs: their allocation nodes, and the memory that the driver holds for them.
 
-use super::capture_mode::beside_captures;
+use super::capture_mode::with_relaxed_capture_mode;
 use super::locations::device_of;
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
@@ -104,7 +104,8 @@ pub(crate) fn reserved(device: CUdevice) -> Option<u64> {
     let ask = slot::real::<real::cuDeviceGetGraphMemAttribute>(Symbol::cuDeviceGetGraphMemAttribute)?;
     let mut value = 0_u64;
     // SAFETY: the attribute is 64 bits wide, as the output is; the driver checks the device.
-    let code = beside_captures(|| unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) });
+    let code =
+        with_relaxed_capture_mode(|| unsafe { ask(device, RESERVED_CURRENT, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }
 
@@ -114,5 +115,5 @@ pub(crate) fn trim(device: CUdevice) {
         return;
     };
     // SAFETY: the driver checks the device; nothing is written.
-    beside_captures(|| unsafe { function(device) });
+    with_relaxed_capture_mode(|| unsafe { function(device) });
 }

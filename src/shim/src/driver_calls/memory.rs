@@ -1,6 +1,6 @@
 //! Memory that the library allocates, frees or advises, and facts about addresses.
 
-use super::capture_mode::{apart, beside_captures};
+use super::capture_mode::{relaxed_if_capturing, with_relaxed_capture_mode};
 use core::ffi::c_uint;
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -58,7 +58,7 @@ fn advise(address: u64, bytes: u64, advice: c_uint, device: CUdevice) -> Result<
 pub(crate) fn free(address: u64) -> Status {
     slot::real::<real::cuMemFree_v2>(Symbol::cuMemFree_v2).map_or(status::NOT_SUPPORTED, |free| {
         // SAFETY: the driver checks the address, which it gave out and which the program does not use any more.
-        beside_captures(|| unsafe { free(address) })
+        with_relaxed_capture_mode(|| unsafe { free(address) })
     })
 }
 
@@ -75,11 +75,11 @@ pub(crate) fn is_on_device(address: u64) -> bool {
     };
     let mut kind: c_uint = 0;
     // SAFETY: this attribute has the width of the output; the driver checks the address.
-    let code = apart(|| unsafe { function((&raw mut kind).cast(), MEMORY_TYPE, address) });
+    let code = relaxed_if_capturing(|| unsafe { function((&raw mut kind).cast(), MEMORY_TYPE, address) });
     code == status::SUCCESS && kind == memory_type::DEVICE
 }
 
 /// Returns the start of the allocation in which an address lies.
 pub(crate) fn start_of(address: CUdeviceptr) -> Option<u64> {
-    apart(|| ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address))
+    relaxed_if_capturing(|| ask!(cuMemGetAddressRange_v2, CUdeviceptr, ptr::null_mut(), address))
 }

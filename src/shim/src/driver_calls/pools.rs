@@ -1,6 +1,6 @@
 //! Memory pools of stream-ordered allocation.
 
-use super::capture_mode::{apart, beside_captures};
+use super::capture_mode::{relaxed_if_capturing, with_relaxed_capture_mode};
 use core::ffi::c_uint;
 use core::ptr;
 use gpuslice_driver::Symbol;
@@ -16,13 +16,13 @@ const USED_CURRENT: c_uint = 7;
 
 /// Returns the pool from which stream-ordered allocations of a device come.
 pub(crate) fn current_pool(device: CUdevice) -> Option<usize> {
-    let pool = apart(|| ask!(cuDeviceGetMemPool, CUmemoryPool, device))?;
+    let pool = relaxed_if_capturing(|| ask!(cuDeviceGetMemPool, CUmemoryPool, device))?;
     Some(pool.expose_provenance())
 }
 
 /// Returns the pool that a device has from the start.
 pub(crate) fn default_pool(device: CUdevice) -> Option<usize> {
-    let pool = apart(|| ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device))?;
+    let pool = relaxed_if_capturing(|| ask!(cuDeviceGetDefaultMemPool, CUmemoryPool, device))?;
     Some(pool.expose_provenance())
 }
 
@@ -41,7 +41,7 @@ fn pool_attribute(pool: usize, attribute: c_uint) -> Option<u64> {
     let mut value = 0_u64;
     let pool = ptr::with_exposed_provenance_mut(pool);
     // SAFETY: both attributes are 64 bits wide, as the output is; the driver checks the handle.
-    let code = apart(|| unsafe { function(pool, attribute, (&raw mut value).cast()) });
+    let code = relaxed_if_capturing(|| unsafe { function(pool, attribute, (&raw mut value).cast()) });
     (code == status::SUCCESS).then_some(value)
 }
 
@@ -50,6 +50,6 @@ pub(crate) fn trim_pool(pool: usize, keep: u64) {
     let Ok(keep) = usize::try_from(keep) else { return };
     if let Some(function) = slot::real::<real::cuMemPoolTrimTo>(Symbol::cuMemPoolTrimTo) {
         // SAFETY: the driver checks the handle; nothing is written.
-        beside_captures(|| unsafe { function(ptr::with_exposed_provenance_mut(pool), keep) });
+        with_relaxed_capture_mode(|| unsafe { function(ptr::with_exposed_provenance_mut(pool), keep) });
     }
 }

@@ -1,6 +1,6 @@
 //! Streams: their names, contexts and captures.
 
-use super::capture_mode::apart;
+use super::capture_mode::relaxed_if_capturing;
 use super::contexts::current_context;
 use core::ffi::c_uint;
 use core::ptr;
@@ -80,7 +80,7 @@ pub(crate) fn stream_context(stream: CUstream) -> Option<usize> {
     let function = slot::real::<real::cuStreamGetCtx>(Symbol::cuStreamGetCtx)?;
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: the output is valid for writes; the driver checks the handle.
-    let code = apart(|| unsafe { function(stream, &raw mut context) });
+    let code = relaxed_if_capturing(|| unsafe { function(stream, &raw mut context) });
     (code == status::SUCCESS && !context.is_null()).then(|| context.expose_provenance())
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn waits_for_legacy(stream: CUstream) -> bool {
     let Some(function) = slot::real::<real::cuStreamGetFlags>(Symbol::cuStreamGetFlags) else { return true };
     let mut flags = 0;
     // SAFETY: the output is valid for writes; the driver checks the handle.
-    let code = apart(|| unsafe { function(stream, &raw mut flags) });
+    let code = relaxed_if_capturing(|| unsafe { function(stream, &raw mut flags) });
     code != status::SUCCESS || flags & NON_BLOCKING == 0
 }
 

@@ -7,7 +7,7 @@
 
 use super::dlsym::known_driver;
 use crate::os::messages;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use crate::slice::settings;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -50,7 +50,7 @@ extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -
 /// Returns true if the flag is removed. The driver's own libraries keep it, because their calls are not the program's.
 #[cold]
 fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
-    if known_driver(caller) || quietly(settings::leaves_deepbind, true) {
+    if known_driver(caller) || enter_or(settings::leaves_deepbind, true) {
         return false;
     }
     if !file.is_null() {
@@ -64,7 +64,7 @@ fn takes_off(file: *const c_char, caller: *const c_void) -> bool {
             );
             messages::say(LogLevel::Info, &line);
         };
-        quietly(say, ());
+        enter_or(say, ());
     }
     true
 }

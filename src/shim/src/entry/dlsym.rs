@@ -102,7 +102,7 @@ extern "C" fn decide(
         request.remark();
         return pass;
     };
-    match reentrancy::quietly(|| request.answer(symbol), None) {
+    match reentrancy::enter_or(|| request.answer(symbol), None) {
         Some(answer) => Decision::answer(answer),
         None => pass,
     }
@@ -139,7 +139,7 @@ impl Request {
         // SAFETY: `CStr::from_ptr` needs a zero-terminated text: the caller passes one, and it is not null here.
         let name = unsafe { CStr::from_ptr(self.name) };
         if families::is_of_family(name.to_bytes()) && !known_driver(self.caller) {
-            reentrancy::quietly(|| bypass::looked_up(name), ());
+            reentrancy::enter_or(|| bypass::looked_up(name), ());
         }
     }
 

@@ -171,7 +171,7 @@ unsafe extern "C" fn first_call() {
 /// Returns the address to which an entry jumps: the real function, or a function that answers in its place.
 extern "C" fn find(index: usize) -> *const c_void {
     let Some(symbol) = ALL.get(index).copied() else { return not_initialized as *const c_void };
-    let Some(real) = reentrancy::quietly(|| slot::address(symbol), None) else { return absent(symbol) };
+    let Some(real) = reentrancy::enter_or(|| slot::address(symbol), None) else { return absent(symbol) };
     if is_nvml(symbol) && initialization::is_hidden_from(symbol) {
         return uninitialized as *const c_void;
     }

@@ -59,7 +59,7 @@ pub(crate) unsafe fn export_table(
     }
     // SAFETY: `read_in` needs an address that is null or valid: the driver has accepted the caller's identifier.
     if let Some(id) = unsafe { read_in(id.cast::<[u8; 16]>()) } {
-        reentrancy::quietly(|| bypass::table_handed_out(id), ());
+        reentrancy::enter_or(|| bypass::table_handed_out(id), ());
     }
     code
 }
@@ -74,13 +74,13 @@ unsafe fn translate(code: Status, name: *const c_char, output: *mut *mut c_void,
     }
     // SAFETY: `read_in` needs an address that is null or valid: `output`, by this function's contract.
     let Some(address) = unsafe { read_in(output) }.filter(|address| !address.is_null()) else { return };
-    match reentrancy::quietly(|| symbol_at(address), None) {
+    match reentrancy::enter_or(|| symbol_at(address), None) {
         // SAFETY: `write_out` needs an address that is null or valid: `output`, by this function's contract.
         Some(Some(symbol)) => unsafe { write_out(output, entry(symbol).cast_mut()) },
         Some(None) => {
             // SAFETY: `CStr::from_ptr` needs a zero-terminated text: `name`, by this function's contract.
             let name = unsafe { CStr::from_ptr(name) };
-            reentrancy::quietly(|| bypass::handed_out(name, address), ());
+            reentrancy::enter_or(|| bypass::handed_out(name, address), ());
         }
         None => {}
     }

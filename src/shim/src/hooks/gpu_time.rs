@@ -2,8 +2,8 @@
 
 use crate::compute::{self, Compute, Launch};
 use crate::driver_calls::streams::Stream;
-use crate::os::reentrancy::quietly;
-use crate::process::{self, Process, Standing};
+use crate::os::reentrancy::enter_or;
+use crate::process::{self, Enforcement, Process};
 use gpuslice_driver::types::{CUstream, Status, status};
 use gpuslice_policy::compute::cost::estimate::Key;
 
@@ -49,10 +49,10 @@ fn gatekeeper() -> Gatekeeper {
     // Most launches come from a process that has joined.
     match process::joined() {
         Some(process) => Gatekeeper::of(process),
-        None => match process::standing() {
-            Standing::Free => Gatekeeper::None,
-            Standing::Refused => Gatekeeper::Refuses,
-            Standing::Member(process) => Gatekeeper::of(process),
+        None => match process::enforcement() {
+            Enforcement::Off => Gatekeeper::None,
+            Enforcement::Failed => Gatekeeper::Refuses,
+            Enforcement::Active(process) => Gatekeeper::of(process),
         },
     }
 }
@@ -101,13 +101,13 @@ pub(super) fn context_seen(context: usize) {
 
 fn tell(change: impl FnOnce(&'static Compute)) {
     if let Some(compute) = member() {
-        quietly(|| change(compute), ());
+        enter_or(|| change(compute), ());
     }
 }
 
 fn member() -> Option<&'static Compute> {
-    match process::standing() {
-        Standing::Member(process) => Some(&process.compute),
-        Standing::Free | Standing::Refused => None,
+    match process::enforcement() {
+        Enforcement::Active(process) => Some(&process.compute),
+        Enforcement::Off | Enforcement::Failed => None,
     }
 }

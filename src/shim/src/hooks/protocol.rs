@@ -6,10 +6,10 @@
 use crate::memory::linear::Grant;
 use crate::memory::memory_call::MemoryCall;
 use crate::memory::refusals::What;
-use crate::memory::spill_request::{Claim, Failure};
+use crate::memory::spill_request::{Failure, HostReservation};
 use crate::memory::{device_full, leaving, measurement};
-use crate::os::reentrancy::{Phase, phase, quietly};
-use crate::process::{self, Process, Standing};
+use crate::os::reentrancy::{Entered, enter, enter_or};
+use crate::process::{self, Enforcement, Process};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Reservation;
 use core::ffi::c_uint;
@@ -24,7 +24,7 @@ pub(crate) enum Decision<T> {
     /// The hook returns this status and does not call the driver.
     Refuse(Status),
     /// The quota has no room, and host memory can stand in for the device's.
-    Spill(Box<Claim>),
+    Spill(Box<HostReservation>),
     /// The quota has room; `T` settles the call afterwards.
     Go(T),
 }
@@ -80,25 +80,25 @@ pub(crate) fn charge_or_spill<T: Granted>(
     decide: impl FnOnce(&'static Process) -> Decision<T>,
     mut call: impl FnMut() -> Status,
     settle: impl FnOnce(T, Status) -> Status,
-    spill: impl FnOnce(Claim) -> Status,
+    spill: impl FnOnce(HostReservation) -> Status,
 ) -> Status {
-    let process = match process::standing() {
-        Standing::Free => return call(),
-        Standing::Refused => return status::NOT_PERMITTED,
-        Standing::Member(process) => process,
+    let process = match process::enforcement() {
+        Enforcement::Off => return call(),
+        Enforcement::Failed => return status::NOT_PERMITTED,
+        Enforcement::Active(process) => process,
     };
     let _call = MemoryCall::begin(process.member());
-    if process.witness.is_incomplete() {
-        make_up(process);
+    if process.baselines.is_incomplete() {
+        complete_figures(process);
     }
-    let reserved = match phase(|| decide(process)) {
-        Phase::Nested | Phase::Done(Decision::Forward) => return call(),
+    let reserved = match enter(|| decide(process)) {
+        Entered::Nested | Entered::Done(Decision::Forward) => return call(),
         // A panic is a defect of the library, so the limit cannot be enforced: the call is refused.
-        Phase::Broken => return status::OUT_OF_MEMORY,
-        Phase::Done(Decision::Refuse(code)) => return code,
-        Phase::Done(Decision::Spill(claim)) => return spill(*claim),
+        Entered::Broken => return status::OUT_OF_MEMORY,
+        Entered::Done(Decision::Refuse(code)) => return code,
+        Entered::Done(Decision::Spill(claim)) => return spill(*claim),
         // If an exception unwinds out of the driver, nothing tells how much the driver took. Then the reservation stays charged.
-        Phase::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
+        Entered::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
     let (mut code, mut until) = (call(), None);
     while code == status::OUT_OF_MEMORY {
@@ -108,14 +108,14 @@ pub(crate) fn charge_or_spill<T: Granted>(
         }
         code = call();
     }
-    quietly(|| settle(ManuallyDrop::into_inner(reserved), code), code)
+    enter_or(|| settle(ManuallyDrop::into_inner(reserved), code), code)
 }
 
 /// Completes the figures that a quota decides by: replaces estimates by measurements, and measures the available memory.
 #[cold]
 #[inline(never)]
-pub(crate) fn make_up(process: &'static Process) {
-    quietly(|| measurement::make_up(process, 1), ());
+pub(crate) fn complete_figures(process: &'static Process) {
+    enter_or(|| measurement::complete_figures(process, 1), ());
 }
 
 /// Returns until when the hook asks the driver again, which had no memory for `granted`. `None`: the hook asks no more, and the
@@ -126,15 +126,15 @@ pub(crate) fn retry(process: &Process, granted: Option<(Device, u64)>, until: Op
     let (device, bytes) = granted?;
     let until = leaving::retry(process, device, until);
     if until.is_none() {
-        quietly(|| device_full::note(&process.unmet, process, device, bytes), ());
+        enter_or(|| device_full::note(&process.device_full_messages, process, device, bytes), ());
     }
     until
 }
 
-impl Claim {
+impl HostReservation {
     /// Counts a denied allocation, and returns its status.
     pub(crate) fn refuse(self) -> Status {
-        quietly(|| self.memory.count_refusal(self.device, What::Allocation, self.bytes()), ());
+        enter_or(|| self.memory.count_refusal(self.device, What::Allocation, self.bytes()), ());
         status::OUT_OF_MEMORY
     }
 
@@ -143,7 +143,7 @@ impl Claim {
         match self.get(flags) {
             Ok(address) => {
                 put(address);
-                quietly(|| self.record(address), ());
+                enter_or(|| self.record(address), ());
                 status::SUCCESS
             }
             Err(Failure::Full) => self.refuse(),
@@ -161,7 +161,7 @@ pub(crate) fn spill_or_refuse<T>(
     what: What,
     bytes: u64,
 ) -> Decision<T> {
-    let claim = Claim::new(process, *place, context, bytes);
+    let claim = HostReservation::new(process, *place, context, bytes);
     match claim {
         Some(claim) if !is_lost() => Decision::Spill(Box::new(claim)),
         _ => refuse(process, place.device, what, bytes),
@@ -185,7 +185,7 @@ pub(crate) fn reserve_for(
 
 /// Reserves `bytes`. If they do not fit, makes room and tries once more.
 pub(crate) fn fit(process: &'static Process, device: Device, bytes: u64) -> Option<Reservation> {
-    let again = || if process.make_room(device, bytes) { process.reserve(device, bytes) } else { None };
+    let again = || if process.reclaim(device, bytes) { process.reserve(device, bytes) } else { None };
     process.reserve(device, bytes).or_else(again)
 }
 
@@ -200,15 +200,15 @@ pub(crate) fn refuse<T>(process: &Process, device: Device, what: What, bytes: u6
 
 /// Returns true if the limit cannot be enforced any more. The search for room can show that.
 pub(crate) fn is_lost() -> bool {
-    matches!(process::standing(), Standing::Refused)
+    matches!(process::enforcement(), Enforcement::Failed)
 }
 
 /// Runs `note` if the driver's call succeeded. Returns the driver's status.
 pub(crate) fn noted(code: Status, note: impl FnOnce(&'static Process)) -> Status {
     if code == status::SUCCESS
-        && let Standing::Member(process) = process::standing()
+        && let Enforcement::Active(process) = process::enforcement()
     {
-        quietly(|| note(process), ());
+        enter_or(|| note(process), ());
     }
     code
 }
@@ -220,10 +220,10 @@ pub(crate) fn around<T>(
     call: impl FnOnce() -> Status,
     after: impl FnOnce(&'static Process, T, Status),
 ) -> Status {
-    let Standing::Member(process) = process::standing() else { return call() };
+    let Enforcement::Active(process) = process::enforcement() else { return call() };
     let _call = MemoryCall::begin(process.member());
-    let Phase::Done(taken) = phase(|| before(process)) else { return call() };
+    let Entered::Done(taken) = enter(|| before(process)) else { return call() };
     let code = call();
-    quietly(|| after(process, taken, code), ());
+    enter_or(|| after(process, taken, code), ());
     code
 }

@@ -2,7 +2,7 @@
 
 use crate::driver_calls::nvml::initialization;
 use crate::os::reentrancy;
-use crate::process::{self, Standing};
+use crate::process::{self, Enforcement};
 use crate::slice::settings;
 use core::ffi::c_uint;
 use gpuslice_driver::functions as real;
@@ -20,15 +20,15 @@ pub(crate) unsafe fn init(real: real::cuInit, flags: c_uint) -> Status {
     if code != status::SUCCESS {
         return code;
     }
-    match process::standing() {
-        Standing::Refused => status::NOT_PERMITTED,
-        Standing::Free | Standing::Member(_) => code,
+    match process::enforcement() {
+        Enforcement::Failed => status::NOT_PERMITTED,
+        Enforcement::Off | Enforcement::Active(_) => code,
     }
 }
 
 /// `nvmlInit` in its forms without arguments.
 pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
-    if reentrancy::quietly(is_unenforceable, false) {
+    if reentrancy::enter_or(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
     // SAFETY: `real` takes no arguments.
@@ -39,7 +39,7 @@ pub(crate) unsafe fn nvml_init(real: real::nvmlInit) -> Status {
 
 /// `nvmlInitWithFlags`.
 pub(crate) unsafe fn nvml_init_with_flags(real: real::nvmlInitWithFlags, flags: c_uint) -> Status {
-    if reentrancy::quietly(is_unenforceable, false) {
+    if reentrancy::enter_or(is_unenforceable, false) {
         return status::NVML_NO_PERMISSION;
     }
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.

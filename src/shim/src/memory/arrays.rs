@@ -4,7 +4,7 @@
 //! array without memory, asks for its size and ends it. The answers are kept. Where a driver cannot tell (before CUDA 11.6, or
 //! for a kind that has no such twin), there is an estimate, on the high side.
 
-use super::physical::Number;
+use super::physical::AllocationId;
 use crate::driver_calls::capture_mode;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::{Reservation, Slice};
@@ -79,7 +79,7 @@ pub(crate) struct Array {
     /// Bytes that were charged; 0 where memory is mapped to the array.
     bytes: u64,
     /// Memory that is mapped to the array.
-    parts: HashMap<Part, Number>,
+    parts: HashMap<Part, AllocationId>,
 }
 
 /// Arrays of this process, by the driver's handle. Levels and planes of other arrays are not among them.
@@ -136,7 +136,12 @@ impl Arrays {
 
     /// Notes that `piece` was mapped to a part of an array, or that the part's memory was taken away. Returns the piece that is
     /// not mapped there any more: the earlier one or, for an array that this process did not make, `piece` itself.
-    pub(crate) fn set_part(&self, handle: u64, part: Part, piece: Option<Number>) -> Option<Number> {
+    pub(crate) fn set_part(
+        &self,
+        handle: u64,
+        part: Part,
+        piece: Option<AllocationId>,
+    ) -> Option<AllocationId> {
         let mut live = self.live.lock();
         let Some(array) = live.get_mut(&handle) else { return piece };
         match piece {
@@ -148,7 +153,7 @@ impl Arrays {
 
 impl Array {
     /// Gives back the charge of an array that is gone, and the memory that was mapped to it.
-    pub(crate) fn end(self, slice: &Slice, unpin: impl Fn(Number)) {
+    pub(crate) fn end(self, slice: &Slice, unpin: impl Fn(AllocationId)) {
         if self.bytes > 0 {
             slice.refund(self.device, self.bytes);
         }
@@ -163,7 +168,7 @@ fn ask(device: CUdevice, wanted: Wanted) -> Option<u64> {
     }
     let twin = Descriptor::of(wanted.shape.deferred())?;
     let twin = (&raw const twin).cast::<CUDA_ARRAY3D_DESCRIPTOR>();
-    let size = capture_mode::beside_captures(|| match wanted.levels {
+    let size = capture_mode::with_relaxed_capture_mode(|| match wanted.levels {
         None => size_of_array(device, twin),
         Some(levels) => size_of_mipmap(device, twin, levels),
     });

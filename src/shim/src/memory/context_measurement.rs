@@ -12,7 +12,7 @@
 //! If neither tells, a context counts as much as one of the slice that was measured. Before the first such context, it counts as
 //! an estimate.
 
-use super::measurement::settle_here;
+use super::measurement::reconcile_here;
 use super::nvml_baseline::signed;
 use super::reading::Reading;
 use super::state::Memory;
@@ -47,8 +47,8 @@ impl Making {
 
     /// Reads the figures before a call that makes a green context, or a context that libraries come with.
     pub(crate) fn beside(memory: &'static Memory, place: SliceDevice) -> Self {
-        if memory.witness.is_unsettled() {
-            settle_here(memory, 1);
+        if memory.baselines.has_unmeasured() {
+            reconcile_here(memory, 1);
         }
         let nvml = if memory.has_quota(place.device) { Session::open() } else { None };
         let calls = memory.member().memory_calls();
@@ -67,8 +67,8 @@ impl Making {
         let known = memory.context_bytes(device).filter(|_| self.is_usual);
         if !memory.has_quota(device) {
             let took = known.unwrap_or(estimate);
-            memory.witness.note_estimate(device, 0, signed(took));
-            memory.witness.set_lacks_available(device, true);
+            memory.baselines.note_estimate(device, 0, signed(took));
+            memory.baselines.set_lacks_available(device, true);
             return took;
         }
         let now = Reading::take(memory, self.place, reserved);
@@ -97,8 +97,8 @@ impl Making {
         let took = took.unwrap_or(estimate);
         // If NVML's growth was not believed, NVML knows this process by another number.
         let own = own.filter(|_| grown.is_some());
-        memory.witness.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
-        memory.witness.set_lacks_available(device, !memory.member().is_available_known(device));
+        memory.baselines.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
+        memory.baselines.set_lacks_available(device, !memory.member().is_available_known(device));
         took
     }
 }

@@ -8,8 +8,8 @@ use super::addresses::Charge;
 use super::arrays::Array;
 use super::ending_contexts::Contents;
 use super::graphs::Executable;
-use super::host_spill::Extent;
-use super::overheads::{Holder, Holding};
+use super::host_spill::HostBlock;
+use super::overheads::{Overhead, OverheadOwner};
 use super::physical_uses::unpin;
 use super::shared;
 use super::state::Memory;
@@ -25,7 +25,7 @@ impl Contents {
             spilled: memory.spilled.take_of(context).into_iter().collect(),
             arrays: memory.arrays.take_of(context).into_iter().collect(),
             executables: memory.graphs.take_of(context).into_iter().collect(),
-            holdings: memory.holdings.take_of(context),
+            overheads: memory.overheads.take_of(context),
         }
     }
 
@@ -34,8 +34,8 @@ impl Contents {
         self.arrays.into_iter().for_each(|(handle, array)| memory.arrays.put_back(handle, array));
         self.shared.into_iter().for_each(|(address, ending)| memory.shared.put_back(address, ending));
         self.addresses.into_iter().for_each(|(address, charge)| memory.addresses.insert(address, charge));
-        self.spilled.into_iter().for_each(|(address, extent)| memory.spilled.put_back(address, extent));
-        memory.holdings.put_back(self.holdings);
+        self.spilled.into_iter().for_each(|(address, block)| memory.spilled.put_back(address, block));
+        memory.overheads.put_back(self.overheads);
     }
 
     fn end(self, memory: &Memory) {
@@ -44,8 +44,8 @@ impl Contents {
         // This comes before the bytes go back, because an heir is charged first.
         self.shared.into_iter().for_each(|(_, ending)| ending.end(memory));
         self.addresses.into_iter().for_each(|(address, charge)| charge.end(memory, address));
-        self.spilled.into_values().for_each(|extent| extent.end(memory));
-        self.holdings.into_iter().for_each(|holding| holding.end(memory));
+        self.spilled.into_values().for_each(|block| block.end(memory));
+        self.overheads.into_iter().for_each(|overhead| overhead.end(memory));
     }
 }
 
@@ -65,7 +65,7 @@ impl Memory {
     /// Takes the contents of a context out of the tables, before the driver is asked to end the context, or one use of it.
     /// Returns a number for [`end_teardown`](Self::end_teardown).
     pub(crate) fn begin_teardown(&self, context: usize) -> u64 {
-        self.endings.begin(context, || Contents::take(self, context))
+        self.ending_contexts.begin(context, || Contents::take(self, context))
     }
 
     /// Releases the contents of a context after the driver has ended it, or puts them back where it lives on.
@@ -74,7 +74,7 @@ impl Memory {
             self.libraries.context_ended(context);
             all.into_iter().for_each(|contents| contents.end(self));
         };
-        self.endings.end(number, ended, release, |contents| contents.put_back(self));
+        self.ending_contexts.end(number, ended, release, |contents| contents.put_back(self));
     }
 
     /// Takes out the charge of an address; `None` for an address that was not charged.
@@ -90,50 +90,52 @@ impl Memory {
     #[cold]
     #[inline(never)]
     fn find_charge(&self, address: u64) -> Option<Charge> {
-        self.endings.find(|lived| lived.addresses.remove(&address), || self.addresses.take(address))
+        self.ending_contexts
+            .find(|contents| contents.addresses.remove(&address), || self.addresses.take(address))
     }
 
     /// Takes out spilled memory that is about to be freed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_spilled(&self, address: u64) -> Option<Extent> {
+    pub(crate) fn take_spilled(&self, address: u64) -> Option<HostBlock> {
         let there = || self.spilled.take(address);
-        there().or_else(|| self.endings.find(|lived| lived.spilled.remove(&address), there))
+        there().or_else(|| self.ending_contexts.find(|contents| contents.spilled.remove(&address), there))
     }
 
     /// Returns true if spilled memory begins at an address.
     pub(crate) fn spilled_begins_at(&self, address: u64) -> bool {
         let there = || self.spilled.begins_at(address).then_some(());
-        let here = |lived: &mut Contents| lived.spilled.contains_key(&address).then_some(());
-        self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
+        let here = |contents: &mut Contents| contents.spilled.contains_key(&address).then_some(());
+        self.spilled.any() && there().or_else(|| self.ending_contexts.find(here, there)).is_some()
     }
 
     /// Returns true if any byte of a range is spilled.
     pub(crate) fn spilled_touches(&self, address: u64, bytes: u64) -> bool {
         let there = || self.spilled.touches(address, bytes).then_some(());
-        let here = |lived: &mut Contents| Extent::touch(&lived.spilled, address, bytes).then_some(());
-        self.spilled.any() && there().or_else(|| self.endings.find(here, there)).is_some()
+        let here =
+            |contents: &mut Contents| HostBlock::touch(&contents.spilled, address, bytes).then_some(());
+        self.spilled.any() && there().or_else(|| self.ending_contexts.find(here, there)).is_some()
     }
 
     /// Takes out an array that is about to end.
     pub(crate) fn take_array(&self, handle: u64) -> Option<Array> {
         let there = || self.arrays.take(handle);
-        there().or_else(|| self.endings.find(|lived| lived.arrays.remove(&handle), there))
+        there().or_else(|| self.ending_contexts.find(|contents| contents.arrays.remove(&handle), there))
     }
 
     /// Takes out an executable that is about to end.
     pub(crate) fn take_executable(&self, handle: usize) -> Option<Executable> {
         let there = || self.graphs.take(handle);
-        there().or_else(|| self.endings.find(|lived| lived.executables.remove(&handle), there))
+        there().or_else(|| self.ending_contexts.find(|contents| contents.executables.remove(&handle), there))
     }
 
     /// Takes out all memory that `holder` holds, in any context.
-    pub(crate) fn take_held(&self, holder: Holder) -> Vec<Holding> {
-        let mut taken = self.holdings.take(holder);
+    pub(crate) fn take_held(&self, holder: OverheadOwner) -> Vec<Overhead> {
+        let mut taken = self.overheads.take(holder);
         // Some of a library's memory may be in the table, and some among the contents.
-        self.endings.find::<()>(
-            |lived| {
-                taken.extend(lived.holdings.extract_if(.., |one| one.is_of(holder)));
+        self.ending_contexts.find::<()>(
+            |contents| {
+                taken.extend(contents.overheads.extract_if(.., |one| one.is_of(holder)));
                 None
             },
             || None,
@@ -145,15 +147,15 @@ impl Memory {
     /// memory.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_shared(&self, address: u64) -> shared::Ending {
+    pub(crate) fn take_shared(&self, address: u64) -> shared::EndingUse {
         let there = || Some(self.shared.take(address)).filter(|ending| !ending.is_empty());
-        let here = |lived: &mut Contents| {
-            let at = lived.shared.iter().position(|(of, _)| *of == address)?;
-            Some(lived.shared.swap_remove(at).1)
+        let here = |contents: &mut Contents| {
+            let at = contents.shared.iter().position(|(of, _)| *of == address)?;
+            Some(contents.shared.swap_remove(at).1)
         };
         if !self.shared.any() {
-            return shared::Ending::default();
+            return shared::EndingUse::default();
         }
-        there().or_else(|| self.endings.find(here, there)).unwrap_or_default()
+        there().or_else(|| self.ending_contexts.find(here, there)).unwrap_or_default()
     }
 }

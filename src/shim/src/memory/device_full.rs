@@ -16,9 +16,9 @@ const QUIET: u64 = 60_000_000_000;
 
 /// Time of the last message, for each device.
 #[derive(Debug, Default)]
-pub(crate) struct Unmet(Mutex<Vec<(Device, u64)>>);
+pub(crate) struct DeviceFullMessages(Mutex<Vec<(Device, u64)>>);
 
-impl Unmet {
+impl DeviceFullMessages {
     /// Returns true if a message about a device is due. Then none is due for a while.
     fn is_due(&self, device: Device, now: u64) -> bool {
         let mut said = self.0.lock();
@@ -32,7 +32,7 @@ impl Unmet {
 }
 
 /// Figures of a message.
-struct Story {
+struct Message {
     name: String,
     asked: u64,
     held: u64,
@@ -41,7 +41,7 @@ struct Story {
     total: u64,
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = Bytes::new;
         write!(f, "gpuslice: {}: the device has no memory for ", self.name)?;
@@ -69,19 +69,19 @@ impl fmt::Display for Story {
 
 /// Notes that the driver had no memory for a request that the ledger had granted. `granted` bytes of it still count as held.
 #[cold]
-pub(crate) fn note(unmet: &Unmet, slice: &Slice, device: Device, granted: u64) {
+pub(crate) fn note(device_full_messages: &DeviceFullMessages, slice: &Slice, device: Device, granted: u64) {
     // Without a quota nothing was promised: the device is full, as without gpuslice.
     if !slice.has_quota(device) {
         return;
     }
     slice.member().count_device_denial(device);
     let Some(place) = slice.place_of_device(device) else { return };
-    if !unmet.is_due(device, now()) {
+    if !device_full_messages.is_due(device, now()) {
         return;
     }
     let here = contexts::current_device() == Some(place.handle);
     let free = if here { devices::device_free() } else { None };
-    let story = Story {
+    let message = Message {
         name: gpu_uuid_text(&place.uuid),
         asked: granted,
         held: slice.region().held(device).saturating_sub(granted),
@@ -92,5 +92,5 @@ pub(crate) fn note(unmet: &Unmet, slice: &Slice, device: Device, granted: u64) {
         }),
         total: place.total,
     };
-    messages::say(LogLevel::Warn, &story);
+    messages::say(LogLevel::Warn, &message);
 }

@@ -10,8 +10,8 @@
 use super::addresses::Charge;
 use super::arrays::Array;
 use super::graphs::Executable;
-use super::host_spill::Extent;
-use super::overheads::Holding;
+use super::host_spill::HostBlock;
+use super::overheads::Overhead;
 use super::shared;
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Contexts that may be ending, with their contents.
 #[derive(Debug, Default)]
-pub(crate) struct Endings {
+pub(crate) struct EndingContexts {
     /// True if there ever was such a call. Every free that finds nothing in its table asks.
     any: AtomicBool,
-    under_way: Mutex<Vec<Ending>>,
+    under_way: Mutex<Vec<EndingContext>>,
 }
 
 #[derive(Debug)]
-struct Ending {
+struct EndingContext {
     /// Number that no other entry has.
     number: u64,
     context: usize,
@@ -37,22 +37,22 @@ struct Ending {
     /// Contents that each call found, those of the last call at the end. One address or handle may be in two of them: a call has
     /// ended the context and has not returned. Meanwhile the driver has given all of it to a new context, which the next call is
     /// to end.
-    lived: Vec<Contents>,
+    contents: Vec<Contents>,
 }
 
 /// Contents of a context.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) addresses: HashMap<u64, Charge>,
-    pub(super) spilled: BTreeMap<u64, Extent>,
+    pub(super) spilled: BTreeMap<u64, HostBlock>,
     pub(super) arrays: HashMap<u64, Array>,
     pub(super) executables: HashMap<usize, Executable>,
-    pub(super) holdings: Vec<Holding>,
+    pub(super) overheads: Vec<Overhead>,
     /// Uses of the context's memory by other processes, and its uses of theirs, by address.
-    pub(super) shared: Vec<(u64, shared::Ending)>,
+    pub(super) shared: Vec<(u64, shared::EndingUse)>,
 }
 
-impl Endings {
+impl EndingContexts {
     /// Begins a call that asks the driver to end a context, or one use of it. Returns a number for [`end`](Self::end).
     pub(super) fn begin(&self, context: usize, take: impl FnOnce() -> Contents) -> u64 {
         // Relaxed: a thread that misses an object in its table takes that table's lock after this thread, and so sees this store.
@@ -60,12 +60,12 @@ impl Endings {
         let mut all = self.under_way.lock();
         if let Some(known) = all.iter_mut().find(|one| one.context == context && !one.ended) {
             known.calls = known.calls.saturating_add(1);
-            known.lived.push(take());
+            known.contents.push(take());
             return known.number;
         }
         let number = all.iter().map(|one| one.number).max().unwrap_or(0).wrapping_add(1);
-        let lived = vec![take()];
-        all.push(Ending { number, context, calls: 1, ended: false, lived });
+        let contents = vec![take()];
+        all.push(EndingContext { number, context, calls: 1, ended: false, contents });
         number
     }
 
@@ -86,13 +86,13 @@ impl Endings {
                 return;
             }
         }
-        let Ending { ended, lived, context, .. } = all.swap_remove(at);
+        let EndingContext { ended, contents, context, .. } = all.swap_remove(at);
         if ended {
             drop(all);
-            release(context, lived);
+            release(context, contents);
         } else {
             // This is done under the lock, so that a search for any of it finds it here or in its table.
-            lived.into_iter().for_each(put_back);
+            contents.into_iter().for_each(put_back);
         }
     }
 
@@ -106,6 +106,6 @@ impl Endings {
             return None;
         }
         let mut all = self.under_way.lock();
-        all.iter_mut().flat_map(|one| one.lived.iter_mut().rev()).find_map(here).or_else(there)
+        all.iter_mut().flat_map(|one| one.contents.iter_mut().rev()).find_map(here).or_else(there)
     }
 }

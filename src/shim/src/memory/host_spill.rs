@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Extent of spilled memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Extent {
+pub(crate) struct HostBlock {
     pub(super) device: Device,
     pub(super) bytes: u64,
     pub(super) context: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Extent {
 #[derive(Debug, Default)]
 pub(crate) struct Spilled {
     any: AtomicBool,
-    live: Mutex<BTreeMap<u64, Extent>>,
+    live: Mutex<BTreeMap<u64, HostBlock>>,
 }
 
 impl Spilled {
@@ -36,9 +36,9 @@ impl Spilled {
         self.any.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add(&self, address: u64, extent: Extent) {
+    pub(super) fn add(&self, address: u64, block: HostBlock) {
         self.any.store(true, Ordering::Relaxed);
-        self.live.lock().insert(address, extent);
+        self.live.lock().insert(address, block);
     }
 
     /// Returns true if spilled memory begins at an address.
@@ -48,34 +48,34 @@ impl Spilled {
 
     /// Returns true if any byte of a range is spilled.
     pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
-        self.any() && Extent::touch(&self.live.lock(), address, bytes)
+        self.any() && HostBlock::touch(&self.live.lock(), address, bytes)
     }
 
     /// Takes out spilled memory that is about to be freed.
-    pub(crate) fn take(&self, address: u64) -> Option<Extent> {
+    pub(crate) fn take(&self, address: u64) -> Option<HostBlock> {
         if self.any() { self.live.lock().remove(&address) } else { None }
     }
 
     /// Takes out the spilled memory that ends with a context.
-    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, Extent)> {
+    pub(crate) fn take_of(&self, context: usize) -> Vec<(u64, HostBlock)> {
         if !self.any() {
             return Vec::new();
         }
-        self.live.lock().extract_if(.., |_, extent| extent.context == context).collect()
+        self.live.lock().extract_if(.., |_, block| block.context == context).collect()
     }
 
     /// Puts back spilled memory that lives on.
-    pub(crate) fn put_back(&self, address: u64, extent: Extent) {
-        self.add(address, extent);
+    pub(crate) fn put_back(&self, address: u64, block: HostBlock) {
+        self.add(address, block);
     }
 }
 
-impl Extent {
+impl HostBlock {
     /// Returns true if any byte of a range is in one of the extents `all`.
     pub(crate) fn touch(all: &BTreeMap<u64, Self>, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         let last = all.range(..end).next_back();
-        last.is_some_and(|(start, extent)| start.saturating_add(extent.bytes) > address)
+        last.is_some_and(|(start, block)| start.saturating_add(block.bytes) > address)
     }
 
     /// Stops counting spilled memory that is gone.

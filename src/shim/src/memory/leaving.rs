@@ -8,7 +8,7 @@
 use super::memory_call::Waiting;
 use super::reading::Reading;
 use crate::os::clock::now;
-use crate::os::reentrancy::{self, quietly};
+use crate::os::reentrancy::{self, enter_or};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::time::Duration;
@@ -55,7 +55,7 @@ fn until_back(slice: &Slice, device: Device, given: u64) {
     let _waiting = Waiting::within_call(slice.member());
     let end = now().saturating_add(LEAVING);
     while slice.region().leaving(device) > 0 && !is_back(slice, place, given) && now() < end {
-        reentrancy::outside(|| pause(STEP));
+        reentrancy::leave_during(|| pause(STEP));
     }
     // Memory that has left for long enough still counts until the region looks for it.
     let _ended = slice.region().reap();
@@ -86,9 +86,9 @@ pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option
     };
     let now = now();
     let until = until.unwrap_or_else(|| now.saturating_add(LEAVING));
-    if now >= until || !quietly(may_help, false) {
+    if now >= until || !enter_or(may_help, false) {
         return None;
     }
-    quietly(|| reentrancy::outside(|| pause(STEP)), ());
+    enter_or(|| reentrancy::leave_during(|| pause(STEP)), ());
     Some(until)
 }

@@ -6,17 +6,17 @@
 //! answer is compared with the last one, when both sources agreed.
 //!
 //! While other threads of this process take or give memory, neither source is exact: the ledger is ahead of the driver. Then the
-//! larger of the two counts, and the comparison is repeated as soon as there is a still moment ([`settle`]). Look-ups of code are
-//! treated likewise where NVML was asked lately: hundreds in a row are charged by free memory, and settled together.
+//! larger of the two counts, and the comparison is repeated as soon as there is a still moment ([`reconcile`]). Look-ups of code
+//! are treated likewise where NVML was asked lately: hundreds in a row are charged by free memory, and reconciled together.
 //!
 //! If NVML does not know this process, the difference of free memory counts if such a call can have taken as much, and an
 //! estimate otherwise. If the device's memory is the host's, estimates count. They also count on a device without a quota, where
 //! NVML is not asked, because its answer is not worth the wait there. When a quota comes, NVML is asked once, and the estimates
-//! are corrected by its answer ([`make_up`]). If NVML does not answer, it is not asked for a while, and the estimates hold
+//! are corrected by its answer ([`complete_figures`]). If NVML does not answer, it is not asked for a while, and the estimates hold
 //! meanwhile.
 
-use super::nvml_baseline::{Figures, Seen, difference, in_both, signed};
-use super::overheads::Holder;
+use super::nvml_baseline::{Baseline, Figures, difference, in_both, signed};
+use super::overheads::OverheadOwner;
 use super::reading::Reading;
 use super::state::Memory;
 use crate::driver_calls::{contexts, devices};
@@ -68,41 +68,42 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Reads the figures before a look-up of code, of which a program makes hundreds. First settles the memory that was not
+    /// Reads the figures before a look-up of code, of which a program makes hundreds. First reconciles the memory that was not
     /// measured before, unless NVML was asked lately.
     pub(crate) fn begin(memory: &'static Memory) -> Option<Self> {
-        if memory.witness.is_unsettled() && !memory.witness.is_spared() {
-            settle_here(memory, 1);
+        if memory.baselines.has_unmeasured() && !memory.baselines.is_spared() {
+            reconcile_here(memory, 1);
         }
         Some(Self { is_frequent: true, ..Self::read(memory)? })
     }
 
-    /// Reads the figures before a call that is rarer and may take more. First settles the memory that was not measured before. If
-    /// free memory has moved in a way that the ledger does not explain, NVML is asked now as well.
+    /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before.
+    /// If free memory has moved in a way that the ledger does not explain, NVML is asked now as well.
     pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
-        if memory.witness.is_unsettled() {
-            settle_here(memory, 1);
+        if memory.baselines.has_unmeasured() {
+            reconcile_here(memory, 1);
         }
         let mut before = Self::read(memory)?;
         let device = before.place.device;
-        let Some(seen) = memory.witness.seen(device).filter(|seen| seen.unsettled.is_none()) else {
+        let Some(baseline) = memory.baselines.of(device).filter(|baseline| baseline.unmeasured.is_none())
+        else {
             return Some(before);
         };
         let (free, charged) = (before.free, before.charged);
-        if seen.own.is_none() || seen.explains(free, charged) || !memory.has_quota(device) {
+        if baseline.own.is_none() || baseline.explains(free, charged) || !memory.has_quota(device) {
             return Some(before);
         }
-        let own = memory.witness.ask(before.place);
+        let own = memory.baselines.ask(before.place);
         if let Some(own) = own.filter(|_| {
             memory.member().memory_calls().is_still_since(before.calls, 1) && memory.own(device) == charged
         }) {
-            let agree = |seen: &mut Seen| {
-                if before.round == Some(seen.round) {
-                    seen.agree(Figures { own, charged, free }, 0);
+            let agree = |baseline: &mut Baseline| {
+                if before.round == Some(baseline.round) {
+                    baseline.agree(Figures { own, charged, free }, 0);
                 }
-                seen.round
+                baseline.round
             };
-            before.round = memory.witness.update(device, agree);
+            before.round = memory.baselines.update(device, agree);
         }
         Some(before)
     }
@@ -112,7 +113,7 @@ impl Before {
     fn read(memory: &'static Memory) -> Option<Self> {
         let place = memory.place(contexts::current_device()?)?;
         let context = memory.owner_of_current()?;
-        let round = memory.witness.seen(place.device).map(|seen| seen.round);
+        let round = memory.baselines.of(place.device).map(|baseline| baseline.round);
         // The calls are read first: a call that begins later is seen to have begun.
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
@@ -133,111 +134,115 @@ impl Before {
         if window == Some(0) && !likely.surely {
             return 0;
         }
-        let is_known = memory.witness.seen(device).is_none_or(|seen| seen.own.is_some() && !seen.estimated);
+        let is_known =
+            memory.baselines.of(device).is_none_or(|baseline| baseline.own.is_some() && !baseline.estimated);
         let asks = is_known && memory.has_quota(device);
-        if asks && self.is_frequent && memory.witness.is_spared() {
-            let put_off = |seen: &mut Seen| self.put_off(seen, window.unwrap_or(likely.otherwise), likely);
-            let took = memory.witness.update(device, put_off);
+        if asks && self.is_frequent && memory.baselines.is_spared() {
+            let put_off =
+                |baseline: &mut Baseline| self.put_off(baseline, window.unwrap_or(likely.otherwise), likely);
+            let took = memory.baselines.update(device, put_off);
             if let Some(took) = took {
                 return took;
             }
         }
-        let own = asks.then(|| memory.witness.ask(self.place)).flatten();
+        let own = asks.then(|| memory.baselines.ask(self.place)).flatten();
         let still = explained == 0
             && memory.own(device).saturating_sub(reserved) == charged
             && memory.member().memory_calls().is_still_since(self.calls, 1);
         let Some(own) = own else {
             let took = if still { likely.of(window) } else { likely.among(window) };
-            memory.witness.note_estimate(device, self.context, took);
+            memory.baselines.note_estimate(device, self.context, took);
             return took;
         };
         let now = Figures { own, charged, free };
-        let took = memory.witness.update(device, |seen| self.compare(seen, now, (window, still), likely));
+        let took =
+            memory.baselines.update(device, |baseline| self.compare(baseline, now, (window, still), likely));
         took.unwrap_or_else(|| {
             let took = likely.of(window);
-            memory.witness.note(device, Some(own), charged.saturating_add_signed(took));
+            memory.baselines.note(device, Some(own), charged.saturating_add_signed(took));
             took
         })
     }
 
-    /// Puts the settlement off, and returns the charge until then.
-    fn put_off(&self, seen: &mut Seen, took: i64, likely: Likely) -> i64 {
+    /// Puts the comparison off, and returns the charge until then.
+    fn put_off(&self, baseline: &mut Baseline, took: i64, likely: Likely) -> i64 {
         let (least, most) = likely.range;
-        seen.round = seen.round.wrapping_add(1);
-        seen.unsettled.get_or_insert(self.context);
+        baseline.round = baseline.round.wrapping_add(1);
+        baseline.unmeasured.get_or_insert(self.context);
         let took = took.max(least).min(most);
-        seen.unsure = seen.unsure.saturating_add(took.saturating_sub(least).max(0).unsigned_abs());
+        baseline.unsure = baseline.unsure.saturating_add(took.saturating_sub(least).max(0).unsigned_abs());
         took
     }
 
     fn compare(
         &self,
-        seen: &mut Seen,
+        baseline: &mut Baseline,
         now: Figures,
         (window, still): (Option<i64>, bool),
         likely: Likely,
     ) -> i64 {
         let (least, most) = likely.range;
-        let since = seen.since(now);
+        let since = baseline.since(now);
         let since =
             window.filter(|_| self.memory.shared.has_imported()).map_or(since, |lost| in_both(since, lost));
         let window = window.unwrap_or(since);
-        if !still || self.round != Some(seen.round) {
-            return self.put_off(seen, since.max(window), likely);
+        if !still || self.round != Some(baseline.round) {
+            return self.put_off(baseline, since.max(window), likely);
         }
         // NVML knows nothing of other processes. A difference between the counts of ledger and driver goes with this call.
         let took = since.min(window.max(most));
         let took = if least < 0 { took.max(least) } else { took.max(0) };
-        let (unsettled, unsure) = (seen.unsettled, seen.unsure);
-        seen.agree(now, took);
+        let (unmeasured, unsure) = (baseline.unmeasured, baseline.unsure);
+        baseline.agree(now, took);
         // Bytes that were charged too much before, beyond the bytes that this call took, are still to be given back.
         let over = since.saturating_sub(took).min(0).max(signed(unsure).saturating_neg());
         if over < 0 {
-            seen.charged = seen.charged.saturating_add_signed(over);
-            (seen.unsettled, seen.unsure) = (unsettled, over.unsigned_abs());
+            baseline.charged = baseline.charged.saturating_add_signed(over);
+            (baseline.unmeasured, baseline.unsure) = (unmeasured, over.unsigned_abs());
         }
         took
     }
 }
 
-/// Settles on the device of the current context, as [`settle`] does. `own`: calls under way because of the caller.
+/// Reconciles on the device of the current context, as [`reconcile`] does. `own`: calls under way because of the caller.
 #[cold]
-pub(crate) fn settle_here(memory: &'static Memory, own: u64) -> bool {
+pub(crate) fn reconcile_here(memory: &'static Memory, own: u64) -> bool {
     if !memory.has_any_quota() {
         return false;
     }
     let place = contexts::current_device().and_then(|device| memory.place(device));
-    place.is_some_and(|place| settle(memory, place.device, own))
+    place.is_some_and(|place| reconcile(memory, place.device, own))
 }
 
 /// Completes the figures of the current context's device, before a quota grants or reports anything by them. That is, it corrects
 /// estimates that were made without a quota, and measures the available memory if no member has done so. Does either only if no
 /// other memory call is under way. `own`: calls under way because of the caller.
 #[inline]
-pub(crate) fn make_up(memory: &'static Memory, own: u64) {
-    if memory.witness.is_incomplete() {
-        make_up_now(memory, own);
+pub(crate) fn complete_figures(memory: &'static Memory, own: u64) {
+    if memory.baselines.is_incomplete() {
+        complete_figures_now(memory, own);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn make_up_now(memory: &'static Memory, own: u64) {
-    if !memory.has_any_quota() || !memory.witness.is_time_to_try() {
+fn complete_figures_now(memory: &'static Memory, own: u64) {
+    if !memory.has_any_quota() || !memory.baselines.is_time_to_try() {
         return;
     }
-    let is_settled = settle_here(memory, own);
+    let is_reconciled = reconcile_here(memory, own);
     let is_measured = measure_available(memory, own);
-    if is_settled || is_measured {
-        memory.witness.try_at_once();
+    if is_reconciled || is_measured {
+        memory.baselines.try_at_once();
     }
 }
 
 /// Measures the memory available on the device of the current context, if no member has done so. Returns true if it is known now.
 fn measure_available(memory: &'static Memory, own: u64) -> bool {
     let place = contexts::current_device().and_then(|device| memory.place(device));
-    let lacks =
-        |place: &SliceDevice| memory.witness.seen(place.device).is_some_and(|seen| seen.lacks_available);
+    let lacks = |place: &SliceDevice| {
+        memory.baselines.of(place.device).is_some_and(|baseline| baseline.lacks_available)
+    };
     let Some(place) = place.filter(lacks) else { return false };
     let is_known = || memory.member().is_available_known(place.device);
     if !is_known()
@@ -246,17 +251,19 @@ fn measure_available(memory: &'static Memory, own: u64) -> bool {
         reading.note_room(memory, place, 0, own);
     }
     let is_known = is_known();
-    memory.witness.set_lacks_available(place.device, !is_known);
+    memory.baselines.set_lacks_available(place.device, !is_known);
     is_known
 }
 
-/// Settles memory that was taken and not measured, if the device has a quota and no other memory call is under way. Tells whether
-/// it did. `own`: calls under way because of the caller.
+/// Reconciles memory that was taken and not measured, if the device has a quota and no other memory call is under way. Tells
+/// whether it did. `own`: calls under way because of the caller.
 #[cold]
-pub(crate) fn settle(memory: &'static Memory, device: Device, own: u64) -> bool {
-    let Some(seen) = memory.witness.seen(device).filter(|_| memory.has_quota(device)) else { return false };
-    let Some(context) = seen.unsettled.filter(|_| !memory.witness.is_silent()) else { return false };
-    if seen.estimated {
+pub(crate) fn reconcile(memory: &'static Memory, device: Device, own: u64) -> bool {
+    let Some(baseline) = memory.baselines.of(device).filter(|_| memory.has_quota(device)) else {
+        return false;
+    };
+    let Some(context) = baseline.unmeasured.filter(|_| !memory.baselines.is_silent()) else { return false };
+    if baseline.estimated {
         // The ledger has to stand for all memory that the driver has given.
         memory.pools.reconcile_all(memory);
     }
@@ -264,56 +271,57 @@ pub(crate) fn settle(memory: &'static Memory, device: Device, own: u64) -> bool 
     if before.place.device != device || !before.calls.is_still_since(before.calls, own) {
         return false;
     }
-    let Some(now) = figures(&seen, &before) else { return false };
+    let Some(now) = figures(&baseline, &before) else { return false };
     if !memory.member().memory_calls().is_still_since(before.calls, own) || memory.own(device) != now.charged
     {
         return false;
     }
-    let contexts = concerned(memory, &seen, context);
-    let rests = contexts.iter().map(|context| memory.holdings.bytes(Holder::Rest, *context));
+    let contexts = concerned(memory, &baseline, context);
+    let rests = contexts.iter().map(|context| memory.overheads.bytes(OverheadOwner::Rest, *context));
     let rest = rests.fold(0, u64::saturating_add);
-    let change = memory.witness.update(device, |seen| {
-        if before.round != Some(seen.round) {
+    let change = memory.baselines.update(device, |baseline| {
+        if before.round != Some(baseline.round) {
             return None;
         }
-        let found = seen.found(now, rest, memory.shared.has_imported() && !before.place.shares_host_memory);
-        seen.agree(now, found);
+        let found =
+            baseline.found(now, rest, memory.shared.has_imported() && !before.place.shares_host_memory);
+        baseline.agree(now, found);
         Some(found)
     });
     let Some(change) = change.flatten() else { return false };
-    spread(memory, &seen, &contexts, change);
+    spread(memory, &baseline, &contexts, change);
     true
 }
 
 /// Returns the contexts in which memory may have been taken. Where there are estimates, these are all contexts of the device.
-fn concerned(memory: &Memory, seen: &Seen, context: usize) -> Vec<usize> {
-    let all = if seen.estimated { memory.holdings.contexts(seen.device) } else { Vec::new() };
+fn concerned(memory: &Memory, baseline: &Baseline, context: usize) -> Vec<usize> {
+    let all = if baseline.estimated { memory.overheads.contexts(baseline.device) } else { Vec::new() };
     if all.is_empty() { vec![context] } else { all }
 }
 
 /// Returns the figures of now. If free memory and ledger moved together, no unknown memory was taken, and NVML is not asked.
-fn figures(seen: &Seen, before: &Before) -> Option<Figures> {
+fn figures(baseline: &Baseline, before: &Before) -> Option<Figures> {
     let (free, charged) = (before.free, before.charged);
-    let own = if seen.explains(free, charged) {
-        seen.own?.saturating_add_signed(difference(seen.charged, charged))
+    let own = if baseline.explains(free, charged) {
+        baseline.own?.saturating_add_signed(difference(baseline.charged, charged))
     } else {
-        before.memory.witness.ask(before.place)?
+        before.memory.baselines.ask(before.place)?
     };
     Some(Figures { own, charged, free })
 }
 
 /// Charges `change` bytes, or gives them back if they were charged too much, in equal parts, because contexts are like each
 /// other.
-fn spread(memory: &Memory, seen: &Seen, contexts: &[usize], change: i64) {
+fn spread(memory: &Memory, baseline: &Baseline, contexts: &[usize], change: i64) {
     let mut left = change.unsigned_abs();
     for (context, others) in contexts.iter().zip((1..=contexts.len() as u64).rev()) {
         let part = left.div_ceil(others);
         let done = if change > 0 {
-            memory.charge(seen.device, part);
-            memory.holdings.add(memory, Holder::Rest, *context, seen.device, part);
+            memory.charge(baseline.device, part);
+            memory.overheads.add(memory, OverheadOwner::Rest, *context, baseline.device, part);
             part
         } else {
-            give_back(memory, *context, part, seen.estimated)
+            give_back(memory, *context, part, baseline.estimated)
         };
         left = left.saturating_sub(done);
     }
@@ -323,8 +331,8 @@ fn spread(memory: &Memory, seen: &Seen, contexts: &[usize], change: i64) {
 /// bytes that were given back.
 fn give_back(memory: &Memory, context: usize, bytes: u64, estimated: bool) -> u64 {
     let shrink =
-        |left: u64, holder| left.saturating_sub(memory.holdings.shrink(memory, holder, context, left));
-    let rest = shrink(bytes, Holder::Rest);
-    let left = if estimated { shrink(rest, Holder::Context) } else { rest };
-    bytes.saturating_sub(left.saturating_sub(memory.holdings.shrink_code(memory, context, left)))
+        |left: u64, holder| left.saturating_sub(memory.overheads.shrink(memory, holder, context, left));
+    let rest = shrink(bytes, OverheadOwner::Rest);
+    let left = if estimated { shrink(rest, OverheadOwner::Context) } else { rest };
+    bytes.saturating_sub(left.saturating_sub(memory.overheads.shrink_code(memory, context, left)))
 }

@@ -22,7 +22,7 @@ const AGAIN: u64 = 100_000_000;
 
 /// Last figures of NVML for a device, and the changes since.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct Baseline {
     pub(crate) device: Device,
     /// Bytes that NVML attributed to this process; `None` if NVML does not know the process.
     pub(crate) own: Option<u64>,
@@ -33,7 +33,7 @@ pub(crate) struct Seen {
     /// Number of the measurement. If two measurements overlap, the later one sees that there was another.
     pub(crate) round: u64,
     /// Context in which memory may have been taken since without a measurement.
-    pub(crate) unsettled: Option<usize>,
+    pub(crate) unmeasured: Option<usize>,
     /// Bytes that were charged since for want of a still moment, or by estimates, and may be too many.
     pub(crate) unsure: u64,
     /// True if estimates are among these bytes, of any context.
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
     pub(crate) lacks_available: bool,
 }
 
-impl Seen {
+impl Baseline {
     /// Returns the figures of an instant at which NVML said `own` and the ledger said `charged`.
     fn new(device: Device, own: Option<u64>, charged: u64) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Seen {
             charged,
             free: None,
             round: 0,
-            unsettled: None,
+            unmeasured: None,
             unsure: 0,
             estimated: false,
             lacks_available: false,
@@ -67,10 +67,10 @@ pub(crate) fn in_both(own: i64, lost: i64) -> i64 {
 
 /// Figures that are known of each device.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
-    seen: Mutex<Vec<Seen>>,
-    /// True if anything may be unsettled. Cheap to ask.
-    loose: AtomicBool,
+pub(crate) struct Baselines {
+    all: Mutex<Vec<Baseline>>,
+    /// True if anything may be unmeasured. Cheap to ask.
+    unmeasured: AtomicBool,
     /// True if anything may have been estimated, or may lack the available memory. Cheap to ask.
     incomplete: AtomicBool,
     /// Time until which NVML is not asked, on the monotonic clock.
@@ -92,65 +92,66 @@ pub(crate) struct Figures {
     pub(crate) free: u64,
 }
 
-impl Witness {
+impl Baselines {
     /// Returns the figures that are known of a device.
-    pub(crate) fn seen(&self, device: Device) -> Option<Seen> {
-        self.seen.lock().iter().find(|seen| seen.device == device).copied()
+    pub(crate) fn of(&self, device: Device) -> Option<Baseline> {
+        self.all.lock().iter().find(|baseline| baseline.device == device).copied()
     }
 
     /// Notes NVML's figure at an instant when it agreed with the ledger. Memory that is taken from here on is compared with it.
     /// Earlier estimates are still compared with the earlier figure.
     pub(crate) fn note(&self, device: Device, own: Option<u64>, charged: u64) {
-        let mut all = self.seen.lock();
-        let before = all.extract_if(.., |seen| seen.device == device).last();
-        let round = before.map_or(0, |seen| seen.round.wrapping_add(1));
-        let kept = before.filter(|seen| seen.estimated && own.is_some());
-        all.push(Seen { round, ..kept.unwrap_or_else(|| Seen::new(device, own, charged)) });
-        self.tell(&all);
+        let mut all = self.all.lock();
+        let before = all.extract_if(.., |baseline| baseline.device == device).last();
+        let round = before.map_or(0, |baseline| baseline.round.wrapping_add(1));
+        let kept = before.filter(|baseline| baseline.estimated && own.is_some());
+        all.push(Baseline { round, ..kept.unwrap_or_else(|| Baseline::new(device, own, charged)) });
+        self.update_flags(&all);
     }
 
     /// Notes that a change in a context was estimated, and charged so. Context 0 is one that is not known yet.
     pub(crate) fn note_estimate(&self, device: Device, context: usize, change: i64) {
-        let mut all = self.seen.lock();
-        if all.iter().all(|seen| seen.device != device) {
+        let mut all = self.all.lock();
+        if all.iter().all(|baseline| baseline.device != device) {
             // Before this, the process held nothing.
-            all.push(Seen::new(device, Some(0), 0));
+            all.push(Baseline::new(device, Some(0), 0));
         }
-        if let Some(seen) = all.iter_mut().find(|seen| seen.device == device) {
-            seen.round = seen.round.wrapping_add(1);
+        if let Some(baseline) = all.iter_mut().find(|baseline| baseline.device == device) {
+            baseline.round = baseline.round.wrapping_add(1);
             // If NVML does not know this process, nothing can correct the estimate.
-            if seen.own.is_some() {
-                (seen.unsettled, seen.estimated) = (Some(seen.unsettled.unwrap_or(context)), true);
-                seen.unsure = seen.unsure.saturating_add_signed(change);
+            if baseline.own.is_some() {
+                (baseline.unmeasured, baseline.estimated) =
+                    (Some(baseline.unmeasured.unwrap_or(context)), true);
+                baseline.unsure = baseline.unsure.saturating_add_signed(change);
             }
         }
-        self.tell(&all);
+        self.update_flags(&all);
     }
 
-    fn tell(&self, all: &[Seen]) {
-        self.loose.store(all.iter().any(|seen| seen.unsettled.is_some()), Ordering::Relaxed);
-        let is_incomplete = all.iter().any(|seen| seen.estimated || seen.lacks_available);
+    fn update_flags(&self, all: &[Baseline]) {
+        self.unmeasured.store(all.iter().any(|baseline| baseline.unmeasured.is_some()), Ordering::Relaxed);
+        let is_incomplete = all.iter().any(|baseline| baseline.estimated || baseline.lacks_available);
         self.incomplete.store(is_incomplete, Ordering::Relaxed);
     }
 
     /// Notes whether the memory available on the device is still to be measured.
     pub(crate) fn set_lacks_available(&self, device: Device, lacks: bool) {
-        self.update(device, |seen| seen.lacks_available = lacks);
+        self.update(device, |baseline| baseline.lacks_available = lacks);
     }
 
     /// Notes that calls that are not measured may take memory in a context from now on.
-    pub(crate) fn unsettle(&self, device: Device, context: usize) {
-        let mut all = self.seen.lock();
-        let known = all.iter_mut().find(|seen| seen.device == device && seen.own.is_some());
-        if let Some(seen) = known {
-            seen.unsettled.get_or_insert(context);
-            self.loose.store(true, Ordering::Relaxed);
+    pub(crate) fn note_unmeasured(&self, device: Device, context: usize) {
+        let mut all = self.all.lock();
+        let known = all.iter_mut().find(|baseline| baseline.device == device && baseline.own.is_some());
+        if let Some(baseline) = known {
+            baseline.unmeasured.get_or_insert(context);
+            self.unmeasured.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns true if memory may have been taken that was not measured.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.loose.load(Ordering::Relaxed)
+    pub(crate) fn has_unmeasured(&self) -> bool {
+        self.unmeasured.load(Ordering::Relaxed)
     }
 
     /// Returns true if there are estimates to correct, or available memory to measure, once there is a quota.
@@ -160,10 +161,10 @@ impl Witness {
     }
 
     /// Changes the figures of a device, if any are known.
-    pub(crate) fn update<T>(&self, device: Device, change: impl FnOnce(&mut Seen) -> T) -> Option<T> {
-        let mut all = self.seen.lock();
-        let changed = all.iter_mut().find(|seen| seen.device == device).map(change);
-        self.tell(&all);
+    pub(crate) fn update<T>(&self, device: Device, change: impl FnOnce(&mut Baseline) -> T) -> Option<T> {
+        let mut all = self.all.lock();
+        let changed = all.iter_mut().find(|baseline| baseline.device == device).map(change);
+        self.update_flags(&all);
         changed
     }
 
@@ -185,7 +186,7 @@ impl Witness {
         now() < self.silent_until.load(Ordering::Relaxed)
     }
 
-    /// Returns true if NVML was asked lately. Then look-ups of code are charged by free memory, and settled later.
+    /// Returns true if NVML was asked lately. Then look-ups of code are charged by free memory, and reconciled later.
     pub(crate) fn is_spared(&self) -> bool {
         now() < self.spared_until.load(Ordering::Relaxed)
     }
@@ -197,12 +198,12 @@ impl Witness {
         }
         let answer = memory::own(&place.uuid);
         self.spared_until.store(now().saturating_add(SPARED), Ordering::Relaxed);
-        self.hear(place.device, answer)
+        self.evaluate(place.device, answer)
     }
 
     /// Evaluates NVML's answer. Without an answer, NVML is not asked for a while. If it does not know this process, and only
     /// estimates are to be compared with it, they hold for good.
-    fn hear(&self, device: Device, answer: Result<u64, Silence>) -> Option<u64> {
+    fn evaluate(&self, device: Device, answer: Result<u64, Silence>) -> Option<u64> {
         let silence = match answer {
             Ok(own) => return Some(own),
             Err(silence) => silence,
@@ -210,14 +211,14 @@ impl Witness {
         // The clock is read again, because the answer may have taken long.
         self.silent_until.store(now().saturating_add(SILENT), Ordering::Relaxed);
         if silence == Silence::Unlisted {
-            let seen = self.seen(device).filter(|seen| seen.estimated && seen.own == Some(0));
-            seen.into_iter().for_each(|seen| self.note(device, None, seen.charged));
+            let baseline = self.of(device).filter(|baseline| baseline.estimated && baseline.own == Some(0));
+            baseline.into_iter().for_each(|baseline| self.note(device, None, baseline.charged));
         }
         None
     }
 }
 
-impl Seen {
+impl Baseline {
     /// Returns the bytes that this process took since, beyond the bytes that the ledger explains.
     pub(crate) fn since(&self, now: Figures) -> i64 {
         let own = self.own.unwrap_or(now.own);
@@ -245,7 +246,7 @@ impl Seen {
     pub(crate) fn agree(&mut self, now: Figures, took: i64) {
         (self.own, self.free) = (Some(now.own), Some(now.free));
         self.charged = now.charged.saturating_add_signed(took);
-        (self.round, self.unsettled, self.unsure) = (self.round.wrapping_add(1), None, 0);
+        (self.round, self.unmeasured, self.unsure) = (self.round.wrapping_add(1), None, 0);
         self.estimated = false;
     }
 }

@@ -6,9 +6,9 @@ use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Holder of memory, by the driver's handle.
+/// Owner of memory that is charged beside allocations, by the driver's handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Holder {
+pub(crate) enum OverheadOwner {
     /// The context itself.
     Context,
     /// The context's heaps, stacks and buffers.
@@ -23,7 +23,7 @@ pub(crate) enum Holder {
     Rest,
 }
 
-impl Holder {
+impl OverheadOwner {
     /// Returns true if the holder is a context, and neither code nor [`Rest`](Self::Rest).
     fn is_context(self) -> bool {
         match self {
@@ -35,17 +35,17 @@ impl Holder {
 
 /// Memory that was charged.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Holding {
-    holder: Holder,
+pub(crate) struct Overhead {
+    holder: OverheadOwner,
     /// Context that the memory ends with.
     context: usize,
     device: Device,
     bytes: u64,
 }
 
-impl Holding {
+impl Overhead {
     /// Returns true if `holder` holds this memory.
-    pub(crate) fn is_of(&self, holder: Holder) -> bool {
+    pub(crate) fn is_of(&self, holder: OverheadOwner) -> bool {
         self.holder == holder
     }
 
@@ -67,13 +67,20 @@ impl Holding {
 
 /// Memory that this process was charged for beside allocations.
 #[derive(Debug, Default)]
-pub(crate) struct Holdings {
-    held: Mutex<HashMap<(Holder, usize), (Device, u64)>>,
+pub(crate) struct Overheads {
+    held: Mutex<HashMap<(OverheadOwner, usize), (Device, u64)>>,
 }
 
-impl Holdings {
+impl Overheads {
     /// Adds bytes that were charged for a holder in a context.
-    pub(crate) fn add(&self, slice: &Slice, holder: Holder, context: usize, device: Device, bytes: u64) {
+    pub(crate) fn add(
+        &self,
+        slice: &Slice,
+        holder: OverheadOwner,
+        context: usize,
+        device: Device,
+        bytes: u64,
+    ) {
         // This comes before any other thread can find the memory and give it back.
         if holder.is_context() {
             slice.member().begin_context(device, bytes);
@@ -81,9 +88,9 @@ impl Holdings {
         self.insert(holder, context, device, bytes);
     }
 
-    fn insert(&self, holder: Holder, context: usize, device: Device, bytes: u64) {
+    fn insert(&self, holder: OverheadOwner, context: usize, device: Device, bytes: u64) {
         // Contexts are listed even if they took nothing.
-        if bytes > 0 || holder == Holder::Context {
+        if bytes > 0 || holder == OverheadOwner::Context {
             let mut held = self.held.lock();
             let (_, sum) = held.entry((holder, context)).or_insert((device, 0));
             *sum = sum.saturating_add(bytes);
@@ -91,35 +98,37 @@ impl Holdings {
     }
 
     /// Returns the bytes that a holder has in a context.
-    pub(crate) fn bytes(&self, holder: Holder, context: usize) -> u64 {
+    pub(crate) fn bytes(&self, holder: OverheadOwner, context: usize) -> u64 {
         self.held.lock().get(&(holder, context)).map_or(0, |(_, bytes)| *bytes)
     }
 
     /// Takes out all memory of a holder, in any context.
-    pub(crate) fn take(&self, holder: Holder) -> Vec<Holding> {
+    pub(crate) fn take(&self, holder: OverheadOwner) -> Vec<Overhead> {
         self.take_where(|of, _| of == holder)
     }
 
     /// Takes out all memory that ends with a context.
-    pub(crate) fn take_of(&self, context: usize) -> Vec<Holding> {
+    pub(crate) fn take_of(&self, context: usize) -> Vec<Overhead> {
         self.take_where(|_, of| of == context)
     }
 
-    fn take_where(&self, fits: impl Fn(Holder, usize) -> bool) -> Vec<Holding> {
+    fn take_where(&self, fits: impl Fn(OverheadOwner, usize) -> bool) -> Vec<Overhead> {
         let mut held = self.held.lock();
         let taken = held.extract_if(|(holder, context), _| fits(*holder, *context));
-        taken.map(|((holder, context), (device, bytes))| Holding { holder, context, device, bytes }).collect()
+        taken
+            .map(|((holder, context), (device, bytes))| Overhead { holder, context, device, bytes })
+            .collect()
     }
 
     /// Puts back memory that lives on.
-    pub(crate) fn put_back(&self, holdings: Vec<Holding>) {
-        for Holding { holder, context, device, bytes } in holdings {
+    pub(crate) fn put_back(&self, overheads: Vec<Overhead>) {
+        for Overhead { holder, context, device, bytes } in overheads {
             self.insert(holder, context, device, bytes);
         }
     }
 
     /// Gives back up to `bytes` of a holder's memory in a context. Returns the bytes that were given back.
-    pub(crate) fn shrink(&self, slice: &Slice, holder: Holder, context: usize, bytes: u64) -> u64 {
+    pub(crate) fn shrink(&self, slice: &Slice, holder: OverheadOwner, context: usize, bytes: u64) -> u64 {
         let mut held = self.held.lock();
         let Some((device, sum)) = held.get_mut(&(holder, context)) else { return 0 };
         let (device, less) = (*device, bytes.min(*sum));
@@ -131,9 +140,10 @@ impl Holdings {
 
     /// Gives back up to `bytes` of the memory of any code in a context. Returns the bytes that were given back.
     pub(crate) fn shrink_code(&self, slice: &Slice, context: usize, bytes: u64) -> u64 {
-        let is_code = |holder: Holder| matches!(holder, Holder::Module(_) | Holder::Library(_));
+        let is_code =
+            |holder: OverheadOwner| matches!(holder, OverheadOwner::Module(_) | OverheadOwner::Library(_));
         let held = self.held.lock();
-        let code: Vec<Holder> = held
+        let code: Vec<OverheadOwner> = held
             .keys()
             .filter(|(holder, of)| *of == context && is_code(*holder))
             .map(|(holder, _)| *holder)
@@ -156,12 +166,18 @@ impl Holdings {
     /// Returns the contexts that this process has made, with their devices.
     pub(crate) fn contexts_made(&self) -> Vec<(usize, Device)> {
         let held = self.held.lock();
-        let contexts = held.iter().filter(|((holder, _), _)| *holder == Holder::Context);
+        let contexts = held.iter().filter(|((holder, _), _)| *holder == OverheadOwner::Context);
         contexts.map(|((_, context), (device, _))| (*context, *device)).collect()
     }
 
     /// Passes up to `bytes` of the charge of one holder to another.
-    pub(crate) fn pass(&self, slice: &Slice, from: (Holder, usize), to: (Holder, usize), bytes: u64) {
+    pub(crate) fn pass(
+        &self,
+        slice: &Slice,
+        from: (OverheadOwner, usize),
+        to: (OverheadOwner, usize),
+        bytes: u64,
+    ) {
         let mut held = self.held.lock();
         let Some((device, sum)) = held.get_mut(&from) else { return };
         let (device, part) = (*device, bytes.min(*sum));
@@ -176,7 +192,7 @@ impl Holdings {
 }
 
 /// Gives back bytes of a holder, which are no context's any more.
-fn give_back(slice: &Slice, holder: Holder, device: Device, bytes: u64) {
+fn give_back(slice: &Slice, holder: OverheadOwner, device: Device, bytes: u64) {
     if holder.is_context() {
         slice.member().end_context(device, bytes);
     }

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The library's number for a piece of physical memory. The driver may use a handle's value again while the memory that it named
 /// is still mapped.
-pub(crate) type Number = u64;
+pub(crate) type AllocationId = u64;
 
 /// Piece of physical memory, or object that stands for several.
 #[derive(Debug, Default)]
-pub(crate) struct Piece {
+pub(crate) struct Allocation {
     /// Device and bytes that were charged; `None` for a piece that was not made here.
     pub(crate) charged: Option<(Device, u64)>,
     handles: u64,
@@ -33,21 +33,21 @@ pub(crate) struct Piece {
 pub(crate) struct Bound {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    pub(crate) memory: Number,
+    pub(crate) memory: AllocationId,
 }
 
 /// Physical memory that this process made, or got from another one.
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
-    next: Number,
-    pieces: HashMap<Number, Piece>,
+pub(crate) struct AllocationTable {
+    next: AllocationId,
+    pieces: HashMap<AllocationId, Allocation>,
     /// Piece that each handle names, and how often the handle was given out.
-    handles: HashMap<CUmemGenericAllocationHandle, (Number, u64)>,
+    handles: HashMap<CUmemGenericAllocationHandle, (AllocationId, u64)>,
     /// Size and piece of each mapping, by address.
-    mappings: BTreeMap<CUdeviceptr, (u64, Number)>,
+    mappings: BTreeMap<CUdeviceptr, (u64, AllocationId)>,
 }
 
-impl Piece {
+impl Allocation {
     /// Returns a piece that this process made and was charged for.
     pub(crate) fn made(device: Device, bytes: u64) -> Self {
         Self { charged: Some((device, bytes)), ..Self::default() }
@@ -59,33 +59,33 @@ impl Piece {
     }
 }
 
-impl Tables {
+impl AllocationTable {
     /// Adds a new piece with its first handle.
-    pub(crate) fn add(&mut self, handle: CUmemGenericAllocationHandle, piece: Piece) {
+    pub(crate) fn add(&mut self, handle: CUmemGenericAllocationHandle, piece: Allocation) {
         self.next = self.next.wrapping_add(1);
-        self.pieces.insert(self.next, Piece { handles: 1, ..piece });
+        self.pieces.insert(self.next, Allocation { handles: 1, ..piece });
         self.handles.insert(handle, (self.next, 1));
     }
 
     /// Adds a new piece that is charged nothing.
     pub(crate) fn add_free(&mut self, handle: CUmemGenericAllocationHandle) {
-        self.add(handle, Piece::default());
+        self.add(handle, Allocation::default());
     }
 
     /// Returns the piece that a handle names.
-    pub(crate) fn number_of(&self, handle: CUmemGenericAllocationHandle) -> Option<Number> {
+    pub(crate) fn number_of(&self, handle: CUmemGenericAllocationHandle) -> Option<AllocationId> {
         self.handles.get(&handle).map(|(number, _)| *number)
     }
 
     /// Notes that a handle was given out, perhaps once more, for a piece that counts it already.
-    pub(crate) fn note(&mut self, handle: CUmemGenericAllocationHandle, number: Number) {
+    pub(crate) fn note(&mut self, handle: CUmemGenericAllocationHandle, number: AllocationId) {
         let known = self.handles.entry(handle).or_insert((number, 0));
         let times = if known.0 == number { known.1.saturating_add(1) } else { 1 };
         *known = (number, times);
     }
 
     /// Takes back one use of a handle. The piece still counts it.
-    pub(crate) fn forget(&mut self, handle: CUmemGenericAllocationHandle) -> Option<Number> {
+    pub(crate) fn forget(&mut self, handle: CUmemGenericAllocationHandle) -> Option<AllocationId> {
         let (number, times) = self.handles.get_mut(&handle)?;
         let number = *number;
         *times = times.saturating_sub(1);
@@ -96,22 +96,22 @@ impl Tables {
     }
 
     /// Takes one handle from a piece.
-    pub(crate) fn release(&mut self, number: Number) {
+    pub(crate) fn release(&mut self, number: AllocationId) {
         self.change(number, |piece| piece.handles = piece.handles.saturating_sub(1));
     }
 
     /// Adds one mapping to a piece. Memory that is bound to an object counts as mapped.
-    pub(crate) fn pin(&mut self, number: Number) {
+    pub(crate) fn pin(&mut self, number: AllocationId) {
         self.change(number, |piece| piece.mappings = piece.mappings.saturating_add(1));
     }
 
     /// Takes one mapping from a piece.
-    pub(crate) fn unpin(&mut self, number: Number) {
+    pub(crate) fn unpin(&mut self, number: AllocationId) {
         self.change(number, |piece| piece.mappings = piece.mappings.saturating_sub(1));
     }
 
     /// Notes that a piece was mapped at an address.
-    pub(crate) fn map(&mut self, address: CUdeviceptr, bytes: u64, number: Number) {
+    pub(crate) fn map(&mut self, address: CUdeviceptr, bytes: u64, number: AllocationId) {
         self.mappings.insert(address, (bytes, number));
     }
 
@@ -120,24 +120,24 @@ impl Tables {
         &mut self,
         address: CUdeviceptr,
         bytes: u64,
-    ) -> Vec<(CUdeviceptr, (u64, Number))> {
+    ) -> Vec<(CUdeviceptr, (u64, AllocationId))> {
         let range = address..address.saturating_add(bytes);
         self.mappings.extract_if(range, |_, _| true).collect()
     }
 
-    fn change(&mut self, number: Number, change: impl FnOnce(&mut Piece)) {
+    fn change(&mut self, number: AllocationId, change: impl FnOnce(&mut Allocation)) {
         if let Some(piece) = self.pieces.get_mut(&number) {
             change(piece);
         }
     }
 
     /// Adds one handle to a piece.
-    pub(crate) fn retain(&mut self, number: Number) {
+    pub(crate) fn retain(&mut self, number: AllocationId) {
         self.change(number, |piece| piece.handles = piece.handles.saturating_add(1));
     }
 
     /// Takes out a piece if it has neither handles nor mappings any more.
-    pub(crate) fn ended(&mut self, number: Number) -> Option<Piece> {
+    pub(crate) fn ended(&mut self, number: AllocationId) -> Option<Allocation> {
         let piece = self.pieces.get(&number)?;
         if piece.handles > 0 || piece.mappings > 0 {
             return None;
@@ -146,24 +146,25 @@ impl Tables {
     }
 
     /// Returns the piece that is mapped at an address.
-    pub(crate) fn mapped_at(&self, address: CUdeviceptr) -> Option<Number> {
+    pub(crate) fn mapped_at(&self, address: CUdeviceptr) -> Option<AllocationId> {
         let (start, (bytes, number)) = self.mappings.range(..=address).next_back()?;
         (address.wrapping_sub(*start) < *bytes).then_some(*number)
     }
 
     /// Returns the piece that others know by a key.
-    pub(crate) fn by_key(&self, key: u64) -> Option<Number> {
-        let known = |(number, piece): (&Number, &Piece)| piece.keys.contains(&key).then_some(*number);
+    pub(crate) fn by_key(&self, key: u64) -> Option<AllocationId> {
+        let known =
+            |(number, piece): (&AllocationId, &Allocation)| piece.keys.contains(&key).then_some(*number);
         self.pieces.iter().find_map(known)
     }
 
     /// Returns the key that descriptors of a piece were given.
-    pub(crate) fn descriptor_key(&self, number: Number) -> Option<u64> {
+    pub(crate) fn descriptor_key(&self, number: AllocationId) -> Option<u64> {
         self.pieces.get(&number)?.keys.iter().copied().find(|key| share_keys::is_of_descriptor(*key))
     }
 
     /// Notes that others can use a piece by `key`. A piece that was made elsewhere they inherit by the key that it came with.
-    pub(crate) fn lend(&mut self, slice: &Slice, number: Number, key: u64) {
+    pub(crate) fn lend(&mut self, slice: &Slice, number: AllocationId, key: u64) {
         self.change(number, |piece| {
             if piece.keys.contains(&key) {
                 return;
@@ -191,8 +192,8 @@ impl Tables {
         device: Option<Device>,
         offset: u64,
         bytes: u64,
-    ) -> Vec<Number> {
-        let of_device = |pieces: &HashMap<Number, Piece>, bound: &Bound| {
+    ) -> Vec<AllocationId> {
+        let of_device = |pieces: &HashMap<AllocationId, Allocation>, bound: &Bound| {
             let owner = pieces.get(&bound.memory).and_then(|piece| piece.charged).map(|(device, _)| device);
             owner.is_none() || device.is_none() || owner == device
         };

@@ -1,11 +1,11 @@
 //! Handles and mappings of physical memory, which is given back with the last of them.
 
-use super::physical::{Number, Piece, Tables};
+use super::physical::{Allocation, AllocationId, AllocationTable};
 use super::state::Memory;
 use gpuslice_driver::types::{CUdeviceptr, CUmemGenericAllocationHandle};
 
 /// Adds one mapping to the piece that a handle names; `None` if the handle is not known.
-pub(crate) fn pin(memory: &Memory, handle: CUmemGenericAllocationHandle) -> Option<Number> {
+pub(crate) fn pin(memory: &Memory, handle: CUmemGenericAllocationHandle) -> Option<AllocationId> {
     let mut tables = memory.physical.lock();
     let number = tables.number_of(handle)?;
     tables.pin(number);
@@ -13,7 +13,7 @@ pub(crate) fn pin(memory: &Memory, handle: CUmemGenericAllocationHandle) -> Opti
 }
 
 /// Adds one use to the piece that is mapped at an address. It counts as a mapping.
-pub(crate) fn pin_mapped(memory: &Memory, address: CUdeviceptr) -> Option<Number> {
+pub(crate) fn pin_mapped(memory: &Memory, address: CUdeviceptr) -> Option<AllocationId> {
     let mut tables = memory.physical.lock();
     let number = tables.mapped_at(address)?;
     tables.pin(number);
@@ -21,12 +21,16 @@ pub(crate) fn pin_mapped(memory: &Memory, address: CUdeviceptr) -> Option<Number
 }
 
 /// Takes one mapping from a piece, and gives the piece back if that was the last use.
-pub(crate) fn unpin(memory: &Memory, number: Number) {
+pub(crate) fn unpin(memory: &Memory, number: AllocationId) {
     unmapped(memory, memory.physical.lock(), number);
 }
 
 /// Takes one handle from a piece, and gives the piece back if that was the last use.
-pub(crate) fn released(memory: &Memory, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
+pub(crate) fn released(
+    memory: &Memory,
+    mut tables: parking_lot::MutexGuard<'_, AllocationTable>,
+    number: AllocationId,
+) {
     tables.release(number);
     let ended = tables.ended(number);
     drop(tables);
@@ -34,14 +38,18 @@ pub(crate) fn released(memory: &Memory, mut tables: parking_lot::MutexGuard<'_, 
 }
 
 /// Takes one mapping from a piece, and gives the piece back if that was the last use.
-pub(crate) fn unmapped(memory: &Memory, mut tables: parking_lot::MutexGuard<'_, Tables>, number: Number) {
+pub(crate) fn unmapped(
+    memory: &Memory,
+    mut tables: parking_lot::MutexGuard<'_, AllocationTable>,
+    number: AllocationId,
+) {
     tables.unpin(number);
     let ended = tables.ended(number);
     drop(tables);
     give_back(memory, ended);
 }
 
-fn give_back(memory: &Memory, ended: Option<Piece>) {
+fn give_back(memory: &Memory, ended: Option<Allocation>) {
     let Some(piece) = ended else { return };
     // Another user of the piece is charged before this process stops being charged.
     piece.uses.into_iter().for_each(|used| memory.end_use(used, true));

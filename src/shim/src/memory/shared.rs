@@ -45,7 +45,7 @@ pub(crate) struct Shared {
 
 /// Uses of an address whose end is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Ending {
+pub(crate) struct EndingUse {
     loan: Option<Loan>,
     opened: Option<Opened>,
 }
@@ -99,9 +99,9 @@ impl Shared {
     }
 
     /// Takes out the uses of an address that is about to end, or to be closed once.
-    pub(crate) fn take(&self, address: u64) -> Ending {
+    pub(crate) fn take(&self, address: u64) -> EndingUse {
         if !self.any() {
-            return Ending::default();
+            return EndingUse::default();
         }
         let loan = self.lent.lock().remove(&address);
         let mut opened = self.opened.lock();
@@ -113,11 +113,11 @@ impl Shared {
             Some(_) => opened.remove(&address),
             None => None,
         };
-        Ending { loan, opened: last }
+        EndingUse { loan, opened: last }
     }
 
     /// Puts back the uses of an address that did not end.
-    pub(crate) fn put_back(&self, address: u64, ending: Ending) {
+    pub(crate) fn put_back(&self, address: u64, ending: EndingUse) {
         if let Some(loan) = ending.loan {
             self.lent.lock().insert(address, loan);
         }
@@ -130,17 +130,22 @@ impl Shared {
     }
 
     /// Takes out the uses that end with a context: memory that was opened in it, and loans at its `addresses`.
-    pub(crate) fn take_of(&self, context: usize, addresses: impl Iterator<Item = u64>) -> Vec<(u64, Ending)> {
+    pub(crate) fn take_of(
+        &self,
+        context: usize,
+        addresses: impl Iterator<Item = u64>,
+    ) -> Vec<(u64, EndingUse)> {
         if !self.any() {
             return Vec::new();
         }
         let in_it = self.opened.lock().extract_if(|_, opened| opened.context == context).collect::<Vec<_>>();
-        let opened =
-            in_it.into_iter().map(|(address, opened)| (address, Ending { loan: None, opened: Some(opened) }));
+        let opened = in_it
+            .into_iter()
+            .map(|(address, opened)| (address, EndingUse { loan: None, opened: Some(opened) }));
         let mut lent = self.lent.lock();
         let lent = addresses.filter_map(|address| {
             let loan = lent.remove(&address)?;
-            Some((address, Ending { loan: Some(loan), opened: None }))
+            Some((address, EndingUse { loan: Some(loan), opened: None }))
         });
         opened.chain(lent.collect::<Vec<_>>()).collect()
     }
@@ -156,7 +161,7 @@ impl Shared {
     }
 }
 
-impl Ending {
+impl EndingUse {
     /// Returns true if there is neither a loan nor opened memory.
     pub(crate) fn is_empty(&self) -> bool {
         self.loan.is_none() && self.opened.is_none()

@@ -1,6 +1,6 @@
 //! Allocation that host memory serves, because the quota has no room for it.
 
-use super::host_spill::Extent;
+use super::host_spill::HostBlock;
 use super::state::Memory;
 use crate::driver_calls::{contexts, devices, memory};
 use crate::os::{host_memory, messages};
@@ -17,7 +17,7 @@ const CONCURRENT_ACCESS: u32 = 89;
 
 /// Allocation for which the quota has no room.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Claim {
+pub(crate) struct HostReservation {
     pub(crate) memory: &'static Memory,
     /// Device on which the memory would have been.
     pub(crate) device: Device,
@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     Status(Status),
 }
 
-impl Claim {
+impl HostReservation {
     /// Returns the bytes that were asked for.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -98,8 +98,8 @@ impl Claim {
 
     /// Records the address of memory that the program has got.
     pub(crate) fn record(&self, address: u64) {
-        let extent = Extent { device: self.device, bytes: self.bytes, context: self.context };
-        self.memory.spilled.add(address, extent);
+        let block = HostBlock { device: self.device, bytes: self.bytes, context: self.context };
+        self.memory.spilled.add(address, block);
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {
             messages::say(

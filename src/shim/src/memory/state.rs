@@ -2,15 +2,15 @@
 
 use super::addresses::Addresses;
 use super::arrays::Arrays;
-use super::device_full::Unmet;
-use super::ending_contexts::Endings;
+use super::device_full::DeviceFullMessages;
+use super::ending_contexts::EndingContexts;
 use super::graphs::Graphs;
 use super::host_spill::Spilled;
 use super::libraries::Libraries;
 use super::loaded_symbols::LookUps;
-use super::nvml_baseline::Witness;
-use super::overheads::Holdings;
-use super::physical::Tables;
+use super::nvml_baseline::Baselines;
+use super::overheads::Overheads;
+use super::physical::AllocationTable;
 use super::pools::Pools;
 use super::refusals::{Refusals, What};
 use super::shared::Shared;
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     /// Blocks that small allocations share.
     pub(crate) small: Small,
     /// Physical memory that was taken apart from addresses.
-    pub(crate) physical: Mutex<Tables>,
+    pub(crate) physical: Mutex<AllocationTable>,
     /// Memory that this process shares with others.
     pub(crate) shared: Shared,
     /// Spilled memory of this process, which is in host memory.
@@ -38,7 +38,7 @@ pub(crate) struct Memory {
     /// Messages about requests that the quota had no room for.
     refusals: Refusals,
     /// Messages about requests that the device had no memory for.
-    pub(crate) unmet: Unmet,
+    pub(crate) device_full_messages: DeviceFullMessages,
     /// Arrays that this process made.
     pub(crate) arrays: Arrays,
     /// Pools that this process allocates from.
@@ -46,15 +46,15 @@ pub(crate) struct Memory {
     /// Executables of graphs that take memory.
     pub(crate) graphs: Graphs,
     /// Memory that this process was charged for beside allocations.
-    pub(crate) holdings: Holdings,
+    pub(crate) overheads: Overheads,
     /// Libraries, and the contexts that they are loaded into.
     pub(crate) libraries: Libraries,
     /// Look-ups of code that need not be measured again.
     pub(crate) look_ups: LookUps,
     /// Figures of the last measurement.
-    pub(crate) witness: Witness,
+    pub(crate) baselines: Baselines,
     /// Contents of contexts that may be ending.
-    pub(crate) endings: Endings,
+    pub(crate) ending_contexts: EndingContexts,
 }
 
 impl Deref for Memory {
@@ -77,15 +77,15 @@ impl Memory {
             shared: Shared::default(),
             spilled: Spilled::default(),
             refusals: Refusals::default(),
-            unmet: Unmet::default(),
+            device_full_messages: DeviceFullMessages::default(),
             arrays: Arrays::default(),
             pools: Pools::default(),
             graphs: Graphs::default(),
-            holdings: Holdings::default(),
+            overheads: Overheads::default(),
             libraries: Libraries::default(),
             look_ups: LookUps::default(),
-            witness: Witness::default(),
-            endings: Endings::default(),
+            baselines: Baselines::default(),
+            ending_contexts: EndingContexts::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Re-entrancy guard, and the boundary that no panic crosses.
 //!
-//! The library's work before and after a call of the driver runs in a [`phase`]. A phase keeps `errno`, catches a panic, and
-//! is entered once per thread. Example: the program's allocator calls the driver while the library allocates. That call comes
+//! The library's work before and after a call of the driver runs in a phase ([`enter`]). A phase keeps `errno`, catches a panic,
+//! and is entered once per thread. Example: the program's allocator calls the driver while the library allocates. That call comes
 //! in while a phase runs on the same thread, so it goes to the driver as it is.
 
 use core::cell::Cell;
@@ -14,7 +14,7 @@ std::thread_local! {
 
 /// Outcome of a phase.
 #[derive(Debug)]
-pub(crate) enum Phase<T> {
+pub(crate) enum Entered<T> {
     /// The phase ran.
     Done(T),
     /// The phase was entered from within another; nothing was done.
@@ -25,13 +25,13 @@ pub(crate) enum Phase<T> {
 
 /// Runs one of the library's steps around a call of the driver.
 #[inline]
-pub(crate) fn phase<T>(step: impl FnOnce() -> T) -> Phase<T> {
+pub(crate) fn enter<T>(step: impl FnOnce() -> T) -> Entered<T> {
     if INSIDE.replace(true) {
-        return Phase::Nested;
+        return Entered::Nested;
     }
-    let outcome = shielded(step);
+    let outcome = catch_panic(step);
     INSIDE.set(false);
-    outcome.map_or(Phase::Broken, Phase::Done)
+    outcome.map_or(Entered::Broken, Entered::Done)
 }
 
 /// Returns true if a phase runs on this thread.
@@ -41,7 +41,7 @@ pub(crate) fn is_inside() -> bool {
 
 /// Runs a wait within a phase as if it were outside. A thread may leave the wait by `longjmp` out of a signal handler. Its later
 /// calls must not count as the library's own.
-pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
+pub(crate) fn leave_during<T>(wait: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(false);
     let done = wait();
     INSIDE.set(before);
@@ -50,7 +50,7 @@ pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
 
 /// Runs a step, keeps `errno`, and catches a panic. For steps that run once in a process's life.
 #[inline]
-pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
     // SAFETY: the C library's location of this thread's `errno` is always valid.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: a valid location, by the call above.
@@ -68,9 +68,9 @@ pub(crate) fn shielded<T>(step: impl FnOnce() -> T) -> Option<T> {
 
 /// Runs a phase, and returns `otherwise` when it is nested or panics.
 #[inline]
-pub(crate) fn quietly<T>(step: impl FnOnce() -> T, otherwise: T) -> T {
-    match phase(step) {
-        Phase::Done(value) => value,
-        Phase::Nested | Phase::Broken => otherwise,
+pub(crate) fn enter_or<T>(step: impl FnOnce() -> T, otherwise: T) -> T {
+    match enter(step) {
+        Entered::Done(value) => value,
+        Entered::Nested | Entered::Broken => otherwise,
     }
 }

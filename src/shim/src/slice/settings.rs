@@ -5,7 +5,7 @@
 )]
 
 use super::enforcement::{self, Stage, refuse, stage};
-use crate::os::reentrancy::shielded;
+use crate::os::reentrancy::catch_panic;
 use crate::os::{allocator, messages};
 use gpuslice_policy::config::{Ceilings, Config, LogLevel, ReportTotal, misspelt};
 use gpuslice_region::operator::Operator;
@@ -65,7 +65,7 @@ pub(crate) fn reports_device_total() -> bool {
 
 #[cold]
 pub(crate) fn read_settings() {
-    if shielded(read_settings_now).is_none() {
+    if catch_panic(read_settings_now).is_none() {
         enforcement::refuse_silently();
     }
 }

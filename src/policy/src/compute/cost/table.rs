@@ -107,7 +107,7 @@ impl Book {
     ///
     /// The estimate stays in use, since most updates change little and some programs update before each launch. The
     /// next launch is measured alone, and its measurement replaces the estimate.
-    pub fn doubt(&mut self, key: &Key) {
+    pub fn invalidate(&mut self, key: &Key) {
         if let Some(slot) = self.slot(key.id()).filter(|slot| slot.id == key.id()) {
             slot.estimate.samples = 0;
         }
@@ -260,9 +260,9 @@ mod tests {
         for _ in 0..20 {
             book.measure(&Key::graph(3), 50, (50, 50));
         }
-        book.doubt(&Key::graph(4));
+        book.invalidate(&Key::graph(4));
         assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), LONG_GRAPH, 0), Bracket::Together);
-        book.doubt(&Key::graph(3));
+        book.invalidate(&Key::graph(3));
         let doubted = book.known(&Key::graph(3)).unwrap();
         assert_eq!((doubted.charged, Bracket::of(Some(&doubted), LONG_GRAPH, 0)), (50, Bracket::Alone));
         book.measure(&Key::graph(3), 90, (90, 90));

@@ -12,7 +12,7 @@
 //! [`OVERDUE`] bound that wait.
 
 use super::lease;
-use super::token_bucket::Terms;
+use super::token_bucket::RateLimit;
 
 /// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
 const LAG: u64 = 2;
@@ -54,7 +54,7 @@ impl Ask {
 /// catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
 /// t`.
 #[must_use]
-pub fn lag(processes: usize, terms: Terms) -> u64 {
+pub fn lag(processes: usize, terms: RateLimit) -> u64 {
     let all = lease::turn(terms).saturating_mul(LAG);
     all.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(all)
 }
@@ -68,7 +68,12 @@ pub fn lag(processes: usize, terms: Terms) -> u64 {
 /// Example for the last rule: fourteen new processes come each second at a share of 10 %. If each started in front, a
 /// process that stays would get a seventh of its part.
 #[must_use]
-pub fn start(served: u64, virtual_time: u64, terms: Terms, asks: impl Iterator<Item = Ask> + Clone) -> u64 {
+pub fn start(
+    served: u64,
+    virtual_time: u64,
+    terms: RateLimit,
+    asks: impl Iterator<Item = Ask> + Clone,
+) -> u64 {
     if served > 0 {
         let processes = asks.filter(|ask| ask.served > 0).count();
         return served.max(virtual_time.saturating_sub(lag(processes, terms)));
@@ -93,7 +98,7 @@ pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u6
 /// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first, in nanoseconds. If the time
 /// is free and the others have not taken theirs within [`PATIENCE`], it is the process's turn.
 #[must_use]
-pub fn wait(free_since: u64, before: u64, now: u64, terms: Terms) -> Option<u64> {
+pub fn wait(free_since: u64, before: u64, now: u64, terms: RateLimit) -> Option<u64> {
     let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));
     (due > now).then_some(due)
 }
@@ -105,8 +110,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn terms() -> Terms {
-        Terms::new(Permille::new(500).unwrap(), Nanos::from_millis(20))
+    fn terms() -> RateLimit {
+        RateLimit::new(Permille::new(500).unwrap(), Nanos::from_millis(20))
     }
 
     #[test]

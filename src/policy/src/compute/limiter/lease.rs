@@ -15,7 +15,7 @@
 
 use super::super::cost::estimate::Estimate;
 use super::queue_bound;
-use super::token_bucket::Terms;
+use super::token_bucket::RateLimit;
 
 /// Largest lease, in nanoseconds of GPU time: 0.2 ms.
 ///
@@ -45,13 +45,13 @@ const SPAN: u64 = 4_000_000;
 
 /// Returns the GPU time of the usual lease, in nanoseconds: 0.2 ms, and less at shares below 5 %.
 #[must_use]
-pub fn size(terms: Terms) -> u64 {
+pub fn size(terms: RateLimit) -> u64 {
     terms.gpu(SPAN).clamp(LEAST, MOST)
 }
 
 /// Returns the GPU time of a lease where no other process uses the slice, in nanoseconds: 1 ms, and less at shares below 8 %.
 #[must_use]
-pub fn alone(terms: Terms) -> u64 {
+pub fn alone(terms: RateLimit) -> u64 {
     terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
 }
 
@@ -63,7 +63,7 @@ pub fn alone(terms: Terms) -> u64 {
 /// ([`FULL`](super::super::measuring::when_alone::FULL)): if each batch began with a switch, the slice would get 3 %
 /// less.
 #[must_use]
-pub fn turn(terms: Terms) -> u64 {
+pub fn turn(terms: RateLimit) -> u64 {
     terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
 }
 
@@ -77,7 +77,7 @@ const ROUND: u64 = 24_000_000;
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
 /// the slice would get 2 % less than its share.
 #[must_use]
-pub fn turn_among(terms: Terms, processes: usize) -> u64 {
+pub fn turn_among(terms: RateLimit, processes: usize) -> u64 {
     let part = ROUND.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(ROUND);
     turn(terms).min(part).max(size(terms))
 }
@@ -166,7 +166,7 @@ impl Lease {
     /// Returns the GPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and 0 if the
     /// credit suffices. All in nanoseconds.
     #[must_use]
-    pub const fn lacks(&self, cost: u64, size: u64) -> u64 {
+    pub const fn shortfall(&self, cost: u64, size: u64) -> u64 {
         match cost.saturating_sub(self.credit) {
             0 => 0,
             lacking if lacking > size => lacking,
@@ -198,8 +198,8 @@ mod tests {
     use super::*;
     use crate::units::{Nanos, Permille};
 
-    fn terms(thousandths: u16) -> Terms {
-        Terms::new(Permille::new(thousandths).unwrap(), Nanos::from_millis(20))
+    fn terms(thousandths: u16) -> RateLimit {
+        RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::from_millis(20))
     }
 
     #[test]
@@ -271,8 +271,8 @@ mod tests {
     fn what_is_taken_is_what_lacks_and_at_least_a_lease() {
         let mut lease = Lease::NONE;
         lease.fill(50_000);
-        assert_eq!(lease.lacks(50_000, MOST), 0);
-        assert_eq!(lease.lacks(50_001, MOST), MOST);
-        assert_eq!(lease.lacks(5_050_000, MOST), 5_000_000);
+        assert_eq!(lease.shortfall(50_000, MOST), 0);
+        assert_eq!(lease.shortfall(50_001, MOST), MOST);
+        assert_eq!(lease.shortfall(5_050_000, MOST), 5_000_000);
     }
 }

@@ -7,7 +7,7 @@ use super::super::attribution::correction;
 ///
 /// The result is at least 1 ms before `now`, and at most 4 ms after `from`. The worker looks every millisecond. A
 /// longer step means that a clock jumped or that the process was stopped. The end of the work refunds time that was
-/// charged too much ([`Bill::refund`]).
+/// charged too much ([`Settlement::refund`]).
 #[must_use]
 pub const fn running(from: u64, now: u64) -> Option<u64> {
     let until = now.saturating_sub(BEHIND);
@@ -37,12 +37,12 @@ const AT_A_TIME: u64 = 4_000_000;
 
 /// The prepaid and the charged GPU time of one batch, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bill {
+pub struct Settlement {
     prepaid: u64,
     charged: u64,
 }
 
-impl Bill {
+impl Settlement {
     /// Makes the bill of a batch for which `prepaid` nanoseconds were paid.
     #[must_use]
     pub const fn new(prepaid: u64) -> Self {
@@ -94,15 +94,15 @@ mod tests {
 
     #[test]
     fn a_bill_settles_what_is_beyond_the_prepaid_at_once_and_the_rest_in_the_end() {
-        let mut bill = Bill::new(100);
-        assert_eq!(bill.prepaid(), 100);
-        assert_eq!(bill.charge(60), 0);
-        assert_eq!(bill.charge(60), 20);
-        assert_eq!(bill.charge(5), 5);
-        assert_eq!(bill.close(), 0);
-        assert_eq!(bill.refund(45), -25);
-        assert_eq!(bill.close(), -20);
-        assert_eq!(bill.charged(), 80);
+        let mut settlement = Settlement::new(100);
+        assert_eq!(settlement.prepaid(), 100);
+        assert_eq!(settlement.charge(60), 0);
+        assert_eq!(settlement.charge(60), 20);
+        assert_eq!(settlement.charge(5), 5);
+        assert_eq!(settlement.close(), 0);
+        assert_eq!(settlement.refund(45), -25);
+        assert_eq!(settlement.close(), -20);
+        assert_eq!(settlement.charged(), 80);
     }
 
     #[test]

@@ -27,12 +27,12 @@ pub const TOLERANCE: u64 = 200_000;
 
 /// Rate and burst of a slice: its share of the GPU's time, and the unused time that it may save up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct RateLimit {
     rate: Permille,
     burst: u64,
 }
 
-impl Terms {
+impl RateLimit {
     /// Makes terms of a share and of the GPU time that may be saved up.
     #[must_use]
     pub const fn new(rate: Permille, burst: Nanos) -> Self {
@@ -83,7 +83,7 @@ pub const fn wait(paid_until: u64, now: u64) -> Option<u64> {
 ///
 /// Saved time is used first. Work that costs more than the savings is admitted once, and the slice owes the rest.
 #[must_use]
-pub fn prepay(paid_until: u64, now: u64, cost: u64, terms: Terms) -> u64 {
+pub fn prepay(paid_until: u64, now: u64, cost: u64, terms: RateLimit) -> u64 {
     let saved = now.saturating_sub(terms.wall(terms.burst));
     let most = now.saturating_add(terms.wall(MOST_DEBT));
     paid_until.max(saved).saturating_add(terms.wall(cost)).min(most.max(saved))
@@ -93,7 +93,7 @@ pub fn prepay(paid_until: u64, now: u64, cost: u64, terms: Terms) -> u64 {
 ///
 /// A refund may move the word further back than the burst. The next payment loses that part.
 #[must_use]
-pub fn settle(paid_until: u64, now: u64, difference: i64, terms: Terms) -> u64 {
+pub fn settle(paid_until: u64, now: u64, difference: i64, terms: RateLimit) -> u64 {
     if difference >= 0 {
         prepay(paid_until, now, difference.unsigned_abs(), terms)
     } else {
@@ -105,7 +105,7 @@ pub fn settle(paid_until: u64, now: u64, difference: i64, terms: Terms) -> u64 {
 ///
 /// Otherwise a debt made at 5 % would be paid at the pace of 5 % after the share has become 80 %.
 #[must_use]
-pub fn change(paid_until: u64, now: u64, old: Terms, new: Terms) -> u64 {
+pub fn change(paid_until: u64, now: u64, old: RateLimit, new: RateLimit) -> u64 {
     if paid_until >= now {
         now.saturating_add(new.wall(old.gpu(paid_until.saturating_sub(now))))
     } else {
@@ -153,8 +153,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const NOW: u64 = 1 << 50;
 
-    fn terms(thousandths: u16, burst: u64) -> Terms {
-        Terms::new(Permille::new(thousandths).unwrap(), Nanos::from_millis(burst))
+    fn terms(thousandths: u16, burst: u64) -> RateLimit {
+        RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::from_millis(burst))
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             word in any::<u64>(), now in any::<u64>(), by in any::<i64>(),
             (old, new) in (0_u16..=1000, 0_u16..=1000), burst in any::<u64>(),
         ) {
-            let [old, new] = [old, new].map(|rate| Terms::new(Permille::new(rate).unwrap(), Nanos::new(burst)));
+            let [old, new] = [old, new].map(|rate| RateLimit::new(Permille::new(rate).unwrap(), Nanos::new(burst)));
             let after = settle(word, now, by, old);
             prop_assert!(by < 0 || after >= word.min(now));
             prop_assert!(by > 0 || after <= word.max(now));

@@ -4,8 +4,8 @@
 //! milliseconds. Three types turn this into instants:
 //!
 //! - [`EventCost`]: the time that an event itself takes.
-//! - [`Base`]: the position of an event on the time line of its context.
-//! - [`Offset`]: the position of that time line on the monotonic clock.
+//! - [`EventEpoch`]: the position of an event on the time line of its context.
+//! - [`ClockOffset`]: the position of that time line on the monotonic clock.
 
 /// Largest distance of two events with nothing in between, in nanoseconds: 2 us, two steps of the slowest clock of a
 /// driver.
@@ -77,7 +77,7 @@ impl EventCost {
 /// the offset changes only when a bound requires it: each time it falls, later intervals fall on time that is covered
 /// already, and are not charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Offset {
+pub struct ClockOffset {
     /// The bounds of the present tenth of a second, and of the one before.
     bounds: [Bounds; 2],
     since: u64,
@@ -106,7 +106,7 @@ const LATE: i64 = 2_000_000;
 /// Nanoseconds for which the base event of a context is used: one second.
 const SECOND: u64 = 1_000_000_000;
 
-impl Offset {
+impl ClockOffset {
     /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
     /// event has passed.
     pub fn recorded(&mut self, host: u64, event: u64) {
@@ -162,13 +162,13 @@ impl Offset {
 /// The driver tells the milliseconds between two events as a float with a mantissa of 24 bits. After ten seconds such
 /// a value is half a microsecond off. So the base event is replaced every second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Base {
+pub struct EventEpoch {
     /// Time of the base event, in nanoseconds since the first base event.
     origin: u64,
     since: u64,
 }
 
-impl Base {
+impl EventEpoch {
     /// Makes a time line whose first base event was recorded at the instant `now` of the monotonic clock.
     #[must_use]
     pub const fn new(now: u64) -> Self {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_offset_lies_between_what_was_recorded_and_what_was_seen_to_pass() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         assert_eq!(offset.instant(5), None);
         offset.recorded(1_000, 900);
         assert_eq!(offset.instant(900), Some(1_000));
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn where_no_stream_is_ever_idle_many_sights_tell_the_offset() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         for event in (0..5_000_000_000_u64).step_by(2_100_000) {
             offset.recorded(SECOND + event - 20_000_000, event);
             offset.passed(SECOND + event + event % 1_000_000, event);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_jumps_is_believed_at_once() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         for event in (0..100).map(|at| at * 1000) {
             offset.recorded(SECOND + event, event);
             offset.passed(SECOND + event, event);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn clocks_that_drift_apart_do_not_jump() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         // Kernels of 20 ms on two streams, in which the event clock gains 500 ns. The second kernel has not been seen
         // to end.
         offset.recorded(SECOND, 0);
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_loses_is_followed_by_what_is_seen_alone() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         offset.recorded(SECOND, 0);
         for event in (0..SECOND).step_by(1_000_000) {
             let host = SECOND + event + event / 100;
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_drifts_is_followed() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         for second in 0..100_u64 {
             // The event clock gains 100 us in a second.
             offset.recorded(second * SECOND, second * (SECOND + 100_000));
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn times_go_on_across_a_change_of_base() {
-        let mut base = Base::new(0);
+        let mut base = EventEpoch::new(0);
         let before = base.time(1_500_000_000);
         assert!(!base.is_due(SECOND - 1) && base.is_due(SECOND));
         base.replace(1_000_000_000, SECOND);

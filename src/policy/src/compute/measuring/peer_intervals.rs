@@ -9,7 +9,7 @@
 //! These functions touch no shared memory. The caller takes a place by `fetch_add`, writes the times and then the
 //! ticket, and reads them back in the opposite order.
 
-use super::union::Union;
+use super::union::BusyUnion;
 use crate::units::MOST_GPU_TIME;
 
 /// Nanoseconds for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
@@ -109,7 +109,7 @@ impl Reader {
         &mut self,
         (to, slots): (u64, u64),
         now: u64,
-        union: &mut Union,
+        union: &mut BusyUnion,
         mut entry: impl FnMut(u64) -> Entry,
     ) -> bool {
         if self.next.saturating_sub(to) > slots {
@@ -162,7 +162,7 @@ mod tests {
             self.places += 1;
         }
 
-        fn read(&self, reader: &mut Reader, now: u64, union: &mut Union) -> bool {
+        fn read(&self, reader: &mut Reader, now: u64, union: &mut BusyUnion) -> bool {
             reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize])
         }
     }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_lower_places_cover_is_not_charged_again() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.publish(100, 200);
         ring.publish(300, 400);
         assert!(ring.read(&mut reader, NOW, &mut union));
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_unwritten_place_is_waited_for_and_then_skipped() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.places = 1;
         ring.publish(100, 200);
         assert!(!ring.read(&mut reader, NOW, &mut union));
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn unwritten_places_are_waited_for_together_and_later_ones_anew() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.places = 3;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         ring.places = 4;
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_count_that_somebody_has_written_over_is_followed() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.places = u64::MAX;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_place_written_in_time_is_read() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.places = 1;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         ring.slots[0] = told(0, 100, 200);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn who_falls_behind_by_a_round_loses_what_was_written_over_and_goes_on() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         for at in 0..10 {
             ring.publish(at * 100, at * 100 + 50);
         }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn insane_intervals_are_ignored() {
-        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), Union::new());
+        let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.publish(200, 100);
         ring.publish(0, u64::MAX);
         ring.publish(0, LONGEST + 1);

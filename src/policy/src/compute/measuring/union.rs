@@ -9,14 +9,14 @@ const APART: usize = 128;
 /// It is a set of disjoint intervals and no high-water mark. Measurements of several streams arrive out of order, and
 /// below a mark the later ones would not be charged.
 #[derive(Debug, Clone, Default)]
-pub struct Union {
+pub struct BusyUnion {
     /// Disjoint intervals, in order, with gaps between them.
     busy: Vec<(u64, u64)>,
     /// All time before this instant counts as covered.
     floor: u64,
 }
 
-impl Union {
+impl BusyUnion {
     /// Makes an empty union. It allocates its memory once.
     #[must_use]
     pub fn new() -> Self {
@@ -75,13 +75,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn covered(union: &mut Union, start: u64, end: u64) -> u64 {
+    fn covered(union: &mut BusyUnion, start: u64, end: u64) -> u64 {
         union.cover(start, end)
     }
 
     #[test]
     fn only_what_was_not_covered_counts_in_whatever_order_it_arrives() {
-        let mut union = Union::new();
+        let mut union = BusyUnion::new();
         assert_eq!(covered(&mut union, 100, 200), 100);
         assert_eq!(covered(&mut union, 150, 250), 50);
         assert_eq!(covered(&mut union, 0, 50), 50, "earlier, but not covered");
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_covered_when_all_of_it_is() {
-        let mut union = Union::new();
+        let mut union = BusyUnion::new();
         covered(&mut union, 100, 200);
         covered(&mut union, 300, 400);
         for (start, end) in [(100, 200), (120, 150), (300, 400), (500, 500), (9, 3)] {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_what_is_forgotten_counts_as_covered() {
-        let mut union = Union::new();
+        let mut union = BusyUnion::new();
         for at in 0..1000 {
             assert_eq!(covered(&mut union, at * 10, at * 10 + 5), 5);
         }
@@ -124,7 +124,7 @@ mod tests {
         fn the_union_covers_each_nanosecond_once(
             intervals in prop::collection::vec((0_u64..300, 0_u64..40), 1..100)
         ) {
-            let (mut union, mut seen) = (Union::new(), [false; 400]);
+            let (mut union, mut seen) = (BusyUnion::new(), [false; 400]);
             for (start, length) in intervals {
                 let fresh = seen[start as usize..(start + length) as usize].iter_mut();
                 let fresh = fresh.map(|cell| u64::from(!core::mem::replace(cell, true))).sum::<u64>();

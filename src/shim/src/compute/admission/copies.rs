@@ -12,7 +12,7 @@ use crate::compute::threads::stream_state::StreamState;
 use crate::compute::worker::thread::ensure;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
@@ -42,7 +42,7 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
         }
         Some((at, device, taken_for))
     };
-    let Some((at, device, taken_for)) = quietly(before, None) else {
+    let Some((at, device, taken_for)) = enter_or(before, None) else {
         drop(held);
         return call();
     };
@@ -60,7 +60,7 @@ pub(super) fn unpaced(compute: &'static Compute, launch: &Launch, call: impl FnO
             open.run.idle(estimate.plain);
         }
     };
-    quietly(after, ());
+    enter_or(after, ());
     code
 }
 
@@ -99,5 +99,5 @@ fn end_batch(compute: &'static Compute, stream: Stream) {
             });
         }
     };
-    quietly(close, ());
+    enter_or(close, ());
 }

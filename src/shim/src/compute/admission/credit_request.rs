@@ -107,7 +107,7 @@ impl CreditRequest {
         let room = self.limiter.room.load(Ordering::Relaxed);
         let size = lease::beside(self.compute.threads.part_of_lease(least.time), room);
         let shortfall = Shortfall {
-            with_lease: credit.lacks(estimate.charged, size).max(1),
+            with_lease: credit.shortfall(estimate.charged, size).max(1),
             launch: estimate.charged.saturating_sub(credit.left()).max(1),
         };
         if let Some(process) = &mut self.guard {
@@ -164,13 +164,13 @@ impl CreditRequest {
         let last = streams.map(StreamState::predicted_end).max().unwrap_or(0);
         let last = last.max(limiter.busy_until.load(Ordering::Relaxed));
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
-        let lacks = estimate.charged.saturating_sub(credit.left());
+        let missing = estimate.charged.saturating_sub(credit.left());
         let more = |debt| Beside::of(debt).go(estimate, done, last);
         if limiter.overlap_debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return false;
         }
-        self.compute.member().overdraw(limiter.gpu.device, lacks, now);
-        credit.fill(lacks);
+        self.compute.member().overdraw(limiter.gpu.device, missing, now);
+        credit.fill(missing);
         true
     }
 

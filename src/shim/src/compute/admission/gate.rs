@@ -13,7 +13,7 @@ use crate::compute::threads::stream_lookup::stream_for;
 use crate::compute::threads::thread_state::ThreadState;
 use crate::compute::worker::thread::ensure;
 use crate::os::clock;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Run;
@@ -80,7 +80,7 @@ pub(crate) fn gate_all(
     launches: impl FnOnce() -> Vec<Launch>,
     call: impl FnOnce() -> Status,
 ) -> Status {
-    let launches = quietly(launches, Vec::new());
+    let launches = enter_or(launches, Vec::new());
     let Some(mut held) = compute.acquire_own() else { return call() };
     // All launches are paid for before any joins a batch, because a thread that waits closes its batches.
     let prepaid = launches.iter().filter_map(|launch| {
@@ -159,11 +159,11 @@ fn prepay_slowly(
     is_paced: bool,
 ) -> Option<u64> {
     if !is_paced {
-        quietly(|| held.close(compute, ticket.stream, clock::cycles()), ());
+        enter_or(|| held.close(compute, ticket.stream, clock::cycles()), ());
         return None;
     }
     (ticket.estimate, ticket.is_known) =
-        quietly(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
+        enter_or(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
     // The wait counts as time inside the driver's call.
     held.left = clock::cycles();
     Some(held.left)
@@ -187,7 +187,7 @@ fn prepare(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ti
         held.prepare_batch(compute, ticket.stream, known, launch.kind);
         ensure(compute);
     };
-    quietly(prepare, ());
+    enter_or(prepare, ());
 }
 
 /// Counts a launch in its batch after the driver's call, or gives its credit back.
@@ -229,7 +229,7 @@ fn leave_slowly(
             let limiter = compute.limiters.get(*device);
             limiter.into_iter().for_each(|limiter| limiter.begin_unknown(compute, &launch.key));
         };
-        quietly(begin, ());
+        enter_or(begin, ());
         held.mark_unknown(*stream);
         if held.note_launch(compute, *stream, launch, estimate).is_some() {
             return;
@@ -243,7 +243,7 @@ fn leave_slowly(
 fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
     let mut run = Run::open(Bracket::Alone, 0);
     run.add(&launch.key, &ticket.estimate);
-    quietly(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
+    enter_or(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
 }
 
 /// Closes the open batches because the share has become all of the GPU's time. Launches that are not paced are queued without a
@@ -256,5 +256,5 @@ fn close_before_unpaced(compute: &'static Compute) {
             held.close_all(compute);
         }
     };
-    quietly(close, ());
+    enter_or(close, ());
 }

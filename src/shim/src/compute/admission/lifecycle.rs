@@ -2,7 +2,7 @@
 
 use crate::compute::state::Compute;
 use crate::compute::threads::stream_state::StreamState;
-use crate::driver_calls::capture_mode::apart;
+use crate::driver_calls::capture_mode::relaxed_if_capturing;
 use gpuslice_driver::types::CUstream;
 use gpuslice_policy::compute::cost::estimate::Key;
 
@@ -33,7 +33,7 @@ pub(crate) fn context_seen(compute: &Compute, context: usize) {
 pub(crate) fn context_ends(compute: &'static Compute, context: usize) -> Option<u64> {
     let pool = compute.timing.pools.known(context)?;
     close_everywhere(compute, |state| state.pool == pool);
-    apart(|| compute.meter.suspend_context(compute, pool));
+    relaxed_if_capturing(|| compute.meter.suspend_context(compute, pool));
     Some(pool)
 }
 

@@ -9,7 +9,7 @@ use crate::compute::worker::waiting;
 use crate::driver_calls::contexts;
 use crate::driver_calls::streams::Stream;
 use crate::os::clock;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
 
 /// The object that a call waits for.
@@ -30,7 +30,7 @@ pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() 
     }
     let code = if what == Waits::Other { call() } else { timed(compute, what, call) };
     if code == status::SUCCESS {
-        quietly(|| waiting::poll_unknown(compute), ());
+        enter_or(|| waiting::poll_unknown(compute), ());
     }
     code
 }

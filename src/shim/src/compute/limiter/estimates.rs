@@ -76,7 +76,7 @@ impl Estimates {
             invalidated_at.store(now(), Ordering::Relaxed);
         }
         if let Some(table) = self.table.get() {
-            table.lock().doubt(key);
+            table.lock().invalidate(key);
         }
         self.bump_version(key.id());
     }
@@ -120,7 +120,7 @@ impl Estimates {
                 };
                 if self.was_invalidated(&part.key, opened) {
                     // The measurement is of the former work: better than nothing, but the next measurement replaces it.
-                    table.doubt(&part.key);
+                    table.invalidate(&part.key);
                 }
                 changed.into_iter().flatten().for_each(|id| self.bump_version(id));
             }

@@ -15,9 +15,9 @@ use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
 use gpuslice_policy::compute::limiter::settlement;
-use gpuslice_policy::compute::measuring::event_clock::{self, EventCost, Offset};
+use gpuslice_policy::compute::measuring::event_clock::{self, ClockOffset, EventCost};
 use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, Reader};
-use gpuslice_policy::compute::measuring::union::Union;
+use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
 use gpuslice_region::{Device, INTERVAL_SLOTS, Origin};
 
@@ -25,7 +25,7 @@ use gpuslice_region::{Device, INTERVAL_SLOTS, Origin};
 #[derive(Debug)]
 pub(crate) struct DeviceUsage {
     /// The slice's time line.
-    union: Union,
+    union: BusyUnion,
     /// Reads the intervals that the slice's other processes publish.
     reader: Reader,
     /// End of the last interval of this process.
@@ -46,7 +46,7 @@ pub(crate) struct EventReading {
     pub(crate) began: u64,
     pub(crate) ended: u64,
     /// Offset from that line to the monotonic clock.
-    pub(crate) offset: Offset,
+    pub(crate) offset: ClockOffset,
     /// Cost of an event.
     pub(crate) cost: EventCost,
     /// True if no other stream of the process has work under way.
@@ -58,7 +58,7 @@ impl DeviceUsage {
     /// read.
     pub(crate) fn new(head: u64) -> Self {
         Self {
-            union: Union::new(),
+            union: BusyUnion::new(),
             reader: Reader::new(head),
             own_until: 0,
             others_until: 0,
@@ -98,8 +98,8 @@ impl DeviceUsage {
         let now = clock::now();
         // Work of other streams may have begun since, and is not settled with this batch.
         let settled_until = if is_only { until.min(now) } else { 0 };
-        usage.member().settled(device, batch.bill.prepaid(), settled_until);
-        usage.member().settle(device, batch.bill.close(), now);
+        usage.member().settled(device, batch.settlement.prepaid(), settled_until);
+        usage.member().settle(device, batch.settlement.close(), now);
         count(usage, device, batch);
         usage.member().count_launches(device, batch.closed.run.launches().into());
         let plain = batch.closed.run.plain();
@@ -163,8 +163,9 @@ impl DeviceUsage {
         let source = Measured::of_word(usage.region().measure_source(device)).source;
         let factor = usage.member().correction(device);
         let is_replayed = source == Source::Replayed;
-        let beyond = settlement::beyond(batch.bill.charged(), (length, batch.progress), factor, is_replayed);
-        usage.member().settle(device, batch.bill.refund(beyond), clock::now());
+        let beyond =
+            settlement::beyond(batch.settlement.charged(), (length, batch.progress), factor, is_replayed);
+        usage.member().settle(device, batch.settlement.refund(beyond), clock::now());
     }
 
     /// Publishes an interval, and charges the part of it that no interval on the time line covers. `goes_on`: the batch still
@@ -205,7 +206,7 @@ impl DeviceUsage {
         let covered = self.union.cover(start, end);
         add_overlap(covered);
         let charge = correction::apply(covered, member.correction(device));
-        member.settle(device, batch.bill.charge(charge), clock::now());
+        member.settle(device, batch.settlement.charge(charge), clock::now());
     }
 
     /// Adds the intervals of other processes that lie below place `to` of the ring. False: an interval is still being written.
@@ -226,7 +227,7 @@ impl DeviceUsage {
 
 /// Counts the charged time of a batch as used. A refund at its end, of a millisecond at most, is not taken out again.
 fn count(slice: &Slice, device: Device, batch: &mut PendingBatch) {
-    let charged = batch.bill.charged();
+    let charged = batch.settlement.charged();
     slice.member().count_used(device, charged.saturating_sub(batch.counted));
     batch.counted = batch.counted.max(charged);
 }
@@ -244,8 +245,8 @@ fn adjust_and_learn(
     let charged = |length| correction::apply(own(length), member.correction(device));
     // The first batch of a kernel may contain first batches of other processes. Its length says little, its charge is exact.
     let all = verdict.length.saturating_add(verdict.events);
-    let served = if batch.closed.is_unknown { batch.bill.charged() } else { charged(all) };
-    member.adjust_service(device, served, batch.bill.prepaid());
+    let served = if batch.closed.is_unknown { batch.settlement.charged() } else { charged(all) };
+    member.adjust_service(device, served, batch.settlement.prepaid());
     let cost = MeasuredCost { charged: charged(believed), own: own(believed) };
     learn(usage, batch, cost, Verdict { length: believed, ..verdict });
 }

@@ -7,7 +7,7 @@ use super::pending_batch::PendingBatch;
 use crate::driver_calls::events::{self, Event, Events};
 use crate::os::clock;
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::compute::measuring::event_clock::{Base, EventCost, Offset};
+use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, EventEpoch};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -16,9 +16,9 @@ use std::collections::btree_map::Entry;
 pub(crate) struct EventTimes {
     /// The base event. No batch uses it.
     event: Event,
-    base: Base,
+    base: EventEpoch,
     /// Offset from the line to the monotonic clock.
-    pub(crate) offset: Offset,
+    pub(crate) offset: ClockOffset,
 }
 
 /// The lines of all contexts, by their numbers.
@@ -27,7 +27,7 @@ pub(crate) type ContextTimes = BTreeMap<u64, EventTimes>;
 impl EventTimes {
     /// Makes a line whose base is an event that the GPU has passed and that is not recorded again.
     fn from(event: Event, now: u64) -> Self {
-        Self { event, base: Base::new(now), offset: Offset::default() }
+        Self { event, base: EventEpoch::new(now), offset: ClockOffset::default() }
     }
 
     fn time(&self, event: Event) -> Result<u64, Status> {

@@ -2,7 +2,7 @@
 
 use super::usage::UsageState;
 use crate::driver_calls::events::Event;
-use gpuslice_policy::compute::limiter::settlement::Bill;
+use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::Run;
 
 /// A batch as its thread closed it.
@@ -46,7 +46,7 @@ pub(crate) struct PendingBatch {
     is_given_up: bool,
     /// True if the region was told that the batch runs for far longer than predicted.
     pub(crate) is_overrun: bool,
-    pub(crate) bill: Bill,
+    pub(crate) settlement: Settlement,
     /// Instant up to which it has been charged while it ran.
     pub(crate) charged_to: u64,
     /// Part of its time that has been charged.
@@ -59,7 +59,7 @@ impl PendingBatch {
     /// Makes the state of a batch that was just closed.
     pub(crate) fn new(closed: ClosedBatch) -> Self {
         Self {
-            bill: Bill::new(closed.run.prepaid()),
+            settlement: Settlement::new(closed.run.prepaid()),
             closed,
             is_queued: true,
             is_awaited: true,

@@ -5,7 +5,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::os::reentrancy::shielded;
+use crate::os::reentrancy::catch_panic;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 const NOT_STARTED: u8 = 0;
@@ -40,7 +40,7 @@ impl WorkerStatus {
 
     /// Runs the body of the thread. A panic in it, which is a defect of the library, counts as a failure.
     pub(crate) fn run(&self, body: impl FnOnce()) {
-        if shielded(body).is_none() {
+        if catch_panic(body).is_none() {
             self.set_failed();
         }
     }

@@ -10,7 +10,7 @@ use super::thread_state::ThreadState;
 use crate::compute::launch::{Kind, Launch};
 use crate::compute::measuring::state::MeasuringState;
 use crate::os::clock;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::measuring::batch::OLD;
 use gpuslice_policy::compute::measuring::when_alone::{Bracket, SPARSE};
@@ -177,7 +177,7 @@ impl ThreadState {
         if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
             return;
         }
-        quietly(|| self.close(measuring, at, now), ());
+        enter_or(|| self.close(measuring, at, now), ());
         self.left = clock::cycles();
     }
 

@@ -9,7 +9,7 @@
 
 use super::slot::{OwnerGuard, SLOT, ThreadSlot};
 use crate::compute::measuring::state::MeasuringState;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::race::OnceNonZeroUsize;
@@ -57,7 +57,7 @@ impl ThreadRegistry {
             watch_end(slot);
             Some(slot)
         };
-        quietly(register, None)
+        enter_or(register, None)
     }
 
     /// Returns all slots.

@@ -111,7 +111,7 @@ impl OwnerGuard {
     /// Ends the access during `wait`, and begins it again.
     pub(crate) fn unlocked<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.slot.owner_active.store(false, Ordering::Release);
-        let done = reentrancy::outside(wait);
+        let done = reentrancy::leave_during(wait);
         let mut tries = 0;
         while !self.slot.try_enter() {
             pause(&mut tries);

@@ -4,7 +4,7 @@ use super::slot::OwnerGuard;
 use crate::compute::measuring::state::MeasuringState;
 use crate::driver_calls::capture_mode;
 use crate::driver_calls::streams::Stream;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 
 /// Returns the place of a call's stream among the streams of its thread. None if the call is captured, or if the driver does not
 /// tell the stream's context. Must not be called within a phase: its rare parts are phases of their own.
@@ -29,7 +29,7 @@ pub(crate) fn stream_for(
 #[cold]
 #[inline(never)]
 fn first_use(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: Stream) -> Option<usize> {
-    quietly(|| held.add_stream(measuring, stream), None)
+    enter_or(|| held.add_stream(measuring, stream), None)
 }
 
 /// Handles an open capture or an ended stream. False: the call is captured and costs nothing.
@@ -43,5 +43,5 @@ fn is_to_run(held: &mut OwnerGuard, measuring: &'static MeasuringState, stream: 
         }
         !(capture_mode::is_open() && stream.may_capture())
     };
-    quietly(look, true)
+    enter_or(look, true)
 }

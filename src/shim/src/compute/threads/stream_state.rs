@@ -3,7 +3,7 @@
 use super::open_batch::{BusySince, OpenBatch};
 use crate::compute::measuring::pending_batch::ClosedBatch;
 use crate::compute::measuring::state::MeasuringState;
-use crate::driver_calls::capture_mode::{self, apart};
+use crate::driver_calls::capture_mode::{self, relaxed_if_capturing};
 use crate::driver_calls::contexts::{self, within};
 use crate::driver_calls::events::{self, Event};
 use crate::driver_calls::streams::{self, Stream};
@@ -183,7 +183,7 @@ impl StreamState {
     fn record(&self, measuring: &MeasuringState) -> Result<(Event, u64), Status> {
         let may_capture = capture_mode::is_open();
         let pools = &measuring.timing.pools;
-        let recorded = apart(|| {
+        let recorded = relaxed_if_capturing(|| {
             if may_capture && self.stream.may_capture() {
                 return Err(status::CAPTURE_INVALIDATED);
             }

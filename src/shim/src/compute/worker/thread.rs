@@ -10,7 +10,7 @@ use crate::compute::measuring::usage::UsageState;
 use crate::compute::state::Compute;
 use crate::driver_calls::capture_mode;
 use crate::os::clock::{self, Both};
-use crate::os::reentrancy::shielded;
+use crate::os::reentrancy::catch_panic;
 use crate::os::signals::without_signals;
 use crate::os::{asymmetric_fence, messages, thread};
 use core::ffi::c_void;
@@ -64,7 +64,7 @@ extern "C" fn main(argument: *mut c_void) -> *mut c_void {
 /// Prepares the fence on a thread of its own, which ends after that.
 extern "C" fn prepare_fence(_: *mut c_void) -> *mut c_void {
     thread::set_name(c"gpuslice-once");
-    let _prepared = shielded(asymmetric_fence::prepare);
+    let _prepared = catch_panic(asymmetric_fence::prepare);
     ptr::null_mut()
 }
 
@@ -112,7 +112,7 @@ fn end_with_process(usage: &'static UsageState) {
         ) -> libc::c_int;
     }
     unsafe extern "C" fn end(argument: *mut c_void) {
-        let _ended = shielded(|| {
+        let _ended = catch_panic(|| {
             // SAFETY: the call of `__cxa_atexit` below passes a `UsageState` as the argument.
             let registered = unsafe { thread::argument_of::<UsageState>(argument) };
             // A forked child may not have joined, and does not join at its exit. Each process of a chain of forks registers once

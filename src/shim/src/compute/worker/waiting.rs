@@ -5,7 +5,7 @@
 
 use super::tick::tick;
 use crate::compute::state::Compute;
-use crate::driver_calls::capture_mode::apart;
+use crate::driver_calls::capture_mode::relaxed_if_capturing;
 use crate::os::signals::without_signals_but;
 use core::time::Duration;
 use gpuslice_policy::arbiter;
@@ -83,7 +83,7 @@ fn undisturbed<T>(poll: impl FnOnce() -> T) -> T {
     /// Signals that the thread's own instructions raise. If these were blocked, they would end the process.
     const OWN: [libc::c_int; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-    without_signals_but(&OWN, || apart(poll))
+    without_signals_but(&OWN, || relaxed_if_capturing(poll))
 }
 
 /// Returns [`WORKER_LATE`] in nanoseconds.

@@ -8,11 +8,11 @@ use crate::hooks::gpu_time;
 use crate::hooks::protocol::{around, noted};
 use crate::memory::context_measurement::Making;
 use crate::memory::leaving;
-use crate::memory::overheads::Holder;
+use crate::memory::overheads::OverheadOwner;
 use crate::memory::pools::Releasing;
 use crate::memory::refusals::What;
-use crate::os::reentrancy::{quietly, shielded};
-use crate::process::{self, Process, Standing};
+use crate::os::reentrancy::{catch_panic, enter_or};
+use crate::process::{self, Enforcement, Process};
 use core::cell::Cell;
 use core::ffi::{c_int, c_uint};
 use gpuslice_driver::Symbol;
@@ -28,8 +28,8 @@ use gpuslice_region::Device;
 /// Records that the hook has taken out of their tables while the driver ends a context.
 #[derive(Default)]
 pub(crate) struct Taken {
-    /// Contents of the context, by their number in [`Endings`](crate::memory::context_teardown::Endings).
-    lived: Option<u64>,
+    /// Contents of the context, by their number in [`EndingContexts`](crate::memory::context_teardown::Endings).
+    contents: Option<u64>,
     /// Device, if it is the primary context of one.
     primary_of: Option<CUdevice>,
     /// Number of the context's pool of timing events, if GPU time is measured in it.
@@ -176,7 +176,8 @@ unsafe fn created(
     // SAFETY: by this function's contract `output` is null or valid.
     let old = unsafe { read_in(output) };
     // SAFETY: by this function's contract `output` is null or valid.
-    let made = |_| unsafe { read_in(output) }.map(|context: CUcontext| (Holder::Context, context.addr()));
+    let made =
+        |_| unsafe { read_in(output) }.map(|context: CUcontext| (OverheadOwner::Context, context.addr()));
     let undo = &|| {
         // SAFETY: by this function's contract `output` is null or valid.
         if let Some(context) = unsafe { read_in(output) } {
@@ -233,17 +234,17 @@ impl With {
     /// Charges the libraries to the new `context`, and loads those that the driver did not. Returns false if the quota has no
     /// room for one of them.
     fn come_into(self, context: usize) -> bool {
-        let Standing::Member(process) = process::standing() else { return true };
+        let Enforcement::Active(process) = process::enforcement() else { return true };
         let note = || {
             for (library, bytes) in &self.loaded {
                 // The context's charge includes these bytes. From now on they are given back with the context or with the
                 // library.
-                let (from, to) = (Holder::Context, Holder::Library(*library));
-                process.holdings.pass(process, (from, context), (to, context), *bytes);
+                let (from, to) = (OverheadOwner::Context, OverheadOwner::Library(*library));
+                process.overheads.pass(process, (from, context), (to, context), *bytes);
                 process.libraries.claim(*library, context);
             }
         };
-        quietly(note, ());
+        enter_or(note, ());
         self.later.iter().all(|(library, _)| library_first_use::load_into(process, *library, context))
     }
 }
@@ -286,10 +287,10 @@ pub(crate) unsafe fn primary_release(real: real::cuDevicePrimaryCtxRelease_v2, d
 /// Runs `calls` while this thread has the turn to make or end the primary context of `device`. Taking and ending the turn may set
 /// `errno`, which the program must not see: so both are shielded.
 fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(process) = process::standing() else { return calls() };
-    let turn = shielded(|| process.primaries.turn(device)).flatten();
+    let Enforcement::Active(process) = process::enforcement() else { return calls() };
+    let turn = catch_panic(|| process.primaries.turn(device)).flatten();
     let code = calls();
-    shielded(|| drop(turn));
+    catch_panic(|| drop(turn));
     code
 }
 
@@ -330,7 +331,7 @@ fn take(process: &'static Process, context: usize) -> Taken {
     let measured = compute::context_ends(&process.compute, context);
     Taken {
         measured,
-        lived: Some(process.begin_teardown(context)),
+        contents: Some(process.begin_teardown(context)),
         primary_of: None,
         pools: releasing(process),
     }
@@ -363,7 +364,7 @@ pub(crate) fn end(process: &'static Process, taken: Taken, ended: bool) {
         process.look_ups.forget();
     }
     taken.pools.end(process);
-    if let Some(number) = taken.lived {
+    if let Some(number) = taken.contents {
         process.end_teardown(number, ended);
     }
     if let Some(device) = taken.primary_of.filter(|_| ended) {

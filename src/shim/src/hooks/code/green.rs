@@ -8,13 +8,13 @@
 use super::context;
 use super::measured::{How, Plan, measured};
 use crate::compute;
-use crate::driver_calls::capture_mode::beside_captures;
+use crate::driver_calls::capture_mode::with_relaxed_capture_mode;
 use crate::driver_calls::contexts;
 use crate::hooks::protocol::{around, noted};
 use crate::memory::context_measurement::Making;
-use crate::memory::overheads::Holder;
+use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::What;
-use crate::process::{self, Process, Standing};
+use crate::process::{self, Enforcement, Process};
 use crate::slice::green_contexts::Green;
 use core::ffi::c_uint;
 use core::ptr;
@@ -48,7 +48,8 @@ pub(crate) unsafe fn create(
     };
     let mut primary: CUcontext = ptr::null_mut();
     // SAFETY: `primary_retain` requires an output that is valid for writes: the local `primary`.
-    let code = beside_captures(|| unsafe { context::primary_retain(retain, &raw mut primary, device) });
+    let code =
+        with_relaxed_capture_mode(|| unsafe { context::primary_retain(retain, &raw mut primary, device) });
     if code != status::SUCCESS {
         return code;
     }
@@ -58,14 +59,14 @@ pub(crate) unsafe fn create(
         slot::real::<real::cuDevicePrimaryCtxRelease_v2>(Symbol::cuDevicePrimaryCtxRelease_v2)
     {
         // SAFETY: `primary_release` requires a device. It takes back the retain of this call.
-        beside_captures(|| unsafe { context::primary_release(release, device) });
+        with_relaxed_capture_mode(|| unsafe { context::primary_release(release, device) });
     }
     code
 }
 
 /// Returns true if the device is one of the slice's.
 fn is_concerned(device: CUdevice) -> bool {
-    let Standing::Member(process) = process::standing() else { return false };
+    let Enforcement::Active(process) = process::enforcement() else { return false };
     process.place(device).is_some()
 }
 
@@ -83,7 +84,8 @@ unsafe fn create_in(
         Some(Plan { what: What::Context, how, least: 0 })
     };
     // SAFETY: by this function's contract `output` is null or valid.
-    let made = |_| unsafe { read_in(output) }.map(|green: CUgreenCtx| (Holder::Green(green.addr()), primary));
+    let made =
+        |_| unsafe { read_in(output) }.map(|green: CUgreenCtx| (OverheadOwner::Green(green.addr()), primary));
     let undo = || {
         // SAFETY: by this function's contract `output` is null or valid.
         let green = unsafe { read_in(output) };
@@ -125,7 +127,7 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
         let known = process.greens.take(green.addr())?;
         let turn = process.primaries.turn(known.device);
         // They are taken out before the contents that end with the primary context.
-        let own = process.take_held(Holder::Green(green.addr()));
+        let own = process.take_held(OverheadOwner::Green(green.addr()));
         let measured = compute::view_ends(&process.compute, known.view);
         Some((turn, known, own, measured, context::take_primary_unless_held(process, known.device)))
     };
@@ -137,10 +139,10 @@ pub(crate) unsafe fn destroy(real: real::cuGreenCtxDestroy, green: CUgreenCtx) -
             compute::context_left(&process.compute, pool, code == status::SUCCESS);
         }
         if code == status::SUCCESS {
-            own.into_iter().for_each(|holding| holding.end(process));
+            own.into_iter().for_each(|overhead| overhead.end(process));
         } else {
             process.greens.add(known);
-            process.holdings.put_back(own);
+            process.overheads.put_back(own);
         }
         context::primary_left(process, primary, known.device, code == status::SUCCESS);
     })

@@ -11,10 +11,10 @@ use super::module::{loaded, unloaded};
 use crate::driver_calls::{code, contexts};
 use crate::hooks::protocol::{Decision, noted, reserve_for};
 use crate::memory::memory_call::MemoryCall;
-use crate::memory::overheads::Holder;
+use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::What;
-use crate::os::reentrancy::quietly;
-use crate::process::{self, Process, Standing};
+use crate::os::reentrancy::enter_or;
+use crate::process::{self, Enforcement, Process};
 use crate::slice::handle::Reservation;
 use core::ffi::{c_char, c_uint, c_void};
 use gpuslice_driver::Symbol;
@@ -71,7 +71,7 @@ impl Eagerly {
     fn reserve(process: &'static Process, variables: u64) -> Option<Self> {
         let mut all = Self::default();
         let current = contexts::current_device().and_then(|device| process.place(device));
-        for (context, device) in process.holdings.contexts_made() {
+        for (context, device) in process.overheads.contexts_made() {
             if current.is_some_and(|place| place.device == device) {
                 all.here.push(context);
             } else if variables > 0 {
@@ -86,19 +86,19 @@ impl Eagerly {
 
     /// Records and charges the library once the driver has loaded it.
     fn keep(self, process: &Process, library: usize, variables: u64) {
-        let holder = Holder::Library(library);
+        let holder = OverheadOwner::Library(library);
         let measured_in = process.owner_of_current();
         for context in self.here.iter().filter(|context| Some(**context) != measured_in) {
             // The measurement charged the whole to one context, but each context ends with its own part.
             let from = (holder, measured_in.unwrap_or(0));
-            process.holdings.pass(process, from, (holder, *context), variables);
+            process.overheads.pass(process, from, (holder, *context), variables);
         }
         let elsewhere = self.elsewhere.iter().map(|(context, _)| *context);
         let contexts = self.here.iter().copied().chain(elsewhere).collect();
         process.libraries.add(library, variables, contexts);
         for (context, reservation) in self.elsewhere {
-            process.holdings.add(process, holder, context, reservation.device(), reservation.bytes());
-            process.witness.unsettle(reservation.device(), context);
+            process.overheads.add(process, holder, context, reservation.device(), reservation.bytes());
+            process.baselines.note_unmeasured(reservation.device(), context);
             reservation.keep();
         }
     }
@@ -117,26 +117,26 @@ unsafe fn load(
             unsafe { unload(library) };
         }
     };
-    let holder = |library: CUlibrary| Holder::Library(library.addr());
-    let Standing::Member(process) = process::standing() else {
+    let holder = |library: CUlibrary| OverheadOwner::Library(library.addr());
+    let Enforcement::Active(process) = process::enforcement() else {
         // SAFETY: by this function's contract `output` is null or valid.
         return unsafe { loaded(output, || None, call, holder, undo) };
     };
-    let image = quietly(image, None).unwrap_or_else(|| Image { unread: true, ..Image::default() });
+    let image = enter_or(image, None).unwrap_or_else(|| Image { unread: true, ..Image::default() });
     let variables = image.least();
-    let eagerly = if quietly(code::loads_eagerly, false) {
+    let eagerly = if enter_or(code::loads_eagerly, false) {
         let reserve = || {
             let _call = MemoryCall::begin(process.member());
             Eagerly::reserve(process, variables)
         };
-        let Some(eagerly) = quietly(reserve, None) else {
+        let Some(eagerly) = enter_or(reserve, None) else {
             return status::OUT_OF_MEMORY;
         };
         Some(eagerly)
     } else {
         None
     };
-    let is_tried = image.unread && eagerly.is_none() && quietly(|| has_quota_here(process), false);
+    let is_tried = image.unread && eagerly.is_none() && enter_or(|| has_quota_here(process), false);
     // A library that the driver loads lazily takes no memory for variables yet.
     let contexts = eagerly.as_ref().map_or_else(|| u64::from(is_tried), |eagerly| eagerly.here.len() as u64);
     let call = || {
@@ -161,7 +161,7 @@ unsafe fn load(
         (Some(library), None) => process.libraries.add(library.addr(), variables, Vec::new()),
         (None, _) => {}
     };
-    quietly(learn, ());
+    enter_or(learn, ());
     code
 }
 
@@ -175,7 +175,7 @@ fn has_quota_here(process: &Process) -> bool {
 /// reserves them.
 fn learn_size(process: &Process, library: usize, variables: u64) {
     let Some(context) = process.owner_of_current() else { return };
-    let took = process.holdings.bytes(Holder::Library(library), context);
+    let took = process.overheads.bytes(OverheadOwner::Library(library), context);
     let size = Image { variables: took, ..Image::default() }.least().max(variables);
     process.libraries.add(library, size, vec![context]);
 }
@@ -202,6 +202,6 @@ unsafe fn try_out(output: *mut CUlibrary, old: Option<CUlibrary>, undo: impl Fn(
 /// `cuLibraryUnload`.
 pub(crate) unsafe fn unload(real: real::cuLibraryUnload, library: CUlibrary) -> Status {
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    let code = unloaded(Holder::Library(library.addr()), || unsafe { real(library) });
+    let code = unloaded(OverheadOwner::Library(library.addr()), || unsafe { real(library) });
     noted(code, |process| process.libraries.forget(library.addr()))
 }

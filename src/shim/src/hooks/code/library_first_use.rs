@@ -11,10 +11,10 @@ use crate::hooks::protocol::{Decision, Granted, charge};
 use crate::memory::loaded_symbols::Key;
 use crate::memory::measurement::{Before, Likely};
 use crate::memory::nvml_baseline::signed;
-use crate::memory::overheads::Holder;
+use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::What;
-use crate::os::reentrancy::quietly;
-use crate::process::{self, Process, Standing};
+use crate::os::reentrancy::enter_or;
+use crate::process::{self, Enforcement, Process};
 use crate::slice::handle::Reservation;
 use core::cell::Cell;
 use gpuslice_driver::Symbol;
@@ -31,7 +31,7 @@ pub(super) fn load_here(library: CUlibrary) -> Status {
     };
     let mut module: CUmodule = ptr::null_mut();
     // SAFETY: `get` requires an output that is valid for writes: the local `module`. The driver checks the handle.
-    capture_mode::beside_captures(|| unsafe { get(&raw mut module, library) })
+    capture_mode::with_relaxed_capture_mode(|| unsafe { get(&raw mut module, library) })
 }
 
 /// Makes a call that uses a library in the current context. The first such call loads the library's variables.
@@ -40,45 +40,45 @@ pub(super) fn used(
     key: impl FnOnce() -> Key,
     call: impl FnMut() -> Status,
 ) -> Status {
-    let claim = || {
-        let Standing::Member(process) = process::standing() else { return None };
+    let first_use = || {
+        let Enforcement::Active(process) = process::enforcement() else { return None };
         if !process.libraries.any() {
             return None;
         }
-        Claim::take(process, library(process)?, process.owner_of_current()?)
+        FirstUse::take(process, library(process)?, process.owner_of_current()?)
     };
-    match quietly(claim, None) {
-        Some(claim) => claim.load(call).0,
-        None => late(key, |process| library(process).map(Holder::Library), call),
+    match enter_or(first_use, None) {
+        Some(first_use) => first_use.load(call).0,
+        None => late(key, |process| library(process).map(OverheadOwner::Library), call),
     }
 }
 
 /// Loads `library` into all contexts that a quota limits, before the program gets a handle that it can launch. Returns false if a
 /// quota has no room.
 pub(super) fn load_for_launches(library: CUlibrary) -> bool {
-    let Standing::Member(process) = process::standing() else { return true };
+    let Enforcement::Active(process) = process::enforcement() else { return true };
     let contexts = || {
         if !process.libraries.becomes_launchable(library.addr()) {
             return Vec::new();
         }
         // Without a quota nothing is refused, so the driver may load at the launch.
-        let made = process.holdings.contexts_made().into_iter();
+        let made = process.overheads.contexts_made().into_iter();
         made.filter(|(_, device)| process.has_quota(*device)).map(|(context, _)| context).collect()
     };
-    quietly(contexts, Vec::new()).into_iter().all(|context| load_into(process, library.addr(), context))
+    enter_or(contexts, Vec::new()).into_iter().all(|context| load_into(process, library.addr(), context))
 }
 
 /// Loads a library into a context, unless it is loaded there. Returns false if a quota has no room. The driver's other errors
 /// show at the launch, as without gpuslice.
 pub(crate) fn load_into(process: &'static Process, library: usize, context: usize) -> bool {
-    let Some(claim) = quietly(|| Claim::take(process, library, context), None) else { return true };
+    let Some(first_use) = enter_or(|| FirstUse::take(process, library, context), None) else { return true };
     let load = || load_here(ptr::with_exposed_provenance_mut(library));
-    let refused = contexts::within(context, || claim.load(load).1);
+    let refused = contexts::within(context, || first_use.load(load).1);
     refused != Some(true)
 }
 
 /// First use of a library in a context, which loads the variables.
-struct Claim {
+struct FirstUse {
     process: &'static Process,
     library: usize,
     context: usize,
@@ -88,7 +88,7 @@ struct Claim {
     loaded: Cell<bool>,
 }
 
-impl Claim {
+impl FirstUse {
     /// Claims the first use of `library` in `context`. Returns `None` if there are no variables, or if they are loaded already.
     fn take(process: &'static Process, library: usize, context: usize) -> Option<Self> {
         let variables = process.libraries.claim(library, context)?;
@@ -118,11 +118,11 @@ impl Claim {
                 surely: true,
             };
             let took = before.change(reservation.bytes(), likely).max(0).unsigned_abs();
-            let holder = (Holder::Library(self.library), before.context);
+            let holder = (OverheadOwner::Library(self.library), before.context);
             let kept = took.min(reservation.bytes());
             // `kept` is no more than the reserved bytes, so it fits.
             let _fits = reservation.settle(kept);
-            self.process.holdings.add(self.process, holder.0, holder.1, reservation.device(), kept);
+            self.process.overheads.add(self.process, holder.0, holder.1, reservation.device(), kept);
             reservation.keep();
             force(self.process, before.place.device, took.saturating_sub(kept), holder);
             code
@@ -138,7 +138,7 @@ impl Granted for (Before, Reservation) {
     }
 }
 
-impl Drop for Claim {
+impl Drop for FirstUse {
     fn drop(&mut self) {
         if !self.loaded.get() {
             self.process.libraries.unclaim(self.library, self.context);

@@ -7,10 +7,10 @@
 use super::measured::{How, Plan, measured};
 use crate::driver_calls::{contexts, devices};
 use crate::memory::measurement::{Before, Likely};
-use crate::memory::overheads::Holder;
+use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::What;
-use crate::os::reentrancy::quietly;
-use crate::process::{self, Process, Standing};
+use crate::os::reentrancy::enter_or;
+use crate::process::{self, Enforcement, Process};
 use core::ffi::c_uint;
 use gpuslice_driver::Symbol;
 use gpuslice_driver::functions as real;
@@ -35,8 +35,8 @@ const THREADS: c_uint = 39;
 
 /// `cuCtxSetLimit`.
 pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize) -> Status {
-    let is_member = matches!(process::standing(), Standing::Member(_));
-    let old = if is_member { quietly(|| contexts::context_limit(limit), None) } else { None };
+    let is_member = matches!(process::enforcement(), Enforcement::Active(_));
+    let old = if is_member { enter_or(|| contexts::context_limit(limit), None) } else { None };
     let undo = || {
         if let Some((set, old)) = slot::real::<real::cuCtxSetLimit>(Symbol::cuCtxSetLimit).zip(old) {
             // SAFETY: `set` requires a limit and a value that the driver accepts: it returned `old` for `limit` itself.
@@ -47,13 +47,13 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
         |process| plan(process, limit, value as u64, old.unwrap_or(0) as u64),
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(limit, value) },
-        |context| Some((Holder::Limits, context)),
+        |context| Some((OverheadOwner::Limits, context)),
         undo,
     );
     if code == status::SUCCESS
-        && let Standing::Member(process) = process::standing()
+        && let Enforcement::Active(process) = process::enforcement()
     {
-        quietly(|| look_again(process), ());
+        enter_or(|| look_again(process), ());
     }
     code
 }
@@ -62,7 +62,7 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
 pub(crate) fn look_again(process: &Process) {
     let place = contexts::current_device().and_then(|device| process.place(device));
     if let Some((place, context)) = place.zip(process.owner_of_current()) {
-        process.witness.unsettle(place.device, context);
+        process.baselines.note_unmeasured(place.device, context);
     }
 }
 
@@ -70,7 +70,7 @@ fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Optio
     let before = Before::begin_exactly(process)?;
     let each = cost(before.place.handle, limit)?;
     let more = value.saturating_sub(old).saturating_mul(each);
-    let held = process.holdings.bytes(Holder::Limits, before.context);
+    let held = process.overheads.bytes(OverheadOwner::Limits, before.context);
     let most = i64::try_from(more.saturating_add(REST)).unwrap_or(i64::MAX);
     let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
     let otherwise = i64::try_from(more).unwrap_or(i64::MAX);

@@ -3,12 +3,12 @@
 //! The memory that they surely take is reserved, and the rest is measured after the call. Where the rest does not fit, the call
 //! is undone, as if the driver had refused it. So such a call may exceed the quota until it is measured.
 
-use crate::driver_calls::capture_mode::beside_captures;
+use crate::driver_calls::capture_mode::with_relaxed_capture_mode;
 use crate::hooks::protocol::{Decision, Granted, charge, reserve_for};
 use crate::memory::context_measurement::Making;
 use crate::memory::leaving;
 use crate::memory::measurement::{Before, Likely};
-use crate::memory::overheads::Holder;
+use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::{Advice, What};
 use crate::os::messages;
 use crate::process::Process;
@@ -77,7 +77,7 @@ impl Granted for (&'static Process, Plan<'_>, Reservation) {
 pub(crate) fn measured<'call>(
     plan: impl FnOnce(&'static Process) -> Option<Plan<'call>>,
     call: impl FnMut() -> Status,
-    made: impl FnOnce(usize) -> Option<(Holder, usize)>,
+    made: impl FnOnce(usize) -> Option<(OverheadOwner, usize)>,
     undo: impl FnOnce(),
 ) -> Status {
     let decide = |process: &'static Process| {
@@ -91,14 +91,14 @@ pub(crate) fn measured<'call>(
         let device = plan.how.device();
         let change = plan.how.change(reservation.bytes());
         if change < 0 {
-            process.holdings.shrink(process, holder, context, change.unsigned_abs());
+            process.overheads.shrink(process, holder, context, change.unsigned_abs());
             return code;
         }
         let Err(took) = keep(process, reservation, change.unsigned_abs(), (holder, context)) else {
             return code;
         };
         // The driver has accepted the program's call, so its undo must not spoil a capture either.
-        beside_captures(undo);
+        with_relaxed_capture_mode(undo);
         process.count_refusal(device, plan.what, took);
         status::OUT_OF_MEMORY
     })
@@ -123,7 +123,7 @@ fn keep(
     process: &'static Process,
     mut reservation: Reservation,
     took: u64,
-    (holder, context): (Holder, usize),
+    (holder, context): (OverheadOwner, usize),
 ) -> Result<(), u64> {
     let fits = reservation.settle(took) || {
         process.pools.reconcile_all(process);
@@ -134,18 +134,18 @@ fn keep(
     if !fits {
         return Err(took);
     }
-    process.holdings.add(process, holder, context, reservation.device(), took);
+    process.overheads.add(process, holder, context, reservation.device(), took);
     reservation.keep();
     Ok(())
 }
 
 /// Charges `took` bytes of a call that cannot be undone, even beyond the quota.
-pub(crate) fn force(process: &Process, device: Device, took: u64, (holder, context): (Holder, usize)) {
+pub(crate) fn force(process: &Process, device: Device, took: u64, (holder, context): (OverheadOwner, usize)) {
     if took == 0 {
         return;
     }
     process.charge(device, took);
-    process.holdings.add(process, holder, context, device, took);
+    process.overheads.add(process, holder, context, device, took);
     if process.is_beyond(device) {
         static SAID: OnceBool = OnceBool::new();
         if SAID.set(true).is_ok() {

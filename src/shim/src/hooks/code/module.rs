@@ -10,9 +10,9 @@ use crate::driver_calls::{capture_mode, code, devices};
 use crate::hooks::protocol::around;
 use crate::memory::loaded_symbols::Key;
 use crate::memory::measurement::{Before, Likely};
-use crate::memory::overheads::{Holder, Holding};
+use crate::memory::overheads::{Overhead, OverheadOwner};
 use crate::memory::refusals::What;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use crate::process::Process;
 use core::cell::Cell;
 use core::ffi::{c_char, c_uint, c_void};
@@ -77,7 +77,7 @@ unsafe fn module(
         }
     };
     // SAFETY: by this function's contract `output` is null or valid.
-    unsafe { loaded(output, image, call, |module: CUmodule| Holder::Module(module.addr()), undo) }
+    unsafe { loaded(output, image, call, |module: CUmodule| OverheadOwner::Module(module.addr()), undo) }
 }
 
 /// Makes a call that loads an image into the current context. If the device loses more than the image shows, the call is undone
@@ -89,7 +89,7 @@ pub(crate) unsafe fn loaded<T: Copy>(
     output: *mut T,
     image: impl FnOnce() -> Option<Image>,
     call: impl Fn() -> Status,
-    holder: impl FnOnce(T) -> Holder,
+    holder: impl FnOnce(T) -> OverheadOwner,
     undo: impl Fn(T),
 ) -> Status {
     // SAFETY: by this function's contract `output` is null or valid.
@@ -131,7 +131,7 @@ pub(crate) unsafe fn loaded<T: Copy>(
 /// Loads, and undoes and repeats the load if the device lost more than `shown` bytes by it. The load took as much as the device
 /// lost at the load and got back at the undo: `proof` gets that number.
 fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u64>) -> Status {
-    let free = || quietly(devices::device_free, None);
+    let free = || enter_or(devices::device_free, None);
     let before = free();
     let code = load();
     let (Some(before), Some(after)) = (before, free()) else { return code };
@@ -139,7 +139,7 @@ fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u
     if code != status::SUCCESS || lost <= shown {
         return code;
     }
-    capture_mode::beside_captures(undo);
+    capture_mode::with_relaxed_capture_mode(undo);
     proof.set(lost.min(free().unwrap_or(0).saturating_sub(after)));
     load()
 }
@@ -147,26 +147,26 @@ fn proved(load: impl Fn() -> Status, undo: impl Fn(), shown: u64, proof: &Cell<u
 /// `cuModuleUnload`.
 pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Status {
     // SAFETY: `real` requires a valid argument; this one is the caller's, for the same driver function.
-    unloaded(Holder::Module(module.addr()), || unsafe { real(module) })
+    unloaded(OverheadOwner::Module(module.addr()), || unsafe { real(module) })
 }
 
 /// Makes a call that ends code. The driver keeps the memory that it does not give back at once, for other code of the context.
-pub(crate) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status {
+pub(crate) fn unloaded(holder: OverheadOwner, call: impl FnOnce() -> Status) -> Status {
     let take = |process: &'static Process| {
         let before = Before::begin_exactly(process);
         (process.take_held(holder), before)
     };
     around(take, call, |process, (held, before), code| {
         if code != status::SUCCESS {
-            return process.holdings.put_back(held);
+            return process.overheads.put_back(held);
         }
         process.look_ups.forget();
         let current = before.as_ref().map(|before| before.context);
         let (here, elsewhere): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|holding| Some(holding.context()) == current);
-        elsewhere.into_iter().for_each(|holding| holding.end(process));
+            held.into_iter().partition(|overhead| Some(overhead.context()) == current);
+        elsewhere.into_iter().for_each(|overhead| overhead.end(process));
         if let Some(before) = before {
-            give_back(process, &before, here.iter().map(Holding::bytes).sum());
+            give_back(process, &before, here.iter().map(Overhead::bytes).sum());
         }
     })
 }
@@ -175,12 +175,12 @@ pub(crate) fn unloaded(holder: Holder, call: impl FnOnce() -> Status) -> Status 
 /// launches left behind.
 fn give_back(process: &'static Process, before: &Before, bytes: u64) {
     let (device, context) = (before.place.device, before.context);
-    let rest = process.holdings.bytes(Holder::Rest, context);
-    process.holdings.add(process, Holder::Rest, context, device, bytes);
+    let rest = process.overheads.bytes(OverheadOwner::Rest, context);
+    process.overheads.add(process, OverheadOwner::Rest, context, device, bytes);
     let negative = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).saturating_neg();
     let range = (negative(bytes.saturating_add(rest)), 0);
     let gave = before.change(0, Likely { range, otherwise: negative(bytes), surely: bytes > 0 });
-    process.holdings.shrink(process, Holder::Rest, context, gave.min(0).unsigned_abs());
+    process.overheads.shrink(process, OverheadOwner::Rest, context, gave.min(0).unsigned_abs());
 }
 
 /// Kind of the object that a program asks a module for. A function and a variable may have the same name.
@@ -254,15 +254,15 @@ pub(crate) unsafe fn load_function(real: real::cuFuncLoad, function: CUfunction)
 
 /// Returns the holder of the memory that a module takes: the library that it came out of, or the module itself.
 #[allow(clippy::unnecessary_wraps, reason = "one of several")]
-fn of_module(process: &Process, module: usize) -> Option<Holder> {
-    Some(process.libraries.of(module).map_or(Holder::Module(module), Holder::Library))
+fn of_module(process: &Process, module: usize) -> Option<OverheadOwner> {
+    Some(process.libraries.of(module).map_or(OverheadOwner::Module(module), OverheadOwner::Library))
 }
 
 /// Makes a call that may load code of a module or library that the driver already has. The call cannot be undone, so the memory
 /// that it took is charged. A second look-up of the same key loads nothing, and is not measured.
 pub(crate) fn late(
     key: impl FnOnce() -> Key,
-    holder: impl FnOnce(&Process) -> Option<Holder>,
+    holder: impl FnOnce(&Process) -> Option<OverheadOwner>,
     call: impl FnOnce() -> Status,
 ) -> Status {
     let begin = |process: &'static Process| {
@@ -279,7 +279,7 @@ pub(crate) fn late(
         }
         let took = before.change(0, Likely { range: (0, LATE_MOST), otherwise: 0, surely: false });
         if took > 0 {
-            let holder = holder(process).unwrap_or(Holder::Rest);
+            let holder = holder(process).unwrap_or(OverheadOwner::Rest);
             force(process, before.place.device, took.unsigned_abs(), (holder, before.context));
         }
     })

@@ -299,7 +299,7 @@ unsafe fn pinned(
     process: &Process,
     list: *const CUarrayMapInfo,
     count: c_uint,
-) -> Vec<(u64, Part, Option<physical::Number>)> {
+) -> Vec<(u64, Part, Option<physical::AllocationId>)> {
     if list.is_null() {
         return Vec::new();
     }

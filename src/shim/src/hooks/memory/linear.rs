@@ -6,7 +6,7 @@ use crate::memory::addresses::Owner;
 use crate::memory::linear::{Grant, Wanted};
 use crate::memory::pools::Pools;
 use crate::memory::refusals::What;
-use crate::memory::spill_request::Claim;
+use crate::memory::spill_request::HostReservation;
 use crate::process::Process;
 use crate::slice::device::SliceDevice;
 use core::ffi::c_uint;
@@ -118,7 +118,7 @@ pub(crate) unsafe fn recorded<A: Word>(
 ///
 /// # Safety
 /// `output` is null or valid for writes.
-pub(crate) unsafe fn spilled(claim: Claim, output: *mut CUdeviceptr, flags: c_uint) -> Status {
+pub(crate) unsafe fn spilled(claim: HostReservation, output: *mut CUdeviceptr, flags: c_uint) -> Status {
     if output.is_null() {
         return claim.refuse();
     }
@@ -336,8 +336,8 @@ pub(crate) fn freed(address: u64, free: impl FnOnce() -> FreeFor, call: impl FnO
         }
         let Some((charge, block)) = taken else {
             match spilled {
-                Some(extent) if is_freed => extent.end(process),
-                Some(extent) => process.spilled.put_back(address, *extent),
+                Some(block) if is_freed => block.end(process),
+                Some(block) => process.spilled.put_back(address, *block),
                 None => {}
             }
             return;

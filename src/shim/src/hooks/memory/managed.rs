@@ -4,7 +4,7 @@
 //! driver then checks the rest and answers as usual. All other calls go on as they are.
 
 use crate::driver_calls::memory::{HOST, HOST_PLACE, PREFER};
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use crate::process;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
@@ -19,7 +19,7 @@ const NO_ACCESS: c_uint = 6;
 /// Returns true if any byte of a range is spilled.
 fn is_spilled(address: CUdeviceptr, bytes: usize) -> bool {
     let touched = || process::joined().is_some_and(|process| process.spilled_touches(address, bytes as u64));
-    quietly(touched, false)
+    enter_or(touched, false)
 }
 
 /// Returns true if advice about spilled memory lets the memory move.
@@ -100,7 +100,7 @@ pub(crate) unsafe fn prefetch_batch(
     stream: CUstream,
 ) -> Status {
     // SAFETY: `redirected` requires null or arrays of as many entries as the numbers say, and so does the driver.
-    let ours = quietly(|| unsafe { redirected((addresses, sizes, count), (places, starts, number)) }, None);
+    let ours = enter_or(|| unsafe { redirected((addresses, sizes, count), (places, starts, number)) }, None);
     let Some((mut places, mut starts)) = ours else {
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         return unsafe { real(addresses, sizes, count, places, starts, number, flags, stream) };

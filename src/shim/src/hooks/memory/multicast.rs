@@ -4,7 +4,7 @@
 //! object has neither a handle nor a mapping in this process.
 
 use crate::hooks::protocol::around;
-use crate::memory::physical::{Bound, Number};
+use crate::memory::physical::{AllocationId, Bound};
 use crate::memory::physical_uses;
 use crate::process::Process;
 use core::ffi::c_ulonglong;
@@ -97,7 +97,7 @@ pub(crate) unsafe fn bind_address_on(
 
 fn bound(
     (object, offset, bytes): (CUmemGenericAllocationHandle, usize, usize),
-    pin: impl FnOnce(&'static Process) -> Option<Number>,
+    pin: impl FnOnce(&'static Process) -> Option<AllocationId>,
     call: impl FnOnce() -> Status,
 ) -> Status {
     around(pin, call, |process, memory, code| {

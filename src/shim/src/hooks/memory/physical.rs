@@ -5,7 +5,7 @@
 
 use crate::driver_calls::locations::device_of;
 use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
-use crate::memory::physical::{Number, Piece};
+use crate::memory::physical::{Allocation, AllocationId};
 use crate::memory::physical_uses::{pin, released, unmapped};
 use crate::process::Process;
 use crate::slice::handle::Reservation;
@@ -20,7 +20,7 @@ use gpuslice_region::{Device, SharedUse};
 /// Kind of an import, as far as it is known before the driver is asked.
 pub(crate) enum Incoming {
     /// Memory that this process has already: the import is one handle more.
-    Known(Number),
+    Known(AllocationId),
     /// Memory that a member of the slice pays for.
     Borrowed(u64, SharedUse),
     /// Anything else.
@@ -55,7 +55,7 @@ impl Incoming {
                     drop(tables);
                     process.end_use(used, true);
                 } else {
-                    tables.add(handle, Piece::borrowed(key, used));
+                    tables.add(handle, Allocation::borrowed(key, used));
                 }
             }
             // The driver gives the same handle for memory that it knows.
@@ -108,7 +108,7 @@ pub(crate) unsafe fn create(
         |(process, reservation), code| {
             // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
             if let Some(handle) = unsafe { read_in(output) }.filter(|_| code == status::SUCCESS) {
-                let piece = Piece::made(reservation.device(), reservation.bytes());
+                let piece = Allocation::made(reservation.device(), reservation.bytes());
                 process.physical.lock().add(handle, piece);
                 reservation.keep();
             }

@@ -175,7 +175,7 @@ unsafe fn allocate(
         };
         let device = pool.device;
         let begin = |pool| Flight::begin(process, &process.addresses, pool, bytes, order_of(order));
-        let again = |pool| if process.make_room(device, bytes) { begin(pool).ok() } else { None };
+        let again = |pool| if process.reclaim(device, bytes) { begin(pool).ok() } else { None };
         match begin(pool).map_or_else(again, Some) {
             Some(flight) => Decision::Go(Payment::Pool(flight)),
             None => match process.places().iter().find(|place| place.device == device) {
@@ -203,7 +203,7 @@ unsafe fn allocate(
         // SAFETY: by this function's contract `output` is null or valid.
         let spilled = || unsafe { spilled(claim, output, ATTACH_GLOBAL) };
         // The program's call would spoil no capture of another thread's, so neither may the call in its place.
-        capture_mode::beside_captures(spilled)
+        capture_mode::with_relaxed_capture_mode(spilled)
     };
     charge_or_spill(decide, call, settle, spill)
 }
@@ -268,7 +268,7 @@ fn freed_in(address: CUdeviceptr, order: (CUstream, DefaultStream), call: impl F
             status::SUCCESS => memory::free(address),
             failed => failed,
         };
-        capture_mode::beside_captures(free_now)
+        capture_mode::with_relaxed_capture_mode(free_now)
     })
 }
 

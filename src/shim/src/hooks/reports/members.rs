@@ -4,8 +4,8 @@ use super::entries::Listed;
 use super::nvml;
 use crate::driver_calls::nvml::devices::{self, Part};
 use crate::driver_calls::nvml::utilization::{knows_our_numbers, pid_namespace};
-use crate::os::reentrancy::{Phase, phase};
-use crate::process::{self, Standing};
+use crate::os::reentrancy::{Entered, enter};
+use crate::process::{self, Enforcement};
 use crate::slice::settings;
 use gpuslice_driver::types::nvmlDevice_t;
 use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
@@ -111,17 +111,17 @@ pub(crate) fn sharers(device: nvmlDevice_t) -> Option<Members> {
 }
 
 fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
-    match phase(find) {
-        Phase::Done(members) => members,
-        Phase::Nested => None,
+    match enter(find) {
+        Entered::Done(members) => members,
+        Entered::Nested => None,
         // After a defect of the library no member is shown.
-        Phase::Broken => Some(Members::default()),
+        Entered::Broken => Some(Members::default()),
     }
 }
 
 /// Returns the result of `look` at the slice's region; `None` if there is no region.
 pub(crate) fn in_region<T>(look: impl FnOnce(&Region) -> T) -> Option<T> {
-    if let Standing::Member(process) = process::standing() {
+    if let Enforcement::Active(process) = process::enforcement() {
         return Some(look(process.region()));
     }
     let settings = settings::settings()?;

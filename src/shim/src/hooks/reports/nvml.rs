@@ -4,8 +4,8 @@
 
 use super::report::quota_of;
 use crate::driver_calls::nvml::devices::{self, Part};
-use crate::os::reentrancy::quietly;
-use crate::process::{self, Standing};
+use crate::os::reentrancy::enter_or;
+use crate::process::{self, Enforcement};
 use crate::slice::handle::Quota;
 use crate::slice::settings::{self, Settings};
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -81,7 +81,7 @@ unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
     }
     // SAFETY: by this function's contract `memory` is null or valid.
     let Some(figures) = (unsafe { read_in(memory) }) else { return };
-    if let Some(quota) = quietly(|| quota(device), None) {
+    if let Some(quota) = enter_or(|| quota(device), None) {
         let size = quota.total.min(figures.total());
         let total = if settings::reports_device_total() { figures.total() } else { size };
         let shown = figures.of_slice(total, size, quota.left);
@@ -103,16 +103,16 @@ pub(crate) fn quota(device: nvmlDevice_t) -> Option<Quota> {
 }
 
 fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
-    let standing = process::standing();
-    if let Standing::Member(process) = standing
+    let enforcement = process::enforcement();
+    if let Enforcement::Active(process) = enforcement
         && let Some(place) = process.place_of(&part.uuid)
     {
         return quota_of(process, place);
     }
-    let number = || match standing {
+    let number = || match enforcement {
         // CUDA has shown its devices, and this part is not among them.
-        Standing::Member(_) => None,
-        Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
+        Enforcement::Active(_) => None,
+        Enforcement::Off | Enforcement::Failed => devices::ordinal(&part.uuid, &settings.config),
     };
     watched(settings, &part.uuid).unwrap_or_else(|| configured(settings, part, number()))
 }
@@ -152,9 +152,9 @@ fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
         let device = region.device(&Uuid(part.uuid))?;
         Some(region.is_paced(device))
     };
-    let ordinal = match process::standing() {
-        Standing::Member(process) => return in_region(process.region()),
-        Standing::Free | Standing::Refused => devices::ordinal(&part.uuid, &settings.config),
+    let ordinal = match process::enforcement() {
+        Enforcement::Active(process) => return in_region(process.region()),
+        Enforcement::Off | Enforcement::Failed => devices::ordinal(&part.uuid, &settings.config),
     };
     let monitor = Monitor::open(&settings.region, settings.trust).ok().flatten();
     let region = monitor.as_ref().map(Monitor::region).filter(|region| !region.processes().is_empty());

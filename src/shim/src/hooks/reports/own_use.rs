@@ -9,7 +9,7 @@ use super::members::{Members, in_region, sharers};
 use crate::driver_calls::nvml::devices;
 use crate::driver_calls::nvml::utilization::{Form, Used, used};
 use crate::os::clock::now;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlUtilization_t, status};
@@ -56,7 +56,7 @@ pub(crate) fn lately(device: nvmlDevice_t) -> Option<OwnUse> {
 /// `None` if the slice has no part of the device, or if its use cannot be known.
 pub(crate) fn own_use(device: nvmlDevice_t, since: c_ulonglong, began: c_ulonglong) -> Option<OwnUse> {
     let members = sharers(device)?;
-    quietly(|| known(&members, device, (since, began)), None)
+    enter_or(|| known(&members, device, (since, began)), None)
 }
 
 /// Returns how busy the whole device is now.

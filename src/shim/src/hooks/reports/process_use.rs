@@ -4,7 +4,7 @@ use super::entries::{Listed, deliver};
 use super::members::{Members, members, sharers};
 use super::versioned::{Opened, Versioned, ask_all, open};
 use crate::driver_calls::nvml::answers::ask;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use gpuslice_driver::arguments::{read_in, write_out};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
@@ -68,7 +68,7 @@ pub(crate) unsafe fn accounting(
     // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
     match ask(|count, pids| unsafe { real(device, count, pids) }) {
         Ok((found, length)) => {
-            let shown = quietly(|| members.own(found.into_iter().take(length)), Vec::new());
+            let shown = enter_or(|| members.own(found.into_iter().take(length)), Vec::new());
             // SAFETY: `deliver` requires room for `count` entries at `pids`, and so does the driver.
             unsafe { deliver(&shown, count, pids) }
         }
@@ -116,7 +116,7 @@ unsafe fn deliver_samples<T: Copy + Listed>(
     to: *mut T,
 ) -> Status {
     let own = |(samples, length): (Vec<T>, usize)| members.own_uses(samples.into_iter().take(length));
-    match answer.map(|answer| quietly(|| own(answer), Vec::new())) {
+    match answer.map(|answer| enter_or(|| own(answer), Vec::new())) {
         Ok(shown) if !shown.is_empty() => {
             // SAFETY: `deliver` requires the same of `count` and `to` as this function.
             unsafe { deliver(&shown, count, to) }

@@ -9,7 +9,7 @@ use super::entries::{self, Form, deliver};
 use super::members::{Members, members};
 use super::versioned::{Opened, Versioned, ask_all, open};
 use crate::driver_calls::nvml::answers::{LONG, SHORT, USUAL, Unknown, ask};
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
     Status, c_uint, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t,
@@ -114,7 +114,7 @@ pub(crate) unsafe fn details(
         Ok(answer) => answer,
         Err(code) => return code,
     };
-    let shown = quietly(|| show(&members, entries.into_iter().take(count), unnamed), Vec::new());
+    let shown = enter_or(|| show(&members, entries.into_iter().take(count), unnamed), Vec::new());
     // SAFETY: `place_of_count` requires a list with all of its fields. `open` has found the version that has them.
     let place = unsafe { Versioned::place_of_count(list) };
     // SAFETY: `deliver` requires room for as many entries as the list says, and so does the driver.
@@ -139,7 +139,7 @@ unsafe fn known<T: Form>(
     // SAFETY: `real` requires room for as many entries as `count` says, and `ask` provides it.
     match ask(|count, entries| unsafe { real(device, count, entries) }) {
         Ok((entries, length)) => {
-            let shown = quietly(|| show(&members, entries.into_iter().take(length), unnamed), Vec::new());
+            let shown = enter_or(|| show(&members, entries.into_iter().take(length), unnamed), Vec::new());
             // SAFETY: `deliver` requires room for `count` entries at `infos`. By this function's contract the caller has it.
             unsafe { deliver(&shown, count, infos) }
         }
@@ -167,7 +167,7 @@ unsafe fn untold(
     match ask(|count, entries: *mut Unknown| unsafe { real(device, count, entries.cast()) }) {
         Ok((answer, length)) => {
             let show = Untold { members: &members, answer: &answer, length, unnamed };
-            match quietly(|| entries::words(&answer, length), USUAL) {
+            match enter_or(|| entries::words(&answer, length), USUAL) {
                 // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
                 // the short one.
                 SHORT => unsafe { show.deliver::<nvmlProcessInfo_v1_t>(count, infos.cast()) },
@@ -196,7 +196,7 @@ impl Untold<'_> {
     /// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
     unsafe fn deliver<T: Form>(self, count: *mut c_uint, to: *mut T) -> Status {
         let entries = || entries::entries::<T>(self.answer, self.length);
-        let shown = quietly(|| show(self.members, entries(), self.unnamed), Vec::new());
+        let shown = enter_or(|| show(self.members, entries(), self.unnamed), Vec::new());
         // SAFETY: `deliver` requires the same of `count` and `to` as this method.
         unsafe { deliver(&shown, count, to) }
     }

@@ -2,8 +2,8 @@
 
 use crate::driver_calls::{contexts, devices};
 use crate::memory::{leaving, measurement};
-use crate::os::reentrancy::quietly;
-use crate::process::{self, Process, Standing};
+use crate::os::reentrancy::enter_or;
+use crate::process::{self, Enforcement, Process};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Quota;
 use crate::slice::settings;
@@ -16,7 +16,7 @@ use gpuslice_driver::types::{CUdevice, Status, status};
 pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(free, total) };
-    if let Some(quota) = quietly(|| current(code), None) {
+    if let Some(quota) = enter_or(|| current(code), None) {
         // SAFETY: `lower` requires that `free` is null or valid, and so does the driver.
         unsafe { lower(free, quota.left) };
         if !settings::reports_device_total() {
@@ -31,8 +31,8 @@ pub(crate) unsafe fn mem_info(real: real::cuMemGetInfo_v2, free: *mut usize, tot
 pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, total: *mut c_uint) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(free, total) };
-    if let Some(quota) = quietly(|| current(code), None) {
-        let really_free = quietly(devices::device_free, None).unwrap_or(quota.left);
+    if let Some(quota) = enter_or(|| current(code), None) {
+        let really_free = enter_or(devices::device_free, None).unwrap_or(quota.left);
         // SAFETY: `put_short` requires that `free` is null or valid, and so does the driver.
         unsafe { put_short(free, quota.left.min(really_free)) };
         if !settings::reports_device_total() {
@@ -47,7 +47,7 @@ pub(crate) unsafe fn mem_info_v1(real: real::cuMemGetInfo, free: *mut c_uint, to
 pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, device: CUdevice) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(bytes, device) };
-    if let Some(total) = quietly(|| total_of(code, device), None) {
+    if let Some(total) = enter_or(|| total_of(code, device), None) {
         // SAFETY: `lower` requires that `bytes` is null or valid, and so does the driver.
         unsafe { lower(bytes, total) };
     }
@@ -58,7 +58,7 @@ pub(crate) unsafe fn total(real: real::cuDeviceTotalMem_v2, bytes: *mut usize, d
 pub(crate) unsafe fn total_v1(real: real::cuDeviceTotalMem, bytes: *mut c_uint, device: CUdevice) -> Status {
     // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
     let code = unsafe { real(bytes, device) };
-    if let Some(total) = quietly(|| total_of(code, device), None) {
+    if let Some(total) = enter_or(|| total_of(code, device), None) {
         // SAFETY: `put_short` requires that `bytes` is null or valid, and so does the driver.
         unsafe { put_short(bytes, total) };
     }
@@ -76,16 +76,16 @@ fn current(code: Status) -> Option<Quota> {
 }
 
 fn of(code: Status, device: c_int) -> Option<Quota> {
-    let Standing::Member(process) = process::standing() else { return None };
+    let Enforcement::Active(process) = process::enforcement() else { return None };
     if code != status::SUCCESS {
         return None;
     }
     quota_of(process, process.place(device)?)
 }
 
-/// Returns the quota of a device, and how much of it is left after everything is settled that can be settled now.
+/// Returns the quota of a device, and how much of it is left after everything is reconciled that can be now.
 pub(crate) fn quota_of(process: &'static Process, place: SliceDevice) -> Option<Quota> {
-    measurement::make_up(process, 0);
+    measurement::complete_figures(process, 0);
     process.pools.reconcile_all(process);
     // A dead member holds nothing as soon as the library can tell that it is dead.
     let _reaped = process.region().reap();

@@ -9,7 +9,7 @@ use super::launch::{legacy, per_thread};
 use crate::driver_calls::memory;
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, host_copy, is_paced};
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use core::ffi::c_ulonglong;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
@@ -169,7 +169,7 @@ fn batch(
         let within = sum(&mut some().filter(|place| is_within(*place)));
         (sum(&mut (0..count)), within > sum(&mut some()) / 2)
     };
-    match quietly(looked_at, (0, false)) {
+    match enter_or(looked_at, (0, false)) {
         (all, true) => gate(|| copied_together(all, count, stream), call),
         (all, false) => host_copy(stream, all, false, call),
     }

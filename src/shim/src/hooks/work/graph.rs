@@ -9,7 +9,7 @@ use crate::hooks::protocol::{Decision, Granted, around, charge, refuse};
 use crate::memory::device_full;
 use crate::memory::graphs::{Executable, Obstacle};
 use crate::memory::refusals::What;
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use crate::process::{self, Process};
 use core::ffi::{c_char, c_ulonglong};
 use gpuslice_driver::arguments::read_in;
@@ -102,7 +102,7 @@ fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Proc
     let Some(context) = contexts::current_context() else { return Decision::Forward };
     let reserve = || process.graphs.reserve(process, graph, context);
     let reserved = reserve().or_else(|obstacle| match obstacle {
-        Obstacle::Full(device, bytes) if process.make_room(device, bytes) => reserve(),
+        Obstacle::Full(device, bytes) if process.reclaim(device, bytes) => reserve(),
         obstacle => Err(obstacle),
     });
     match reserved {
@@ -179,7 +179,7 @@ pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraph
 #[inline]
 pub(crate) fn launched(executable: CUgraphExec, code: Status) -> Status {
     if code == status::OUT_OF_MEMORY {
-        quietly(|| note_unmet(executable), ());
+        enter_or(|| note_unmet(executable), ());
     }
     code
 }
@@ -188,7 +188,7 @@ pub(crate) fn launched(executable: CUgraphExec, code: Status) -> Status {
 fn note_unmet(executable: CUgraphExec) {
     let Some(process) = process::joined() else { return };
     if let Some((device, bytes)) = process.graphs.need_of(executable.addr()) {
-        device_full::note(&process.unmet, process, device, bytes);
+        device_full::note(&process.device_full_messages, process, device, bytes);
     }
 }
 

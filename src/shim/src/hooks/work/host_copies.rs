@@ -9,7 +9,7 @@ use super::launch::{legacy, per_thread};
 use crate::driver_calls::memory;
 use crate::driver_calls::streams::Stream;
 use crate::hooks::gpu_time::{gate, host_copy, is_paced};
-use crate::os::reentrancy::quietly;
+use crate::os::reentrancy::enter_or;
 use core::ptr;
 use gpuslice_driver::types::{CUdeviceptr, CUmemcpyAttributes, CUstream, Status};
 
@@ -84,7 +84,7 @@ fn any(
     call: impl FnOnce() -> Status,
 ) -> Status {
     let is_within = || memory::is_on_device(to) && memory::is_on_device(from);
-    if is_paced() && quietly(is_within, false) {
+    if is_paced() && enter_or(is_within, false) {
         return gate(|| copied(bytes.wide(), stream), call);
     }
     host_copy(stream, bytes.wide(), false, call)

@@ -7,8 +7,8 @@ use super::launch::{legacy, per_thread};
 use crate::compute::{Waits, waits};
 use crate::hooks::memory::pool::releasing;
 use crate::memory::measurement;
-use crate::os::reentrancy::quietly;
-use crate::process::{self, Standing};
+use crate::os::reentrancy::enter_or;
+use crate::process::{self, Enforcement};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUcontext, CUevent, CUstream, Status};
 
@@ -44,11 +44,11 @@ pub(crate) unsafe fn stream_per_thread(real: real::cuStreamSynchronize_ptsz, str
 
 /// Makes a call in which the program waits. At such points a pool gives back the memory that it holds above its threshold.
 fn waiting(what: Waits, call: impl FnOnce() -> Status) -> Status {
-    let Standing::Member(process) = process::standing() else { return call() };
+    let Enforcement::Active(process) = process::enforcement() else { return call() };
     let call = || waits(&process.compute, what, call);
     let code = if process.pools.any() { releasing(|process| process.pools.all(), call) } else { call() };
-    if process.witness.is_unsettled() {
-        quietly(|| measurement::settle_here(process, 0), false);
+    if process.baselines.has_unmeasured() {
+        enter_or(|| measurement::reconcile_here(process, 0), false);
     }
     code
 }

@@ -6,14 +6,14 @@ use gpuslice_region::Device;
 
 impl Memory {
     /// Makes room for `bytes` bytes before they are refused. The pools of this process are brought up to date, because the driver
-    /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are settled. Memory
+    /// may have taken memory out of one in a call that is not hooked. Charges that had no exact measurement are reconciled. Memory
     /// that ended graphs left in their pools is given back. Then the thread waits for memory of dead processes, if the bytes fit
     /// with it. Returns false if nothing can have changed.
-    pub(crate) fn make_room(&'static self, device: Device, bytes: u64) -> bool {
-        let settled = measurement::settle(self, device, 1);
+    pub(crate) fn reclaim(&'static self, device: Device, bytes: u64) -> bool {
+        let reconciled = measurement::reconcile(self, device, 1);
         let graphs = self.graphs.reclaim(self, device);
         let pools = self.pools.any();
         self.pools.reconcile_all(self);
-        leaving::wait(self, device, bytes, 0) || settled || graphs || pools
+        leaving::wait(self, device, bytes, 0) || reconciled || graphs || pools
     }
 }
