@@ -2,7 +2,7 @@
 
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
-use gpuslice_policy::sizes::array::Shape;
+use gpuslice_policy::sizes::array::ArrayShape;
 use gpuslice_policy::sizes::blocks::taken;
 
 const QUOTA: &str = "67108864";
@@ -30,7 +30,7 @@ fn run(bench: &Bench, way: &str, faults: &str) -> Outcome {
 }
 
 /// Reads the lines of `cost`: the shape and levels of each array, and the bytes taken.
-fn costs(outcome: &Outcome) -> Vec<(Shape, u32, u64)> {
+fn costs(outcome: &Outcome) -> Vec<(ArrayShape, u32, u64)> {
     let read = |line: &str| {
         let (what, how) = line.split_once(": ")?;
         let numbers: Vec<u64> = what.split(' ').map(|word| word.parse().unwrap()).collect();
@@ -40,7 +40,11 @@ fn costs(outcome: &Outcome) -> Vec<(Shape, u32, u64)> {
         let narrow = |number: u64| u32::try_from(number).unwrap();
         let (format, channels, flags) = (narrow(format), narrow(channels), narrow(flags));
         let rest = how.strip_prefix("make 0, takes ")?.strip_suffix(", end 0, left over 0")?;
-        Some((Shape { width, height, depth, format, channels, flags }, narrow(levels), rest.parse().unwrap()))
+        Some((
+            ArrayShape { width, height, depth, format, channels, flags },
+            narrow(levels),
+            rest.parse().unwrap(),
+        ))
     };
     outcome.out.lines().map(|line| read(line).unwrap_or_else(|| panic!("{line}\nin {outcome}"))).collect()
 }

@@ -4,7 +4,7 @@
 //! threads get the last answer while it is fresh.
 
 use gpuslice_slices::figures::printable;
-use gpuslice_slices::nvml::{Machine, Nvml, Patience};
+use gpuslice_slices::nvml::{Nvml, NvmlMachine, Patience};
 use serde::Serialize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -139,7 +139,7 @@ struct Linked {
 }
 
 impl Linked {
-    fn look(&mut self, nvml: &Nvml, machine: &Machine) {
+    fn look(&mut self, nvml: &Nvml, machine: &NvmlMachine) {
         if self.gpus != machine.gpus {
             self.to = nvml.links(&machine.gpus);
             self.gpus.clone_from(&machine.gpus);
@@ -158,7 +158,7 @@ pub(crate) fn bare(uuid: &str) -> &str {
     uuid.split_once('-').map_or(uuid, |(_, bare)| bare)
 }
 
-fn looked_at(nvml: &Nvml, machine: &Machine) -> Vec<Gpu> {
+fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
     let gpu = |(index, uuid): (usize, &String)| {
         let index = u32::try_from(index).ok().filter(|_| !uuid.is_empty())?;
         let Some(device) = nvml.device(bare(uuid)) else {

@@ -37,11 +37,11 @@ const _: () = assert!(size_of::<CUmemLocation>() == size_of::<sys::CUmemLocation
 const _: () = assert!(size_of::<sys::CUresult>() == size_of::<c_int>());
 
 /// The function type of a row has the same ABI as `F`, parameter by parameter.
-trait Row<F> {}
+trait RowSignature<F> {}
 
 macro_rules! functions {
     ($($row:ident $theirs:ident),*) => {
-        impl<R, S, $($row, $theirs),*> Row<unsafe fn($($theirs),*) -> S> for unsafe extern "C-unwind" fn($($row),*) -> R
+        impl<R, S, $($row, $theirs),*> RowSignature<unsafe fn($($theirs),*) -> S> for unsafe extern "C-unwind" fn($($row),*) -> R
         where R: Same<S>, $($row: Same<$theirs>),* {}
     };
 }
@@ -57,7 +57,7 @@ macro_rules! arities {
 arities!(A1 B1 A2 B2 A3 B3 A4 B4 A5 B5 A6 B6 A7 B7 A8 B8 A9 B9 A10 B10 A11 B11 A12 B12
     A13 B13 A14 B14 A15 B15 A16 B16);
 
-const fn check<Ours: Row<Theirs>, Theirs: Copy>(_: Theirs) {}
+const fn check<Ours: RowSignature<Theirs>, Theirs: Copy>(_: Theirs) {}
 
 macro_rules! checked {
     ($( $holes:tt: $($name:ident)*; )*) => {

@@ -1,7 +1,7 @@
 //! Files that make parts of GPUs a slice of a container.
 
 use crate::objects::Part;
-use gpuslice_slices::cdi::Device;
+use gpuslice_slices::cdi::CdiDevice;
 use gpuslice_slices::slot::{Name, Places, Problem};
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,13 +19,13 @@ pub(crate) fn make(
     name: &Name,
     parts: &[Part],
     is_used: bool,
-) -> Result<Device, Problem> {
+) -> Result<CdiDevice, Problem> {
     places.make(name, &settings(parts), is_used)?;
     Ok(device(places, library, name, parts))
 }
 
 /// Returns the device for the specification of a slice.
-pub(crate) fn device(places: &Places, library: &Path, name: &Name, parts: &[Part]) -> Device {
+pub(crate) fn device(places: &Places, library: &Path, name: &Name, parts: &[Part]) -> CdiDevice {
     let mut device = places.device(name, &settings(parts), library);
     let gpus: Vec<&str> = parts.iter().map(|part| part.uuid.as_str()).collect();
     // NVIDIA's container runtime gives a container the GPUs of this variable; images of CUDA set it to all GPUs.

@@ -14,17 +14,17 @@ const SMALLEST: usize = 4;
 pub struct Addresses<V> {
     newest: Option<(u64, V)>,
     /// Empty, or a power of two of slots, of which at least one is free.
-    slots: Box<[Slot<V>]>,
+    slots: Box<[AddressSlot<V>]>,
     /// Slots in use.
     len: usize,
 }
 
-type Slot<V> = Option<Entry<V>>;
+type AddressSlot<V> = Option<AddressEntry<V>>;
 
 /// An address with its value. If the value has 24 bytes, two entries fill one cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(32))]
-struct Entry<V> {
+struct AddressEntry<V> {
     address: u64,
     value: V,
 }
@@ -39,7 +39,7 @@ impl<V: Copy> Addresses<V> {
     /// Inserts a value. If the address is present, the older value is lost, now or later: see [`take`](Self::take).
     pub fn insert(&mut self, address: u64, value: V) {
         if let Some((address, value)) = self.newest.replace((address, value)) {
-            self.settle(Entry { address, value });
+            self.settle(AddressEntry { address, value });
         }
     }
 
@@ -89,7 +89,7 @@ impl<V: Copy> Addresses<V> {
     }
 
     /// Inserts an entry into the table.
-    fn settle(&mut self, entry: Entry<V>) {
+    fn settle(&mut self, entry: AddressEntry<V>) {
         // At most three quarters full, so that a free slot is near.
         if self.len.saturating_mul(4) >= self.slots.len().saturating_mul(3) {
             self.grow();
@@ -135,7 +135,7 @@ impl<V: Copy> Addresses<V> {
         place
     }
 
-    fn put(&mut self, place: usize, entry: Slot<V>) {
+    fn put(&mut self, place: usize, entry: AddressSlot<V>) {
         if let Some(slot) = self.slots.get_mut(place) {
             *slot = entry;
         }

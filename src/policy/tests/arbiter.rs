@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: it ends where something is wrong")]
 
-use gpuslice_policy::arbiter::allocate::{Claim, Part, WHOLE, divide};
+use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, divide};
 use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
 use gpuslice_policy::arbiter::{Arbiter, Grant, STEP, Slice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
@@ -65,8 +65,8 @@ fn equal_slices_divide_by_weight_and_what_one_does_not_need_goes_to_the_others()
 #[test]
 fn an_idle_slice_could_have_its_part_at_once() {
     let parts = divide(&[equal(100, 0), equal(300, WHOLE)]);
-    assert_eq!(parts[0], Part { allotted: 0, could: WHOLE / 4 });
-    assert_eq!(parts[1], Part { allotted: WHOLE, could: WHOLE });
+    assert_eq!(parts[0], AllocatedPart { allotted: 0, could: WHOLE / 4 });
+    assert_eq!(parts[1], AllocatedPart { allotted: WHOLE, could: WHOLE });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Properties of the size of every array, with random descriptors.
 
-use gpuslice_policy::sizes::array::Shape;
+use gpuslice_policy::sizes::array::ArrayShape;
 use proptest::prelude::*;
 
 const FORMATS: &[u32] = &[
@@ -13,10 +13,10 @@ fn extent() -> impl Strategy<Value = u64> {
     prop_oneof![4 => (0_u32..18, any::<u64>()).prop_map(|(bits, n)| n & ((1 << bits) - 1)), 1 => any::<u64>()]
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> impl Strategy<Value = ArrayShape> {
     let extents = (extent(), extent(), extent());
     let kind = (prop::sample::select(FORMATS), prop_oneof![0_u32..5, any::<u32>()], any::<u32>());
-    (extents, kind).prop_map(|((width, height, depth), (format, channels, flags))| Shape {
+    (extents, kind).prop_map(|((width, height, depth), (format, channels, flags))| ArrayShape {
         width,
         height,
         depth,
@@ -27,7 +27,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 /// Returns the bytes of the texels alone, for an array with one level. `None`: the number does not fit.
-fn tight(shape: &Shape) -> Option<u64> {
+fn tight(shape: &ArrayShape) -> Option<u64> {
     let channels = u64::from(shape.channels);
     let texels = shape.width.max(1).checked_mul(shape.height.max(1))?.checked_mul(shape.depth.max(1))?;
     let bytes = match shape.format {
@@ -55,10 +55,10 @@ proptest! {
         let size = shape.at_most(levels);
         let channels = shape.channels.saturating_add(u32::try_from(more & 3).unwrap_or(0));
         for larger in [
-            Shape { width: shape.width.saturating_add(more), ..shape },
-            Shape { height: shape.height.saturating_add(more), ..shape },
-            Shape { depth: shape.depth.saturating_add(more), ..shape },
-            Shape { channels, ..shape },
+            ArrayShape { width: shape.width.saturating_add(more), ..shape },
+            ArrayShape { height: shape.height.saturating_add(more), ..shape },
+            ArrayShape { depth: shape.depth.saturating_add(more), ..shape },
+            ArrayShape { channels, ..shape },
         ] {
             prop_assert!(larger.at_most(levels) >= size, "{larger:?}");
         }
@@ -69,7 +69,7 @@ proptest! {
     fn a_mip_chain_takes_at_most_three_levels_like_its_first_and_a_tile_for_each_further_one(
         width in 1_u64..1 << 14, height in 0_u64..1 << 14, levels in 1_u32..20,
     ) {
-        let shape = Shape { width, height, depth: 0, format: 0x20, channels: 1, flags: 0 };
+        let shape = ArrayShape { width, height, depth: 0, format: 0x20, channels: 1, flags: 0 };
         prop_assert!(shape.at_most(levels) <= 3 * shape.at_most(1) + 20 * 4096 * 256);
     }
 }

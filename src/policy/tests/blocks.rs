@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use gpuslice_policy::sizes::blocks::{BLOCK, Blocks, Change, Family, Kind, LARGEST_SMALL, Way, taken};
+use gpuslice_policy::sizes::blocks::{
+    BLOCK, BlockFamily, Blocks, Change, Kind, LARGEST_SMALL, Payment, taken,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -74,7 +76,7 @@ impl Driver {
 }
 
 /// Begins a call, and reserves its block if it needs one.
-fn begin(blocks: &mut Blocks, family: Family) -> Way {
+fn begin(blocks: &mut Blocks, family: BlockFamily) -> Payment {
     let way = blocks.begin(family);
     if way.needs_block() {
         blocks.reserved(&way);
@@ -85,9 +87,9 @@ fn begin(blocks: &mut Blocks, family: Family) -> Way {
 /// A call in progress.
 enum Call {
     /// Decided; the driver has not been called.
-    Begun(Way, u64),
+    Begun(Payment, u64),
     /// The driver has allocated.
-    Made(Way, u64),
+    Made(Payment, u64),
     /// To be freed; the driver has not been called.
     Frees(u64),
     /// The driver has freed it.
@@ -106,8 +108,8 @@ struct World {
 }
 
 impl World {
-    fn family(slot: u64) -> Family {
-        Family::of(7, Kind::Linear, slot).unwrap()
+    fn family(slot: u64) -> BlockFamily {
+        BlockFamily::of(7, Kind::Linear, slot).unwrap()
     }
 
     fn begin(&mut self, slot: u64) {
@@ -234,7 +236,7 @@ fn a_driver_that_packs_otherwise_is_charged_by_its_addresses() {
     let mut blocks = Blocks::default();
     let mut charged = 0;
     let mut lands = |bytes: u64, address: u64, charged: &mut u64| {
-        let way = begin(&mut blocks, Family::of(7, Kind::Linear, bytes).unwrap());
+        let way = begin(&mut blocks, BlockFamily::of(7, Kind::Linear, bytes).unwrap());
         *charged += u64::from(way.needs_block());
         let change = blocks.landed(way, address);
         *charged = *charged + change.charge + u64::from(change.more) - change.back;
@@ -256,7 +258,7 @@ fn a_driver_that_packs_otherwise_is_charged_by_its_addresses() {
 #[test]
 fn nobody_counts_on_a_block_that_is_not_reserved_yet() {
     let mut blocks = Blocks::default();
-    let family = Family::of(7, Kind::Linear, MIB).unwrap();
+    let family = BlockFamily::of(7, Kind::Linear, MIB).unwrap();
     let (first, second) = (blocks.begin(family), blocks.begin(family));
     assert!(first.needs_block() && second.needs_block());
     assert_eq!(blocks.refused(first), Change::default());
@@ -270,16 +272,18 @@ fn contexts_and_kinds_share_no_block_and_managed_slots_are_pages() {
     let mut blocks = Blocks::default();
     let families = [(7, Kind::Linear), (8, Kind::Linear), (7, Kind::Managed), (7, Kind::Low)];
     for (number, (context, kind)) in (1..).zip(families) {
-        let way = begin(&mut blocks, Family::of(context, kind, 1).unwrap());
+        let way = begin(&mut blocks, BlockFamily::of(context, kind, 1).unwrap());
         assert!(way.needs_block(), "{kind:?}");
         let _none = blocks.landed(way, number * BLOCK);
     }
     // 32 pages of 64 KiB.
     for _ in 0..31 {
-        let way = begin(&mut blocks, Family::of(7, Kind::Managed, 1).unwrap());
+        let way = begin(&mut blocks, BlockFamily::of(7, Kind::Managed, 1).unwrap());
         assert!(!way.needs_block());
         let _none = blocks.landed(way, 3 * BLOCK);
     }
-    assert!(begin(&mut blocks, Family::of(7, Kind::Managed, 1).unwrap()).needs_block());
-    assert!(Family::of(7, Kind::Linear, MIB + 1).is_none() && Family::of(7, Kind::Linear, 0).is_none());
+    assert!(begin(&mut blocks, BlockFamily::of(7, Kind::Managed, 1).unwrap()).needs_block());
+    assert!(
+        BlockFamily::of(7, Kind::Linear, MIB + 1).is_none() && BlockFamily::of(7, Kind::Linear, 0).is_none()
+    );
 }

@@ -1,6 +1,6 @@
 //! Tests the reservation for graphs against a driver that keeps to its manual: it never holds more than is reserved.
 
-use gpuslice_policy::sizes::graph::{GraphPool, PAGE, Reading};
+use gpuslice_policy::sizes::graph::{GraphPool, GraphReading, PAGE};
 use proptest::prelude::*;
 
 /// A driver's graph pool. It takes memory from the device if the graphs in use need more than the pool holds.
@@ -55,7 +55,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn run(driver: &mut Driver, pool: &mut GraphPool, readings: &mut Vec<(Reading, Option<u64>)>, step: &Step) {
+fn run(
+    driver: &mut Driver,
+    pool: &mut GraphPool,
+    readings: &mut Vec<(GraphReading, Option<u64>)>,
+    step: &Step,
+) {
     match *step {
         Step::Make(pages) => {
             pool.begin(pages);

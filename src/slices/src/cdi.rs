@@ -20,13 +20,13 @@ pub struct Spec {
     /// Vendor and class: [`KIND`].
     pub kind: &'static str,
     /// The devices that a container can ask for.
-    pub devices: Vec<Device>,
+    pub devices: Vec<CdiDevice>,
 }
 
 /// A device: a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Device {
+pub struct CdiDevice {
     /// The word after [`KIND`] and `=`.
     pub name: String,
     /// The edits of a container that asks for it.
@@ -72,7 +72,7 @@ impl Mount {
 impl Spec {
     /// Returns a specification of these devices.
     #[must_use]
-    pub fn of(devices: Vec<Device>) -> Self {
+    pub fn of(devices: Vec<CdiDevice>) -> Self {
         Self { cdi_version: VERSION, kind: KIND, devices }
     }
 }

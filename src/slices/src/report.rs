@@ -113,7 +113,7 @@ pub struct Device {
     limits: Limits,
     /// NVML's description of the device.
     #[serde(skip)]
-    seen: Option<nvml::Device>,
+    seen: Option<nvml::NvmlDevice>,
 }
 
 /// A process of a slice, on one device.

@@ -1,6 +1,6 @@
 //! Compares the memory of a slice's processes by NVML with the ledger.
 
-use crate::nvml::{Device, Nvml, Use};
+use crate::nvml::{Nvml, NvmlDevice, Use};
 use crate::process::is_near;
 use gpuslice_region::{ProcessView, Reader};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// of them alone could show memory that is taken and given back between two readings. The rest of the difference is
 /// memory that is charged while the driver does not have it. Either the driver has not taken it yet, or it has given
 /// it back already while the process waits for its turn.
-pub(crate) fn unaccounted(nvml: &Nvml, device: &Device, reader: &Reader, number: usize) -> Option<i64> {
+pub(crate) fn unaccounted(nvml: &Nvml, device: &NvmlDevice, reader: &Reader, number: usize) -> Option<i64> {
     for _ in 0..TRIES {
         let before = Ledger::read(reader, number)?;
         let named = nvml.processes(device)?;

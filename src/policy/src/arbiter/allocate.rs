@@ -48,7 +48,7 @@ pub fn least(count: usize) -> u64 {
 
 /// The allocation of a slice, in millionths of the GPU's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Part {
+pub struct AllocatedPart {
     /// The time set aside for the slice; never more than it needs.
     pub allotted: u64,
     /// The time that it would get if it needed its limit at once, and the others kept their present demand.
@@ -81,12 +81,12 @@ impl Member {
 /// What could go wrong: rates from the first division alone would throttle a slice that becomes active, until the
 /// next look. With the second one the sum of the rates may exceed the GPU, which the next look corrects.
 #[must_use]
-pub fn divide(claims: &[Claim]) -> Vec<Part> {
+pub fn divide(claims: &[Claim]) -> Vec<AllocatedPart> {
     let least = least(claims.len());
     let mut classes: Vec<(u8, Member)> =
         claims.iter().enumerate().map(|(at, claim)| (class(claim), member(at, claim, least))).collect();
     classes.sort_by_key(|(class, member)| (*class, member.at));
-    let mut parts = vec![Part::default(); claims.len()];
+    let mut parts = vec![AllocatedPart::default(); claims.len()];
     let mut later = sum(classes.iter().map(|(_, member)| member.kept()));
     let mut spent = 0_u64;
     for same in classes.chunk_by(|one, other| one.0 == other.0) {
@@ -106,7 +106,7 @@ pub fn divide(claims: &[Claim]) -> Vec<Part> {
                 allotted
             };
             if let Some(part) = parts.get_mut(member.at) {
-                *part = Part { allotted, could: could.max(allotted) };
+                *part = AllocatedPart { allotted, could: could.max(allotted) };
             }
         }
     }

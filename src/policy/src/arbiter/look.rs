@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::allocate::{self, Claim, Part, WHOLE, divide};
+use super::allocate::{self, AllocatedPart, Claim, WHOLE, divide};
 use super::budget::{Budget, Findings};
 use super::demand::{DemandEstimator, SliceFigures};
 use super::grant_word::Grant;
@@ -147,9 +147,9 @@ impl Arbiter {
     }
 
     /// Returns the findings of this look for the budget. `parts` follow from the demands with the last budget.
-    fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[Part]) -> Findings {
+    fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[AllocatedPart]) -> Findings {
         let known = |slice: &Slice| self.slices.get(&slice.id);
-        let starved = |(slice, part): (&Slice, &Part)| {
+        let starved = |(slice, part): (&Slice, &AllocatedPart)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
             // If the demand of others has changed, the slice waits because of their earlier demand.
             let unchanged = self.rate(&slice.settings, part).get()
@@ -180,14 +180,20 @@ impl Arbiter {
     }
 
     /// Returns the rate of a part with the present budget.
-    fn rate(&self, settings: &SliceSettings, part: &Part) -> Permille {
+    fn rate(&self, settings: &SliceSettings, part: &AllocatedPart) -> Permille {
         let scaled = part.could.saturating_mul(self.scale).checked_div(WHOLE).unwrap_or(0);
         let millionths = if settings.policy == CorePolicy::Fixed { part.could } else { scaled };
         rate(millionths).min(settings.limit).max(LEAST_RATE)
     }
 
     /// Returns the terms of a part. If they are nearly the last ones, the last ones stay.
-    fn give(&mut self, slice: &Slice, part: &Part, own: &Part, must_yield: bool) -> RateLimit {
+    fn give(
+        &mut self,
+        slice: &Slice,
+        part: &AllocatedPart,
+        own: &AllocatedPart,
+        must_yield: bool,
+    ) -> RateLimit {
         let SliceSettings { policy, limit, burst, .. } = slice.settings;
         let rate = self.rate(&slice.settings, part);
         let Some(known) = self.slices.get_mut(&slice.id) else { return RateLimit::new(rate, burst) };

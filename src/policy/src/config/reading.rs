@@ -49,7 +49,7 @@ impl Config {
         env: &dyn Fn(&str) -> Option<Vec<u8>>,
         files: &OperatorFiles<'_>,
     ) -> Result<Self, Rejected> {
-        let mut reading = Reading::open(env, files);
+        let mut reading = ConfigReading::open(env, files);
         let config = reading.config();
         let (malformed, warnings) = reading.findings();
         if malformed.is_empty() {
@@ -74,13 +74,13 @@ impl<T> Default for Limit<T> {
 
 /// A configuration being read: its sources, highest first, and the faults so far.
 #[derive(Default)]
-pub(super) struct Reading {
+pub(super) struct ConfigReading {
     layers: Vec<Layer>,
     malformed: Vec<Malformed>,
     warnings: Vec<Warning>,
 }
 
-impl Reading {
+impl ConfigReading {
     /// Reads the sources into layers.
     pub(super) fn open(env: &dyn Fn(&str) -> Option<Vec<u8>>, files: &OperatorFiles<'_>) -> Self {
         let mut reading = Self::default();
@@ -242,7 +242,7 @@ pub(super) fn settings_that_are_set(
     env: &dyn Fn(&str) -> Option<Vec<u8>>,
     files: &OperatorFiles<'_>,
 ) -> impl Fn(&str) -> bool {
-    let reading = Reading::open(env, files);
+    let reading = ConfigReading::open(env, files);
     let names_file = !matches!(operator_file(env), Ok(None));
     move |key| if key == CONFIG_FILE { names_file } else { reading.sets(key) }
 }

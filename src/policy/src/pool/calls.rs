@@ -1,7 +1,7 @@
 //! The steps of an allocation from a pool and of a free, in the order of the calls around the driver.
 
 use super::holes::{ALIGNMENT, FreeFor};
-use super::ledger::{Change, Entry, GROWTH, PendingFree, PoolLedger};
+use super::ledger::{GROWTH, PendingFree, PoolAllocation, PoolChange, PoolLedger};
 
 /// Repetitions of a reading that another thread disturbed.
 const READINGS: u32 = 64;
@@ -34,7 +34,7 @@ pub trait PoolDriver {
 #[derive(Debug)]
 #[must_use = "an allocation that is not finished keeps its reservation"]
 pub struct PendingAllocation {
-    entry: Entry,
+    entry: PoolAllocation,
     /// Largest growth of the pool. `None`: the pool has a hole.
     reserved: Option<u64>,
 }
@@ -156,10 +156,10 @@ pub fn reconcile(driver: &impl PoolDriver) {
 
 /// Applies a change under the lock of the ledger. A refund must not overtake a charge that another thread has just
 /// recorded.
-fn apply(driver: &impl PoolDriver, change: Change) {
+fn apply(driver: &impl PoolDriver, change: PoolChange) {
     match change {
-        Change::Charge(bytes) => driver.charge(bytes),
-        Change::Refund(bytes) => driver.refund(bytes),
+        PoolChange::Charge(bytes) => driver.charge(bytes),
+        PoolChange::Refund(bytes) => driver.refund(bytes),
     }
 }
 

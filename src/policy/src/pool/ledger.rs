@@ -40,7 +40,7 @@ pub struct PoolLedger {
 
 /// An allocation in the ledger, from before the driver call until after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct PoolAllocation {
     /// Bytes that it takes of the pool.
     bytes: u64,
     number: u64,
@@ -50,14 +50,14 @@ pub(super) struct Entry {
 
 /// A reading of the driver's counter in progress.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct PoolReading {
     number: u64,
     version: u64,
 }
 
 /// A change of the charge, to be applied under the lock of the step that found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum PoolChange {
     Charge(u64),
     Refund(u64),
 }
@@ -70,11 +70,11 @@ pub struct PendingFree {
 }
 
 impl PoolLedger {
-    pub(super) fn begin(&mut self, bytes: u64) -> Entry {
+    pub(super) fn begin(&mut self, bytes: u64) -> PoolAllocation {
         self.begun = self.begun.wrapping_add(1);
         self.calls = self.calls.saturating_add(1);
         self.largest = self.largest.max(bytes);
-        Entry { bytes, number: self.begun, began_alone: self.calls == 1 }
+        PoolAllocation { bytes, number: self.begun, began_alone: self.calls == 1 }
     }
 
     /// Records the reservation of an allocation that began.
@@ -95,12 +95,12 @@ impl PoolLedger {
     /// the call failed, the block is at `address`.
     pub(super) fn finish(
         &mut self,
-        entry: Entry,
+        entry: PoolAllocation,
         reserved: Option<u64>,
         address: Option<u64>,
-        reading: Reading,
+        reading: PoolReading,
         held: Option<u64>,
-    ) -> Change {
+    ) -> PoolChange {
         self.unbacked = self.unbacked.saturating_sub(u64::from(reserved.is_none()));
         self.reserved = self.reserved.saturating_sub(reserved.unwrap_or(0));
         let growth = self.note_reading(reading, held);
@@ -117,7 +117,7 @@ impl PoolLedger {
     }
 
     /// Records the position of a block.
-    fn place(&mut self, entry: Entry, address: u64, growth: u64) {
+    fn place(&mut self, entry: PoolAllocation, address: u64, growth: u64) {
         // The pool may have released memory and taken other memory again, so its size tells nothing. A block in a
         // known hole is no sign of that.
         let is_doubted = self.releases > 0 || entry.number <= self.doubted;
@@ -127,9 +127,9 @@ impl PoolLedger {
         self.holes.allocated(address, entry.bytes, growth);
     }
 
-    pub(super) fn begin_reading(&mut self) -> Reading {
+    pub(super) fn begin_reading(&mut self) -> PoolReading {
         self.readings = self.readings.wrapping_add(1);
-        Reading { number: self.readings, version: self.version }
+        PoolReading { number: self.readings, version: self.version }
     }
 
     /// Returns true if a reading may be included.
@@ -137,20 +137,20 @@ impl PoolLedger {
     /// The pool never holds more than what is charged and reserved. A larger figure is older than another reading
     /// that found less, and the difference may belong to another pool by now. Only without a change in between does
     /// it show unpaid growth.
-    pub(super) fn is_current(&self, reading: Reading, held: Option<u64>) -> bool {
+    pub(super) fn is_current(&self, reading: PoolReading, held: Option<u64>) -> bool {
         let covered = self.charged.saturating_add(self.reserved);
         reading.version == self.version || held.is_none_or(|held| held <= covered)
     }
 
     /// Includes the driver's figure of the bytes that the pool holds.
-    pub(super) fn end_reading(&mut self, reading: Reading, held: Option<u64>) -> Change {
+    pub(super) fn end_reading(&mut self, reading: PoolReading, held: Option<u64>) -> PoolChange {
         self.note_reading(reading, held);
         self.settle(0, held.is_some())
     }
 
     /// Includes a reading, unless a later one is included: that one saw everything that this one could see. Returns
     /// the growth of the pool in bytes.
-    fn note_reading(&mut self, reading: Reading, held: Option<u64>) -> u64 {
+    fn note_reading(&mut self, reading: PoolReading, held: Option<u64>) -> u64 {
         let Some(held) = held.filter(|_| reading.number > self.last_reading) else { return 0 };
         self.last_reading = reading.number;
         self.note_held(held)
@@ -174,15 +174,15 @@ impl PoolLedger {
     ///
     /// While an allocation without a reservation is in flight, nothing is refunded. If another allocation has taken
     /// its hole, the pool grows by the bytes that the other one reserved.
-    fn settle(&mut self, reserved: u64, is_told: bool) -> Change {
+    fn settle(&mut self, reserved: u64, is_told: bool) -> PoolChange {
         let paid = self.charged.saturating_add(reserved);
         let told = if is_told { self.held } else { paid };
         let owed = told.min(paid).max(told.saturating_sub(self.reserved));
         let owed = if self.unbacked > 0 { owed.max(paid) } else { owed };
         self.charged = owed;
         match owed.checked_sub(paid) {
-            Some(more) => Change::Charge(more),
-            None => Change::Refund(paid.saturating_sub(owed)),
+            Some(more) => PoolChange::Charge(more),
+            None => PoolChange::Refund(paid.saturating_sub(owed)),
         }
     }
 
@@ -261,7 +261,7 @@ impl PoolLedger {
     }
 }
 
-impl Entry {
+impl PoolAllocation {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

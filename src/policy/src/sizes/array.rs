@@ -31,7 +31,7 @@ const DEFERRED: u32 = 0x80;
 
 /// Description of an array: a driver's descriptor in any of its forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct ArrayShape {
     /// Texels of a row.
     pub width: u64,
     /// Rows; 0 for one dimension.
@@ -46,7 +46,7 @@ pub struct Shape {
     pub flags: u32,
 }
 
-impl Shape {
+impl ArrayShape {
     /// Returns true if the creation of the array takes memory. Other arrays get memory from `cuMemCreate`.
     #[must_use]
     pub const fn takes_memory(&self) -> bool {
@@ -142,25 +142,26 @@ fn round_up(value: u64, multiple: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const FLOAT: Shape = Shape { width: 1, height: 0, depth: 0, format: 0x20, channels: 1, flags: 0 };
+    const FLOAT: ArrayShape =
+        ArrayShape { width: 1, height: 0, depth: 0, format: 0x20, channels: 1, flags: 0 };
 
-    fn image(width: u64, height: u64) -> Shape {
-        Shape { width, height, ..FLOAT }
+    fn image(width: u64, height: u64) -> ArrayShape {
+        ArrayShape { width, height, ..FLOAT }
     }
 
     #[test]
     fn whole_tiles_cost_what_their_texels_take() {
         assert_eq!(image(1024, 1024).at_most(1), 4 << 20);
-        assert_eq!(Shape { channels: 4, ..image(1024, 1024) }.at_most(1), 16 << 20);
-        assert_eq!(Shape { depth: 64, ..image(128, 256) }.at_most(1), 8 << 20);
-        assert_eq!(Shape { format: 0x91, channels: 4, ..image(4096, 1024) }.at_most(1), 2 << 20);
+        assert_eq!(ArrayShape { channels: 4, ..image(1024, 1024) }.at_most(1), 16 << 20);
+        assert_eq!(ArrayShape { depth: 64, ..image(128, 256) }.at_most(1), 8 << 20);
+        assert_eq!(ArrayShape { format: 0x91, channels: 4, ..image(4096, 1024) }.at_most(1), 2 << 20);
     }
 
     #[test]
     fn an_extent_of_zero_counts_as_one() {
         assert_eq!(FLOAT.at_most(1), GRANULE);
         assert_eq!(image(1 << 20, 0).at_most(1), image(1 << 20, 1).at_most(1));
-        assert_eq!(image(512, 512).at_most(1), Shape { depth: 1, ..image(512, 512) }.at_most(1));
+        assert_eq!(image(512, 512).at_most(1), ArrayShape { depth: 1, ..image(512, 512) }.at_most(1));
     }
 
     #[test]
@@ -168,14 +169,17 @@ mod tests {
         assert_eq!(image(128, 8).at_most(1), GRANULE);
         assert_eq!(image(1024, 17).at_most(1), 4096 * 32, "three blocks stand in a stack of four");
         assert_eq!(image(1024, 520).at_most(1), 4096 * 768, "65 blocks stand in three stacks of 32");
-        assert_eq!(Shape { depth: 65, ..image(1024, 256) }.at_most(1), 96 << 20, "three stacks deep");
+        assert_eq!(ArrayShape { depth: 65, ..image(1024, 256) }.at_most(1), 96 << 20, "three stacks deep");
     }
 
     #[test]
     fn layers_and_faces_count_each_and_no_more() {
         for flags in [LAYERED, CUBEMAP, LAYERED | CUBEMAP] {
-            assert_eq!(Shape { depth: 6, flags, ..image(256, 256) }.at_most(1), 6 << 18);
-            assert_eq!(Shape { depth: 6, flags, ..image(256, 256) }.at_most(2), (6 << 18) + 6 * 512 * 128);
+            assert_eq!(ArrayShape { depth: 6, flags, ..image(256, 256) }.at_most(1), 6 << 18);
+            assert_eq!(
+                ArrayShape { depth: 6, flags, ..image(256, 256) }.at_most(2),
+                (6 << 18) + 6 * 512 * 128
+            );
         }
     }
 
@@ -185,20 +189,20 @@ mod tests {
         assert_eq!(image(1024, 1024).at_most(11), image(1024, 1024).at_most(u32::MAX));
         assert!(image(1024, 1024).at_most(11) > image(1024, 1024).at_most(10) - GRANULE);
         assert_eq!(image(1024, 1024).at_most(0), image(1024, 1024).at_most(1));
-        let deep = Shape { depth: 1 << 10, flags: LAYERED, ..image(2, 2) };
+        let deep = ArrayShape { depth: 1 << 10, flags: LAYERED, ..image(2, 2) };
         assert_eq!(deep.at_most(2), deep.at_most(3));
     }
 
     #[test]
     fn planes_of_video_take_no_more_than_their_image() {
         for (format, bytes) in [(0xb0, 2), (0x53, 2), (0x9f, 4), (0x52, 4), (0xb1, 8), (0x5e, 8)] {
-            assert_eq!(Shape { format, channels: 3, ..image(1024, 1024) }.at_most(1), bytes << 20);
+            assert_eq!(ArrayShape { format, channels: 3, ..image(1024, 1024) }.at_most(1), bytes << 20);
         }
     }
 
     #[test]
     fn an_unknown_format_is_taken_for_the_largest() {
-        let unknown = Shape { format: 0x7777, ..image(1024, 1024) };
+        let unknown = ArrayShape { format: 0x7777, ..image(1024, 1024) };
         assert_eq!(unknown.at_most(1), 16 << 20);
     }
 
@@ -206,6 +210,6 @@ mod tests {
     fn sparse_and_deferred_arrays_take_nothing_when_they_are_made() {
         assert!(FLOAT.takes_memory());
         assert!(!FLOAT.deferred().takes_memory());
-        assert!(!Shape { flags: SPARSE | LAYERED, ..FLOAT }.takes_memory());
+        assert!(!ArrayShape { flags: SPARSE | LAYERED, ..FLOAT }.takes_memory());
     }
 }

@@ -37,7 +37,7 @@ fn slot(bytes: u64, least: u64) -> u64 {
 
 /// Allocations that share blocks: one context, one kind, one size of slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Family {
+pub struct BlockFamily {
     context: usize,
     kind: Kind,
     slot: u64,
@@ -54,7 +54,7 @@ pub enum Kind {
     Low,
 }
 
-impl Family {
+impl BlockFamily {
     /// Returns the family of an allocation. `None`: the allocation shares no block.
     #[must_use]
     pub fn of(context: usize, kind: Kind, bytes: u64) -> Option<Self> {
@@ -70,12 +70,12 @@ impl Family {
 /// The payment of a call in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a call that was begun is to be ended"]
-pub struct Way {
+pub struct Payment {
     pool: usize,
     needs_block: bool,
 }
 
-impl Way {
+impl Payment {
     /// Returns true if the caller must reserve a block.
     #[must_use]
     pub fn needs_block(&self) -> bool {
@@ -107,7 +107,7 @@ struct Block {
 /// The blocks of one family.
 #[derive(Debug)]
 struct Pool {
-    family: Family,
+    family: BlockFamily,
     /// Allocations in these blocks.
     live: u64,
     /// Allocations in flight, and those of them that reserved a block.
@@ -124,7 +124,7 @@ struct Pool {
 }
 
 impl Pool {
-    const fn new(family: Family) -> Self {
+    const fn new(family: BlockFamily) -> Self {
         Self { family, live: 0, calls: 0, reserving: 0, leaving: 0, blocks: 0, spare: 0 }
     }
 
@@ -140,7 +140,7 @@ impl Pool {
     }
 
     /// Ends a call. Other calls may use the block that it reserved.
-    fn end(&mut self, way: Way) {
+    fn end(&mut self, way: Payment) {
         self.calls = self.calls.saturating_sub(1);
         self.reserving = self.reserving.saturating_sub(way.needs_block.into());
         self.spare = self.spare.saturating_add(way.needs_block.into());
@@ -167,23 +167,23 @@ pub struct Blocks {
 impl Blocks {
     /// Begins an allocation. If the caller must reserve a block, it calls [`reserved`](Self::reserved) or
     /// [`refused`](Self::refused) next.
-    pub fn begin(&mut self, family: Family) -> Way {
+    pub fn begin(&mut self, family: BlockFamily) -> Payment {
         let at = self.pool_of(family);
-        let Some(pool) = self.pools.get_mut(at) else { return Way { pool: at, needs_block: true } };
+        let Some(pool) = self.pools.get_mut(at) else { return Payment { pool: at, needs_block: true } };
         let needs_block = !pool.has_slot();
         pool.calls = pool.calls.saturating_add(1);
-        Way { pool: at, needs_block }
+        Payment { pool: at, needs_block }
     }
 
     /// Records that the block is reserved. Other calls may count on it.
-    pub fn reserved(&mut self, way: &Way) {
+    pub fn reserved(&mut self, way: &Payment) {
         if let Some(pool) = self.pools.get_mut(way.pool) {
             pool.reserving = pool.reserving.saturating_add(1);
         }
     }
 
     /// Ends a call for whose block there was no room.
-    pub fn refused(&mut self, way: Way) -> Change {
+    pub fn refused(&mut self, way: Payment) -> Change {
         self.pools.get_mut(way.pool).map_or_else(Change::default, |pool| {
             pool.calls = pool.calls.saturating_sub(1);
             pool.settle(Change::default())
@@ -191,7 +191,7 @@ impl Blocks {
     }
 
     /// Ends a call that failed in the driver.
-    pub fn failed(&mut self, way: Way) -> Change {
+    pub fn failed(&mut self, way: Payment) -> Change {
         self.pools.get_mut(way.pool).map_or_else(Change::default, |pool| {
             pool.end(way);
             pool.settle(Change::default())
@@ -199,7 +199,7 @@ impl Blocks {
     }
 
     /// Ends a call whose allocation is at `address`.
-    pub fn landed(&mut self, way: Way, address: u64) -> Change {
+    pub fn landed(&mut self, way: Payment, address: u64) -> Change {
         let start = start_of(address);
         let Some(found) = self.all.get_mut(start) else { return self.landed_in_new(way, start) };
         let block = *found;
@@ -225,7 +225,7 @@ impl Blocks {
         change
     }
 
-    fn landed_in_new(&mut self, way: Way, start: u64) -> Change {
+    fn landed_in_new(&mut self, way: Payment, start: u64) -> Change {
         let Some(pool) = self.pools.get_mut(way.pool) else { return Change::default() };
         self.all.insert(start, Block { pool: way.pool, live: 1, is_mixed: false });
         pool.end(way);
@@ -286,7 +286,7 @@ impl Blocks {
     }
 
     /// Returns the index of a family's pool. An unused pool is reused for another family.
-    fn pool_of(&mut self, family: Family) -> usize {
+    fn pool_of(&mut self, family: BlockFamily) -> usize {
         if let Some(at) = self.pools.iter().position(|pool| pool.family == family) {
             return at;
         }

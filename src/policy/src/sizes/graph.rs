@@ -69,7 +69,7 @@ struct Sums([u64; SIZES]);
 
 /// A reading of the driver's figure in progress.
 #[derive(Debug)]
-pub struct Reading {
+pub struct GraphReading {
     number: u64,
     ends: u64,
     /// The newest included reading when this one began.
@@ -114,9 +114,9 @@ impl GraphPool {
     }
 
     /// Begins a reading of the driver's figure.
-    pub fn begin_reading(&mut self) -> Reading {
+    pub fn begin_reading(&mut self) -> GraphReading {
         self.readings = self.readings.wrapping_add(1);
-        Reading { number: self.readings, ends: self.ends, newest: self.newest }
+        GraphReading { number: self.readings, ends: self.ends, newest: self.newest }
     }
 
     /// Ends a reading with the driver's figure: destroyed executables have no more than that. Returns false if the
@@ -125,7 +125,7 @@ impl GraphPool {
     /// - An executable has ended meanwhile. Its memory may be missing in the figure.
     /// - The figure exceeds what this pool explains, and another reading was included meanwhile, which may have been
     ///   lower.
-    pub fn end_reading(&mut self, reading: &Reading, reserved: u64) -> bool {
+    pub fn end_reading(&mut self, reading: &GraphReading, reserved: u64) -> bool {
         if reading.ends != self.ends {
             return false;
         }

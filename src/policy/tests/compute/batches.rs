@@ -2,9 +2,9 @@
 
 use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::settlement::Settlement;
-use gpuslice_policy::compute::measuring::batch::{OLD, Run, Spell};
+use gpuslice_policy::compute::measuring::batch::{Batch, OLD, Spell};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
-use gpuslice_policy::compute::measuring::when_alone::{self, Bracket};
+use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 
 use crate::gpu::Gpu;
 use crate::program::Kind;
@@ -20,7 +20,7 @@ impl Shim {
         }
         let gap = self.outside - self.launched[stream];
         let long = when_alone::long(kind.graph, self.cost.get());
-        let mut bracket = Bracket::of(paid.is_known.then_some(&paid.estimate), long, gap);
+        let mut timing = Timing::of(paid.is_known.then_some(&paid.estimate), long, gap);
         let may_be_empty = || {
             self.empty[stream].is_none()
                 && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
@@ -28,11 +28,11 @@ impl Shim {
                     spell.may_have_ended(run, now - since, 2 * paid.estimate.plain)
                 })
         };
-        if bracket == Bracket::Together {
+        if timing == Timing::Batched {
             if !self.sampler.is_due(&paid.estimate) {
                 self.sampler.passes();
             } else if self.sampler.launch(&paid.estimate, may_be_empty) {
-                bracket = Bracket::Alone;
+                timing = Timing::Single;
             }
         }
         // Batches of streams that take turns would overlap although their kernels do not.
@@ -42,11 +42,11 @@ impl Shim {
             }
         }
         let is_old = self.open[stream].as_ref().is_some_and(|open| now - open.opened >= OLD);
-        if bracket == Bracket::Alone || is_old {
+        if timing == Timing::Single || is_old {
             self.close(stream, now, gpu);
         }
         if self.open[stream].is_none() {
-            self.record(stream, bracket, now, gpu);
+            self.record(stream, timing, now, gpu);
             self.open[stream].as_mut().unwrap().known_idle = self.empty[stream].take().is_some();
         } else if self.empty[stream].is_none() {
             self.open[stream].as_mut().unwrap().run.idle(gap);
@@ -119,11 +119,11 @@ impl Shim {
         self.launched[stream] += inside;
     }
 
-    fn record(&mut self, stream: usize, bracket: Bracket, now: u64, gpu: &mut Gpu) {
+    fn record(&mut self, stream: usize, timing: Timing, now: u64, gpu: &mut Gpu) {
         let start = gpu.record(self.client, stream);
         self.events += 2;
         self.open[stream] = Some(Bracketed {
-            run: Run::open(bracket, self.cost.get()),
+            run: Batch::open(timing, self.cost.get()),
             start,
             end: 0,
             opened: now,

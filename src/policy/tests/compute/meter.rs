@@ -185,8 +185,8 @@ impl Shim {
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {
             let changed = match verdict.lesson {
-                Lesson::Alone => self.book.measure(&part.key, charged, (own, verdict.length)),
-                Lesson::Run => self.book.measure_run(part, &outcome),
+                Lesson::Single => self.table.measure(&part.key, charged, (own, verdict.length)),
+                Lesson::Batch => self.table.measure_run(part, &outcome),
                 Lesson::Gaps | Lesson::Nothing => [None; 2],
             };
             changed.into_iter().flatten().for_each(|id| self.epochs[epoch_of(id)] += 1);

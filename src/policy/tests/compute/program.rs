@@ -1,6 +1,6 @@
 //! A program: launches, waits and host work.
 
-use gpuslice_policy::compute::cost::estimate::{Key, Shape};
+use gpuslice_policy::compute::cost::estimate::{Key, LaunchShape};
 
 use crate::chance::Chance;
 
@@ -16,8 +16,12 @@ pub struct Kind {
 
 impl Kind {
     pub fn kernel(function: u64, duration: u64) -> Self {
-        let shape =
-            Shape { function, grid: [1 + (duration / 1000) as u32, 1, 1], block: [256, 1, 1], shared: 0 };
+        let shape = LaunchShape {
+            function,
+            grid: [1 + (duration / 1000) as u32, 1, 1],
+            block: [256, 1, 1],
+            shared: 0,
+        };
         Self { key: Key::kernel(&shape), graph: false, duration, jitter: 20 }
     }
 

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use gpuslice_policy::compute::cost::estimate::Estimate;
-use gpuslice_policy::compute::cost::table::Book;
+use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
 use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
 use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::limiter::settlement::Settlement;
-use gpuslice_policy::compute::measuring::batch::{Run, Spell};
+use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
 use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost};
 use gpuslice_policy::compute::measuring::peer_intervals::Reader;
 use gpuslice_policy::compute::measuring::union::BusyUnion;
@@ -41,7 +41,7 @@ pub struct Paid {
 /// A batch and its events.
 #[derive(Debug)]
 pub struct Bracketed {
-    pub run: Run,
+    pub run: Batch,
     pub start: usize,
     pub end: usize,
     /// The instant at which the host recorded the start.
@@ -81,7 +81,7 @@ pub struct Shim {
     pub me: usize,
     pub client: usize,
     pub readings: Readings,
-    pub book: Book,
+    pub table: EstimateTable,
     pub recent: Recent,
     pub epochs: [u64; EPOCHS],
     pub lease: Lease,
@@ -144,7 +144,7 @@ impl Shim {
             me,
             client,
             readings,
-            book: Book::new(256),
+            table: EstimateTable::new(256),
             recent: Recent::NONE,
             epochs: [0; EPOCHS],
             lease: Lease::NONE,
@@ -190,7 +190,7 @@ impl Shim {
         if let Some(known) = self.recent.find(&kind.key, epoch) {
             return Some(*known);
         }
-        let known = self.book.known(&kind.key)?;
+        let known = self.table.known(&kind.key)?;
         self.recent.keep(&kind.key, epoch, known);
         Some(known)
     }
@@ -214,7 +214,7 @@ impl Shim {
             slice.asks[self.me].wants = 0;
             return Err(Wait::Unknown(waits));
         }
-        let estimate = known.unwrap_or_else(|| self.book.prior(&kind.key));
+        let estimate = known.unwrap_or_else(|| self.table.prior(&kind.key));
         let cost = estimate.charged;
         let (least, left) =
             (queue_bound::least(slice.ahead, slice.is_alone(self.me)), self.ends.saturating_sub(now));

@@ -6,7 +6,7 @@ use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 use gpuslice_policy::compute::measuring::overlap::Overlap;
-use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
+use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 
 use crate::debt::Debt;
 
@@ -24,7 +24,7 @@ pub struct Slice {
     /// The largest debt at a payment.
     pub owed_at_take: i128,
     pub places: u64,
-    pub ring: Vec<Entry>,
+    pub ring: Vec<IntervalEntry>,
     pub asks: Vec<Ask>,
     /// The next look of each waiting process.
     looks: Vec<u64>,
@@ -70,7 +70,7 @@ impl Slice {
             debt: Debt::new(terms),
             owed_at_take: 0,
             places: 0,
-            ring: vec![Entry::default(); PLACES as usize],
+            ring: vec![IntervalEntry::default(); PLACES as usize],
             asks: vec![Ask::default(); processes],
             looks: vec![0; processes],
             virtual_time: 0,
@@ -187,7 +187,7 @@ impl Slice {
     pub fn publish(&mut self, interval: Interval) -> u64 {
         let place = self.places;
         self.places += 1;
-        self.ring[(place % PLACES) as usize] = Entry::new(place, interval);
+        self.ring[(place % PLACES) as usize] = IntervalEntry::new(place, interval);
         place
     }
 }

@@ -8,7 +8,7 @@
 //! around to the same slot. Therefore each slot has a checksum over its words: words of two intervals do not match,
 //! except once in 2^64.
 
-use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
+use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -28,7 +28,7 @@ const LENGTH: u64 = (1 << CONTEXT) - 1;
 
 impl IntervalSlot {
     /// Writes an interval. A reader accepts it when all words match.
-    pub(crate) fn write(&self, entry: &Entry) {
+    pub(crate) fn write(&self, entry: &IntervalEntry) {
         self.start.set(entry.interval.start);
         self.packed.set(packed_of(&entry.interval));
         self.checksum.set(checksum(entry));
@@ -37,13 +37,13 @@ impl IntervalSlot {
     }
 
     /// Returns the entry in the slot. An empty entry while the words do not match.
-    pub(crate) fn read(&self) -> Entry {
+    pub(crate) fn read(&self) -> IntervalEntry {
         let ticket = self.ticket.observe();
-        let entry = Entry { ticket, interval: interval_of(self.start.get(), self.packed.get()) };
+        let entry = IntervalEntry { ticket, interval: interval_of(self.start.get(), self.packed.get()) };
         let matches = self.checksum.get() == checksum(&entry);
         #[cfg(all(test, loom))]
         let matches = matches || broken::is(Break::TornBelieved);
-        if matches { entry } else { Entry::default() }
+        if matches { entry } else { IntervalEntry::default() }
     }
 }
 
@@ -62,7 +62,7 @@ fn interval_of(start: u64, packed: u64) -> Interval {
 
 /// Returns a word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and those
 /// of splitmix64.
-fn checksum(entry: &Entry) -> u64 {
+fn checksum(entry: &IntervalEntry) -> u64 {
     let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     let mixed = (mixed ^ packed_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
     (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
@@ -73,14 +73,14 @@ impl IntervalRing {
     pub(crate) fn publish(&self, interval: Interval) -> u64 {
         let place = self.head.0.add(1);
         if let Some(words) = self.slots.get(index(place)) {
-            words.write(&Entry::new(place, interval));
+            words.write(&IntervalEntry::new(place, interval));
         }
         place
     }
 
     /// Returns the entry with this number, or the one that has taken its slot since.
-    pub(crate) fn at(&self, place: u64) -> Entry {
-        self.slots.get(index(place)).map_or_else(Entry::default, IntervalSlot::read)
+    pub(crate) fn at(&self, place: u64) -> IntervalEntry {
+        self.slots.get(index(place)).map_or_else(IntervalEntry::default, IntervalSlot::read)
     }
 
     /// Empties the ring.

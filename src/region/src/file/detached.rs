@@ -34,11 +34,11 @@ pub struct Detached {
     pub path: PathBuf,
     /// The members that this process can see, by process number; at least one.
     pub members: Vec<u32>,
-    file: FileId,
+    file: ProcFileId,
 }
 
 /// Device and inode of a file, as `/proc` writes them.
-type FileId = (String, u64);
+type ProcFileId = (String, u64);
 
 impl fmt::Display for Detached {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,12 +99,12 @@ pub(crate) fn members_of(path: &Path) -> Vec<u32> {
 
 /// Returns the files in which some process, of any user and namespace, has a lock like a life lock. `None`: the kernel does not
 /// list locks.
-fn locked() -> Option<HashSet<FileId>> {
+fn locked() -> Option<HashSet<ProcFileId>> {
     fs::read_to_string("/proc/locks").ok().map(|locks| locks.lines().filter_map(locked_by).collect())
 }
 
 /// Returns the file of a line of `/proc/locks`, `1: OFDLCK ADVISORY  WRITE -1 00:1a:77 128 128`.
-fn locked_by(line: &str) -> Option<FileId> {
+fn locked_by(line: &str) -> Option<ProcFileId> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     if fields.next()? != "OFDLCK" {
         return None;
@@ -115,9 +115,9 @@ fn locked_by(line: &str) -> Option<FileId> {
 
 /// Returns the files of `files` that have no name in any of the folders.
 fn unnamed(
-    mut files: HashSet<FileId>,
+    mut files: HashSet<ProcFileId>,
     folders: impl IntoIterator<Item = impl AsRef<Path>>,
-) -> HashSet<FileId> {
+) -> HashSet<ProcFileId> {
     for folder in folders {
         let Ok(device) = folder.as_ref().metadata().map(|folder| device_name(folder.dev())) else { continue };
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -140,7 +140,7 @@ fn device_name(device: u64) -> String {
 }
 
 /// Returns the removed regions of which a process is a member, by its `maps`.
-fn of(maps: &str) -> Vec<(FileId, PathBuf)> {
+fn of(maps: &str) -> Vec<(ProcFileId, PathBuf)> {
     let (mut regions, mut lives) = (Vec::new(), Vec::new());
     for (mapping, path) in maps.lines().filter_map(|line| Some((MapsLine::of(line)?, line))) {
         let Some(path) = path.split_once('/').and_then(|(_, path)| path.strip_suffix(REMOVED)) else {
@@ -162,7 +162,7 @@ fn of(maps: &str) -> Vec<(FileId, PathBuf)> {
 struct MapsLine<'line> {
     rights: &'line str,
     bytes: usize,
-    file: FileId,
+    file: ProcFileId,
 }
 
 impl<'line> MapsLine<'line> {

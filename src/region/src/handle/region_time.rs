@@ -5,7 +5,7 @@
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
-use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
+use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 
 use crate::{
     compute::{
@@ -167,8 +167,8 @@ impl Region {
     /// Returns the entry with this number, or the one that has taken its slot since. While a process writes it, an entry with
     /// ticket 0.
     #[must_use]
-    pub fn interval_at(&self, device: Device, origin: Origin, place: u64) -> Entry {
-        self.ring(device, origin).map_or_else(Entry::default, |ring| ring.at(place))
+    pub fn interval_at(&self, device: Device, origin: Origin, place: u64) -> IntervalEntry {
+        self.ring(device, origin).map_or_else(IntervalEntry::default, |ring| ring.at(place))
     }
 
     /// Returns the busy intervals that were published since the place `read`, which moves on to the end. At most those that the

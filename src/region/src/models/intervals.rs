@@ -1,6 +1,6 @@
 //! Models of the ring of intervals: a reader accepts an interval only as it was published, and each is charged once.
 
-use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval, Reader};
+use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry, Reader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use loom::{sync::Arc, thread};
 
@@ -13,9 +13,9 @@ use crate::{
 
 /// A process is suspended during a write, and another one has come around to the same slot.
 fn two_write_at_a_place_and_one_reads() {
-    const TOLD: [Entry; 2] = [
-        Entry::new(0, Interval { start: 10, end: 20, context: 1, goes_on: false }),
-        Entry::new(INTERVAL_SLOTS, Interval { start: 50, end: 90, context: 2, goes_on: true }),
+    const TOLD: [IntervalEntry; 2] = [
+        IntervalEntry::new(0, Interval { start: 10, end: 20, context: 1, goes_on: false }),
+        IntervalEntry::new(INTERVAL_SLOTS, Interval { start: 50, end: 90, context: 2, goes_on: true }),
     ];
     model(|| {
         let place = Arc::new(IntervalSlot::default());
@@ -23,7 +23,7 @@ fn two_write_at_a_place_and_one_reads() {
             let _ = beside(&place, move |place| place.write(&entry));
         }
         let read = place.read();
-        assert!(read == Entry::default() || TOLD.contains(&read), "words of two intervals: {read:?}");
+        assert!(read == IntervalEntry::default() || TOLD.contains(&read), "words of two intervals: {read:?}");
     });
 }
 

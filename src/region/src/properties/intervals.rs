@@ -1,6 +1,6 @@
 //! Property tests of the ring: a reader accepts an interval only if all words of its slot belong to one write.
 
-use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
+use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 
 use super::NOW;
 use crate::layout::compute_words::IntervalSlot;
@@ -8,7 +8,7 @@ use crate::layout::compute_words::IntervalSlot;
 #[test]
 fn a_place_that_has_one_word_of_another_writing_says_nothing() {
     let interval = Interval { start: NOW, end: NOW + 700_000, context: 0x5a5a, goes_on: true };
-    let (place, entry) = (IntervalSlot::default(), Entry::new(5, interval));
+    let (place, entry) = (IntervalSlot::default(), IntervalEntry::new(5, interval));
     // The other write differs in as little as possible.
     let others: [fn(&IntervalSlot, u64); 3] = [
         |place, bit| place.ticket.publish(place.ticket.observe() ^ bit),
@@ -20,7 +20,7 @@ fn a_place_that_has_one_word_of_another_writing_says_nothing() {
             place.write(&entry);
             assert_eq!(place.read(), entry);
             write_other(&place, bit);
-            assert_eq!(place.read(), Entry::default(), "word {word}, bit {bit:#x}");
+            assert_eq!(place.read(), IntervalEntry::default(), "word {word}, bit {bit:#x}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::limiter::lease;
-use gpuslice_policy::compute::measuring::peer_intervals::{Entry, Interval};
+use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_region::{
     DeviceRequest, INTERVAL_SLOTS, Limits, Member, Monitor, Origin, Reader, Sharing, TimeUsed, Trust, Uuid,
@@ -49,7 +49,7 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     );
     assert_eq!(
         (member.interval_at(device, Origin::Slice, 0), member.overlap_part(device, 8)),
-        (Entry::default(), 8)
+        (IntervalEntry::default(), 8)
     );
     assert!(member.acquire(device, MS, now()).is_err());
 }
@@ -157,10 +157,13 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
     }
     assert_eq!(first.interval_head(device, Origin::Slice), INTERVAL_SLOTS + 2);
     for number in 2..INTERVAL_SLOTS + 2 {
-        assert_eq!(first.interval_at(device, Origin::Slice, number), Entry::new(number, told(number)));
+        assert_eq!(
+            first.interval_at(device, Origin::Slice, number),
+            IntervalEntry::new(number, told(number))
+        );
     }
     write(&path, figure("time.intervals") + 5 * figure("interval.size") + figure("interval.packed"), 8);
-    assert_eq!(first.interval_at(device, Origin::Slice, 5), Entry::default());
+    assert_eq!(first.interval_at(device, Origin::Slice, 5), IntervalEntry::default());
 }
 
 #[test]
@@ -174,12 +177,12 @@ fn relayed_intervals_are_apart_from_the_slices_own_and_end_with_the_slice() {
         (member.interval_head(device, Origin::Slice), member.interval_head(device, Origin::Relayed)),
         (0, 1)
     );
-    assert_eq!(member.interval_at(device, Origin::Relayed, 0), Entry::new(0, interval));
-    assert_eq!(member.interval_at(device, Origin::Slice, 0), Entry::default());
+    assert_eq!(member.interval_at(device, Origin::Relayed, 0), IntervalEntry::new(0, interval));
+    assert_eq!(member.interval_at(device, Origin::Slice, 0), IntervalEntry::default());
     member.leave();
     let (next, device) = join(&path, LIMIT);
     assert_eq!(next.interval_head(device, Origin::Relayed), 0);
-    assert_eq!(next.interval_at(device, Origin::Relayed, 0), Entry::default());
+    assert_eq!(next.interval_at(device, Origin::Relayed, 0), IntervalEntry::default());
 }
 
 #[test]

@@ -31,18 +31,18 @@ impl Event {
 /// The events of this process that are not in use, by context.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    pools: Mutex<Pools>,
+    pools: Mutex<EventPools>,
 }
 
 #[derive(Debug, Default)]
-struct Pools {
+struct EventPools {
     /// Latest number. Each number is used once: a context at the address of an ended one has another number.
     last: u64,
-    all: Vec<Pool>,
+    all: Vec<EventPool>,
 }
 
 #[derive(Debug)]
-struct Pool {
+struct EventPool {
     number: u64,
     context: usize,
     free: Vec<Event>,
@@ -59,7 +59,7 @@ impl Events {
         }
         pools.last = pools.last.saturating_add(1);
         let number = pools.last;
-        pools.all.push(Pool { number, context, free: Vec::new(), is_calibrated: false });
+        pools.all.push(EventPool { number, context, free: Vec::new(), is_calibrated: false });
         number
     }
 
@@ -82,7 +82,7 @@ impl Events {
     /// Creates events until [`READY`] are kept ready for a context, which is current. Errors are ignored: a launch that finds no
     /// event meets them.
     pub(crate) fn refill(&self, number: u64) {
-        let lacks = |pools: &Pools| {
+        let lacks = |pools: &EventPools| {
             let pool = pools.all.iter().find(|pool| pool.number == number);
             pool.map_or(0, |pool| READY.saturating_sub(pool.free.len()))
         };

@@ -19,7 +19,7 @@ const RESERVED_CURRENT: c_uint = 2;
 
 /// An allocation node of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Allocation {
+pub(crate) struct GraphAllocation {
     /// CUDA's handle of the device whose memory is taken.
     pub(crate) device: c_int,
     /// The address, which the node has from the start.
@@ -32,7 +32,7 @@ pub(crate) struct Allocation {
 /// does not tell them.
 ///
 /// The bodies of conditional nodes are left out: the driver allows no allocations in them.
-pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<Allocation>> {
+pub(crate) fn allocations(graph: CUgraph) -> Option<Vec<GraphAllocation>> {
     let mut found = Vec::new();
     // A driver without this function has no graphs with memory.
     if slot::address(Symbol::cuGraphMemAllocNodeGetParams).is_none() {
@@ -85,7 +85,7 @@ fn child(node: CUgraphNode) -> Option<CUgraph> {
 }
 
 /// Returns the allocation of a node. `Some(None)` if its memory is the host's, and `None` if the driver does not tell.
-fn allocation(node: CUgraphNode) -> Option<Option<Allocation>> {
+fn allocation(node: CUgraphNode) -> Option<Option<GraphAllocation>> {
     let ask = slot::real::<real::cuGraphMemAllocNodeGetParams>(Symbol::cuGraphMemAllocNodeGetParams)?;
     let mut told = MaybeUninit::<AllocationNode>::zeroed();
     // SAFETY: the output is valid for writes; the driver gave the node out.
@@ -96,7 +96,7 @@ fn allocation(node: CUgraphNode) -> Option<Option<Allocation>> {
         return None;
     }
     let (address, bytes) = (told.address, told.bytes as u64);
-    Some(device_of(told.properties.location).map(|device| Allocation { device, address, bytes }))
+    Some(device_of(told.properties.location).map(|device| GraphAllocation { device, address, bytes }))
 }
 
 /// Returns the bytes of a device's memory that the driver holds for the graphs of this process.

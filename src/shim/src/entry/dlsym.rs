@@ -67,14 +67,14 @@ unsafe extern "C" fn dlvsym() {
 
 /// Next step of an exported look-up.
 #[repr(C)]
-struct Decision {
+struct NextStep {
     /// Address to jump to with the caller's arguments; null: return `answer`.
     jump: *const c_void,
     /// Value to return.
     answer: *const c_void,
 }
 
-impl Decision {
+impl NextStep {
     fn answer(answer: *const c_void) -> Self {
         Self { jump: ptr::null(), answer }
     }
@@ -95,15 +95,15 @@ extern "C" fn decide(
     name: *const c_char,
     version: *const c_char,
     caller: *const c_void,
-) -> Decision {
+) -> NextStep {
     let request = Request { handle, name, version, caller };
-    let pass = Decision { jump: request.next(), answer: ptr::null() };
+    let pass = NextStep { jump: request.next(), answer: ptr::null() };
     let Some(symbol) = request.symbol() else {
         request.remark();
         return pass;
     };
     match reentrancy::enter_or(|| request.answer(symbol), None) {
-        Some(answer) => Decision::answer(answer),
+        Some(answer) => NextStep::answer(answer),
         None => pass,
     }
 }

@@ -35,7 +35,7 @@ macro_rules! entries {
         $( $( entry!($name ( $($arg: $ty),* ) $($module $hook)?); )* )*
 
         /// The entry of each symbol, by [`Symbol::index`].
-        static ENTRIES: [Entry; COUNT] = [ $( $( Entry($name as *const c_void), )* )* ];
+        static ENTRIES: [EntryAddress; COUNT] = [ $( $( EntryAddress($name as *const c_void), )* )* ];
     };
 }
 
@@ -75,10 +75,10 @@ macro_rules! entry {
 }
 
 /// Address of a function, known when the library is linked.
-struct Entry(*const c_void);
+struct EntryAddress(*const c_void);
 
 // SAFETY: no code reads or writes through the address.
-unsafe impl Sync for Entry {}
+unsafe impl Sync for EntryAddress {}
 
 gpuslice_driver::for_each_symbol! { [entries] }
 

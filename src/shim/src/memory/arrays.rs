@@ -18,7 +18,7 @@ use gpuslice_driver::types::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUdevice, CUmipmappedArray, Status,
     status,
 };
-use gpuslice_policy::sizes::array::Shape;
+use gpuslice_policy::sizes::array::ArrayShape;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ pub(crate) struct Descriptor {
 
 const _: () = assert!(size_of::<Descriptor>() == size_of::<CUDA_ARRAY3D_DESCRIPTOR>());
 
-impl From<Descriptor> for Shape {
+impl From<Descriptor> for ArrayShape {
     fn from(from: Descriptor) -> Self {
         let Descriptor { width, height, depth, format, channels, flags } = from;
         Self { width: width as u64, height: height as u64, depth: depth as u64, format, channels, flags }
@@ -50,8 +50,8 @@ impl From<Descriptor> for Shape {
 }
 
 impl Descriptor {
-    fn of(shape: Shape) -> Option<Self> {
-        let Shape { width, height, depth, format, channels, flags } = shape;
+    fn of(shape: ArrayShape) -> Option<Self> {
+        let ArrayShape { width, height, depth, format, channels, flags } = shape;
         let (width, height, depth) =
             (width.try_into().ok()?, height.try_into().ok()?, depth.try_into().ok()?);
         Some(Self { width, height, depth, format, channels, flags })
@@ -60,15 +60,15 @@ impl Descriptor {
 
 /// Array that a program wants to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedArray {
     /// Shape of the array.
-    pub(crate) shape: Shape,
+    pub(crate) shape: ArrayShape,
     /// Number of levels, for a mipmapped array.
     pub(crate) levels: Option<c_uint>,
 }
 
 /// Part of an array that memory is mapped to, as the caller names it.
-pub(crate) type Part = [u64; 5];
+pub(crate) type ArrayPart = [u64; 5];
 
 /// Array that this process made.
 #[derive(Debug)]
@@ -79,19 +79,19 @@ pub(crate) struct Array {
     /// Bytes that were charged; 0 where memory is mapped to the array.
     bytes: u64,
     /// Memory that is mapped to the array.
-    parts: HashMap<Part, AllocationId>,
+    parts: HashMap<ArrayPart, AllocationId>,
 }
 
 /// Arrays of this process, by the driver's handle. Levels and planes of other arrays are not among them.
 #[derive(Debug, Default)]
 pub(crate) struct Arrays {
     live: Mutex<HashMap<u64, Array>>,
-    answers: Mutex<HashMap<(CUdevice, Wanted), u64>>,
+    answers: Mutex<HashMap<(CUdevice, WantedArray), u64>>,
 }
 
 impl Arrays {
     /// Returns the bytes that a new array takes of the device `place`, which is that of the current context.
-    pub(crate) fn requirement(&self, place: SliceDevice, wanted: Wanted) -> u64 {
+    pub(crate) fn requirement(&self, place: SliceDevice, wanted: WantedArray) -> u64 {
         if !wanted.shape.takes_memory() {
             return 0;
         }
@@ -139,7 +139,7 @@ impl Arrays {
     pub(crate) fn set_part(
         &self,
         handle: u64,
-        part: Part,
+        part: ArrayPart,
         piece: Option<AllocationId>,
     ) -> Option<AllocationId> {
         let mut live = self.live.lock();
@@ -162,7 +162,7 @@ impl Array {
 }
 
 /// Asks the driver for the size of an array. Returns `None` if the driver does not tell.
-fn ask(device: CUdevice, wanted: Wanted) -> Option<u64> {
+fn ask(device: CUdevice, wanted: WantedArray) -> Option<u64> {
     if !can_defer(device) {
         return None;
     }

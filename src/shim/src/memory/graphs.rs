@@ -8,7 +8,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use crate::driver_calls::graphs::{self, Allocation};
+use crate::driver_calls::graphs::{self, GraphAllocation};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ const READINGS: u32 = 64;
 pub(crate) struct Graphs {
     any: AtomicBool,
     executables: Mutex<HashMap<usize, Executable>>,
-    pools: Mutex<Vec<Arc<Pool>>>,
+    pools: Mutex<Vec<Arc<GraphMemory>>>,
 }
 
 /// Executable that takes memory.
@@ -41,19 +41,19 @@ pub(crate) struct Executable {
 /// Memory that an executable can need of a device.
 #[derive(Debug)]
 struct Need {
-    pool: Arc<Pool>,
+    pool: Arc<GraphMemory>,
     pages: u64,
 }
 
 /// Graph memory of a device.
 #[derive(Debug)]
-struct Pool {
+struct GraphMemory {
     place: SliceDevice,
-    books: Mutex<Books>,
+    ledger: Mutex<GraphLedger>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct GraphLedger {
     sums: GraphPool,
     /// Bytes that were charged.
     charged: u64,
@@ -183,7 +183,7 @@ impl Graphs {
             return false;
         }
         for pool in self.all().iter().filter(|pool| pool.place.device == device) {
-            if pool.books.lock().sums.left_behind() > 0 {
+            if pool.ledger.lock().sums.left_behind() > 0 {
                 graphs::trim(pool.place.handle);
             }
             pool.read(slice);
@@ -197,23 +197,23 @@ impl Graphs {
             return 0;
         }
         let pools = self.all();
-        let ahead = |pool: &Arc<Pool>| {
-            let charged = pool.books.lock().charged;
+        let ahead = |pool: &Arc<GraphMemory>| {
+            let charged = pool.ledger.lock().charged;
             charged.saturating_sub(graphs::reserved(pool.place.handle).unwrap_or(charged))
         };
         pools.iter().filter(|pool| pool.place.device == device).map(ahead).sum()
     }
 
-    fn all(&self) -> Vec<Arc<Pool>> {
+    fn all(&self) -> Vec<Arc<GraphMemory>> {
         self.pools.lock().clone()
     }
 
-    fn pool(&self, place: &SliceDevice) -> Arc<Pool> {
+    fn pool(&self, place: &SliceDevice) -> Arc<GraphMemory> {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.iter().find(|pool| pool.place.device == place.device) {
             return Arc::clone(pool);
         }
-        let pool = Arc::new(Pool { place: *place, books: Mutex::default() });
+        let pool = Arc::new(GraphMemory { place: *place, ledger: Mutex::default() });
         pools.push(Arc::clone(&pool));
         self.any.store(true, Ordering::Relaxed);
         pool
@@ -221,48 +221,48 @@ impl Graphs {
 }
 
 /// Returns the bytes that `allocations` need of a device.
-fn pages_on(place: &SliceDevice, allocations: &[Allocation]) -> u64 {
+fn pages_on(place: &SliceDevice, allocations: &[GraphAllocation]) -> u64 {
     let of_it = allocations.iter().filter(|one| one.device == place.handle);
     let ranges: Vec<(u64, u64)> = of_it.map(|one| (one.address, one.bytes)).collect();
     pages(&ranges)
 }
 
-impl Pool {
+impl GraphMemory {
     /// Reserves for an executable. Returns false if there is no room.
     fn take(&self, slice: &'static Slice, pages: u64) -> bool {
-        let mut books = self.books.lock();
-        books.sums.begin(pages);
-        let owed = books.sums.owed();
-        let Some(reservation) = slice.reserve(self.place.device, owed.saturating_sub(books.charged)) else {
-            books.sums.cancel(pages);
+        let mut ledger = self.ledger.lock();
+        ledger.sums.begin(pages);
+        let owed = ledger.sums.owed();
+        let Some(reservation) = slice.reserve(self.place.device, owed.saturating_sub(ledger.charged)) else {
+            ledger.sums.cancel(pages);
             return false;
         };
         reservation.keep();
-        books.charged = owed;
+        ledger.charged = owed;
         true
     }
 
     /// Gives back the reservation for an executable for which the driver took nothing.
     fn cancel(&self, slice: &Slice, pages: u64) {
-        let mut books = self.books.lock();
-        books.sums.cancel(pages);
-        self.settle(slice, &mut books);
+        let mut ledger = self.ledger.lock();
+        ledger.sums.cancel(pages);
+        self.settle(slice, &mut ledger);
     }
 
     /// Notes that an executable has ended, and reads the driver's counter.
     fn end(&self, slice: &Slice, pages: u64) {
-        self.books.lock().sums.end(pages);
+        self.ledger.lock().sums.end(pages);
         self.read(slice);
     }
 
     /// Brings the charge to the bytes that the driver's counter proves. If the counter cannot be read, everything stays charged.
     fn read(&self, slice: &Slice) {
         for _ in 0..READINGS {
-            let reading = self.books.lock().sums.begin_reading();
+            let reading = self.ledger.lock().sums.begin_reading();
             let Some(reserved) = graphs::reserved(self.place.handle) else { return };
-            let mut books = self.books.lock();
-            if books.sums.end_reading(&reading, reserved) {
-                self.settle(slice, &mut books);
+            let mut ledger = self.ledger.lock();
+            if ledger.sums.end_reading(&reading, reserved) {
+                self.settle(slice, &mut ledger);
                 return;
             }
         }
@@ -270,9 +270,9 @@ impl Pool {
 
     /// Brings the charge to the owed bytes. The caller holds the lock, because a refund must not overtake the charge that another
     /// thread has just written down.
-    fn settle(&self, slice: &Slice, books: &mut Books) {
-        let (owed, charged) = (books.sums.owed(), books.charged);
-        books.charged = owed;
+    fn settle(&self, slice: &Slice, ledger: &mut GraphLedger) {
+        let (owed, charged) = (ledger.sums.owed(), ledger.charged);
+        ledger.charged = owed;
         if owed > charged {
             slice.charge(self.place.device, owed.saturating_sub(charged));
         } else {

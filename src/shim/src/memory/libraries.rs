@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// Library with large variables.
 #[derive(Debug)]
-struct Known {
+struct KnownLibrary {
     /// Bytes of its variables, in each context.
     variables: u64,
     /// True if the program may have the handle of a kernel.
@@ -29,7 +29,7 @@ struct Known {
 pub(crate) struct Libraries {
     /// True if there ever was a library with large variables. Each look-up of a kernel asks.
     any: AtomicBool,
-    known: Mutex<HashMap<usize, Known>>,
+    known: Mutex<HashMap<usize, KnownLibrary>>,
     /// Library of each module and kernel that came out of one.
     origins: Mutex<HashMap<usize, usize>>,
 }
@@ -38,7 +38,7 @@ impl Libraries {
     /// Adds a library whose variables take `variables` bytes in each context, and which is loaded into `contexts` already.
     pub(crate) fn add(&self, library: usize, variables: u64, contexts: Vec<usize>) {
         if variables > 0 {
-            let known = Known { variables, launchable: false, contexts };
+            let known = KnownLibrary { variables, launchable: false, contexts };
             self.known.lock().insert(library, known);
             // Relaxed: a thread that uses the library got it from the thread that was here.
             self.any.store(true, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Libraries {
         self.matching(|_| true)
     }
 
-    fn matching(&self, fits: impl Fn(&Known) -> bool) -> Vec<(usize, u64)> {
+    fn matching(&self, fits: impl Fn(&KnownLibrary) -> bool) -> Vec<(usize, u64)> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
         }

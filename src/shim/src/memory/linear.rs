@@ -5,12 +5,12 @@ use super::small_blocks::apply;
 use super::state::Memory;
 use crate::slice::handle::Reservation;
 use core::mem::ManuallyDrop;
-use gpuslice_policy::sizes::blocks::{BLOCK, Family, Kind, Way, taken};
+use gpuslice_policy::sizes::blocks::{BLOCK, BlockFamily, Kind, Payment, taken};
 use gpuslice_region::Device;
 
 /// Allocation that is about to be made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedAllocation {
     /// Context that it lives in.
     pub(crate) context: usize,
     /// Kind of its address.
@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Grant {
     memory: &'static Memory,
     device: Device,
-    wanted: Wanted,
+    wanted: WantedAllocation,
     /// `None` once it is kept.
     paid: Option<Paid>,
 }
@@ -34,7 +34,7 @@ enum Paid {
     /// By a reservation of its own.
     Whole(Reservation),
     /// By a slot in a block, which was reserved if the way needs one.
-    Slot(Way),
+    Slot(Payment),
 }
 
 impl Grant {
@@ -43,10 +43,10 @@ impl Grant {
     pub(crate) fn new(
         memory: &'static Memory,
         device: Device,
-        wanted: Wanted,
+        wanted: WantedAllocation,
         fit: impl FnOnce(u64) -> Option<Reservation>,
     ) -> Option<Self> {
-        let paid = match Family::of(wanted.context, wanted.kind, wanted.bytes) {
+        let paid = match BlockFamily::of(wanted.context, wanted.kind, wanted.bytes) {
             None => Paid::Whole(fit(taken(wanted.bytes))?),
             Some(family) => Self::slot(memory, device, family, fit)?,
         };
@@ -56,7 +56,7 @@ impl Grant {
     fn slot(
         memory: &'static Memory,
         device: Device,
-        family: Family,
+        family: BlockFamily,
         fit: impl FnOnce(u64) -> Option<Reservation>,
     ) -> Option<Paid> {
         let way = memory.small.0.lock().begin(family);
@@ -97,9 +97,9 @@ impl Grant {
             return true;
         }
         let (memory, device) = (self.memory, self.device);
-        let Some(mut other) =
-            Self::new(memory, device, Wanted { bytes, ..self.wanted }, |bytes| memory.reserve(device, bytes))
-        else {
+        let Some(mut other) = Self::new(memory, device, WantedAllocation { bytes, ..self.wanted }, |bytes| {
+            memory.reserve(device, bytes)
+        }) else {
             return false;
         };
         core::mem::swap(self, &mut other);

@@ -24,7 +24,7 @@ pub(crate) struct Pool {
     handle: usize,
     /// Device of the pool's memory.
     pub(crate) device: Device,
-    books: Mutex<PoolLedger>,
+    ledger: Mutex<PoolLedger>,
 }
 
 /// Pools of this process.
@@ -41,7 +41,7 @@ pub(crate) struct Pools {
 
 /// Pool that was taken out of the list.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum TakenPool {
     /// A pool whose memory is a device's.
     OfDevice(Arc<Pool>),
     /// A pool whose memory is the host's.
@@ -67,7 +67,7 @@ struct PoolAccess<'a> {
 
 impl PoolDriver for PoolAccess<'_> {
     fn step<R>(&self, step: impl FnOnce(&mut PoolLedger) -> R) -> R {
-        step(&mut self.pool.books.lock())
+        step(&mut self.pool.ledger.lock())
     }
 
     fn held(&self) -> Option<u64> {
@@ -114,7 +114,7 @@ impl Pools {
 
     /// Notes that a context ended, and perhaps allocations of pools with it.
     pub(crate) fn distrust(&self) {
-        self.known.lock().iter().for_each(|pool| pool.books.lock().distrust());
+        self.known.lock().iter().for_each(|pool| pool.ledger.lock().distrust());
     }
 
     /// Begins to free an allocation of the pool that the library knows by `number`.
@@ -155,37 +155,37 @@ impl Pools {
             return Arc::clone(pool);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let pool = Arc::new(Pool { number, handle, device, books: Mutex::default() });
+        let pool = Arc::new(Pool { number, handle, device, ledger: Mutex::default() });
         known.push(Arc::clone(&pool));
         self.any.store(true, Ordering::Relaxed);
         pool
     }
 
     /// Takes out the pool of a handle while the driver ends the pool.
-    pub(crate) fn take(&self, handle: usize) -> Taken {
+    pub(crate) fn take(&self, handle: usize) -> TakenPool {
         let mut known = self.known.lock();
         if let Some(place) = known.iter().position(|pool| pool.handle == handle) {
-            return Taken::OfDevice(known.swap_remove(place));
+            return TakenPool::OfDevice(known.swap_remove(place));
         }
         let mut host = self.host.lock();
         let place = host.iter().position(|known| *known == handle);
-        place.map_or(Taken::Unknown, |place| Taken::OfHost(host.swap_remove(place)))
+        place.map_or(TakenPool::Unknown, |place| TakenPool::OfHost(host.swap_remove(place)))
     }
 
     /// Puts back a pool that lives on.
-    pub(crate) fn put_back(&self, taken: Taken) {
+    pub(crate) fn put_back(&self, taken: TakenPool) {
         match taken {
-            Taken::OfDevice(pool) => self.known.lock().push(pool),
-            Taken::OfHost(handle) => self.host.lock().push(handle),
-            Taken::Unknown => {}
+            TakenPool::OfDevice(pool) => self.known.lock().push(pool),
+            TakenPool::OfHost(handle) => self.host.lock().push(handle),
+            TakenPool::Unknown => {}
         }
     }
 
     /// Ends a pool. Memory that allocations still hold of it goes back with them.
-    pub(crate) fn end(&self, slice: &'static Slice, addresses: &Addresses, taken: Taken) {
-        let Taken::OfDevice(pool) = taken else { return };
+    pub(crate) fn end(&self, slice: &'static Slice, addresses: &Addresses, taken: TakenPool) {
+        let TakenPool::OfDevice(pool) = taken else { return };
         let live = addresses.owned(Owner::Pool(pool.number));
-        let charged = pool.books.lock().charged();
+        let charged = pool.ledger.lock().charged();
         pool.shrink(slice, charged.saturating_sub(live));
         if live > 0 {
             self.orphaned.lock().push(pool);
@@ -219,8 +219,8 @@ impl Pool {
 
     /// Lowers the charge of a pool whose counter cannot be read any more.
     fn shrink(&self, slice: &Slice, bytes: u64) {
-        let mut books = self.books.lock();
-        slice.refund(self.device, books.shrink(bytes));
+        let mut ledger = self.ledger.lock();
+        slice.refund(self.device, ledger.shrink(bytes));
     }
 }
 

@@ -21,12 +21,12 @@ const READINGS: u32 = 3;
 pub(crate) struct Reading {
     /// Free bytes of the device.
     free: u64,
-    books: Books,
+    ledgers: Ledgers,
 }
 
 /// Ledgers of this slice and of the slices beside it, as far as they concern a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Books {
+struct Ledgers {
     /// Bytes that living processes of other slices hold.
     beside: u64,
     /// Bytes that living processes of this slice hold.
@@ -46,7 +46,7 @@ enum Gauge {
     Driver,
 }
 
-impl Books {
+impl Ledgers {
     /// Reads the ledgers. `reserved` bytes are this process's and not held yet. Returns `None` if there are more slices than can
     /// be read, or if a dead process is being cleared.
     fn read(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
@@ -54,7 +54,7 @@ impl Books {
         if !is_cleared(region) {
             return None;
         }
-        let mut books = Self {
+        let mut ledgers = Self {
             beside: 0,
             own: region.held(device).saturating_sub(reserved),
             leaves: region.leaving(device) > 0,
@@ -68,13 +68,13 @@ impl Books {
                 return None;
             }
             if let Some(device) = other.device(&Uuid(place.uuid)) {
-                books.beside = books.beside.saturating_add(other.held(device));
-                books.leaves |= other.leaving(device) > 0;
+                ledgers.beside = ledgers.beside.saturating_add(other.held(device));
+                ledgers.leaves |= other.leaving(device) > 0;
             }
-            books.makings = books.makings.plus(other.context_creations(None));
-            books.calls = books.calls.plus(other.all_memory_calls());
+            ledgers.makings = ledgers.makings.plus(other.context_creations(None));
+            ledgers.calls = ledgers.calls.plus(other.all_memory_calls());
         }
-        Some(books)
+        Some(ledgers)
     }
 }
 
@@ -90,32 +90,32 @@ impl Reading {
     /// the time.
     pub(crate) fn take(slice: &Slice, place: SliceDevice, reserved: u64) -> Option<Self> {
         let gauge = Gauge::of(place)?;
-        let mut before = Books::read(slice, place, reserved)?;
+        let mut before = Ledgers::read(slice, place, reserved)?;
         for _ in 0..READINGS {
             let free = gauge.free()?;
-            let books = Books::read(slice, place, reserved)?;
-            if books == before {
-                return Some(Self { free, books });
+            let ledgers = Ledgers::read(slice, place, reserved)?;
+            if ledgers == before {
+                return Some(Self { free, ledgers });
             }
-            before = books;
+            before = ledgers;
         }
         None
     }
 
     /// Returns true if the ledgers and the device agreed at that instant: no memory call was under way.
     pub(crate) fn is_exact(&self) -> bool {
-        self.books.calls.under_way == 0
+        self.ledgers.calls.under_way == 0
     }
 
     /// Returns the room of the device: free bytes, and bytes that living processes of the folder's slices hold.
     pub(crate) fn room(&self) -> u64 {
-        self.free.saturating_add(self.books.beside).saturating_add(self.books.own)
+        self.free.saturating_add(self.ledgers.beside).saturating_add(self.ledgers.own)
     }
 
     /// Notes the room in the region, unless memory leaves the device or the room is not exact. It is exact if only the `own`
     /// memory calls of the caller are under way. `more`: bytes that the driver has given the caller and that no ledger has.
     pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64, own: u64) {
-        if !self.books.leaves && self.books.calls.under_way <= own {
+        if !self.ledgers.leaves && self.ledgers.calls.under_way <= own {
             slice.member().note_available(place.device, self.room().saturating_add(more));
         }
     }
@@ -123,9 +123,9 @@ impl Reading {
     /// Returns the bytes that the device lost until the reading `now`, beyond the bytes that the ledgers explain. `None`: another
     /// process made a context meanwhile.
     pub(crate) fn lost(&self, now: &Self) -> Option<i64> {
-        let is_alone = now.books.makings.is_still_since(self.books.makings, 0);
-        let held = |books: &Books| books.beside.saturating_add(books.own);
-        let explained = difference(held(&self.books), held(&now.books));
+        let is_alone = now.ledgers.makings.is_still_since(self.ledgers.makings, 0);
+        let held = |ledgers: &Ledgers| ledgers.beside.saturating_add(ledgers.own);
+        let explained = difference(held(&self.ledgers), held(&now.ledgers));
         is_alone.then(|| difference(now.free, self.free).saturating_sub(explained))
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Loan {
 
 /// Memory of another process at an address of this one.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedMemory {
     used: Option<SharedUse>,
     context: usize,
     /// Number of times that it was opened.
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// True if this process has ever used memory that another one made.
     has_imported: AtomicBool,
     lent: Mutex<HashMap<u64, Loan>>,
-    opened: Mutex<HashMap<u64, Opened>>,
+    opened: Mutex<HashMap<u64, OpenedMemory>>,
     /// Uses by imports, by the object that stands for the import.
     externals: Mutex<HashMap<usize, SharedUse>>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct EndingUse {
     loan: Option<Loan>,
-    opened: Option<Opened>,
+    opened: Option<OpenedMemory>,
 }
 
 impl Shared {
@@ -88,7 +88,7 @@ impl Shared {
     pub(crate) fn open(&self, slice: &Slice, address: u64, context: usize, used: Option<SharedUse>) {
         self.any.store(true, Ordering::Relaxed);
         let mut opened = self.opened.lock();
-        let known = opened.entry(address).or_insert(Opened { used: None, context, times: 0 });
+        let known = opened.entry(address).or_insert(OpenedMemory { used: None, context, times: 0 });
         known.times = known.times.saturating_add(1);
         if known.used.is_none() {
             known.used = used;
@@ -108,7 +108,7 @@ impl Shared {
         let last = match opened.get_mut(&address) {
             Some(known) if known.times > 1 => {
                 known.times = known.times.saturating_sub(1);
-                Some(Opened { used: None, context: known.context, times: 1 })
+                Some(OpenedMemory { used: None, context: known.context, times: 1 })
             }
             Some(_) => opened.remove(&address),
             None => None,
@@ -121,9 +121,9 @@ impl Shared {
         if let Some(loan) = ending.loan {
             self.lent.lock().insert(address, loan);
         }
-        if let Some(Opened { used, context, times }) = ending.opened {
+        if let Some(OpenedMemory { used, context, times }) = ending.opened {
             let mut opened = self.opened.lock();
-            let known = opened.entry(address).or_insert(Opened { used: None, context, times: 0 });
+            let known = opened.entry(address).or_insert(OpenedMemory { used: None, context, times: 0 });
             known.times = known.times.saturating_add(times);
             known.used = known.used.take().or(used);
         }

@@ -42,7 +42,7 @@ const SIZES: usize = usize::BITS as usize;
 const TRIES: usize = 10_000;
 
 /// A part of the reserve. New blocks are cut off behind the used bytes.
-struct Part {
+struct ReservePart {
     start: AtomicUsize,
     bytes: AtomicUsize,
     used: AtomicUsize,
@@ -50,13 +50,13 @@ struct Part {
 
 /// Zeroed memory of the library's own, which needs no call.
 #[repr(align(4096))]
-struct Memory(core::cell::UnsafeCell<[u8; FIRST]>);
+struct ZeroedMemory(core::cell::UnsafeCell<[u8; FIRST]>);
 
 // SAFETY: the memory is used by address only, in blocks that `Part::cut` gives to one caller each.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for ZeroedMemory {}
 
-static MEMORY: Memory = Memory(core::cell::UnsafeCell::new([0; FIRST]));
-static ALL: [Part; PARTS] = [const { Part::new() }; PARTS];
+static MEMORY: ZeroedMemory = ZeroedMemory(core::cell::UnsafeCell::new([0; FIRST]));
+static ALL: [ReservePart; PARTS] = [const { ReservePart::new() }; PARTS];
 /// Number of parts, the first one included.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// True if any block was ever given out. Each free reads it.
@@ -69,7 +69,7 @@ static IS_LOCKED: AtomicBool = AtomicBool::new(false);
 /// Address of the first free block of each size; 0 for none.
 static FREE: [AtomicUsize; SIZES] = [const { AtomicUsize::new(0) }; SIZES];
 
-impl Part {
+impl ReservePart {
     const fn new() -> Self {
         Self { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), used: AtomicUsize::new(0) }
     }
@@ -94,7 +94,7 @@ impl Part {
     }
 }
 
-fn parts() -> &'static [Part] {
+fn parts() -> &'static [ReservePart] {
     if COUNT.load(Ordering::Acquire) == 0 {
         // All threads that run this at once write equal values.
         if let Some(first) = ALL.first() {
@@ -134,7 +134,7 @@ pub(crate) fn take(when_low: &'static fn()) -> bool {
 
 /// Maps a part of `bytes` bytes unless a part is that large.
 fn grow_to(bytes: usize) -> bool {
-    let has = |part: &Part| part.bytes.load(Ordering::Acquire) >= bytes;
+    let has = |part: &ReservePart| part.bytes.load(Ordering::Acquire) >= bytes;
     if parts().iter().any(has) {
         return true;
     }
@@ -190,7 +190,7 @@ fn block(layout: Layout) -> *mut u8 {
 
 /// Returns true if a quarter of the mapped reserve is in use, or if none is mapped.
 fn is_low() -> bool {
-    let sum = |of: fn(&Part) -> &AtomicUsize| -> usize {
+    let sum = |of: fn(&ReservePart) -> &AtomicUsize| -> usize {
         parts().iter().skip(1).map(|part| of(part).load(Ordering::Relaxed)).fold(0, usize::saturating_add)
     };
     sum(|part| &part.used) >= sum(|part| &part.bytes) / 4

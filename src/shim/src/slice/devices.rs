@@ -25,9 +25,9 @@ pub(crate) struct Found {
 
 /// Returns all devices, in CUDA's order; none before a successful `cuInit`. A device without a UUID or a size cannot be limited,
 /// and is an error.
-pub(crate) fn find() -> Option<Result<Vec<Found>, Unknown>> {
+pub(crate) fn find() -> Option<Result<Vec<Found>, UnknownDevice>> {
     let count = devices::device_count()?;
-    Some((0..count).map(|number| describe(number).ok_or(Unknown(number))).collect())
+    Some((0..count).map(|number| describe(number).ok_or(UnknownDevice(number))).collect())
 }
 
 fn describe(number: i32) -> Option<Found> {
@@ -70,9 +70,9 @@ impl fmt::Display for UnknownBus {
 
 /// Message that CUDA shows a device and does not tell which one it is.
 #[derive(Debug)]
-pub(crate) struct Unknown(i32);
+pub(crate) struct UnknownDevice(i32);
 
-impl fmt::Display for Unknown {
+impl fmt::Display for UnknownDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -18,7 +18,7 @@ pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
     let names = fs::read_dir(own.parent()?).ok()?.take(NAMES).flatten().map(|entry| entry.path());
     let mut regions = Vec::new();
     for path in names.filter(|path| path != own) {
-        if let Opened::Region(monitor) = open(&path, own) {
+        if let OpenedFile::Region(monitor) = open(&path, own) {
             if regions.len() >= MOST {
                 return None;
             }
@@ -29,7 +29,7 @@ pub(crate) fn beside(own: &Path) -> Option<Vec<Monitor>> {
 }
 
 /// Kind of a file in the folder.
-pub(crate) enum Opened {
+pub(crate) enum OpenedFile {
     Region(Monitor),
     /// A region that is not initialised yet, or that could not be opened this time.
     NotYet,
@@ -38,18 +38,18 @@ pub(crate) enum Opened {
 
 /// Opens a file if it is a region. Regions of other slices must belong to this user or root; the settings name the
 /// users that may own this slice's region.
-pub(crate) fn open(path: &PathBuf, own: &Path) -> Opened {
+pub(crate) fn open(path: &PathBuf, own: &Path) -> OpenedFile {
     let trust = settings::settings().map_or(Trust::OwnerOnly, |settings| settings.trust);
     let trust = if path == own { trust } else { Trust::OwnerOnly };
     // A file that cannot be a region is not opened, because opening some files has effects (a pipe, for example).
     let size = u64::try_from(SIZE).unwrap_or(0);
     if !path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == size) {
-        return Opened::Other;
+        return OpenedFile::Other;
     }
     match Monitor::open(path, trust) {
-        Ok(Some(monitor)) => Opened::Region(monitor),
-        Ok(None) => Opened::NotYet,
-        Err(RegionError::System { .. }) => Opened::NotYet,
-        Err(_) => Opened::Other,
+        Ok(Some(monitor)) => OpenedFile::Region(monitor),
+        Ok(None) => OpenedFile::NotYet,
+        Err(RegionError::System { .. }) => OpenedFile::NotYet,
+        Err(_) => OpenedFile::Other,
     }
 }

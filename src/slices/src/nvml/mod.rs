@@ -8,7 +8,7 @@ mod worker;
 
 #[doc(hidden)]
 pub use gpuslice_driver as driver;
-pub use words::{Device, Machine, Use, WORKER, number, text};
+pub use words::{NvmlDevice, NvmlMachine, Use, WORKER, number, text};
 pub use worker::work;
 
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ pub struct Nvml {
     /// None after it has failed to answer once.
     worker: RefCell<Option<Worker>>,
     /// Devices that NVML was asked for since the last `refresh`.
-    devices: RefCell<BTreeMap<String, Option<Device>>>,
+    devices: RefCell<BTreeMap<String, Option<NvmlDevice>>>,
     patience: Patience,
     /// Gets one line if NVML does not answer.
     note: fn(&str),
@@ -97,7 +97,7 @@ impl Nvml {
 
     /// Returns the driver and the GPUs of the machine.
     #[must_use]
-    pub fn machine(&self) -> Option<Machine> {
+    pub fn machine(&self) -> Option<NvmlMachine> {
         match self.ask(&Question::Machine)? {
             Answer::Machine(machine) => Some(machine),
             _ => None,
@@ -112,7 +112,7 @@ impl Nvml {
 
     /// Returns the device with this UUID, a GPU or an instance. Asks NVML for it once.
     #[must_use]
-    pub fn device(&self, uuid: &str) -> Option<Device> {
+    pub fn device(&self, uuid: &str) -> Option<NvmlDevice> {
         if let Some(known) = self.devices.borrow().get(uuid) {
             return known.clone();
         }
@@ -126,7 +126,7 @@ impl Nvml {
 
     /// Returns the compute processes of a device, or none if NVML does not tell.
     #[must_use]
-    pub fn processes(&self, device: &Device) -> Option<Vec<Use>> {
+    pub fn processes(&self, device: &NvmlDevice) -> Option<Vec<Use>> {
         match self.ask(&Question::Processes(device.uuid.clone()))? {
             Answer::Processes(uses) => Some(uses),
             _ => None,

@@ -26,9 +26,9 @@ pub(super) enum Question {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The machine.
-    Machine(Machine),
+    Machine(NvmlMachine),
     /// The device.
-    Device(Device),
+    Device(NvmlDevice),
     /// The processes.
     Processes(Vec<Use>),
     /// For each GPU of the question the UUIDs of those to which it has NVLink.
@@ -37,7 +37,7 @@ pub(super) enum Answer {
 
 /// A machine, as NVML describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct NvmlMachine {
     /// Version of the driver, or none if NVML does not tell.
     pub driver: Option<String>,
     /// UUIDs of its GPUs by their numbers, as NVML writes them: `GPU-…`.
@@ -46,7 +46,7 @@ pub struct Machine {
 
 /// A device, as NVML describes it. A field is none if NVML does not tell it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
+pub struct NvmlDevice {
     /// Its UUID, `GPU-…` or `MIG-…`.
     pub uuid: String,
     /// The GPU's number, as `nvidia-smi` shows it. For an instance, the number of its GPU.

@@ -1,7 +1,7 @@
 //! Asks NVML itself, past every preloaded library, in a process that may hang with it.
 #![allow(unsafe_code, reason = "calls the management library")]
 
-use super::words::{Answer, Device, Machine, Question, READY, Use, number, text};
+use super::words::{Answer, NvmlDevice, NvmlMachine, Question, READY, Use, number, text};
 use crate::find_function as find;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::functions;
@@ -30,7 +30,7 @@ const MEMORY_V2: c_uint = 0x0200_0028;
 
 /// NVML, after its start.
 #[derive(Debug)]
-struct Nvml {
+struct NvmlSession {
     calls: Calls,
     _library: Library,
 }
@@ -66,7 +66,7 @@ struct Memory {
     reserved: Option<u64>,
 }
 
-impl Nvml {
+impl NvmlSession {
     /// Starts NVML. Returns none if there is no NVML, or it cannot be used.
     fn open() -> Option<Self> {
         let name = SONAME.to_str().ok()?;
@@ -115,13 +115,13 @@ impl Nvml {
         }
     }
 
-    fn machine(&self) -> Machine {
+    fn machine(&self) -> NvmlMachine {
         let driver = self.calls.nvmlSystemGetDriverVersion.and_then(|call| {
             // SAFETY: `room` has space for `length` bytes.
             text(|room, length| unsafe { call(room, length) })
         });
         let gpus = (0..self.count()).map(|index| self.uuid(index).unwrap_or_default()).collect();
-        Machine { driver, gpus }
+        NvmlMachine { driver, gpus }
     }
 
     fn count(&self) -> c_uint {
@@ -149,12 +149,12 @@ impl Nvml {
         (code == status::SUCCESS).then_some(handle)
     }
 
-    fn describe(&self, handle: nvmlDevice_t, uuid: String) -> Device {
+    fn describe(&self, handle: nvmlDevice_t, uuid: String) -> NvmlDevice {
         // An instance has the number, sensor and product of its GPU, where it has none of its own.
         let parent = self.parent_of(handle);
         let gpu = parent.unwrap_or(handle);
         let memory = self.memory(handle);
-        Device {
+        NvmlDevice {
             uuid,
             index: self.index(gpu),
             instance: parent.and_then(|_| self.index(handle)),
@@ -268,7 +268,7 @@ impl Nvml {
 /// # Errors
 /// There is no NVML that can be used, or the reader of the answers is gone.
 pub fn work() -> io::Result<()> {
-    let nvml = Nvml::open().ok_or(io::ErrorKind::NotFound)?;
+    let nvml = NvmlSession::open().ok_or(io::ErrorKind::NotFound)?;
     let mut output = io::stdout().lock();
     let mut say = |text: &str| output.write_all(text.as_bytes()).and_then(|()| output.flush());
     say(READY)?;
@@ -287,7 +287,7 @@ impl Use {
     }
 }
 
-impl Drop for Nvml {
+impl Drop for NvmlSession {
     fn drop(&mut self) {
         // SAFETY: `nvmlShutdown` takes no arguments. It ends the use of NVML that `open` began.
         unsafe { (self.calls.nvmlShutdown)() };

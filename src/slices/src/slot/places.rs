@@ -174,7 +174,7 @@ impl Places {
 
     /// Returns the CDI device of a slice, with the library that [`install`](Self::install) returned.
     #[must_use]
-    pub fn device(&self, name: &Name, settings: &[(&str, String)], library: &Path) -> cdi::Device {
+    pub fn device(&self, name: &Name, settings: &[(&str, String)], library: &Path) -> cdi::CdiDevice {
         let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), ("GPUSLICE_REGION", REGION.to_owned())];
         let env = named.iter().chain(settings).map(|(key, value)| format!("{key}={value}")).collect();
         let region = self.region(name);
@@ -184,14 +184,14 @@ impl Places {
             Mount::read_only(self.slot(name).join("conf"), CONF),
             Mount::writable(region.parent().unwrap_or(&self.regions).to_owned(), REGION_FOLDER),
         ];
-        cdi::Device { name: name.to_string(), container_edits: cdi::Edits { env, mounts } }
+        cdi::CdiDevice { name: name.to_string(), container_edits: cdi::Edits { env, mounts } }
     }
 
     /// Writes the specification of one slice.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn announce(&self, name: &Name, device: cdi::Device) -> Result<(), Problem> {
+    pub fn announce(&self, name: &Name, device: cdi::CdiDevice) -> Result<(), Problem> {
         make_folder(&self.cdi)?;
         let path = self.spec(name);
         let text = serde_json::to_string_pretty(&Spec::of(vec![device]));

@@ -1,7 +1,7 @@
 //! NVML's figures of the GPUs. A thread asks for them, so that the screen is drawn without waiting for an answer.
 
 use gpuslice_region::Uuid;
-use gpuslice_slices::nvml::{Device, Nvml, Patience};
+use gpuslice_slices::nvml::{Nvml, NvmlDevice, Patience};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Devices with NVML's figures.
-pub(crate) type Told = Vec<(Uuid, Device)>;
+pub(crate) type Told = Vec<(Uuid, NvmlDevice)>;
 
 /// The thread that asks NVML, as `top` sees it.
 #[derive(Debug)]

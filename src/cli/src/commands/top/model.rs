@@ -62,7 +62,7 @@ pub(crate) struct Group<'a> {
     /// Thousandths of its time that slices used lately; `None` if that is not known yet.
     pub(crate) used: Option<u64>,
     /// NVML's figures of the device.
-    pub(crate) gpu: Option<&'a nvml::Device>,
+    pub(crate) gpu: Option<&'a nvml::NvmlDevice>,
     /// The limits of the slices in which processes live.
     pub(crate) committed: Committed,
     pub(crate) rows: Vec<Row<'a>>,

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::correction::{self, ONE};
-use super::slicing::{BEHIND, Part};
+use super::slicing::{BEHIND, ReplayedPart};
 
 /// Nanoseconds between two steps of the replay: 20 ms.
 pub const STEP: u64 = 20_000_000;
@@ -51,7 +51,7 @@ impl Split {
     ///
     /// - the factor from `now` on, in parts of [`ONE`];
     /// - the slice's own time less the time charged, in nanoseconds, which the caller settles.
-    pub fn learn(&mut self, part: &Part, to: u64, now: u64) -> (u32, i64) {
+    pub fn learn(&mut self, part: &ReplayedPart, to: u64, now: u64) -> (u32, i64) {
         let charged = correction::apply(part.covered, self.in_force(to.saturating_sub(STEP / 2)));
         self.own = (self.own.saturating_mul(LEFT) / 10).saturating_add_signed(part.own);
         self.covered = (self.covered.saturating_mul(LEFT) / 10).saturating_add(part.covered);
@@ -84,12 +84,12 @@ mod tests {
     #[test]
     fn what_was_charged_by_another_factor_than_came_out_is_settled() {
         let mut split = Split::default();
-        let part = Part { covered: 10 * MS, own: 4 * MS.cast_signed() };
+        let part = ReplayedPart { covered: 10 * MS, own: 4 * MS.cast_signed() };
         assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, -6 * MS.cast_signed()));
         // The new factor was not in force when that was published.
         assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, -6 * MS.cast_signed());
         assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, 0);
-        let none = Split::default().learn(&Part::default(), START, START);
+        let none = Split::default().learn(&ReplayedPart::default(), START, START);
         assert_eq!(none, (ONE, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! A replay of the GPU's time slicing under one assumed rule.
 //!
-//! The rule is the length of a turn, and the treatment of a context that was alone ([`Way`]). The replay walks
+//! The rule is the length of a turn, and the treatment of a context that was alone ([`Treatment`]). The replay walks
 //! through the published work of all contexts. It assigns each instant to the context whose turn it is, and adds up
 //! the evidence against its rule (`misfit`):
 //!
@@ -36,7 +36,7 @@ pub(super) const MOST: usize = 64;
 
 /// The driver's treatment of a context that ran alone beyond its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Treatment {
     /// A new turn of the same context begins.
     Renews,
     /// The next context to arrive gets its turn at once.
@@ -46,7 +46,7 @@ pub(super) enum Way {
 }
 
 /// All ways to try.
-pub(super) const WAYS: [Way; 3] = [Way::Renews, Way::Yields, Way::Waits];
+pub(super) const WAYS: [Treatment; 3] = [Treatment::Renews, Treatment::Yields, Treatment::Waits];
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
@@ -68,7 +68,7 @@ pub(super) struct Replay {
     pub(super) nominal: u64,
     /// Whole turns since the length of a turn was last corrected.
     turns: u64,
-    way: Way,
+    way: Treatment,
     pub(super) owner: Option<usize>,
     since: u64,
     resumes: u64,
@@ -80,7 +80,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn new(turn: u64, way: Way) -> Self {
+    pub(super) fn new(turn: u64, way: Treatment) -> Self {
         let (accounts, circle) = (Vec::new(), Vec::new());
         Self {
             turn,
@@ -113,7 +113,7 @@ impl Replay {
                 account.own = account.own.saturating_add_unsigned(end.saturating_sub(at.max(self.resumes)));
             }
             at = end;
-            if others == 0 && self.way == Way::Renews && self.turn_ends <= at {
+            if others == 0 && self.way == Treatment::Renews && self.turn_ends <= at {
                 let into = at.saturating_sub(self.turn_ends).checked_rem(self.turn).unwrap_or(0);
                 self.turn_ends = at.saturating_add(self.turn).saturating_sub(into);
             }
@@ -141,7 +141,7 @@ impl Replay {
         if let Some(account) = self.accounts.get_mut(context) {
             account.began = account.own;
         }
-        if self.owner.is_none() || (self.way == Way::Waits && self.owner != Some(context)) {
+        if self.owner.is_none() || (self.way == Treatment::Waits && self.owner != Some(context)) {
             self.turn_to(Some(context), at, 0);
         }
     }

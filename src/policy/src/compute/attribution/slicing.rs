@@ -36,7 +36,7 @@ const MOST_WAITING: usize = 4096;
 
 /// Replayed time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Part {
+pub struct ReplayedPart {
     /// Time in which the slice had work in flight.
     pub covered: u64,
     /// Time in which the GPU worked for the slice. Corrections of earlier replayed time are included.
@@ -116,8 +116,8 @@ impl Slicing {
     }
 
     /// Replays all time up to `to`. The caller has added all work that began earlier.
-    pub fn advance(&mut self, to: u64) -> Part {
-        let mut part = Part::default();
+    pub fn advance(&mut self, to: u64) -> ReplayedPart {
+        let mut part = ReplayedPart::default();
         while let Some((place, (at, is_end))) = self.next().filter(|(_, (at, _))| *at <= to) {
             self.pass(at, &mut part);
             if is_end { self.end(place) } else { self.begin(place) }
@@ -150,7 +150,7 @@ impl Slicing {
         all.filter_map(|(place, context)| Some((place, context.next()?))).min_by_key(|(_, next)| *next)
     }
 
-    fn pass(&mut self, to: u64, part: &mut Part) {
+    fn pass(&mut self, to: u64, part: &mut ReplayedPart) {
         let time = to.saturating_sub(self.at);
         if time == 0 {
             return;

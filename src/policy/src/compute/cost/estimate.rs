@@ -20,7 +20,7 @@ const MOST_STEP: u64 = 4;
 
 /// The properties by which launches of a function are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct LaunchShape {
     /// The function's handle.
     pub function: u64,
     /// Blocks of the grid in each direction.
@@ -46,7 +46,7 @@ impl Key {
     /// Returns the key of launches of this shape.
     #[inline]
     #[must_use]
-    pub const fn kernel(shape: &Shape) -> Self {
+    pub const fn kernel(shape: &LaunchShape) -> Self {
         let [x, y, z] = shape.grid;
         let [bx, by, bz] = shape.block;
         // Two halves without a data dependency, because every launch computes this.
@@ -118,7 +118,7 @@ pub struct Estimate {
 /// The prediction stays as it was at the launch. A dozen batches are in flight at a time. If each were compared with
 /// the present estimate, each would correct the same error again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct BatchPart {
     /// The key of the launches.
     pub key: Key,
     /// Number of launches.
@@ -172,7 +172,7 @@ impl Estimate {
 
     /// Returns the estimate after a measured batch: it moves towards the cost of a launch of `part`, in proportion to the part's
     /// share of the batch.
-    pub(super) fn in_run(self, part: &Part, outcome: &Outcome) -> Self {
+    pub(super) fn in_run(self, part: &BatchPart, outcome: &Outcome) -> Self {
         let launches = u64::from(part.launches.max(1));
         let towards = |old: u64, predicted: u64, measured: u64, of: u64| {
             let measured = measured.clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
@@ -210,14 +210,14 @@ mod tests {
 
     #[test]
     fn every_part_of_a_shape_tells_keys_apart() {
-        let base = Shape { function: 7, grid: [1, 2, 3], block: [4, 5, 6], shared: 7 };
+        let base = LaunchShape { function: 7, grid: [1, 2, 3], block: [4, 5, 6], shared: 7 };
         let others = [
-            Shape { function: 8, ..base },
-            Shape { grid: [2, 1, 3], ..base },
-            Shape { grid: [1, 3, 2], ..base },
-            Shape { block: [5, 4, 6], ..base },
-            Shape { block: [4, 6, 5], ..base },
-            Shape { shared: 8, ..base },
+            LaunchShape { function: 8, ..base },
+            LaunchShape { grid: [2, 1, 3], ..base },
+            LaunchShape { grid: [1, 3, 2], ..base },
+            LaunchShape { block: [5, 4, 6], ..base },
+            LaunchShape { block: [4, 6, 5], ..base },
+            LaunchShape { shared: 8, ..base },
         ];
         for other in others {
             assert_ne!(Key::kernel(&base).id(), Key::kernel(&other).id(), "{other:?}");
@@ -227,17 +227,18 @@ mod tests {
 
     #[test]
     fn keys_of_shapes_that_are_alike_are_spread_over_all_bits() {
-        let base = Shape { function: 0x7f00_1234_5600, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
+        let base =
+            LaunchShape { function: 0x7f00_1234_5600, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
         // As programs have them: one dimension grows, by one or by a power of two.
-        let families: [fn(Shape, u32) -> Shape; 8] = [
-            |base, at| Shape { grid: [at, 1, 1], ..base },
-            |base, at| Shape { grid: [64, at, 7], ..base },
-            |base, at| Shape { grid: [64, 2, at], block: [64, 2, 2], ..base },
-            |base, at| Shape { block: [at, 4, 3], ..base },
-            |base, at| Shape { block: [5, at, 1], ..base },
-            |base, at| Shape { block: [8, 8, at], shared: 16, ..base },
-            |base, at| Shape { shared: at * 1024 + 8, ..base },
-            |base, at| Shape { function: base.function + (u64::from(at) + 1) * 64, ..base },
+        let families: [fn(LaunchShape, u32) -> LaunchShape; 8] = [
+            |base, at| LaunchShape { grid: [at, 1, 1], ..base },
+            |base, at| LaunchShape { grid: [64, at, 7], ..base },
+            |base, at| LaunchShape { grid: [64, 2, at], block: [64, 2, 2], ..base },
+            |base, at| LaunchShape { block: [at, 4, 3], ..base },
+            |base, at| LaunchShape { block: [5, at, 1], ..base },
+            |base, at| LaunchShape { block: [8, 8, at], shared: 16, ..base },
+            |base, at| LaunchShape { shared: at * 1024 + 8, ..base },
+            |base, at| LaunchShape { function: base.function + (u64::from(at) + 1) * 64, ..base },
         ];
         let kernels = families.map(|shape| (0..1000).map(|at| Key::kernel(&shape(base, at)).id()).collect());
         let graphs = (0..1000).map(|at| Key::graph(0x5555_0000 + at * 16).id()).collect();
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_key_knows_how_many_blocks_its_launches_have() {
-        let shape = Shape { function: 7, grid: [2, 3, 5], block: [1, 1, 1], shared: 0 };
+        let shape = LaunchShape { function: 7, grid: [2, 3, 5], block: [1, 1, 1], shared: 0 };
         assert_eq!(Key::kernel(&shape).blocks(), 30);
         assert_eq!(Key::graph(7).blocks(), 0);
     }
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn a_run_moves_an_estimate_by_a_quarter_of_its_error_in_what_the_key_had_of_it() {
         let key = Key::graph(1);
-        let part = |charged| Part { key, launches: 10, charged, plain: charged };
+        let part = |charged| BatchPart { key, launches: 10, charged, plain: charged };
         let outcome = |measured, predicted| Outcome {
             charged: measured,
             charged_predicted: predicted,

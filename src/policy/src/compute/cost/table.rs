@@ -1,6 +1,6 @@
 //! The estimate table of a process.
 
-use super::estimate::{Estimate, Key, MOST, Outcome, Part, by, mixed};
+use super::estimate::{BatchPart, Estimate, Key, MOST, Outcome, by, mixed};
 
 /// Prepayment for a launch of an unknown function, in nanoseconds: 20 us, a usual small kernel. A wrong value is
 /// settled after the first launch; at most two such launches are in flight before that.
@@ -28,13 +28,13 @@ struct Family {
 /// The estimates of a process, in memory that is allocated once. The table is set-associative: each set keeps the
 /// four keys that were measured last.
 #[derive(Debug)]
-pub struct Book {
+pub struct EstimateTable {
     slots: Vec<[Slot; WAYS]>,
     families: Vec<Family>,
     clock: u64,
 }
 
-impl Book {
+impl EstimateTable {
     /// Makes a table for at least `estimates` estimates of 40 bytes each, and for a quarter as many functions.
     #[must_use]
     pub fn new(estimates: usize) -> Self {
@@ -91,7 +91,7 @@ impl Book {
 
     /// Learns from the measurement of a batch with this part. A key that was never measured alone learns nothing.
     /// Returns the changed id; no key is evicted.
-    pub fn measure_run(&mut self, part: &Part, outcome: &Outcome) -> [Option<u64>; 2] {
+    pub fn measure_run(&mut self, part: &BatchPart, outcome: &Outcome) -> [Option<u64>; 2] {
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let Some(slot) = self.slot(part.key.id()).filter(|slot| slot.id == part.key.id()) else {
@@ -139,16 +139,16 @@ fn place(id: u64, places: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::estimate::Shape;
+    use super::super::estimate::LaunchShape;
     use super::*;
-    use crate::compute::measuring::when_alone::{Bracket, LONG_GRAPH};
+    use crate::compute::measuring::when_alone::{LONG_GRAPH, Timing};
 
     fn shape(function: u64, blocks: u32) -> Key {
-        Key::kernel(&Shape { function, grid: [blocks, 1, 1], block: [128, 1, 1], shared: 0 })
+        Key::kernel(&LaunchShape { function, grid: [blocks, 1, 1], block: [128, 1, 1], shared: 0 })
     }
 
-    fn run(key: Key, launches: u32, predicted: u64) -> (Part, Outcome) {
-        let part = Part { key, launches, charged: predicted, plain: predicted };
+    fn run(key: Key, launches: u32, predicted: u64) -> (BatchPart, Outcome) {
+        let part = BatchPart { key, launches, charged: predicted, plain: predicted };
         let outcome =
             Outcome { charged: 0, charged_predicted: predicted, plain: 0, plain_predicted: predicted };
         (part, outcome)
@@ -156,132 +156,132 @@ mod tests {
 
     #[test]
     fn a_first_measurement_is_believed_and_later_ones_count_one_in_eight() {
-        let mut book = Book::new(64);
+        let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
-        assert_eq!(book.known(&key), None);
-        book.measure(&key, 800, (1600, 1600));
-        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((800, 1600)));
+        assert_eq!(table.known(&key), None);
+        table.measure(&key, 800, (1600, 1600));
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((800, 1600)));
         for _ in 0..200 {
-            book.measure(&key, 801, (1599, 1599));
+            table.measure(&key, 801, (1599, 1599));
         }
-        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((801, 1599)));
-        book.measure(&key, 1601, (1599, 1599));
-        assert_eq!(book.known(&key).unwrap().charged, 901);
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((801, 1599)));
+        table.measure(&key, 1601, (1599, 1599));
+        assert_eq!(table.known(&key).unwrap().charged, 901);
     }
 
     #[test]
     fn an_unknown_shape_costs_what_its_function_does_by_blocks() {
-        let mut book = Book::new(64);
-        assert_eq!(book.prior(&shape(1, 1)).charged, FIRST_PRIOR);
-        book.measure(&shape(1, 10), 1000, (2000, 2000));
-        assert_eq!(book.prior(&shape(1, 20)).charged, 2000);
-        assert_eq!(book.prior(&shape(1, 20)).plain, 4000);
-        assert_eq!(book.prior(&shape(1, u32::MAX)).charged, 8000);
-        assert_eq!(book.prior(&shape(1, 0)).charged, 125);
-        assert_eq!(book.prior(&shape(2, 20)).charged, FIRST_PRIOR);
-        assert_eq!(book.prior(&Key::graph(1)).charged, FIRST_PRIOR);
+        let mut table = EstimateTable::new(64);
+        assert_eq!(table.prior(&shape(1, 1)).charged, FIRST_PRIOR);
+        table.measure(&shape(1, 10), 1000, (2000, 2000));
+        assert_eq!(table.prior(&shape(1, 20)).charged, 2000);
+        assert_eq!(table.prior(&shape(1, 20)).plain, 4000);
+        assert_eq!(table.prior(&shape(1, u32::MAX)).charged, 8000);
+        assert_eq!(table.prior(&shape(1, 0)).charged, 125);
+        assert_eq!(table.prior(&shape(2, 20)).charged, FIRST_PRIOR);
+        assert_eq!(table.prior(&Key::graph(1)).charged, FIRST_PRIOR);
     }
 
     #[test]
     fn a_run_moves_an_estimate_towards_what_its_launches_cost() {
-        let mut book = Book::new(64);
+        let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
-        book.measure(&key, 1000, (1000, 1000));
+        table.measure(&key, 1000, (1000, 1000));
         let (part, outcome) = run(key, 100, 100_000);
-        book.measure_run(&part, &Outcome { charged: 200_000, plain: 100_000, ..outcome });
-        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((1250, 1000)));
+        table.measure_run(&part, &Outcome { charged: 200_000, plain: 100_000, ..outcome });
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((1250, 1000)));
     }
 
     #[test]
     fn runs_that_were_predicted_alike_do_not_correct_the_same_error_again_and_again() {
-        let mut book = Book::new(64);
+        let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
-        book.measure(&key, 1000, (1000, 1000));
+        table.measure(&key, 1000, (1000, 1000));
         let (part, outcome) = run(key, 100, 100_000);
         for _ in 0..100 {
-            book.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
+            table.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
         }
-        assert_eq!(book.known(&key).map(|known| (known.charged, known.plain)), Some((2000, 2000)));
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((2000, 2000)));
     }
 
     #[test]
     fn it_is_told_whether_a_measurement_has_changed_an_estimate() {
-        let mut book = Book::new(64);
+        let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         let own = [Some(key.id()), None];
-        assert_eq!(book.measure(&key, 1000, (1000, 1000)), own);
-        let changes = (0..20).filter(|_| book.measure(&key, 1000, (1000, 1000)) == own).count();
+        assert_eq!(table.measure(&key, 1000, (1000, 1000)), own);
+        let changes = (0..20).filter(|_| table.measure(&key, 1000, (1000, 1000)) == own).count();
         assert!(changes < 8, "until it makes no difference how many measurements there were");
-        assert_eq!(book.measure(&key, 1000, (1000, 1000)), [None; 2]);
-        assert_eq!(book.measure(&key, 1001, (1000, 1000)), own);
+        assert_eq!(table.measure(&key, 1000, (1000, 1000)), [None; 2]);
+        assert_eq!(table.measure(&key, 1001, (1000, 1000)), own);
         let (part, outcome) = run(key, 100, 100_100);
         let as_predicted = Outcome { charged: 100_100, plain: 100_100, ..outcome };
-        let known = book.known(&key);
-        assert_eq!(book.measure_run(&part, &as_predicted) == own, book.known(&key) != known);
-        assert_eq!(book.measure_run(&part, &Outcome { charged: 200_000, ..as_predicted }), own);
-        assert_eq!(book.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), [None; 2], "never measured alone");
+        let known = table.known(&key);
+        assert_eq!(table.measure_run(&part, &as_predicted) == own, table.known(&key) != known);
+        assert_eq!(table.measure_run(&part, &Outcome { charged: 200_000, ..as_predicted }), own);
+        assert_eq!(table.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), [None; 2], "never measured alone");
     }
 
     #[test]
     fn who_had_to_make_room_is_told() {
-        let mut book = Book::new(WAYS);
+        let mut table = EstimateTable::new(WAYS);
         let keys: Vec<_> = (0..=WAYS as u64).map(Key::graph).collect();
-        let told: Vec<_> = keys.iter().map(|key| book.measure(key, 5, (5, 5))[1]).collect();
+        let told: Vec<_> = keys.iter().map(|key| table.measure(key, 5, (5, 5))[1]).collect();
         assert_eq!(told, [None, None, None, None, Some(keys[0].id())]);
-        assert_eq!(book.known(&keys[0]), None);
+        assert_eq!(table.known(&keys[0]), None);
     }
 
     #[test]
     fn a_run_teaches_nothing_about_what_was_never_measured_alone() {
-        let mut book = Book::new(64);
+        let mut table = EstimateTable::new(64);
         let (part, outcome) = run(shape(1, 1), 100, 100_000);
-        book.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
-        assert_eq!(book.known(&part.key), None);
+        table.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
+        assert_eq!(table.known(&part.key), None);
     }
 
     #[test]
     fn a_million_shapes_take_no_more_memory_and_those_in_use_are_kept() {
-        let mut book = Book::new(1024);
+        let mut table = EstimateTable::new(1024);
         let used = shape(9, 1);
-        let taken = book.slots.len();
+        let taken = table.slots.len();
         for function in 0..1_000_000 {
-            book.measure(&Key::graph(function), 5, (5, 5));
+            table.measure(&Key::graph(function), 5, (5, 5));
             if function % 50 == 0 {
-                book.measure(&used, 77, (77, 77));
+                table.measure(&used, 77, (77, 77));
             }
         }
-        assert_eq!(book.slots.len(), taken);
-        assert_eq!(book.known(&used).unwrap().charged, 77);
+        assert_eq!(table.slots.len(), taken);
+        assert_eq!(table.known(&used).unwrap().charged, 77);
     }
 
     #[test]
     fn a_graph_that_was_updated_is_measured_alone_and_the_measurement_believed() {
-        let mut book = Book::new(64);
+        let mut table = EstimateTable::new(64);
         for _ in 0..20 {
-            book.measure(&Key::graph(3), 50, (50, 50));
+            table.measure(&Key::graph(3), 50, (50, 50));
         }
-        book.invalidate(&Key::graph(4));
-        assert_eq!(Bracket::of(book.known(&Key::graph(3)).as_ref(), LONG_GRAPH, 0), Bracket::Together);
-        book.invalidate(&Key::graph(3));
-        let doubted = book.known(&Key::graph(3)).unwrap();
-        assert_eq!((doubted.charged, Bracket::of(Some(&doubted), LONG_GRAPH, 0)), (50, Bracket::Alone));
-        book.measure(&Key::graph(3), 90, (90, 90));
-        let known = book.known(&Key::graph(3)).unwrap();
-        assert_eq!((known.charged, Bracket::of(Some(&known), LONG_GRAPH, 0)), (90, Bracket::Together));
+        table.invalidate(&Key::graph(4));
+        assert_eq!(Timing::of(table.known(&Key::graph(3)).as_ref(), LONG_GRAPH, 0), Timing::Batched);
+        table.invalidate(&Key::graph(3));
+        let doubted = table.known(&Key::graph(3)).unwrap();
+        assert_eq!((doubted.charged, Timing::of(Some(&doubted), LONG_GRAPH, 0)), (50, Timing::Single));
+        table.measure(&Key::graph(3), 90, (90, 90));
+        let known = table.known(&Key::graph(3)).unwrap();
+        assert_eq!((known.charged, Timing::of(Some(&known), LONG_GRAPH, 0)), (90, Timing::Batched));
     }
 
     #[test]
     fn no_measurement_makes_an_estimate_wrap_around() {
-        let mut book = Book::new(64);
+        let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
-        book.measure(&key, u64::MAX, (0, 0));
+        table.measure(&key, u64::MAX, (0, 0));
         let (part, outcome) = run(key, 0, u64::MAX);
-        book.measure_run(&part, &Outcome { charged: u64::MAX, plain: u64::MAX, ..outcome });
-        book.measure_run(
-            &Part { charged: 0, plain: 0, ..part },
+        table.measure_run(&part, &Outcome { charged: u64::MAX, plain: u64::MAX, ..outcome });
+        table.measure_run(
+            &BatchPart { charged: 0, plain: 0, ..part },
             &Outcome { charged_predicted: 0, ..outcome },
         );
-        let known = book.known(&key).unwrap();
+        let known = table.known(&key).unwrap();
         assert!((1..=MOST).contains(&known.charged) && (1..=MOST).contains(&known.plain));
     }
 }

@@ -98,12 +98,12 @@ fn bits(id: u64, from: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::estimate::Shape;
+    use super::super::estimate::LaunchShape;
     use super::*;
 
     /// Returns the key of a kernel of a program whose functions lie one after the other.
     fn function(number: u64) -> Key {
-        let shape = Shape { function: number * 96, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
+        let shape = LaunchShape { function: number * 96, grid: [64, 1, 1], block: [128, 1, 1], shared: 0 };
         Key::kernel(&shape)
     }
 

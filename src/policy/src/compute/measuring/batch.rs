@@ -14,8 +14,8 @@
 //!
 //! [The verdict](super::verdict) uses these times as the uncertainty of the measurement.
 
-use super::super::cost::estimate::{Estimate, Key, Outcome, Part};
-use super::when_alone::{Bracket, full};
+use super::super::cost::estimate::{BatchPart, Estimate, Key, Outcome};
+use super::when_alone::{Timing, full};
 
 /// Nanoseconds after the end of GPU work in which a waiting host returns: 50 us for a host that sleeps, a tenth of it
 /// for one that spins.
@@ -33,8 +33,8 @@ const PARTS: usize = 8;
 
 /// A batch of launches between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
-    pub(super) bracket: Bracket,
+pub struct Batch {
+    pub(super) timing: Timing,
     /// Predicted nanoseconds of work from which the batch is closed.
     pub(super) full: u64,
     pub(super) launches: u32,
@@ -49,18 +49,18 @@ pub struct Run {
     pub(super) late: u64,
     /// True if all estimates that were prepaid rest on measurements.
     pub(super) is_certain: bool,
-    pub(super) parts: [Option<Part>; PARTS],
+    pub(super) parts: [Option<BatchPart>; PARTS],
 }
 
-impl Run {
+impl Batch {
     /// Opens a batch whose opening event has just been recorded, where an event costs `event` nanoseconds.
     #[must_use]
-    pub const fn open(bracket: Bracket, event: u64) -> Self {
+    pub const fn open(timing: Timing, event: u64) -> Self {
         Self {
-            bracket,
-            full: match bracket {
-                Bracket::Alone => 0,
-                Bracket::Together => full(event),
+            timing,
+            full: match timing {
+                Timing::Single => 0,
+                Timing::Batched => full(event),
             },
             launches: 0,
             prepaid: 0,
@@ -96,8 +96,8 @@ impl Run {
 
     /// Returns how the launches are measured.
     #[must_use]
-    pub const fn bracket(&self) -> Bracket {
-        self.bracket
+    pub const fn timing(&self) -> Timing {
+        self.timing
     }
 
     /// Returns the GPU time that was prepaid for the launches, in nanoseconds.
@@ -172,7 +172,7 @@ impl Run {
     /// [`OLD`] of predicted work.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
-        self.bracket == Bracket::Together && self.plain < OLD
+        self.timing == Timing::Batched && self.plain < OLD
     }
 
     fn note(&mut self, key: &Key, estimate: &Estimate) {
@@ -186,13 +186,13 @@ impl Run {
                     part.plain = part.plain.saturating_add(plain);
                     return;
                 }
-                None => return *part = Some(Part { key: *key, launches: 1, charged, plain }),
+                None => return *part = Some(BatchPart { key: *key, launches: 1, charged, plain }),
             }
         }
     }
 
     /// Returns the parts of the batch that learn from it.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &BatchPart> {
         self.parts.iter().flatten()
     }
 
@@ -227,14 +227,14 @@ impl Spell {
     /// Returns true if the stream may have become empty `passed` nanoseconds after the spell began. It may if at most
     /// `last` nanoseconds of predicted work are left. `open` is the open batch.
     #[must_use]
-    pub fn may_have_ended(&self, open: Option<&Run>, passed: u64, last: u64) -> bool {
-        let predicted = self.predicted.saturating_add(open.map_or(0, Run::unawaited));
+    pub fn may_have_ended(&self, open: Option<&Batch>, passed: u64, last: u64) -> bool {
+        let predicted = self.predicted.saturating_add(open.map_or(0, Batch::unawaited));
         passed.saturating_add(last) > predicted
     }
 
     /// Closes `run` in the spell. The host was inside the driver for `inside` nanoseconds until its last launch
     /// returned.
-    pub const fn close(&mut self, run: &mut Run, inside: u64) {
+    pub const fn close(&mut self, run: &mut Batch, inside: u64) {
         let idle = self.left(inside).saturating_sub(run.unawaited());
         run.slack = run.slack.saturating_add(idle);
         self.predicted = self.predicted.saturating_add(run.unawaited());
@@ -254,8 +254,8 @@ mod tests {
         estimate
     }
 
-    fn of(launches: u64, gaps: u64) -> Run {
-        let mut run = Run::open(Bracket::Together, 0);
+    fn of(launches: u64, gaps: u64) -> Batch {
+        let mut run = Batch::open(Timing::Batched, 0);
         run.lead(3 * US);
         for _ in 0..launches {
             run.add(&Key::graph(1), &estimate(20 * US));
@@ -269,14 +269,14 @@ mod tests {
         let mut run = of(99, 0);
         assert!(run.add(&Key::graph(1), &estimate(20 * US)));
         assert!(!of(98, 0).add(&Key::graph(1), &estimate(20 * US)));
-        assert!(Run::open(Bracket::Alone, 0).add(&Key::graph(1), &estimate(1)));
+        assert!(Batch::open(Timing::Single, 0).add(&Key::graph(1), &estimate(1)));
         assert_eq!(run.prepaid(), 2000 * US);
     }
 
     #[test]
     fn a_full_run_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
         assert!(of(499, 0).can_go_on() && !of(500, 0).can_go_on());
-        let mut single = Run::open(Bracket::Alone, 0);
+        let mut single = Batch::open(Timing::Single, 0);
         single.add(&Key::graph(1), &estimate(1));
         assert!(!single.can_go_on());
     }
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_run_has_its_part_and_too_many_are_charged_all_the_same() {
-        let mut run = Run::open(Bracket::Together, 0);
+        let mut run = Batch::open(Timing::Batched, 0);
         assert!(run.is_empty());
         for key in 0..20 {
             run.add(&Key::graph(key % 10), &estimate(10));

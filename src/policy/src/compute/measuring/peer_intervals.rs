@@ -62,14 +62,14 @@ pub fn context(slot: usize, number: u64) -> u16 {
 
 /// The content of a place of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Entry {
+pub struct IntervalEntry {
     /// The number of the place plus 1; 0 is a place that was never written.
     pub ticket: u64,
     /// The published interval.
     pub interval: Interval,
 }
 
-impl Entry {
+impl IntervalEntry {
     /// Makes the content to write at a place.
     #[must_use]
     pub const fn new(place: u64, interval: Interval) -> Self {
@@ -110,7 +110,7 @@ impl Reader {
         (to, slots): (u64, u64),
         now: u64,
         union: &mut BusyUnion,
-        mut entry: impl FnMut(u64) -> Entry,
+        mut entry: impl FnMut(u64) -> IntervalEntry,
     ) -> bool {
         if self.next.saturating_sub(to) > slots {
             // No reader is ahead of the count by a whole round: another process has overwritten the count.
@@ -146,13 +146,13 @@ mod tests {
     const SLOTS: u64 = 4;
     const NOW: u64 = 1 << 40;
 
-    fn told(place: u64, start: u64, end: u64) -> Entry {
-        Entry::new(place, Interval { start, end, ..Interval::default() })
+    fn told(place: u64, start: u64, end: u64) -> IntervalEntry {
+        IntervalEntry::new(place, Interval { start, end, ..Interval::default() })
     }
 
     #[derive(Default)]
     struct Ring {
-        slots: [Entry; SLOTS as usize],
+        slots: [IntervalEntry; SLOTS as usize],
         places: u64,
     }
 
@@ -251,7 +251,7 @@ mod tests {
         ring.publish(0, LONGEST + 1);
         assert!(ring.read(&mut reader, NOW, &mut union));
         assert_eq!(union.cover(0, 1000), 1000);
-        ring.slots = [Entry { ticket: u64::MAX, ..told(0, 0, 1) }; SLOTS as usize];
+        ring.slots = [IntervalEntry { ticket: u64::MAX, ..told(0, 0, 1) }; SLOTS as usize];
         ring.places += 4;
         assert!(ring.read(&mut reader, NOW, &mut union));
     }

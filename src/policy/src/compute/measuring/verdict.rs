@@ -1,7 +1,7 @@
 //! The verdict on a measured batch: the duration of its launches, and the lesson for the estimates.
 
-use super::batch::{RETURN, Run};
-use super::when_alone::Bracket;
+use super::batch::{Batch, RETURN};
+use super::when_alone::Timing;
 
 /// Nanoseconds that the GPU takes to switch from another process, at most: 0.1 ms. No kernel runs in that time, so
 /// this part of the first batch of a turn is left to the estimates. Otherwise the batches of two processes would be 1
@@ -26,9 +26,9 @@ pub enum Opening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lesson {
     /// The duration of one launch.
-    Alone,
+    Single,
     /// The sum of several launches.
-    Run,
+    Batch,
     /// Nothing: the host left the stream idle. The caller calls [`Sampler::gaps`](super::when_alone::Sampler::gaps).
     Gaps,
     /// Nothing this time.
@@ -53,7 +53,7 @@ pub struct Verdict {
     pub lesson: Lesson,
 }
 
-impl Run {
+impl Batch {
     /// Judges a measurement of `measured` nanoseconds between the batch's events, where an event costs `event`
     /// nanoseconds.
     ///
@@ -73,16 +73,16 @@ impl Run {
         let switch = if opening == Opening::Switched { SWITCH } else { 0 };
         let held = held.saturating_add(self.late);
         let gaps = self.gaps.saturating_add(self.slack).saturating_add(held);
-        let (idle, lesson) = match self.bracket {
-            Bracket::Alone if !self.is_certain && held > measured.saturating_sub(held) => {
+        let (idle, lesson) = match self.timing {
+            Timing::Single if !self.is_certain && held > measured.saturating_sub(held) => {
                 (0, Lesson::Nothing)
             }
-            Bracket::Alone => (held.saturating_add(switch), Lesson::Alone),
-            Bracket::Together if gaps.saturating_mul(GAPLESS) > measured => {
+            Timing::Single => (held.saturating_add(switch), Lesson::Single),
+            Timing::Batched if gaps.saturating_mul(GAPLESS) > measured => {
                 (gaps.saturating_add(switch), Lesson::Gaps)
             }
-            Bracket::Together if switch > 0 => (switch, Lesson::Nothing),
-            Bracket::Together => (0, Lesson::Run),
+            Timing::Batched if switch > 0 => (switch, Lesson::Nothing),
+            Timing::Batched => (0, Lesson::Batch),
         };
         let length = self.plain.clamp(measured.saturating_sub(idle).max(1), measured);
         let after = self.tail.saturating_add(self.late).min(measured.saturating_sub(length));
@@ -125,8 +125,8 @@ mod tests {
         estimate
     }
 
-    fn of(launches: u64, gaps: u64) -> Run {
-        let mut run = Run::open(Bracket::Together, 0);
+    fn of(launches: u64, gaps: u64) -> Batch {
+        let mut run = Batch::open(Timing::Batched, 0);
         run.lead(3 * US);
         for _ in 0..launches {
             run.add(&Key::graph(1), &estimate(20 * US));
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
         let run = of(100, 100 * US);
-        let verdict = Verdict { length: 2400 * US, events: 0, after: 0, held: false, lesson: Lesson::Run };
+        let verdict = Verdict { length: 2400 * US, events: 0, after: 0, held: false, lesson: Lesson::Batch };
         assert_eq!(run.judge(2400 * US, Opening::Busy, 0), verdict);
         assert_eq!(run.judge(2403 * US, Opening::Idle, 0), verdict);
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
         let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy, 0).lesson;
-        assert_eq!(lesson(100 * US * GAPLESS), Lesson::Run);
+        assert_eq!(lesson(100 * US * GAPLESS), Lesson::Batch);
         assert_eq!(lesson(100 * US * GAPLESS - 1), Lesson::Gaps);
     }
 
@@ -211,29 +211,29 @@ mod tests {
 
     #[test]
     fn a_host_that_is_late_with_the_closing_event_is_not_charged_for_it() {
-        let judged = |bracket, late, measured| {
-            let mut run = Run::open(bracket, 0);
+        let judged = |timing, late, measured| {
+            let mut run = Batch::open(timing, 0);
             run.add(&Key::graph(1), &estimate(1000 * US));
             run.close(0);
             run.late(late);
             let verdict = run.judge(measured, Opening::Busy, 0);
             (verdict.length, verdict.after)
         };
-        for bracket in [Bracket::Alone, Bracket::Together] {
-            assert_eq!(judged(bracket, 20_000 * US, 20_010 * US), (1000 * US, 19_010 * US));
+        for timing in [Timing::Single, Timing::Batched] {
+            assert_eq!(judged(timing, 20_000 * US, 20_010 * US), (1000 * US, 19_010 * US));
             assert_eq!(
-                judged(bracket, 20_000 * US, 25_000 * US),
+                judged(timing, 20_000 * US, 25_000 * US),
                 (5000 * US, 20_000 * US),
                 "it was busy before"
             );
-            assert_eq!(judged(bracket, 20_000 * US, 400 * US), (400 * US, 0));
-            assert_eq!(judged(bracket, RETURN, 1040 * US), (1040 * US, 0), "not held up");
+            assert_eq!(judged(timing, 20_000 * US, 400 * US), (400 * US, 0));
+            assert_eq!(judged(timing, RETURN, 1040 * US), (1040 * US, 0), "not held up");
         }
     }
 
     /// Makes a batch of one launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
-    fn single(plain: u64, certain: bool, lead: u64) -> Run {
-        let mut run = Run::open(Bracket::Alone, 0);
+    fn single(plain: u64, certain: bool, lead: u64) -> Batch {
+        let mut run = Batch::open(Timing::Single, 0);
         run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
         run.lead(lead);
         run
@@ -247,7 +247,7 @@ mod tests {
             (verdict.length, verdict.held, verdict.lesson)
         };
         assert_eq!(judged(false), (3_008 * US, true, Lesson::Nothing));
-        assert_eq!(judged(true), (20 * US, true, Lesson::Alone));
+        assert_eq!(judged(true), (20 * US, true, Lesson::Single));
         let known = |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle, 0).length;
         assert_eq!([1, 400 * US, 9_000 * US].map(known), [4 * US, 400 * US, 3_008 * US]);
     }
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!((verdict.length, verdict.lesson), (3_400 * US, Lesson::Nothing));
         assert_eq!(
             run.judge(90_000 * US, Opening::Busy, 0).lesson,
-            Lesson::Alone,
+            Lesson::Single,
             "of a long one it says enough"
         );
     }
@@ -268,9 +268,9 @@ mod tests {
     #[test]
     fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
         let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle, 0);
-        assert_eq!((verdict.length, verdict.lesson), (8_000 * US, Lesson::Alone));
+        assert_eq!((verdict.length, verdict.lesson), (8_000 * US, Lesson::Single));
         let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle, 0);
-        assert_eq!((half.length, half.lesson), (1_000 * US, Lesson::Alone));
+        assert_eq!((half.length, half.lesson), (1_000 * US, Lesson::Single));
         let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle, 0);
         assert_eq!((less.length, less.lesson), (1_999 * US, Lesson::Nothing));
     }
@@ -281,15 +281,15 @@ mod tests {
             let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle, 0);
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, Lesson::Alone));
-        assert_eq!(judged(RETURN, RETURN + 1), (1, false, Lesson::Alone));
+        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, Lesson::Single));
+        assert_eq!(judged(RETURN, RETURN + 1), (1, false, Lesson::Single));
         assert_eq!(
             judged(6 * US, 6 * US),
             (6 * US, true, Lesson::Nothing),
             "it was not: the kernel has ended"
         );
         let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy, 0);
-        assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, Lesson::Alone));
+        assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, Lesson::Single));
     }
 
     #[test]

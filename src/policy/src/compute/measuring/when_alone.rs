@@ -48,22 +48,22 @@ const GAPPY: u32 = 64;
 
 /// How a launch is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bracket {
+pub enum Timing {
     /// Between two events of its own.
-    Alone,
+    Single,
     /// In a batch with others on the same stream.
-    Together,
+    Batched,
 }
 
-impl Bracket {
+impl Timing {
     /// Decides how to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` nanoseconds on.
     /// Its stream may have been idle for `gap` nanoseconds because of the host.
     #[inline]
     #[must_use]
     pub const fn of(known: Option<&Estimate>, long: u64, gap: u64) -> Self {
         match known {
-            Some(known) if gap < SPARSE && Self::is_together(known, long) => Self::Together,
-            _ => Self::Alone,
+            Some(known) if gap < SPARSE && Self::is_together(known, long) => Self::Batched,
+            _ => Self::Single,
         }
     }
 
@@ -172,13 +172,13 @@ mod tests {
 
     #[test]
     fn long_kernels_graphs_the_unknown_and_the_sparse_are_measured_alone() {
-        let known = |plain, is_graph, gap| Bracket::of(Some(&estimate(plain)), long(is_graph, 0), gap);
-        assert_eq!(known(499 * US, false, 0), Bracket::Together);
-        assert_eq!(known(500 * US, false, 0), Bracket::Alone);
-        assert_eq!(known(299 * US, true, 0), Bracket::Together);
-        assert_eq!(known(300 * US, true, 0), Bracket::Alone);
-        assert_eq!(known(20 * US, false, SPARSE), Bracket::Alone);
-        assert_eq!(Bracket::of(None, LONG, 0), Bracket::Alone);
+        let known = |plain, is_graph, gap| Timing::of(Some(&estimate(plain)), long(is_graph, 0), gap);
+        assert_eq!(known(499 * US, false, 0), Timing::Batched);
+        assert_eq!(known(500 * US, false, 0), Timing::Single);
+        assert_eq!(known(299 * US, true, 0), Timing::Batched);
+        assert_eq!(known(300 * US, true, 0), Timing::Single);
+        assert_eq!(known(20 * US, false, SPARSE), Timing::Single);
+        assert_eq!(Timing::of(None, LONG, 0), Timing::Single);
     }
 
     #[test]

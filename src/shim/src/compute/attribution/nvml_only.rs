@@ -19,7 +19,7 @@ use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::cost::estimate::Estimate;
-use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::batch::Batch;
 use parking_lot::Mutex;
 
 /// Interval between two questions to NVML, in nanoseconds. Its windows last a sixth of a second; windows that are read too often
@@ -79,7 +79,7 @@ impl NvmlOnly {
     }
 
     /// Counts prepaid launches that go to the driver.
-    pub(crate) fn add_prepaid(&self, run: &Run) {
+    pub(crate) fn add_prepaid(&self, run: &Batch) {
         let (now, mut course) = (clock_now(), self.course.lock());
         course.add(now, run.launches(), run.prepaid());
         self.launched.store(now, Ordering::Relaxed);

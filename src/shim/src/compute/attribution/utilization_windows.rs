@@ -1,7 +1,7 @@
 //! Windows of GPU utilization from NVML: which processes used a device since the last window, and how much.
 
 use crate::driver_calls::nvml::memory::Session;
-use crate::driver_calls::nvml::utilization::{Form, Used, knows_our_numbers, used};
+use crate::driver_calls::nvml::utilization::{Question, Used, knows_our_numbers, used};
 use crate::slice::device::SliceDevice;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, status};
@@ -13,7 +13,7 @@ use gpuslice_policy::compute::attribution::source::Why;
 #[derive(Debug)]
 pub(crate) struct UtilizationReader {
     device: nvmlDevice_t,
-    form: Form,
+    form: Question,
     windows: Windows,
     /// True if the driver names this process by its own number. Asked once: the driver stays while NVML is open.
     knows_own_pid: bool,
@@ -29,7 +29,13 @@ impl UtilizationReader {
         let session = Session::open().ok_or(Why::NoNvml)?;
         let device = session.device(&gpu.uuid).ok_or(Why::NoDevice)?;
         let knows_own_pid = knows_our_numbers();
-        Ok(Self { device, form: Form::List, windows: Windows::default(), knows_own_pid, _session: session })
+        Ok(Self {
+            device,
+            form: Question::List,
+            windows: Windows::default(),
+            knows_own_pid,
+            _session: session,
+        })
     }
 
     /// Returns the window that has ended since the last call, and the use of each process in it. None if no window has ended.
@@ -54,8 +60,8 @@ impl UtilizationReader {
 
     fn uses(&mut self, since: u64) -> Result<Vec<Use>, Why> {
         let mut answer = used(self.device, self.form, since);
-        if answer.is_err() && self.form == Form::List {
-            self.form = Form::Samples;
+        if answer.is_err() && self.form == Question::List {
+            self.form = Question::Samples;
             answer = used(self.device, self.form, since);
         }
         let entry = |used: Used| Use { pid: used.pid, stamp: used.stamp, percent: used.sm };

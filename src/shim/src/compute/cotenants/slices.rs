@@ -6,7 +6,7 @@
 
 use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
-use crate::slice::other_slices::{MOST, NAMES, Opened, open};
+use crate::slice::other_slices::{MOST, NAMES, OpenedFile, open};
 use core::fmt;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
 use gpuslice_policy::config::LogLevel;
@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// A co-tenant, or this slice itself, and its file.
 #[derive(Debug)]
-struct Known {
+struct KnownSlice {
     name: OsString,
     inode: u64,
     cotenant: Cotenant,
@@ -28,7 +28,7 @@ struct Known {
 /// All slices that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Cotenants {
-    known: Vec<Known>,
+    known: Vec<KnownSlice>,
     /// Files that are no regions.
     others: BTreeSet<(u64, OsString)>,
     ids: u64,
@@ -130,17 +130,17 @@ impl Cotenants {
                 continue;
             }
             match open(&folder.join(&name), own) {
-                Opened::Region(monitor) if monitor.region().is_inhabited() && is_full => {
+                OpenedFile::Region(monitor) if monitor.region().is_inhabited() && is_full => {
                     self.has_warned_of_more = true;
                     messages::say(LogLevel::Warn, &LeftOut(monitor.region().path()));
                 }
-                Opened::Region(monitor) if monitor.region().is_inhabited() => {
+                OpenedFile::Region(monitor) if monitor.region().is_inhabited() => {
                     self.ids = self.ids.wrapping_add(1);
                     let cotenant = Cotenant::new(self.ids, monitor);
-                    self.known.push(Known { name, inode, cotenant });
+                    self.known.push(KnownSlice { name, inode, cotenant });
                 }
-                Opened::Region(_) | Opened::NotYet => {}
-                Opened::Other => {
+                OpenedFile::Region(_) | OpenedFile::NotYet => {}
+                OpenedFile::Other => {
                     self.others.insert((inode, name));
                 }
             }

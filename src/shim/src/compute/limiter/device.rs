@@ -14,7 +14,7 @@ use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use gpuslice_policy::compute::cost::estimate::Key;
 use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, Unknown};
-use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::config::Priority;
 use parking_lot::Mutex;
 
@@ -180,7 +180,7 @@ impl DeviceLimiter {
 
     /// Takes a batch out of the queue that waits for something other than the GPU, so that no launch waits for it.
     /// `holds_unknown`: launches of unknown cost wait for its measurement.
-    pub(crate) fn mark_blocked(&self, run: &Run, holds_unknown: bool) {
+    pub(crate) fn mark_blocked(&self, run: &Batch, holds_unknown: bool) {
         self.dequeue(run.prepaid());
         if holds_unknown {
             self.finish_unknown(run);
@@ -188,7 +188,7 @@ impl DeviceLimiter {
     }
 
     /// Counts a batch that was blocked as queued again.
-    pub(crate) fn requeue(&self, run: &Run) {
+    pub(crate) fn requeue(&self, run: &Batch) {
         self.queued.fetch_add(run.prepaid(), Ordering::Relaxed);
     }
 
@@ -200,7 +200,7 @@ impl DeviceLimiter {
     }
 
     /// Notes that a batch of launches of unknown cost was measured, or will not be.
-    pub(crate) fn finish_unknown(&self, run: &Run) {
+    pub(crate) fn finish_unknown(&self, run: &Batch) {
         run.parts().for_each(|part| self.unknown.lock().done(&part.key));
     }
 

@@ -10,9 +10,9 @@
 use crate::os::clock::now;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
-use gpuslice_policy::compute::cost::table::Book;
+use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
-use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::compute::measuring::verdict::{Lesson, Verdict};
 use once_cell::race::OnceBox;
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ const ESTIMATES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Estimates {
     /// Made by the first launch that is paced, because it is large.
-    table: OnceBox<Mutex<Book>>,
+    table: OnceBox<Mutex<EstimateTable>>,
     /// Each counts up whenever an estimate of its keys has changed.
     versions: [AtomicU64; EPOCHS],
     /// Instant at which one of its keys last came to mean other work, on the monotonic clock.
@@ -53,8 +53,8 @@ impl Estimates {
         }
     }
 
-    fn table(&self) -> &Mutex<Book> {
-        self.table.get_or_init(|| Box::new(Mutex::new(Book::new(ESTIMATES))))
+    fn table(&self) -> &Mutex<EstimateTable> {
+        self.table.get_or_init(|| Box::new(Mutex::new(EstimateTable::new(ESTIMATES))))
     }
 
     /// Returns the version of a key's estimate.
@@ -109,13 +109,13 @@ impl Estimates {
     }
 
     /// Updates the estimates of a batch's keys with its measured cost. `opened`: the instant at which the batch was opened.
-    pub(crate) fn learn(&self, run: &Run, opened: u64, cost: MeasuredCost, verdict: Verdict) {
-        if matches!(verdict.lesson, Lesson::Alone | Lesson::Run) {
+    pub(crate) fn learn(&self, run: &Batch, opened: u64, cost: MeasuredCost, verdict: Verdict) {
+        if matches!(verdict.lesson, Lesson::Single | Lesson::Batch) {
             let outcome = run.outcome(cost.charged, verdict.length);
             let mut table = self.table().lock();
             for part in run.parts() {
                 let changed = match verdict.lesson {
-                    Lesson::Alone => table.measure(&part.key, cost.charged, (cost.own, verdict.length)),
+                    Lesson::Single => table.measure(&part.key, cost.charged, (cost.own, verdict.length)),
                     _ => table.measure_run(part, &outcome),
                 };
                 if self.was_invalidated(&part.key, opened) {

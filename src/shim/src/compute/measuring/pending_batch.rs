@@ -3,7 +3,7 @@
 use super::usage::UsageState;
 use crate::driver_calls::events::Event;
 use gpuslice_policy::compute::limiter::settlement::Settlement;
-use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::batch::Batch;
 
 /// A batch as its thread closed it.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct ClosedBatch {
     pub(crate) pool: u64,
     /// Device, as a place among the limiters.
     pub(crate) device: usize,
-    pub(crate) run: Run,
+    pub(crate) run: Batch,
     /// Recorded before the first launch.
     pub(crate) start: Event,
     /// Recorded behind the last launch.

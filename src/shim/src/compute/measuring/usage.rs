@@ -17,7 +17,7 @@ use crate::slice::handle::Slice;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 use gpuslice_policy::compute::attribution::source::Source;
-use gpuslice_policy::compute::measuring::batch::Run;
+use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_region::Device;
 
 /// Part of the state of GPU time that needs no meter.
@@ -105,7 +105,7 @@ impl UsageState {
     }
 
     /// Leaves a batch unmeasured: its prepaid time stands. `holds_unknown`: launches of unknown cost wait for it.
-    pub(crate) fn leave_unmeasured(&self, device: usize, run: &Run, holds_unknown: bool) {
+    pub(crate) fn leave_unmeasured(&self, device: usize, run: &Batch, holds_unknown: bool) {
         let Some(limiter) = self.limiters.get(device) else { return };
         // The time at which the batch ran is not known.
         self.member().settled(limiter.gpu.device, run.prepaid(), 0);

@@ -13,7 +13,7 @@ use crate::os::clock;
 use crate::os::reentrancy::enter_or;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::measuring::batch::OLD;
-use gpuslice_policy::compute::measuring::when_alone::{Bracket, SPARSE};
+use gpuslice_policy::compute::measuring::when_alone::{SPARSE, Timing};
 
 impl ThreadState {
     /// Returns true if a launch with the estimate `known` joins the open batch of its stream, as most launches do. Otherwise the
@@ -24,7 +24,7 @@ impl ThreadState {
         let Some(stream) = self.streams.get_mut(at) else { return false };
         let Some(open) = &mut stream.open else { return false };
         let gap = self.outside.saturating_sub(stream.outside_at_launch);
-        let joins = Bracket::is_together(known, long)
+        let joins = Timing::is_together(known, long)
             && clock::took_less(gap, SPARSE)
             && clock::took_less(now.saturating_sub(open.since), OLD)
             && !self.batching.has_idle
@@ -60,8 +60,8 @@ impl ThreadState {
         let Some(stream) = self.streams.get(at) else { return };
         let gap = self.outside.saturating_sub(stream.outside_at_launch);
         let pause = clock::between(gap, 0);
-        let mut bracket =
-            if does_block { Bracket::Alone } else { self.batching.choose(known, kind, pause, stream, now) };
+        let mut timing =
+            if does_block { Timing::Single } else { self.batching.choose(known, kind, pause, stream, now) };
         self.batching.note_gaps(measuring.estimates.gaps());
         if stream.joins_legacy {
             self.close_legacy(measuring);
@@ -69,14 +69,14 @@ impl ThreadState {
         self.close_others(measuring, at, now);
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
         let is_old = open.is_some_and(|open| clock::between(now, open.since) >= OLD);
-        if bracket == Bracket::Alone || is_old {
+        if timing == Timing::Single || is_old {
             self.close(measuring, at, now);
         }
         // A chained launch may begin before this one has ended, also after a pause of the host.
         if kind == Kind::Chained && !does_block {
-            bracket = Bracket::of(known, self.batching.long(kind), 0);
+            timing = Timing::of(known, self.batching.long(kind), 0);
         }
-        self.open_or_continue(measuring, at, bracket, gap);
+        self.open_or_continue(measuring, at, timing, gap);
     }
 
     /// Closes batches of other streams that the thread has left, or whose streams were empty.
@@ -87,13 +87,13 @@ impl ThreadState {
         }
     }
 
-    fn open_or_continue(&mut self, measuring: &MeasuringState, at: usize, bracket: Bracket, gap: u64) {
+    fn open_or_continue(&mut self, measuring: &MeasuringState, at: usize, timing: Timing, gap: u64) {
         let Some(stream) = self.streams.get_mut(at) else { return };
         match &mut stream.open {
             Some(open) if stream.empty_since.is_none() => open.gaps = open.gaps.wrapping_add(gap),
             Some(_) => {}
             None => {
-                stream.open = Some(stream.new_batch(measuring, bracket));
+                stream.open = Some(stream.new_batch(measuring, timing));
                 // Written after the batch was counted: see `UsageState::report_work`.
                 if let Some(device) = stream.device.and_then(|device| measuring.device(device)) {
                     measuring.member().begin_work(device);
@@ -117,7 +117,7 @@ impl ThreadState {
     pub(crate) fn begin_copy(&mut self, measuring: &MeasuringState, at: usize, key: &Key, known: Estimate) {
         self.close(measuring, at, clock::cycles());
         let Some(stream) = self.streams.get_mut(at) else { return };
-        let mut open = stream.new_batch(measuring, Bracket::Alone);
+        let mut open = stream.new_batch(measuring, Timing::Single);
         let mut unpaid = known;
         unpaid.charged = 0;
         open.run.add(key, &unpaid);

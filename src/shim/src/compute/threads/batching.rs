@@ -3,7 +3,7 @@
 use super::stream_state::StreamState;
 use crate::compute::launch::Kind;
 use gpuslice_policy::compute::cost::estimate::Estimate;
-use gpuslice_policy::compute::measuring::when_alone::{self, Bracket, Sampler};
+use gpuslice_policy::compute::measuring::when_alone::{self, Sampler, Timing};
 
 /// Most batches with gaps that the sampler counts at a time. Each makes it choose a launch sooner.
 const MOST_GAPS: usize = 16;
@@ -49,16 +49,16 @@ impl Batching {
         pause: u64,
         stream: &StreamState,
         now: u64,
-    ) -> Bracket {
-        let bracket = Bracket::of(known, self.long(kind), pause);
-        if bracket == Bracket::Together
+    ) -> Timing {
+        let timing = Timing::of(known, self.long(kind), pause);
+        if timing == Timing::Batched
             && kind != Kind::Chained
             && let Some(known) = known
             && self.sampler.launch(known, || stream.may_be_empty(now, known))
         {
-            return Bracket::Alone;
+            return Timing::Single;
         }
-        bracket
+        timing
     }
 
     /// Tells the sampler of batches that had gaps. `gaps`: the number of all threads' batches with gaps, so far.

@@ -2,12 +2,12 @@
 
 use crate::driver_calls::events::Event;
 use crate::os::clock;
-use gpuslice_policy::compute::measuring::batch::{Run, Spell};
+use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
 
 /// A batch that is not closed. Instants are cycles of `clock` unless they say otherwise.
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
-    pub(crate) run: Run,
+    pub(crate) run: Batch,
     /// Event recorded before its first launch; none if events fail.
     pub(crate) start: Option<Event>,
     /// Instant of that event, on the monotonic clock, as events are.

@@ -11,9 +11,9 @@ use crate::os::clock;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::overdraft;
-use gpuslice_policy::compute::measuring::batch::{RETURN, Run};
+use gpuslice_policy::compute::measuring::batch::{Batch, RETURN};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
-use gpuslice_policy::compute::measuring::when_alone::{self, Bracket};
+use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 
 /// A stream counts as busy while at least this many launches are predicted to be queued. With one it is about to run empty.
 const BACKLOG: u64 = 2;
@@ -148,7 +148,7 @@ impl StreamState {
     }
 
     /// Opens a batch: records its opening event, unless events fail.
-    pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, bracket: Bracket) -> OpenBatch {
+    pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, timing: Timing) -> OpenBatch {
         let (opened, before) = (clock::now(), clock::cycles());
         let start = measuring.timing.are_used().then(|| self.record(measuring)).and_then(Result::ok);
         let after = start.map_or(before, |(_, returned)| returned);
@@ -160,7 +160,7 @@ impl StreamState {
         let cost = measuring.timing.cost();
         let delay = if known_idle { clock::between(after, self.closed_at) } else { 0 };
         OpenBatch {
-            run: Run::open(bracket, cost),
+            run: Batch::open(timing, cost),
             start,
             opened,
             // An event and a kernel reach the GPU at about the same place of their calls. So the time between the two

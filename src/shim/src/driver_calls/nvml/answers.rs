@@ -28,7 +28,7 @@ pub(crate) const USUAL: usize = size_of::<nvmlProcessInfo_v2_t>() / size_of::<u6
 pub(crate) const LONG: usize = size_of::<nvmlProcessDetail_v1_t>() / size_of::<u64>();
 
 /// Room for one entry of unknown form.
-pub(crate) type Unknown = [u64; LONG];
+pub(crate) type UnknownEntry = [u64; LONG];
 
 /// An entry before the driver writes to it.
 pub(crate) trait Blank {
@@ -63,7 +63,7 @@ impl Blank for c_uint {
     const BLANK: Self = 0;
 }
 
-impl Blank for Unknown {
+impl Blank for UnknownEntry {
     const BLANK: Self = [UNWRITTEN; LONG];
 }
 

@@ -34,7 +34,7 @@ macro_rules! ask {
 
 /// A device that computes: a whole GPU, or an instance of a divided one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct ComputeDevice {
     /// NVML's handle of the device.
     pub(crate) handle: nvmlDevice_t,
     /// UUID of the device.
@@ -42,11 +42,11 @@ pub(crate) struct Part {
 }
 
 /// Returns the devices of an NVML handle: the GPU itself, or the instances of a divided GPU.
-pub(crate) fn parts(device: nvmlDevice_t) -> Vec<Part> {
+pub(crate) fn parts(device: nvmlDevice_t) -> Vec<ComputeDevice> {
     if is_divided(device) {
         return instances(device).collect();
     }
-    let itself = uuid(device).map(|uuid| Part { handle: device, uuid });
+    let itself = uuid(device).map(|uuid| ComputeDevice { handle: device, uuid });
     itself.into_iter().collect()
 }
 
@@ -63,14 +63,14 @@ pub(crate) fn bus_order() -> Option<Vec<([u8; 16], u32)>> {
 
 /// Returns the names by which settings can name a device: its UUID, and the numbers that CUDA and the bus would give it. NVML is
 /// open.
-pub(crate) fn identity(part: Part, config: &Config, ordinal: Option<u32>) -> Option<DeviceIdentity> {
+pub(crate) fn identity(part: ComputeDevice, config: &Config, ordinal: Option<u32>) -> Option<DeviceIdentity> {
     let place = || numbered_parts().find(|(_, other)| other.uuid == part.uuid).map(|(number, _)| number);
     let bus = config.counts_on_bus().then(place).flatten();
     Some(DeviceIdentity { ordinal, bus, uuid: part.uuid, total: Bytes::new(total(part.handle)?) })
 }
 
 /// Returns all devices, instances too, with the numbers of their GPUs in the order of the bus. NVML is open.
-fn numbered_parts() -> impl Iterator<Item = (u32, Part)> {
+fn numbered_parts() -> impl Iterator<Item = (u32, ComputeDevice)> {
     let gpus = (0..count().min(MOST)).filter_map(|number| Some((number, handle(number)?)));
     gpus.flat_map(|(number, gpu)| parts(gpu).into_iter().map(move |part| (number, part)))
 }
@@ -139,7 +139,7 @@ fn name(device: nvmlDevice_t) -> Option<[u8; 96]> {
 }
 
 fn describe(gpu: nvmlDevice_t) -> Option<Gpu> {
-    let describe = |part: Part| Instance {
+    let describe = |part: ComputeDevice| Instance {
         uuid: part.uuid,
         gpu_instance: gpu_instance(part.handle).unwrap_or(c_uint::MAX),
         compute_instance: compute_instance(part.handle).unwrap_or(c_uint::MAX),
@@ -161,12 +161,12 @@ fn is_divided(device: nvmlDevice_t) -> bool {
     mode().is_some_and(|mode| mode != 0) && is_instance() != Some(1)
 }
 
-fn instances(gpu: nvmlDevice_t) -> impl Iterator<Item = Part> {
+fn instances(gpu: nvmlDevice_t) -> impl Iterator<Item = ComputeDevice> {
     let most = || ask!(nvmlDeviceGetMaxMigDeviceCount, 0, gpu);
     let handle = move |index| ask!(nvmlDeviceGetMigDeviceHandleByIndex, ptr::null_mut(), gpu, index);
     // There may be gaps: the index of an ended instance stays free.
     let handles = (0..most().unwrap_or(0).min(MOST)).filter_map(handle);
-    handles.filter_map(|handle| Some(Part { handle, uuid: uuid(handle)? }))
+    handles.filter_map(|handle| Some(ComputeDevice { handle, uuid: uuid(handle)? }))
 }
 
 fn gpu_instance(device: nvmlDevice_t) -> Option<c_uint> {

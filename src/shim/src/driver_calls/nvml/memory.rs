@@ -18,14 +18,14 @@ use std::ffi::CString;
 /// An entry of NVML's process lists, second form.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct ProcessEntry {
     pid: c_uint,
     bytes: c_ulonglong,
     gpu_instance: c_uint,
     compute_instance: c_uint,
 }
 
-const _: () = assert!(size_of::<Entry>() == 24);
+const _: () = assert!(size_of::<ProcessEntry>() == 24);
 
 /// Most processes of one device that are listed.
 const MOST: usize = 1024;
@@ -105,7 +105,7 @@ impl Session {
         let list = slot::real::<real::nvmlDeviceGetComputeRunningProcesses_v2>(
             Symbol::nvmlDeviceGetComputeRunningProcesses_v2,
         )?;
-        let empty = Entry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
+        let empty = ProcessEntry { pid: 0, bytes: 0, gpu_instance: 0, compute_instance: 0 };
         let mut entries = vec![empty; MOST];
         let mut count = c_uint::try_from(MOST).ok()?;
         // SAFETY: the function needs room for `count` entries: `entries` has as many.

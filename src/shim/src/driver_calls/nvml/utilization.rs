@@ -42,7 +42,7 @@ pub(crate) struct Used {
 
 /// NVML function that is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Question {
     /// `nvmlDeviceGetProcessUtilization`.
     Samples,
     /// `nvmlDeviceGetProcessesUtilizationInfo`.
@@ -61,10 +61,10 @@ pub(crate) fn pid_namespace() -> u64 {
 }
 
 /// Asks by one function. Empty if no process has a new sample: NVML then answers "not found".
-pub(crate) fn used(device: nvmlDevice_t, form: Form, since: c_ulonglong) -> Result<Vec<Used>, Status> {
+pub(crate) fn used(device: nvmlDevice_t, form: Question, since: c_ulonglong) -> Result<Vec<Used>, Status> {
     match form {
-        Form::Samples => samples(device, since),
-        Form::List => list(device, since),
+        Question::Samples => samples(device, since),
+        Question::List => list(device, since),
     }
 }
 

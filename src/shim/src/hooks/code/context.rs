@@ -27,7 +27,7 @@ use gpuslice_region::Device;
 
 /// Records that the hook has taken out of their tables while the driver ends a context.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenRecords {
     /// Contents of the context, by their number in [`EndingContexts`](crate::memory::context_teardown::Endings).
     contents: Option<u64>,
     /// Device, if it is the primary context of one.
@@ -296,12 +296,17 @@ fn in_turn(device: CUdevice, calls: impl FnOnce() -> Status) -> Status {
 
 /// Takes out the contents of a device's primary context, for a call that may end it and is no release of the program's. While the
 /// program retains the context, the call cannot end it.
-pub(crate) fn take_primary_unless_held(process: &'static Process, device: CUdevice) -> Taken {
+pub(crate) fn take_primary_unless_held(process: &'static Process, device: CUdevice) -> TakenRecords {
     if process.primaries.is_held(device) { take_nothing(process) } else { take_primary(process, device) }
 }
 
 /// Settles a call that may have ended the primary context of `device`.
-pub(crate) fn primary_left(process: &'static Process, taken: Taken, device: CUdevice, succeeded: bool) {
+pub(crate) fn primary_left(
+    process: &'static Process,
+    taken: TakenRecords,
+    device: CUdevice,
+    succeeded: bool,
+) {
     let ended = succeeded && contexts::primary_context_is_active(device) == Some(false);
     let is_early = taken.primary_of.is_some();
     end(process, taken, ended);
@@ -327,9 +332,9 @@ pub(crate) unsafe fn primary_reset(real: real::cuDevicePrimaryCtxReset_v2, devic
     in_turn(device, reset)
 }
 
-fn take(process: &'static Process, context: usize) -> Taken {
+fn take(process: &'static Process, context: usize) -> TakenRecords {
     let measured = compute::context_ends(&process.compute, context);
-    Taken {
+    TakenRecords {
         measured,
         contents: Some(process.begin_teardown(context)),
         primary_of: None,
@@ -338,8 +343,8 @@ fn take(process: &'static Process, context: usize) -> Taken {
 }
 
 /// Takes out nothing but the pools, whose memory may change, because no known context ends.
-fn take_nothing(process: &'static Process) -> Taken {
-    Taken { pools: releasing(process), ..Taken::default() }
+fn take_nothing(process: &'static Process) -> TakenRecords {
+    TakenRecords { pools: releasing(process), ..TakenRecords::default() }
 }
 
 fn releasing(process: &'static Process) -> Releasing {
@@ -347,15 +352,15 @@ fn releasing(process: &'static Process) -> Releasing {
 }
 
 /// Takes out the contents of a device's primary context. Without a handle, which only the program's retain tells, there are none.
-pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> Taken {
+pub(crate) fn take_primary(process: &'static Process, device: CUdevice) -> TakenRecords {
     process.primaries.of(device).map_or_else(
         || take_nothing(process),
-        |context| Taken { primary_of: Some(device), ..take(process, context) },
+        |context| TakenRecords { primary_of: Some(device), ..take(process, context) },
     )
 }
 
 /// Settles the contents of a context after the driver's call. If `ended`, they have ended with it; otherwise they live on.
-pub(crate) fn end(process: &'static Process, taken: Taken, ended: bool) {
+pub(crate) fn end(process: &'static Process, taken: TakenRecords, ended: bool) {
     if let Some(pool) = taken.measured {
         compute::context_left(&process.compute, pool, ended);
     }

@@ -6,7 +6,7 @@
 
 use crate::driver_calls::contexts;
 use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
-use crate::memory::arrays::{Descriptor, Part, Wanted};
+use crate::memory::arrays::{ArrayPart, Descriptor, WantedArray};
 use crate::memory::{physical, physical_uses};
 use crate::process::Process;
 use crate::slice::handle::Reservation;
@@ -17,7 +17,7 @@ use gpuslice_driver::types::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1,
     CUarray, CUarrayMapInfo, CUmipmappedArray, CUstream, Status, status,
 };
-use gpuslice_policy::sizes::array::Shape;
+use gpuslice_policy::sizes::array::ArrayShape;
 use gpuslice_policy::sizes::blocks::taken;
 use gpuslice_region::Device;
 
@@ -79,19 +79,19 @@ struct MapInfo {
 
 const _: () = assert!(size_of::<MapInfo>() == size_of::<CUarrayMapInfo>());
 
-impl From<Flat> for Shape {
+impl From<Flat> for ArrayShape {
     fn from(Flat { width, height, format, channels }: Flat) -> Self {
         Self { width: width as u64, height: height as u64, depth: 0, format, channels, flags: 0 }
     }
 }
 
-impl From<FirstFlat> for Shape {
+impl From<FirstFlat> for ArrayShape {
     fn from(FirstFlat { width, height, format, channels }: FirstFlat) -> Self {
         Self { width: width.into(), height: height.into(), depth: 0, format, channels, flags: 0 }
     }
 }
 
-impl From<First> for Shape {
+impl From<First> for ArrayShape {
     fn from(First { width, height, depth, format, channels, flags }: First) -> Self {
         Self { width: width.into(), height: height.into(), depth: depth.into(), format, channels, flags }
     }
@@ -106,7 +106,7 @@ pub(crate) unsafe fn create(
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Flat` has the same bytes, with an integer
         // for the enumeration.
-        || unsafe { read_in(wanted.cast::<Flat>()) }.map(Shape::from),
+        || unsafe { read_in(wanted.cast::<Flat>()) }.map(ArrayShape::from),
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
@@ -123,7 +123,7 @@ pub(crate) unsafe fn create_v1(
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `FirstFlat` is the type behind the opaque
         // one.
-        || unsafe { read_in(wanted.cast::<FirstFlat>()) }.map(Shape::from),
+        || unsafe { read_in(wanted.cast::<FirstFlat>()) }.map(ArrayShape::from),
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
@@ -140,7 +140,7 @@ pub(crate) unsafe fn create_3d(
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Descriptor` has the same bytes, with an
         // integer for the enumeration.
-        || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(Shape::from),
+        || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(ArrayShape::from),
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
@@ -156,7 +156,7 @@ pub(crate) unsafe fn create_3d_v1(
 ) -> Status {
     plain(
         // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `First` is the type behind the opaque one.
-        || unsafe { read_in(wanted.cast::<First>()) }.map(Shape::from),
+        || unsafe { read_in(wanted.cast::<First>()) }.map(ArrayShape::from),
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted) },
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
@@ -173,9 +173,9 @@ pub(crate) unsafe fn create_mipmapped(
 ) -> Status {
     // SAFETY: `read_in` requires null or readable bytes, and so does the driver. `Descriptor` has the same bytes, with an integer
     // for the enumeration.
-    let shape = || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(Shape::from);
+    let shape = || unsafe { read_in(wanted.cast::<Descriptor>()) }.map(ArrayShape::from);
     made(
-        || Some(Wanted { shape: shape()?, levels: Some(levels) }),
+        || Some(WantedArray { shape: shape()?, levels: Some(levels) }),
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
         || unsafe { real(output, wanted, levels) },
         // SAFETY: `read_in` requires that `output` is null or readable, and so does the driver.
@@ -185,11 +185,11 @@ pub(crate) unsafe fn create_mipmapped(
 
 /// Makes an array without levels.
 fn plain(
-    shape: impl FnOnce() -> Option<Shape>,
+    shape: impl FnOnce() -> Option<ArrayShape>,
     call: impl FnMut() -> Status,
     handle: impl FnOnce() -> Option<CUarray>,
 ) -> Status {
-    let wanted = || Some(Wanted { shape: shape()?, levels: None });
+    let wanted = || Some(WantedArray { shape: shape()?, levels: None });
     made(wanted, call, || handle().map(|handle| handle.addr() as u64))
 }
 
@@ -208,7 +208,7 @@ impl Granted for Due {
 }
 
 fn made(
-    wanted: impl FnOnce() -> Option<Wanted>,
+    wanted: impl FnOnce() -> Option<WantedArray>,
     call: impl FnMut() -> Status,
     handle: impl FnOnce() -> Option<u64>,
 ) -> Status {
@@ -227,7 +227,7 @@ fn made(
 }
 
 /// Reserves on the device of the current context. Without a context, the driver answers alone.
-fn decide(process: &'static Process, wanted: Wanted) -> Decision<Due> {
+fn decide(process: &'static Process, wanted: WantedArray) -> Decision<Due> {
     let place = contexts::current_device().and_then(|device| process.place(device));
     let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
     let due = |charged| Due { process, context, device: place.device, charged };
@@ -299,7 +299,7 @@ unsafe fn pinned(
     process: &Process,
     list: *const CUarrayMapInfo,
     count: c_uint,
-) -> Vec<(u64, Part, Option<physical::AllocationId>)> {
+) -> Vec<(u64, ArrayPart, Option<physical::AllocationId>)> {
     if list.is_null() {
         return Vec::new();
     }
@@ -314,7 +314,7 @@ unsafe fn pinned(
 }
 
 /// Returns the words that name a part of an array. Fewer words name a mip tail, and the others have no meaning then.
-fn part_of(entry: &MapInfo) -> Part {
+fn part_of(entry: &MapInfo) -> ArrayPart {
     let [first, second, third, fourth] = entry.part;
     match entry.part_kind {
         MIP_TAIL => [MIP_TAIL.into(), first & u64::from(c_uint::MAX), second, third, 0],

@@ -3,7 +3,7 @@
 use crate::driver_calls::{contexts, memory};
 use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
 use crate::memory::addresses::Owner;
-use crate::memory::linear::{Grant, Wanted};
+use crate::memory::linear::{Grant, WantedAllocation};
 use crate::memory::pools::Pools;
 use crate::memory::refusals::What;
 use crate::memory::spill_request::HostReservation;
@@ -152,7 +152,9 @@ fn reserve_or(
         return Decision::Forward;
     }
     let device = place.device;
-    match Grant::new(process, device, Wanted { context, kind, bytes }, |bytes| fit(process, device, bytes)) {
+    match Grant::new(process, device, WantedAllocation { context, kind, bytes }, |bytes| {
+        fit(process, device, bytes)
+    }) {
         Some(grant) => Decision::Go(grant),
         None => otherwise(&place, context),
     }

@@ -1,7 +1,7 @@
 //! Lists of processes: forms of their entries, and delivery to the program.
 
 use crate::driver_calls::nvml::answers::{
-    Blank, LONG, NO_INSTANCE, SHORT, UNWRITTEN, USUAL, Unknown, driver_version,
+    Blank, LONG, NO_INSTANCE, SHORT, UNWRITTEN, USUAL, UnknownEntry, driver_version,
 };
 use core::ffi::c_uint;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -110,13 +110,13 @@ fn halves(word: u64) -> (c_uint, c_uint) {
 }
 
 /// Returns the first `count` entries of an answer whose form is known now.
-pub(crate) fn entries<T: Form>(answer: &[Unknown], count: usize) -> impl Iterator<Item = T> {
+pub(crate) fn entries<T: Form>(answer: &[UnknownEntry], count: usize) -> impl Iterator<Item = T> {
     let each = size_of::<T>() / size_of::<u64>();
     answer.as_flattened().chunks_exact(each).take(count).map(T::of_words)
 }
 
 /// Returns how many words each of `count` entries has: by the words that the driver wrote, or else by the driver's version.
-pub(crate) fn words(answer: &[Unknown], count: usize) -> usize {
+pub(crate) fn words(answer: &[UnknownEntry], count: usize) -> usize {
     let written = answer.as_flattened().iter().rposition(|word| *word != UNWRITTEN);
     let end = written.map_or(0, |last| last.saturating_add(1));
     let told =

@@ -2,7 +2,7 @@
 
 use super::entries::Listed;
 use super::nvml;
-use crate::driver_calls::nvml::devices::{self, Part};
+use crate::driver_calls::nvml::devices::{self, ComputeDevice};
 use crate::driver_calls::nvml::utilization::{knows_our_numbers, pid_namespace};
 use crate::os::reentrancy::{Entered, enter};
 use crate::process::{self, Enforcement};
@@ -12,7 +12,7 @@ use gpuslice_region::{Monitor, ProcessView, Region, Uuid};
 
 /// A process of the slice.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct SeenProcess {
     /// Process number, in the namespace of that process.
     pid: u32,
     /// True if that is the namespace of this process too.
@@ -23,7 +23,7 @@ struct Seen {
 
 /// Living processes of a slice; empty if none has used the GPU yet.
 #[derive(Debug, Default)]
-pub(crate) struct Members(Vec<Seen>);
+pub(crate) struct Members(Vec<SeenProcess>);
 
 impl Members {
     /// Returns the members of this process's slice; `None` if the device has no quota.
@@ -39,12 +39,12 @@ impl Members {
         is_shared.then(|| Self::of_all(&parts))?
     }
 
-    fn of_all(parts: &[Part]) -> Option<Self> {
+    fn of_all(parts: &[ComputeDevice]) -> Option<Self> {
         let _limits = settings::settings()?;
         Some(in_region(|region| Self::of(region, parts)).unwrap_or_default())
     }
 
-    fn of(region: &Region, parts: &[Part]) -> Self {
+    fn of(region: &Region, parts: &[ComputeDevice]) -> Self {
         // An error means that dead members cannot be told now: they stay listed until they can.
         let _reaped = region.reap();
         let here = pid_namespace();
@@ -53,7 +53,7 @@ impl Members {
             let words = devices.iter().filter_map(|device| process.held.get(device.index()));
             words.fold(0_u64, |sum, held| sum.saturating_add(*held))
         };
-        let seen = |process: ProcessView| Seen {
+        let seen = |process: ProcessView| SeenProcess {
             pid: process.pid,
             near: process.pid_namespace == here,
             held: held(&process),

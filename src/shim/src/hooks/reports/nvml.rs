@@ -3,7 +3,7 @@
 //! A program that only watches takes no slot in the slice: the hook reads the region.
 
 use super::report::quota_of;
-use crate::driver_calls::nvml::devices::{self, Part};
+use crate::driver_calls::nvml::devices::{self, ComputeDevice};
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement};
 use crate::slice::handle::Quota;
@@ -40,14 +40,14 @@ pub(crate) unsafe fn memory_info_v2(
 }
 
 /// Memory of a device as NVML describes it.
-trait Figures: Copy {
+trait MemoryFigures: Copy {
     /// Returns the device's size.
     fn total(&self) -> u64;
     /// Returns the figures of a slice that has `size` bytes, of which at most `left` are free, on a device of `total` bytes.
     fn of_slice(self, total: u64, size: u64, left: u64) -> Self;
 }
 
-impl Figures for nvmlMemory_t {
+impl MemoryFigures for nvmlMemory_t {
     fn total(&self) -> u64 {
         self.total
     }
@@ -59,7 +59,7 @@ impl Figures for nvmlMemory_t {
     }
 }
 
-impl Figures for nvmlMemory_v2_t {
+impl MemoryFigures for nvmlMemory_v2_t {
     fn total(&self) -> u64 {
         self.total
     }
@@ -75,7 +75,7 @@ impl Figures for nvmlMemory_v2_t {
 ///
 /// # Safety
 /// `memory` is null or valid for reads and writes if the status is a success.
-unsafe fn show<T: Figures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
+unsafe fn show<T: MemoryFigures>(code: Status, device: nvmlDevice_t, memory: *mut T) {
     if code != status::SUCCESS {
         return;
     }
@@ -102,7 +102,7 @@ pub(crate) fn quota(device: nvmlDevice_t) -> Option<Quota> {
     })
 }
 
-fn of_part(settings: &Settings, part: Part) -> Option<Quota> {
+fn of_part(settings: &Settings, part: ComputeDevice) -> Option<Quota> {
     let enforcement = process::enforcement();
     if let Enforcement::Active(process) = enforcement
         && let Some(place) = process.place_of(&part.uuid)
@@ -133,21 +133,21 @@ fn watched(settings: &Settings, uuid: &[u8; 16]) -> Option<Option<Quota>> {
 }
 
 /// Returns the quota by the settings, if no process of the slice has used the device yet.
-fn configured(settings: &Settings, part: Part, ordinal: Option<u32>) -> Option<Quota> {
+fn configured(settings: &Settings, part: ComputeDevice, ordinal: Option<u32>) -> Option<Quota> {
     let device = devices::identity(part, &settings.config, ordinal)?;
     let limit = settings.config.limits_for(device).memory?.get();
     Some(Quota { total: limit, left: limit })
 }
 
 /// Returns true if the time of one of `parts` is limited for the slice, or divided among slices.
-pub(crate) fn has_share(parts: &[Part]) -> bool {
+pub(crate) fn has_share(parts: &[ComputeDevice]) -> bool {
     let Some(settings) = settings::settings() else { return false };
     parts.iter().any(|part| is_paced(settings, *part).unwrap_or(false))
 }
 
 /// Tells whether the time of `part` is limited or divided: by the region, or else by the settings. The rate that the slice may
 /// use at this instant does not count, because other slices change it all the time.
-fn is_paced(settings: &Settings, part: Part) -> Option<bool> {
+fn is_paced(settings: &Settings, part: ComputeDevice) -> Option<bool> {
     let in_region = |region: &Region| {
         let device = region.device(&Uuid(part.uuid))?;
         Some(region.is_paced(device))

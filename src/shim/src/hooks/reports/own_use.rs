@@ -7,7 +7,7 @@
 
 use super::members::{Members, in_region, sharers};
 use crate::driver_calls::nvml::devices;
-use crate::driver_calls::nvml::utilization::{Form, Used, used};
+use crate::driver_calls::nvml::utilization::{Question, Used, used};
 use crate::os::clock::now;
 use crate::os::reentrancy::enter_or;
 use core::ffi::{c_uint, c_ulonglong};
@@ -92,7 +92,8 @@ fn known(
 
 /// Returns NVML's samples of members; `None` if NVML tells nothing of processes.
 fn told(members: &Members, device: nvmlDevice_t, since: c_ulonglong) -> Option<Vec<Used>> {
-    let answer = used(device, Form::Samples, since).or_else(|_not_so| used(device, Form::List, since));
+    let answer =
+        used(device, Question::Samples, since).or_else(|_not_so| used(device, Question::List, since));
     Some(answer.ok()?.into_iter().filter(|used| members.has(used.pid)).collect())
 }
 

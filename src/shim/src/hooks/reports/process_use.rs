@@ -2,7 +2,7 @@
 
 use super::entries::{Listed, deliver};
 use super::members::{Members, members, sharers};
-use super::versioned::{Opened, Versioned, ask_all, open};
+use super::versioned::{OpenedList, Versioned, ask_all, open};
 use crate::driver_calls::nvml::answers::ask;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::arguments::{read_in, write_out};
@@ -41,11 +41,11 @@ pub(crate) unsafe fn utilization_list(
 ) -> Status {
     // SAFETY: `open` requires null or a list of the version that it says, and so does the driver.
     let (members, asked) = match unsafe { open(sharers(device), list) } {
-        Opened::Slice(members, asked) if !asked.room().is_null() && asked.count() > 0 => (members, asked),
-        Opened::Refused(code) => return code,
+        OpenedList::Slice(members, asked) if !asked.room().is_null() && asked.count() > 0 => (members, asked),
+        OpenedList::Refused(code) => return code,
         // Room for the samples of all processes is enough for the slice's.
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        Opened::Slice(..) | Opened::Driver => return unsafe { real(device, list) },
+        OpenedList::Slice(..) | OpenedList::Driver => return unsafe { real(device, list) },
     };
     let answer = ask_all(real, device, asked);
     // SAFETY: `place_of_count` requires a list with all of its fields. `open` has found the version that has them.

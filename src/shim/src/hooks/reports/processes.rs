@@ -7,8 +7,8 @@
 
 use super::entries::{self, Form, deliver};
 use super::members::{Members, members};
-use super::versioned::{Opened, Versioned, ask_all, open};
-use crate::driver_calls::nvml::answers::{LONG, SHORT, USUAL, Unknown, ask};
+use super::versioned::{OpenedList, Versioned, ask_all, open};
+use crate::driver_calls::nvml::answers::{LONG, SHORT, USUAL, UnknownEntry, ask};
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{
@@ -104,10 +104,10 @@ pub(crate) unsafe fn details(
 ) -> Status {
     // SAFETY: `open` requires null or a list of the version that it says, and so does the driver.
     let (members, asked) = match unsafe { open(members(device), list) } {
-        Opened::Slice(members, asked) => (members, asked),
-        Opened::Refused(code) => return code,
+        OpenedList::Slice(members, asked) => (members, asked),
+        OpenedList::Refused(code) => return code,
         // SAFETY: `real` requires valid arguments; these are the caller's, for the same driver function.
-        Opened::Driver => return unsafe { real(device, list) },
+        OpenedList::Driver => return unsafe { real(device, list) },
     };
     let unnamed = if MODES_WITH_COMPUTE.contains(&asked.mode) { Unnamed::Shown } else { Unnamed::Left };
     let (entries, count) = match ask_all(real, device, asked) {
@@ -164,7 +164,7 @@ unsafe fn untold(
         return unsafe { real(device, count, infos) };
     };
     // SAFETY: `real` requires room for as many entries as `count` says. `ask` provides it, for entries of the largest form.
-    match ask(|count, entries: *mut Unknown| unsafe { real(device, count, entries.cast()) }) {
+    match ask(|count, entries: *mut UnknownEntry| unsafe { real(device, count, entries.cast()) }) {
         Ok((answer, length)) => {
             let show = Untold { members: &members, answer: &answer, length, unnamed };
             match enter_or(|| entries::words(&answer, length), USUAL) {
@@ -186,7 +186,7 @@ unsafe fn untold(
 /// Answer of the driver. The form of its entries has to be found out.
 struct Untold<'a> {
     members: &'a Members,
-    answer: &'a [Unknown],
+    answer: &'a [UnknownEntry],
     length: usize,
     unnamed: Unnamed,
 }

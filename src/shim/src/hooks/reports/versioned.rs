@@ -62,7 +62,7 @@ versioned! {
 }
 
 /// Answer to a question with a list.
-pub(crate) enum Opened<L> {
+pub(crate) enum OpenedList<L> {
     /// The driver answers alone.
     Driver,
     /// The library answers with a status.
@@ -75,17 +75,17 @@ pub(crate) enum Opened<L> {
 ///
 /// # Safety
 /// `list` is the caller's own argument: null, or a list of the version that it says.
-pub(crate) unsafe fn open<L: Versioned>(members: Option<Members>, list: *mut L) -> Opened<L> {
+pub(crate) unsafe fn open<L: Versioned>(members: Option<Members>, list: *mut L) -> OpenedList<L> {
     // SAFETY: by this function's contract `list` is null or a list, and every version begins with its number.
     let Some((members, version)) = members.zip(unsafe { read_in(list.cast::<c_uint>()) }) else {
-        return Opened::Driver;
+        return OpenedList::Driver;
     };
     if version != VERSION_1 {
-        return Opened::Refused(status::NVML_ARGUMENT_VERSION_MISMATCH);
+        return OpenedList::Refused(status::NVML_ARGUMENT_VERSION_MISMATCH);
     }
     // SAFETY: by this function's contract `list` is null or a list of the version that it says, which has these fields.
     let asked = unsafe { read_in(list) };
-    asked.map_or(Opened::Driver, |asked| Opened::Slice(members, asked))
+    asked.map_or(OpenedList::Driver, |asked| OpenedList::Slice(members, asked))
 }
 
 /// Asks the driver the caller's question with enough room. Returns the entries that the driver wrote and their number, or the

@@ -13,7 +13,7 @@ use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::types::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUstream, PlaneCopy, Status, VolumeCopy, c_uint, memory_type,
 };
-use gpuslice_policy::compute::cost::estimate::{Key, Shape};
+use gpuslice_policy::compute::cost::estimate::{Key, LaunchShape};
 
 /// Operation, in the place of a function's handle: no handle is that small.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ fn in_parts(operation: Operation, bytes: u64, parts: u64, stream: Stream) -> Lau
         power.and_then(|power| c_uint::try_from(power).ok()).unwrap_or(c_uint::MAX)
     };
     let grid = [power(bytes.div_ceil(1024)), power(parts), 1];
-    let shape = Shape { function: operation as u64, grid, block: [0; 3], shared: 0 };
+    let shape = LaunchShape { function: operation as u64, grid, block: [0; 3], shared: 0 };
     Launch { key: Key::kernel(&shape), kind: Kind::Copy, stream }
 }
 

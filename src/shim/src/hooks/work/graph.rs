@@ -179,13 +179,13 @@ pub(crate) unsafe fn destroy(real: real::cuGraphExecDestroy, executable: CUgraph
 #[inline]
 pub(crate) fn launched(executable: CUgraphExec, code: Status) -> Status {
     if code == status::OUT_OF_MEMORY {
-        enter_or(|| note_unmet(executable), ());
+        enter_or(|| note_device_full(executable), ());
     }
     code
 }
 
 #[cold]
-fn note_unmet(executable: CUgraphExec) {
+fn note_device_full(executable: CUgraphExec) {
     let Some(process) = process::joined() else { return };
     if let Some((device, bytes)) = process.graphs.need_of(executable.addr()) {
         device_full::note(&process.device_full_messages, process, device, bytes);

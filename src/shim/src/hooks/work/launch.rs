@@ -12,7 +12,7 @@ use core::ptr;
 use gpuslice_driver::arguments::read_in;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUgraphExec, CUlaunchConfig, CUstream, Status};
-use gpuslice_policy::compute::cost::estimate::{Key, Shape};
+use gpuslice_policy::compute::cost::estimate::{Key, LaunchShape};
 
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the launch may begin before the one ahead of it has ended.
 const SERIALIZATION: c_uint = 6;
@@ -41,7 +41,7 @@ fn kernel_of(
     shared: c_uint,
     stream: Stream,
 ) -> Launch {
-    let shape = Shape { function: function.addr() as u64, grid, block, shared };
+    let shape = LaunchShape { function: function.addr() as u64, grid, block, shared };
     Launch { key: Key::kernel(&shape), kind: Kind::Kernel, stream }
 }
 
