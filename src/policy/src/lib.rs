@@ -4,7 +4,7 @@
 //! No function panics, whatever it is given.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
-//! `tests/dependencies.rs` checks that, and that no files import each other in a circle.
+//! `tests/dependencies` checks that, and that no files import each other in a circle.
 //!
 //! 1. `units`: bytes, shares and spans of time.
 //! 2. `config`: settings from the environment and the operator's files.

@@ -77,6 +77,14 @@ impl World {
         Arc::new(world)
     }
 
+    /// Fills the table of shares with uses of the process in `slot`. Then memory of a dead process has no entry in which it could
+    /// leave, and is free once the process is reaped.
+    fn fill_shares(&self, slot: usize) {
+        for key in 1..=SHARES as u64 {
+            self.layout.share_owned(slot, DEVICE, key, 0).unwrap();
+        }
+    }
+
     fn reserve(&self, slot: usize, bytes: u64) -> Result<(), Refusal> {
         self.layout.reserve(DEVICE, slot, bytes, &mut Around { world: self, left: TRIES, blind: false })
     }
@@ -340,6 +348,7 @@ fn after_a_single_reading_bytes_that_move_are_counted_twice() {
 fn the_dead_make_room(blind: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);
+        world.fill_shares(2);
         let monitor = beside(&world, |world| world.reap(false));
         let mut around = Around { world: &world, left: TRIES, blind };
         let result = world.layout.reserve(DEVICE, 1, 6, &mut around);
@@ -364,6 +373,7 @@ fn who_takes_a_reaping_under_way_for_nobody_dead_refuses_for_their_sake() {
 fn the_slot_of_the_dead_is_taken_again(stale: bool) {
     model(move || {
         let world = World::new([false, true, true], [8, 0, 0]);
+        world.fill_shares(2);
         let monitor = beside(&world, move |world| world.reap(stale));
         world.join(0);
         let result = world.reserve(0, 6);

@@ -158,7 +158,6 @@ fn a_word_that_is_cleared_before_its_memory_leaves_is_granted() {
 fn somebody_is_charged_while_memory_leaves() {
     model(|| {
         let world = World::new([false, true, true], [BYTES, 0, 0]);
-        world.layout.devices[DEVICE].available.set(1);
         let clearing = beside(&world, |world| {
             world.reap(false);
         });

@@ -6,7 +6,7 @@
 //! measured time and settles the difference (`measuring`). `gpuslice_policy::compute` has all the arithmetic.
 //!
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
-//! `tests/dependencies.rs` checks that.
+//! `tests/dependencies` checks that.
 //!
 //! 1. `launch`: the work that a call submits.
 //! 2. `limiter`: the limiter of each device, the credit of the process, and estimates of what launches cost.

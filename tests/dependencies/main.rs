@@ -11,6 +11,8 @@
     reason = "a test"
 )]
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
