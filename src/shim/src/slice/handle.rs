@@ -73,6 +73,11 @@ impl Slice {
             .copied()
     }
 
+    /// Returns the device of the current context.
+    pub(crate) fn place_of_current(&self) -> Option<SliceDevice> {
+        self.place(contexts::current_device()?)
+    }
+
     /// Returns all devices of this process.
     pub(crate) fn places(&self) -> &[SliceDevice] {
         &self.devices

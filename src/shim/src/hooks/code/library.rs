@@ -8,7 +8,7 @@
 use super::image::{data, file};
 use super::library_first_use::load_here;
 use super::module::{loaded, unloaded};
-use crate::driver_calls::{code, contexts};
+use crate::driver_calls::code;
 use crate::hooks::protocol::{Decision, noted, reserve_for};
 use crate::memory::memory_call::MemoryCall;
 use crate::memory::overheads::OverheadOwner;
@@ -70,7 +70,7 @@ impl Eagerly {
     /// Reserves `variables` bytes for each context on another device. Returns `None` if a quota has no room.
     fn reserve(process: &'static Process, variables: u64) -> Option<Self> {
         let mut all = Self::default();
-        let current = contexts::current_device().and_then(|device| process.place(device));
+        let current = process.place_of_current();
         for (context, device) in process.overheads.contexts_made() {
             if current.is_some_and(|place| place.device == device) {
                 all.here.push(context);
@@ -167,7 +167,7 @@ unsafe fn load(
 
 /// Returns true if the device of the current context has a quota.
 fn has_quota_here(process: &Process) -> bool {
-    let place = contexts::current_device().and_then(|device| process.place(device));
+    let place = process.place_of_current();
     place.is_some_and(|place| process.has_quota(place.device))
 }
 

@@ -60,7 +60,7 @@ pub(crate) unsafe fn set(real: real::cuCtxSetLimit, limit: c_uint, value: usize)
 
 /// Notes that the driver may take at the next launch the memory that it has not taken now.
 pub(crate) fn look_again(process: &Process) {
-    let place = contexts::current_device().and_then(|device| process.place(device));
+    let place = process.place_of_current();
     if let Some((place, context)) = place.zip(process.owner_of_current()) {
         process.baselines.note_unmeasured(place.device, context);
     }

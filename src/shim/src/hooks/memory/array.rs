@@ -4,7 +4,6 @@
 //! nothing back. Memory that is mapped to sparse and deferred arrays was charged when it was made. A mapping keeps it alive until
 //! a call that names the same part removes it, or the array ends.
 
-use crate::driver_calls::contexts;
 use crate::hooks::protocol::{Decision, Granted, around, charge, reserve};
 use crate::memory::arrays::{ArrayPart, Descriptor, WantedArray};
 use crate::memory::{physical, physical_uses};
@@ -228,7 +227,7 @@ fn made(
 
 /// Reserves on the device of the current context. Without a context, the driver answers alone.
 fn decide(process: &'static Process, wanted: WantedArray) -> Decision<Due> {
-    let place = contexts::current_device().and_then(|device| process.place(device));
+    let place = process.place_of_current();
     let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
     let due = |charged| Due { process, context, device: place.device, charged };
     match process.arrays.requirement(place, wanted) {

@@ -1,6 +1,6 @@
 //! Linear device memory: `cuMemAlloc` and its relatives, and frees.
 
-use crate::driver_calls::{contexts, memory};
+use crate::driver_calls::memory;
 use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, refuse, spill_or_refuse};
 use crate::memory::addresses::Owner;
 use crate::memory::linear::{Grant, WantedAllocation};
@@ -146,7 +146,7 @@ fn reserve_or(
     kind: Kind,
     otherwise: impl FnOnce(&SliceDevice, usize) -> Decision<Grant>,
 ) -> Decision<Grant> {
-    let place = contexts::current_device().and_then(|device| process.place(device));
+    let place = process.place_of_current();
     let (Some(context), Some(place)) = (process.owner_of_current(), place) else { return Decision::Forward };
     if bytes == 0 {
         return Decision::Forward;
