@@ -33,7 +33,11 @@ fn begin(bench: &Bench) -> Living {
 }
 
 fn begin_as(host: Host<'_>) -> Living {
-    let mut living = host.limited(&QUOTA.to_string()).start();
+    begin_with_the_limits_of(host.limited(&QUOTA.to_string()))
+}
+
+fn begin_with_the_limits_of(host: Host<'_>) -> Living {
+    let mut living = host.start();
     assert_eq!(living.hear().as_deref(), Some("init 0"));
     does(&mut living, "retain");
     does(&mut living, "current primary");
@@ -195,28 +199,35 @@ fn a_context_that_a_neighbour_makes_is_not_taken_for_memory_that_nobody_can_have
     assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
 }
 
-#[test]
-fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
-    let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
-    let (mut known, mut first) = (begin(&bench), begin(&bench));
+/// Runs `act` while a neighbour loads code: the driver has given the neighbour the memory, and is slow to report how much. Returns
+/// the result and the neighbour, which has its answer.
+fn beside_a_load<T>(bench: &Bench, act: impl FnOnce() -> T) -> (T, Living) {
     let neighbour = bench.host("modules", &["dlsym"]).in_slice("neighbour");
     let mut neighbour = begin_as(neighbour.set("CUDA_MODULE_LOADING", "EAGER"));
-    // The driver has given the neighbour memory for code, and is slow to report how much.
     bench.goes_wrong(
         "cuMemGetInfo_v2=delay:5s;nvmlDeviceGetMemoryInfo=delay:5s;nvmlDeviceGetMemoryInfo_v2=delay:5s",
     );
+    let loaded = bench.truth(0).held + 150 * MIB;
     neighbour.order("load data 0");
     let until = Instant::now() + Duration::from_secs(60);
-    while bench.truth(0).held < 450 * MIB {
+    while bench.truth(0).held < loaded {
         assert!(Instant::now() < until, "the neighbour loads no code");
         std::thread::yield_now();
     }
     bench.goes_wrong("");
-    let _stays = begin(&bench);
+    let result = act();
     let beside =
         Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
     assert_eq!(beside.all_memory_calls().under_way, 1, "the neighbour's code was measured meanwhile");
     assert_eq!(neighbour.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
+    (result, neighbour)
+}
+
+#[test]
+fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
+    let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
+    let (mut known, mut first) = (begin(&bench), begin(&bench));
+    let (_stays, _neighbour) = beside_a_load(&bench, || begin(&bench));
     first.kill();
     let slice = slice(&bench);
     slice.reap().expect("the dead can be told");
@@ -224,26 +235,10 @@ fn code_that_a_neighbour_loads_is_not_taken_for_memory_that_nobody_can_have() {
     assert_eq!(slice.leaving(slice.devices()[0].device), 100 * MIB);
 }
 
-/// Starts two processes of a slice while a neighbour's call is under way that no ledger shows, so that no measurement is exact.
-/// Afterwards the second one allocates, and dies with 102 MiB. Returns the first one and the neighbour.
-fn one_of_two_that_began_beside_a_call(bench: &Bench) -> [Living; 2] {
-    let neighbour = bench.host("modules", &["dlsym"]).in_slice("neighbour");
-    let mut neighbour = begin_as(neighbour.set("CUDA_MODULE_LOADING", "EAGER"));
-    bench.goes_wrong(
-        "cuMemGetInfo_v2=delay:5s;nvmlDeviceGetMemoryInfo=delay:5s;nvmlDeviceGetMemoryInfo_v2=delay:5s",
-    );
-    neighbour.order("load data 0");
-    let until = Instant::now() + Duration::from_secs(60);
-    while bench.truth(0).held < 250 * MIB {
-        assert!(Instant::now() < until, "the neighbour loads no code");
-        std::thread::yield_now();
-    }
-    bench.goes_wrong("");
-    let (stays, mut first) = (begin(bench), begin(bench));
-    let beside =
-        Monitor::open(&bench.region_of("neighbour"), Trust::OwnerOnly).unwrap().expect("it has joined");
-    assert_eq!(beside.all_memory_calls().under_way, 1, "the neighbour's code was measured meanwhile");
-    assert_eq!(neighbour.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
+/// Starts two processes of a slice while a neighbour loads code, so that no measurement is exact. Afterwards the second one
+/// allocates, and dies with 102 MiB. Returns the first one and the neighbour.
+fn one_of_two_that_began_beside_a_load(bench: &Bench) -> [Living; 2] {
+    let ((stays, mut first), neighbour) = beside_a_load(bench, || (begin(bench), begin(bench)));
     does(&mut first, &format!("alloc {}", 2 * MIB));
     first.kill();
     slice(bench).reap().expect("the dead can be told");
@@ -253,7 +248,7 @@ fn one_of_two_that_began_beside_a_call(bench: &Bench) -> [Living; 2] {
 #[test]
 fn what_leaves_a_slice_whose_processes_began_together_is_not_taken_for_back() {
     let bench = bench("8GiB", "60000").with("SIMGPU_MODULE_BYTES", "150MiB");
-    let [mut stays, _neighbour] = one_of_two_that_began_beside_a_call(&bench);
+    let [mut stays, _neighbour] = one_of_two_that_began_beside_a_load(&bench);
     assert_eq!(stays.numbers("left"), [0, QUOTA - 202 * MIB]);
     let slice = slice(&bench);
     assert_eq!(slice.leaving(slice.devices()[0].device), 102 * MIB);
@@ -262,12 +257,33 @@ fn what_leaves_a_slice_whose_processes_began_together_is_not_taken_for_back() {
 #[test]
 fn an_allocation_measures_what_is_available_to_a_slice_whose_processes_began_together() {
     let bench = bench("8GiB", "300").with("SIMGPU_MODULE_BYTES", "150MiB");
-    let [mut stays, _neighbour] = one_of_two_that_began_beside_a_call(&bench);
+    let [mut stays, _neighbour] = one_of_two_that_began_beside_a_load(&bench);
     let rest = QUOTA - 200 * MIB;
     within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, &format!("alloc {rest}")));
     let slice = slice(&bench);
     assert_eq!(slice.leaving(slice.devices()[0].device), 0);
     assert!(bench.truth(0).peak <= QUOTA + 250 * MIB);
+}
+
+#[test]
+fn a_quota_that_comes_later_measures_what_is_available_although_nvml_knows_no_process() {
+    const MORE: u64 = 4 << 30;
+    let bench = bench("16GiB", "300").with("SIMGPU_NVML_PIDS", "none");
+    // As large as its estimate.
+    let bench = bench.with("SIMGPU_CONTEXT_BYTES", "530MiB");
+    let [mut stays, mut first] = [(); 2].map(|()| {
+        begin_with_the_limits_of(bench.host("modules", &["dlsym"]).loaded().set("GPU_CORE_PERCENT", "50"))
+    });
+    let slice = slice(&bench);
+    let view = slice.devices().swap_remove(0);
+    slice.set_limits(view.device, gpuslice_region::Limits { memory: Some(MORE), ..view.limits });
+    // Each process learns at a wait that NVML knows no process. Its next allocation measures.
+    does(&mut stays, "wait");
+    does(&mut first, "wait");
+    does(&mut stays, &format!("alloc {}", 2 * MIB));
+    does(&mut first, &format!("alloc {}", MORE / 2));
+    first.kill();
+    within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, &format!("alloc {}", MORE / 2)));
 }
 
 #[test]

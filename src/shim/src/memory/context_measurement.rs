@@ -68,7 +68,7 @@ impl Making {
         if !memory.has_quota(device) {
             let took = known.unwrap_or(estimate);
             memory.baselines.note_estimate(device, 0, signed(took));
-            memory.baselines.set_lacks_available(device, true);
+            self.leave_available_to_later_calls();
             return took;
         }
         let now = Reading::take(memory, self.place, reserved);
@@ -98,8 +98,15 @@ impl Making {
         // If NVML's growth was not believed, NVML knows this process by another number.
         let own = own.filter(|_| grown.is_some());
         memory.baselines.note(device, own, own.map_or(charged, |_| charged.saturating_add(took)));
-        memory.baselines.set_lacks_available(device, !memory.member().is_available_known(device));
+        self.leave_available_to_later_calls();
         took
+    }
+
+    /// Lets later memory calls measure the available memory, if no member has done so. Memory that is the host's shows nothing.
+    fn leave_available_to_later_calls(&self) {
+        let (memory, place) = (self.memory, self.place);
+        let lacks = !place.shares_host_memory && !memory.member().is_available_known(place.device);
+        memory.baselines.set_lacks_available(place.device, lacks);
     }
 }
 

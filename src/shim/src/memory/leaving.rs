@@ -44,7 +44,7 @@ pub(crate) fn look(slice: &Slice, place: SliceDevice) {
 /// driver has them back. So only a reading without such calls says that memory is back.
 fn is_back(slice: &Slice, place: SliceDevice, given: u64) -> bool {
     slice.member().end_leaving(place.device, || {
-        let reading = Reading::take(slice, place, 0).filter(Reading::is_exact)?;
+        let reading = Reading::take(slice, place, 0).filter(|reading| reading.is_exact(0))?;
         Some(reading.room().saturating_add(given))
     })
 }

@@ -19,7 +19,7 @@ use super::nvml_baseline::{Baseline, Figures, difference, in_both, signed};
 use super::overheads::OverheadOwner;
 use super::reading::Reading;
 use super::state::Memory;
-use crate::driver_calls::{contexts, devices};
+use crate::driver_calls::devices;
 use crate::slice::device::SliceDevice;
 use gpuslice_region::{Calls, Device};
 
@@ -111,7 +111,7 @@ impl Before {
     /// Reads the figures of the device of the current context. Does so without a quota too, because held memory counts against a
     /// later quota.
     fn read(memory: &'static Memory) -> Option<Self> {
-        let place = memory.place(contexts::current_device()?)?;
+        let place = memory.place_of_current()?;
         let context = memory.owner_of_current()?;
         let round = memory.baselines.of(place.device).map(|baseline| baseline.round);
         // The calls are read first: a call that begins later is seen to have begun.
@@ -210,8 +210,7 @@ pub(crate) fn reconcile_here(memory: &'static Memory, own: u64) -> bool {
     if !memory.has_any_quota() {
         return false;
     }
-    let place = contexts::current_device().and_then(|device| memory.place(device));
-    place.is_some_and(|place| reconcile(memory, place.device, own))
+    memory.place_of_current().is_some_and(|place| reconcile(memory, place.device, own))
 }
 
 /// Completes the figures of the current context's device, before a quota grants or reports anything by them. That is, it corrects
@@ -230,20 +229,17 @@ fn complete_figures_now(memory: &'static Memory, own: u64) {
     if !memory.has_any_quota() || !memory.baselines.is_time_to_try() {
         return;
     }
-    let is_reconciled = reconcile_here(memory, own);
-    let is_measured = measure_available(memory, own);
+    let here = |place: SliceDevice| Some((place, memory.baselines.of(place.device)?));
+    let Some((place, baseline)) = memory.place_of_current().and_then(here) else { return };
+    let is_reconciled = baseline.estimated && reconcile(memory, place.device, own);
+    let is_measured = baseline.lacks_available && measure_available(memory, place, own);
     if is_reconciled || is_measured {
         memory.baselines.try_at_once();
     }
 }
 
-/// Measures the memory available on the device of the current context, if no member has done so. Returns true if it is known now.
-fn measure_available(memory: &'static Memory, own: u64) -> bool {
-    let place = contexts::current_device().and_then(|device| memory.place(device));
-    let lacks = |place: &SliceDevice| {
-        memory.baselines.of(place.device).is_some_and(|baseline| baseline.lacks_available)
-    };
-    let Some(place) = place.filter(lacks) else { return false };
+/// Measures the memory available on a device, if no member has done so. Returns true if it is known now.
+fn measure_available(memory: &Memory, place: SliceDevice, own: u64) -> bool {
     let is_known = || memory.member().is_available_known(place.device);
     if !is_known()
         && let Some(reading) = Reading::take(memory, place, 0)

@@ -104,8 +104,10 @@ impl Baselines {
         let mut all = self.all.lock();
         let before = all.extract_if(.., |baseline| baseline.device == device).last();
         let round = before.map_or(0, |baseline| baseline.round.wrapping_add(1));
+        let lacks_available = before.is_some_and(|baseline| baseline.lacks_available);
         let kept = before.filter(|baseline| baseline.estimated && own.is_some());
-        all.push(Baseline { round, ..kept.unwrap_or_else(|| Baseline::new(device, own, charged)) });
+        let noted = kept.unwrap_or_else(|| Baseline::new(device, own, charged));
+        all.push(Baseline { round, lacks_available, ..noted });
         self.update_flags(&all);
     }
 

@@ -102,9 +102,9 @@ impl Reading {
         None
     }
 
-    /// Returns true if the ledgers and the device agreed at that instant: no memory call was under way.
-    pub(crate) fn is_exact(&self) -> bool {
-        self.ledgers.calls.under_way == 0
+    /// Returns true if the ledgers and the device agreed at that instant: only `own` memory calls of the caller were under way.
+    pub(crate) fn is_exact(&self, own: u64) -> bool {
+        self.ledgers.calls.under_way <= own
     }
 
     /// Returns the room of the device: free bytes, and bytes that living processes of the folder's slices hold.
@@ -112,10 +112,10 @@ impl Reading {
         self.free.saturating_add(self.ledgers.beside).saturating_add(self.ledgers.own)
     }
 
-    /// Notes the room in the region, unless memory leaves the device or the room is not exact. It is exact if only the `own`
-    /// memory calls of the caller are under way. `more`: bytes that the driver has given the caller and that no ledger has.
+    /// Notes the room in the region, unless memory leaves the device or the reading is not [exact](Self::is_exact). `more`: bytes
+    /// that the driver has given the caller and that no ledger has.
     pub(crate) fn note_room(&self, slice: &Slice, place: SliceDevice, more: u64, own: u64) {
-        if !self.ledgers.leaves && self.ledgers.calls.under_way <= own {
+        if !self.ledgers.leaves && self.is_exact(own) {
             slice.member().note_available(place.device, self.room().saturating_add(more));
         }
     }
