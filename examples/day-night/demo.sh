@@ -40,7 +40,8 @@ while True:
     time.sleep(1)
     ended, after = look()
     known = {pid: busy for pid, _, busy in before}
-    rows = [(pid, held / 2**30, (busy - known.get(pid, 0)) / (ended - began) / 1e7) for pid, held, busy in after]
+    had = lambda pid, busy: round((busy - known.get(pid, 0)) / (ended - began) / 1e7, 1)
+    rows = [(pid, held / 2**30, had(pid, busy)) for pid, held, busy in after]
     fits = sorted(round(held) for _, held, _ in rows) == sorted(sizes) and all(
         abs(had - share) < 5 for had, share in zip(sorted(had for *_, had in rows), sorted(shares)))
     if fits or time.monotonic() > deadline:
