@@ -12,9 +12,11 @@
 )]
 
 mod names;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use tokens::tokens;
 
 /// Files of a crate: the text of each by its module path, `""` for the root.
 type Sources = BTreeMap<String, String>;
@@ -48,51 +50,6 @@ fn module(file: &Path) -> String {
         "lib" | "main" => String::new(),
         path => path.to_owned(),
     }
-}
-
-/// Returns the words and signs of a source text that form paths. Each other sign becomes `.`. Comments and texts are left out.
-fn tokens(text: &str) -> Vec<String> {
-    let chars: Vec<char> = text.chars().collect();
-    let (mut found, mut at) = (Vec::new(), 0);
-    let rest = |at: usize, sign: &str| sign.chars().enumerate().all(|(i, c)| chars.get(at + i) == Some(&c));
-    let find =
-        |from: usize, sign: &str| (from..chars.len()).find(|at| rest(*at, sign)).unwrap_or(chars.len());
-    while at < chars.len() {
-        let c = chars[at];
-        if rest(at, "//") {
-            at = find(at, "\n");
-        } else if rest(at, "/*") {
-            at = find(at, "*/") + 2;
-        } else if rest(at, "r\"") || rest(at, "r#") {
-            let hashes = (at + 1..chars.len()).take_while(|at| chars[*at] == '#').count();
-            at = find(at + 2 + hashes, &format!("\"{}", "#".repeat(hashes))) + 1 + hashes;
-        } else if c == '"' {
-            at += 1;
-            while at < chars.len() && chars[at] != '"' {
-                at += if chars[at] == '\\' { 2 } else { 1 };
-            }
-            at += 1;
-        } else if rest(at, "'\"'") || rest(at, "'{'") || rest(at, "'}'") || rest(at, "'/'") {
-            at += 3;
-        } else if rest(at, "'\\") {
-            at = find(at + 3, "'") + 1;
-        } else if c.is_alphanumeric() || c == '_' {
-            let end = (at..chars.len())
-                .find(|at| !chars[*at].is_alphanumeric() && chars[*at] != '_')
-                .unwrap_or(chars.len());
-            found.push(chars[at..end].iter().collect());
-            at = end;
-        } else if rest(at, "::") {
-            found.push(String::from("::"));
-            at += 2;
-        } else {
-            if !c.is_whitespace() {
-                found.push(if "{},;!".contains(c) { c.to_string() } else { String::from(".") });
-            }
-            at += 1;
-        }
-    }
-    found
 }
 
 /// Collects the paths of a `use` whose tokens begin at `at`: `a::{b, c::d}` has two.
@@ -160,9 +117,6 @@ fn imports(module: &str, text: &str) -> Vec<String> {
             _ => {}
         }
         at += 1;
-        if inside.iter().any(|(name, _)| name == "tests") {
-            continue;
-        }
         let here = inside.iter().fold(module.to_owned(), |here, (name, _)| format!("{here}::{name}"));
         found.extend(paths.iter().map(|path| from_root(&here, path)));
     }
