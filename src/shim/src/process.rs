@@ -67,8 +67,8 @@ struct Own {
     joining: Mutex<()>,
 }
 
-/// Returns whether the library enforces limits in this process, and joins its slice if the driver has been initialised. Cheap once the process has
-/// joined.
+/// Returns whether the library enforces limits in this process, and joins its slice if the driver has been initialised. Cheap
+/// once the process has joined.
 #[inline]
 pub(crate) fn enforcement() -> Enforcement {
     // Relaxed: the settings themselves are published by `SETTINGS`.

@@ -27,7 +27,7 @@ fn a_new_share_holds_within_300_ms() {
         for (old, new) in [(50, 800), (800, 50), (300, 300), (950, 100), (10, 500)] {
             let mut world = world(old, vec![Program::new(vec![Kind::kernel(1, kernel)])]);
             share(&mut world, S);
-            world.befall(world.now, Mishap::RateLimit(0, terms(new, 20)));
+            world.befall(world.now, Mishap::Terms(0, terms(new, 20)));
             share(&mut world, 300 * MS);
             let held = share(&mut world, S);
             assert!(held.abs_diff(new) <= 5, "{kernel} ns, from {old} to {new}: {held}");

@@ -11,7 +11,7 @@ use crate::world::{Phase, World};
 #[derive(Debug, Clone, Copy)]
 pub enum Mishap {
     /// The terms of a slice change.
-    RateLimit(usize, RateLimit),
+    Terms(usize, RateLimit),
     /// A process is killed.
     Kill(usize),
     /// Other processes notice the death and reclaim.
@@ -34,7 +34,7 @@ pub struct Sampler {
 impl World {
     pub fn strike(&mut self, mishap: Mishap) {
         match mishap {
-            Mishap::RateLimit(slice, terms) => {
+            Mishap::Terms(slice, terms) => {
                 self.watch.counts.changes += 1;
                 self.slices[slice].change(terms, self.now);
                 self.wake_sleepers(slice);

@@ -85,7 +85,7 @@ impl Family {
             match chance.between(0, 4) {
                 0 => {
                     let terms = terms(chance.between(10, 1000), chance.of(&[20, 200]));
-                    world.befall(at, Mishap::RateLimit(chance.between(0, slices) as usize, terms));
+                    world.befall(at, Mishap::Terms(chance.between(0, slices) as usize, terms));
                 }
                 1 => {
                     world.befall(at, Mishap::Kill(me));

@@ -141,6 +141,7 @@ impl Member {
 
     /// Records the sum of the free bytes of `device` and of those that the slices of the folder hold. The sum tells later
     /// whether memory of dead processes is back.
+    ///
     /// The caller measures it while no other process makes a memory call, so that it is exact.
     pub fn note_available(&self, device: Device, available: u64) {
         self.region.layout().note_available(device.index(), available, clock::now());

@@ -23,7 +23,7 @@ enum Step {
     StopAsking(usize),
     Settle(i64),
     Settled(usize, u64),
-    RateLimit(u32, u64),
+    Terms(u32, u64),
     Count(usize, u64),
 }
 
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..SLOTS).prop_map(Step::StopAsking),
         3 => prop_oneof![-20_000_000..20_000_000_i64, any::<i64>()].prop_map(Step::Settle),
         3 => (0..SLOTS, span()).prop_map(|(slot, prepaid)| Step::Settled(slot, prepaid)),
-        1 => (0..1200_u32, span()).prop_map(|(permille, burst)| Step::RateLimit(permille, burst)),
+        1 => (0..1200_u32, span()).prop_map(|(permille, burst)| Step::Terms(permille, burst)),
         2 => (0..SLOTS, 0..30 * MS).prop_map(|(slot, time)| Step::Count(slot, time)),
     ]
 }
@@ -180,7 +180,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.outstanding[slot] = model.outstanding[slot].saturating_sub(prepaid);
             model.settled_at[slot] = now;
         }
-        Step::RateLimit(permille, burst) => {
+        Step::Terms(permille, burst) => {
             let new = terms(permille, burst);
             layout.devices[DEVICE].cores_permille.set(permille);
             layout.devices[DEVICE].burst.set(burst);

@@ -28,7 +28,7 @@ use gpuslice_region::Device;
 /// Records that the hook has taken out of their tables while the driver ends a context.
 #[derive(Default)]
 pub(crate) struct TakenRecords {
-    /// Contents of the context, by their number in [`EndingContexts`](crate::memory::context_teardown::Endings).
+    /// Contents of the context, by their number in [`EndingContexts`](crate::memory::ending_contexts::EndingContexts).
     contents: Option<u64>,
     /// Device, if it is the primary context of one.
     primary_of: Option<CUdevice>,
