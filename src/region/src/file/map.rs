@@ -177,11 +177,14 @@ impl Mapped {
         self.reopen().map(LockFile::new)
     }
 
-    /// Checks that the path still leads to this file. If the path cannot be read, for example after `chroot`, the
-    /// kernel tells whether the file was removed.
+    /// Checks that the path still leads to this file, and that the file has its full size. If the path cannot be read,
+    /// for example after `chroot`, the kernel tells whether the file was removed.
+    ///
+    /// A file that was cut behind the words that a member reads shows no zeroes to that member. Only its size tells.
     pub(crate) fn check_path(&self) -> Result<(), RegionError> {
         match self.path.symlink_metadata() {
-            Ok(found) if id_of(&found) == self.id => Ok(()),
+            Ok(found) if id_of(&found) == self.id && found.len() == FILE_SIZE => Ok(()),
+            Ok(found) if id_of(&found) == self.id => Err(RegionError::Damaged { path: self.path.clone() }),
             Ok(_) => Err(self.replaced()),
             Err(_) if self.has_lost_its_name() => Err(self.replaced()),
             Err(_) => Ok(()),
