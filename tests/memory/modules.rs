@@ -531,6 +531,68 @@ fn a_neighbour_that_takes_memory_at_the_same_time_is_never_charged_to_us() {
     tenant.end();
 }
 
+impl Tenant<'_> {
+    /// Gives an order of which one driver call takes 300 ms longer. During that call the neighbour frees its memory, of as many
+    /// bytes as the call takes: free memory is the same before and after. Returns the bytes that this tenant is charged for then.
+    #[track_caller]
+    fn does_while_frees(&mut self, order: &str, neighbour: &mut Self) -> u64 {
+        let region = Monitor::open(&self.bench.region(), Trust::AnyOwner).unwrap().unwrap();
+        let before = self.bench.truth(0).held;
+        self.living.order(order);
+        let until = Instant::now() + Duration::from_secs(10);
+        while region.region().all_memory_calls().under_way == 0 {
+            assert!(Instant::now() < until, "{order}: the call does not begin");
+        }
+        neighbour.just("free");
+        let answer = self.living.hear().expect("an answer");
+        let [status, left] = answer.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<u64>>()[..]
+        else {
+            panic!("{order}: {answer}")
+        };
+        assert_eq!((status, self.bench.truth(0).held), (0, before), "{order}: no free memory moved");
+        QUOTA - left
+    }
+}
+
+/// Starts a tenant whose function `slow` takes 300 ms longer each time, and a neighbour in a slice of its own.
+fn neighbours<'bench>(bench: &'bench Bench, slow: &str) -> [Tenant<'bench>; 2] {
+    let other = bench.region().with_file_name("other").display().to_string();
+    let host = || bench.host("modules", &["dlsym"]).limited(&QUOTA.to_string());
+    let slow = host().set("SIMGPU_FAULTS", &format!("{slow}=delay:300ms"));
+    [slow, host().set("GPUSLICE_REGION", &other)].map(|host| {
+        let mut tenant = Tenant::started(bench, host);
+        tenant.just("retain");
+        tenant.does("current primary");
+        tenant
+    })
+}
+
+#[test]
+fn code_is_charged_although_a_neighbour_gives_back_as_much_while_it_is_loaded() {
+    let bench = bench().with("CUDA_MODULE_LOADING", "EAGER");
+    let [mut tenant, mut neighbour] = neighbours(&bench, "cuModuleLoadData");
+    neighbour.does(&format!("alloc {}", CODE + BLOCK));
+    assert_eq!(tenant.does_while_frees("load data 1000000", &mut neighbour), CONTEXT + CODE + BLOCK);
+    assert_eq!(tenant.does("unload"), CONTEXT);
+    tenant.end();
+    neighbour.end();
+}
+
+#[test]
+fn code_that_free_memory_did_not_show_is_charged_by_the_next_measurement() {
+    let bench = bench();
+    let [mut tenant, mut neighbour] = neighbours(&bench, "cuModuleGetFunction");
+    neighbour.does(&format!("alloc {CODE}"));
+    tenant.does("load data 4194304");
+    tenant.does_while_frees("use function", &mut neighbour);
+    // Free memory moves now, and no ledger of the tenant explains by how much.
+    neighbour.does("alloc 20971520");
+    assert_eq!(tenant.does("load data 4194304"), CONTEXT + 8 * MIB + CODE);
+    assert_eq!(tenant.does("unload"), CONTEXT + 4 * MIB + CODE);
+    tenant.end();
+    neighbour.end();
+}
+
 #[test]
 fn threads_that_load_code_while_others_take_memory_stay_within_the_quota() {
     for (pids, quota) in [("host", 160 * MIB), ("none", 160 * MIB)] {

@@ -42,7 +42,9 @@ impl Likely {
     }
 
     fn of(&self, window: Option<i64>) -> i64 {
-        window.filter(|window| (self.range.0..=self.range.1).contains(window)).unwrap_or(self.otherwise)
+        let is_possible =
+            |window: &i64| (self.range.0..=self.range.1).contains(window) && !(self.surely && *window == 0);
+        window.filter(is_possible).unwrap_or(self.otherwise)
     }
 
     /// Returns the change that counts while other threads take or give memory. Memory that is taken counts up to the estimate,
@@ -77,35 +79,22 @@ impl Before {
         Some(Self { is_frequent: true, ..Self::read(memory)? })
     }
 
-    /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before.
-    /// If free memory has moved in a way that the ledger does not explain, NVML is asked now as well.
+    /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before,
+    /// and all memory if free memory has moved in a way that the ledger does not explain. The movement may be a neighbour's alone.
+    /// Or code of this process was loaded while a neighbour gave back as much, which free memory did not show then.
     pub(crate) fn begin_exactly(memory: &'static Memory) -> Option<Self> {
         if memory.baselines.has_unmeasured() {
             reconcile_here(memory, 1);
         }
-        let mut before = Self::read(memory)?;
+        let before = Self::read(memory)?;
         let device = before.place.device;
-        let Some(baseline) = memory.baselines.of(device).filter(|baseline| baseline.unmeasured.is_none())
-        else {
-            return Some(before);
-        };
-        let (free, charged) = (before.free, before.charged);
-        if baseline.own.is_none() || baseline.explains(free, charged) || !memory.has_quota(device) {
+        let is_explained = |baseline: &Baseline| baseline.explains(before.free, before.charged);
+        let baseline = memory.baselines.of(device).filter(|baseline| baseline.unmeasured.is_none());
+        if baseline.is_none_or(|baseline| baseline.own.is_none() || is_explained(&baseline)) {
             return Some(before);
         }
-        let own = memory.baselines.ask(before.place);
-        if let Some(own) = own.filter(|_| {
-            memory.member().memory_calls().is_still_since(before.calls, 1) && memory.own(device) == charged
-        }) {
-            let agree = |baseline: &mut Baseline| {
-                if before.round == Some(baseline.round) {
-                    baseline.agree(Figures { own, charged, free }, 0);
-                }
-                baseline.round
-            };
-            before.round = memory.baselines.update(device, agree);
-        }
-        Some(before)
+        memory.baselines.note_unmeasured(device, before.context);
+        if reconcile(memory, device, 1) { Self::read(memory) } else { Some(before) }
     }
 
     /// Reads the figures of the device of the current context. Does so without a quota too, because held memory counts against a

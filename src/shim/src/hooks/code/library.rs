@@ -147,7 +147,7 @@ unsafe fn load(
         if is_tried && code == status::SUCCESS { unsafe { try_out(output, old, undo) } } else { code }
     };
     let now = Image {
-        bytes: image.bytes.saturating_mul(contexts.max(1)),
+        bytes: image.bytes.saturating_mul(contexts.max(u64::from(eagerly.is_none()))),
         variables: image.variables.saturating_mul(contexts),
         ..image
     };

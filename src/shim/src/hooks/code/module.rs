@@ -104,7 +104,7 @@ pub(crate) unsafe fn loaded<T: Copy>(
         let likely = Likely {
             range: (0, bytes(image.most())),
             otherwise: bytes(image.likely()),
-            surely: image.least() > 0,
+            surely: image.least() > 0 || (image.bytes > 0 && code::loads_eagerly()),
         };
         Some(Plan {
             what: What::Code,
