@@ -32,16 +32,16 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) wish: Option<Wish>,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: ConfigPlace,
 }
 
 /// The task.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Wish {
     /// Make the slices, and serve figures until SIGTERM (what is done without a subcommand)
-    Run(Place),
+    Run(ConfigPlace),
     /// Say what is wrong with the configuration, and what would be right
-    Check(Place),
+    Check(ConfigPlace),
     /// Say to a Kubernetes scheduler which nodes have room for a pod, and bind pods, until SIGTERM
     Extender(Extender),
     /// Ask NVML what standard input says (for `run`)
@@ -150,7 +150,7 @@ pub(crate) enum Order {
 
 /// The place of the configuration.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
+pub(crate) struct ConfigPlace {
     /// The configuration [default: /etc/gpuslice/agent.toml]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     config: Option<PathBuf>,
@@ -159,7 +159,7 @@ pub(crate) struct Place {
     pub(crate) root: PathBuf,
 }
 
-impl Place {
+impl ConfigPlace {
     /// Returns the path of the configuration.
     pub(crate) fn config(&self) -> PathBuf {
         self.config.clone().unwrap_or_else(|| below(&self.root, Path::new("/etc/gpuslice/agent.toml")))

@@ -53,14 +53,14 @@ async fn try_serve(
     match cluster.mode {
         Mode::DevicePlugin => {
             dra::sweep::clear(&places, &client, &node, PATIENCE).await?;
-            let mut plugin = plugin::Config::usual(node, kubelet, places, library);
+            let mut plugin = plugin::PluginConfig::usual(node, kubelet, places, library);
             (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
             plugin::serve(plugin, client, gpus, end(alive)).await.map_err(|problem| problem.to_string())
         }
         Mode::Dra => {
             plugin::clear(&places, &kubelet, &client, &node).await?;
             tokio::select! {
-                served = dra::serve(dra::Config::usual(node, kubelet, places, library), client, gpus) => served,
+                served = dra::serve(dra::DriverConfig::usual(node, kubelet, places, library), client, gpus) => served,
                 () = end(alive) => Ok(()),
             }
         }

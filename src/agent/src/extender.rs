@@ -2,7 +2,7 @@
 
 use crate::arguments::{Extender, Order};
 use gpuslice_kubernetes::api::Client;
-use gpuslice_kubernetes::extender::{self, Settings};
+use gpuslice_kubernetes::extender::{self, ExtenderConfig};
 use gpuslice_kubernetes::{lease, placement};
 use std::net::SocketAddr;
 use std::{env, fs, io};
@@ -25,7 +25,7 @@ async fn until_ended(wish: &Extender) -> Result<(), String> {
     };
     let lease = wish.lease.as_ref().map(|lease| {
         let identity = identity()?;
-        Ok::<_, String>(lease::Settings::usual(lease.namespace.clone(), lease.name.clone(), identity))
+        Ok::<_, String>(lease::LeaseConfig::usual(lease.namespace.clone(), lease.name.clone(), identity))
     });
     let listener = listen(wish.listen).await?;
     let health = match wish.health {
@@ -42,7 +42,7 @@ async fn until_ended(wish: &Extender) -> Result<(), String> {
             _ = interrupt.recv() => {}
         }
     };
-    let settings = Settings { order, lease: lease.transpose()? };
+    let settings = ExtenderConfig { order, lease: lease.transpose()? };
     extender::serve(listener, health, client, settings, until).await.map_err(|error| error.to_string())
 }
 

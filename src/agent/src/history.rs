@@ -14,7 +14,7 @@ const LINES: usize = 1024;
 
 /// Name of a line: a slice on a GPU, or a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct Key {
+pub(crate) struct SeriesKey {
     /// The slice's container. Empty if there is none, or if the agent made the slice.
     pub(crate) container: String,
     /// The slice's name. Empty if the line is the GPU's own.
@@ -36,7 +36,7 @@ pub(crate) struct Point {
 
 /// The last ten minutes of all slices and GPUs that there are.
 #[derive(Debug, Default)]
-pub(crate) struct History(BTreeMap<Key, VecDeque<Point>>);
+pub(crate) struct History(BTreeMap<SeriesKey, VecDeque<Point>>);
 
 impl History {
     /// Adds a point to each line. The lines of slices that are gone end.
@@ -53,18 +53,18 @@ impl History {
     }
 
     /// Returns all lines, each with its oldest point first. The last point is of the last [`INTERVAL`].
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (&Key, &VecDeque<Point>)> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&SeriesKey, &VecDeque<Point>)> {
         self.0.iter()
     }
 }
 
 /// Returns the points of this moment: those of GPUs, of the configuration's slices, and of others.
-fn points(now: &Snapshot) -> impl Iterator<Item = (Key, Point)> {
+fn points(now: &Snapshot) -> impl Iterator<Item = (SeriesKey, Point)> {
     let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
     let part = |permille: u64| u16::try_from(permille).unwrap_or(u16::MAX);
     let slices = now.slices.iter().flat_map(move |slice| {
         slice.devices.iter().map(move |device| {
-            let key = Key {
+            let key = SeriesKey {
                 container: slice.place().to_owned(),
                 slice: slice.name.clone(),
                 uuid: device.uuid.clone(),
@@ -78,7 +78,7 @@ fn points(now: &Snapshot) -> impl Iterator<Item = (Key, Point)> {
         })
     });
     let gpus = now.gpus.iter().map(move |gpu| {
-        let key = Key { container: String::new(), slice: String::new(), uuid: gpu.uuid.clone() };
+        let key = SeriesKey { container: String::new(), slice: String::new(), uuid: gpu.uuid.clone() };
         let point = Point {
             memory_mib: gpu.memory_used.map(mib),
             used_permille: gpu.utilization_percent.map(|percent| part(u64::from(percent).saturating_mul(10))),
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn lines_are_bounded_and_gpus_come_first() {
         let device = |uuid: String| crate::snapshot::Device { uuid, ..Default::default() };
-        let slice = crate::snapshot::Slice {
+        let slice = crate::snapshot::SliceSnapshot {
             name: "a".to_owned(),
             container: None,
             pod: None,

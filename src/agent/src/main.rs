@@ -23,7 +23,7 @@ mod snapshot;
 mod watch;
 mod web;
 
-use arguments::{Arguments, Extender, Place, Wish};
+use arguments::{Arguments, ConfigPlace, Extender, Wish};
 use clap::Parser as _;
 use config::Config;
 use std::process::ExitCode;
@@ -47,14 +47,14 @@ fn main() -> ExitCode {
 }
 
 /// Reads the configuration, and prints its mistakes on standard error.
-fn read(place: &Place) -> Result<Config, ExitCode> {
+fn read(place: &ConfigPlace) -> Result<Config, ExitCode> {
     Config::read(place).map_err(|mistakes| {
         mistakes.iter().for_each(|mistake| eprintln!("gpuslice-agent: {mistake}"));
         ExitCode::from(MISTAKES)
     })
 }
 
-fn check(place: &Place) -> ExitCode {
+fn check(place: &ConfigPlace) -> ExitCode {
     match read(place) {
         Ok(config) => {
             println!("{}: right, {} slices", place.config().display(), config.slices.len());
@@ -74,7 +74,7 @@ fn extend(wish: &Extender) -> ExitCode {
     }
 }
 
-fn run(place: &Place) -> ExitCode {
+fn run(place: &ConfigPlace) -> ExitCode {
     let config = match read(place) {
         Ok(config) => config,
         Err(code) => return code,

@@ -8,7 +8,7 @@
 )]
 
 use crate::gpus::Gpu;
-use crate::snapshot::{Device, Pod, Slice, Snapshot};
+use crate::snapshot::{Device, Pod, SliceSnapshot, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{
@@ -142,7 +142,7 @@ fn gpus(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
 }
 
 /// Returns each slice on each of its GPUs, with the labels that name it.
-fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&Slice, &Device, [(&'static str, &str); 5])> {
+fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&SliceSnapshot, &Device, [(&'static str, &str); 5])> {
     now.slices
         .iter()
         .flat_map(|slice| slice.devices.iter().map(move |device| (slice, device, labels(slice, device))))
@@ -150,7 +150,7 @@ fn on_gpus(now: &Snapshot) -> impl Iterator<Item = (&Slice, &Device, [(&'static 
 
 /// Returns the labels of a slice on a GPU. Outside of Kubernetes the namespace and the pod are empty, and the
 /// container has the number of its engine.
-fn labels<'a>(slice: &'a Slice, device: &'a Device) -> [(&'static str, &'a str); 5] {
+fn labels<'a>(slice: &'a SliceSnapshot, device: &'a Device) -> [(&'static str, &'a str); 5] {
     let [namespace, pod, container] = match &slice.pod {
         Some(Pod { namespace, name, container, .. }) => [namespace.as_str(), name, container],
         None => ["", "", slice.place()],
@@ -164,7 +164,7 @@ fn labels<'a>(slice: &'a Slice, device: &'a Device) -> [(&'static str, &'a str);
     ]
 }
 
-fn pod_uid(slice: &Slice) -> &str {
+fn pod_uid(slice: &SliceSnapshot) -> &str {
     slice.pod.as_ref().map_or("", |pod| pod.uid.as_str())
 }
 
@@ -251,8 +251,9 @@ fn slices(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
 
 fn agent(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
     let made = |is_used: bool| {
-        let is_it =
-            |slice: &&Slice| slice.made && (slice.process_count > 0 || slice.container.is_some()) == is_used;
+        let is_it = |slice: &&SliceSnapshot| {
+            slice.made && (slice.process_count > 0 || slice.container.is_some()) == is_used
+        };
         whole(now.slices.iter().filter(is_it).count().try_into().unwrap_or(u64::MAX))
     };
     let stale = whole(now.left_behind.try_into().unwrap_or(u64::MAX));
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
     use gpuslice_region::Limits;
 
-    fn slice(name: &str, container: Option<&str>) -> Slice {
+    fn slice(name: &str, container: Option<&str>) -> SliceSnapshot {
         let limits = Limits { memory: Some(4 << 30), cores_permille: 300, ..Limits::NONE };
         let device = Device {
             uuid: "GPU-a".to_owned(),
@@ -301,7 +302,7 @@ mod tests {
             used_permille_10s: 298,
             ..Device::limited(limits)
         };
-        Slice {
+        SliceSnapshot {
             name: name.to_owned(),
             container: container.map(str::to_owned),
             pod: None,
@@ -326,7 +327,7 @@ mod tests {
         };
         let [namespace, name, uid, container] = ["ns", "p", "u", "main"].map(str::to_owned);
         let pod = Some(Pod { namespace, name, uid, container });
-        let in_pod = Slice { pod, ..slice("slot-3", Some("c1")) };
+        let in_pod = SliceSnapshot { pod, ..slice("slot-3", Some("c1")) };
         let now = Snapshot {
             driver: Some("580".to_owned()),
             gpus: vec![gpu],

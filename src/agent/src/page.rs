@@ -3,8 +3,8 @@
 //! The script finds bars and figures by their attributes `data-…`. The style sheet has the colours.
 
 use crate::gpus::Gpu;
-use crate::history::{History, Key, Point};
-use crate::snapshot::{Device, Slice, Snapshot, Sums};
+use crate::history::{History, Point, SeriesKey};
+use crate::snapshot::{Device, SliceSnapshot, Snapshot, Sums};
 use gpuslice_slices::figures::{limit, percent, size, span};
 use maud::{DOCTYPE, Markup, html};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +32,7 @@ struct Part {
 
 /// Returns the page.
 pub(crate) fn render(now: &Snapshot, history: &History) -> Markup {
-    let lines: BTreeMap<&Key, &VecDeque<Point>> = history.lines().collect();
+    let lines: BTreeMap<&SeriesKey, &VecDeque<Point>> = history.lines().collect();
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -78,9 +78,9 @@ pub(crate) fn render(now: &Snapshot, history: &History) -> Markup {
     }
 }
 
-fn of_gpu(gpu: &Gpu, now: &Snapshot, lines: &BTreeMap<&Key, &VecDeque<Point>>) -> Markup {
+fn of_gpu(gpu: &Gpu, now: &Snapshot, lines: &BTreeMap<&SeriesKey, &VecDeque<Point>>) -> Markup {
     let sums = now.sums(gpu);
-    let on_it: Vec<(usize, &Slice, &Device)> = now
+    let on_it: Vec<(usize, &SliceSnapshot, &Device)> = now
         .slices
         .iter()
         .enumerate()
@@ -88,7 +88,7 @@ fn of_gpu(gpu: &Gpu, now: &Snapshot, lines: &BTreeMap<&Key, &VecDeque<Point>>) -
         .filter(|(_, _, device)| device.uuid == gpu.uuid)
         .collect();
     let model = gpu.model.as_deref().unwrap_or("GPU");
-    let key = Key { container: String::new(), slice: String::new(), uuid: gpu.uuid.clone() };
+    let key = SeriesKey { container: String::new(), slice: String::new(), uuid: gpu.uuid.clone() };
     html! {
         article.gpu data-gpu=(gpu.uuid) tabindex="0" aria-label=(format!("GPU {}", gpu.index)) {
             h3 { "GPU " (gpu.index) " " span.model { (model) } }
@@ -139,7 +139,7 @@ fn colour(place: usize) -> String {
     format!("c{}", place.checked_rem(COLOURS).unwrap_or(0))
 }
 
-fn memory_parts(gpu: &Gpu, sums: &Sums, on_it: &[(usize, &Slice, &Device)]) -> Vec<Part> {
+fn memory_parts(gpu: &Gpu, sums: &Sums, on_it: &[(usize, &SliceSnapshot, &Device)]) -> Vec<Part> {
     let total = gpu.memory_total.unwrap_or_else(|| sums.limit_sum.max(sums.memory_held));
     let others = gpu.memory_used.unwrap_or(0).saturating_sub(sums.memory_held);
     let of_slices = on_it.iter().map(|(place, slice, device)| Part {
@@ -155,8 +155,8 @@ fn memory_parts(gpu: &Gpu, sums: &Sums, on_it: &[(usize, &Slice, &Device)]) -> V
     of_slices.chain([others]).collect()
 }
 
-fn time_parts(on_it: &[(usize, &Slice, &Device)]) -> Vec<Part> {
-    let part = |(place, slice, device): &(usize, &Slice, &Device)| Part {
+fn time_parts(on_it: &[(usize, &SliceSnapshot, &Device)]) -> Vec<Part> {
+    let part = |(place, slice, device): &(usize, &SliceSnapshot, &Device)| Part {
         class: colour(*place),
         title: format!("{}: {}", slice.name, percent(device.used_permille)),
         length: length(device.used_permille, 1000),
@@ -190,14 +190,15 @@ fn titles(parts: &[Part]) -> String {
 
 fn of_slice(
     place: usize,
-    slice: &Slice,
+    slice: &SliceSnapshot,
     device: &Device,
     now: &Snapshot,
-    lines: &BTreeMap<&Key, &VecDeque<Point>>,
+    lines: &BTreeMap<&SeriesKey, &VecDeque<Point>>,
 ) -> Markup {
     let gpu = now.gpus.iter().find(|gpu| gpu.uuid == device.uuid);
     let container = slice.place().to_owned();
-    let key = Key { container: container.clone(), slice: slice.name.clone(), uuid: device.uuid.clone() };
+    let key =
+        SeriesKey { container: container.clone(), slice: slice.name.clone(), uuid: device.uuid.clone() };
     let total = gpu.and_then(|gpu| gpu.memory_total);
     let short: String = slice.container.iter().flat_map(|id| id.chars()).take(12).collect();
     html! {
@@ -246,7 +247,7 @@ fn of_slice(
 }
 
 /// Returns the entry of a slice without a GPU, with its problem.
-fn broken(slice: &Slice) -> Markup {
+fn broken(slice: &SliceSnapshot) -> Markup {
     html! {
         article.slice data-slice=(slice.name) data-container="" data-uuid="" tabindex="0" aria-label=(format!("slice {}", slice.name)) {
             h3 { (slice.name) }
@@ -316,7 +317,7 @@ mod tests {
             denied: 17,
             ..Device::limited(limits)
         };
-        let slice = |name: &str, container: Option<&str>| Slice {
+        let slice = |name: &str, container: Option<&str>| SliceSnapshot {
             name: name.to_owned(),
             container: container.map(str::to_owned),
             pod: container.map(|_| Pod {

@@ -1,6 +1,6 @@
 //! Runs the agent until a signal ends it.
 
-use crate::arguments::Place;
+use crate::arguments::ConfigPlace;
 use crate::cluster;
 use crate::config::Config;
 use crate::control;
@@ -27,7 +27,7 @@ const FIRST: Duration = Duration::from_secs(6);
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes the slices, and serves figures until SIGTERM or SIGINT.
-pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
+pub(crate) fn serve(place: &ConfigPlace, config: Config) -> Result<(), String> {
     tracing_subscriber::fmt().with_max_level(config.log).with_writer(io::stderr).with_ansi(false).init();
     make_folder(&config.run).map_err(|problem| problem.to_string())?;
     // Both steps come first. A second agent must end here, before it makes a slice. No other thread may run yet,
@@ -43,7 +43,7 @@ pub(crate) fn serve(place: &Place, config: Config) -> Result<(), String> {
 }
 
 fn serve_on(
-    place: &Place,
+    place: &ConfigPlace,
     config: Config,
     control: UnixListener,
     web: Result<TcpListener, String>,
@@ -100,7 +100,7 @@ fn tick(watch: &Mutex<Watch>, stop: &Receiver<()>) {
 
 /// Serves until SIGTERM or SIGINT ends the agent. At SIGHUP the agent reads the configuration again.
 async fn all(
-    place: &Place,
+    place: &ConfigPlace,
     control: tokio::net::UnixListener,
     web: impl Future<Output = ()> + Send + 'static,
     watch: Arc<Mutex<Watch>>,
@@ -124,7 +124,7 @@ async fn all(
 }
 
 /// Reads the configuration again and takes it over. If it is wrong, logs its mistakes and changes nothing.
-async fn reload(place: &Place, watch: Arc<Mutex<Watch>>) {
+async fn reload(place: &ConfigPlace, watch: Arc<Mutex<Watch>>) {
     match Config::read(place) {
         Ok(config) => {
             let slices = config.slices.len();

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Slice {
+pub(crate) struct SliceSnapshot {
     /// Its name. No two slices of a container have one name.
     pub(crate) name: String,
     /// The container in which its processes are, by its engine's number. None if they are in no container, in
@@ -109,7 +109,7 @@ pub(crate) struct Snapshot {
     /// The GPUs.
     pub(crate) gpus: Vec<Gpu>,
     /// The slices, those that this agent made first.
-    pub(crate) slices: Vec<Slice>,
+    pub(crate) slices: Vec<SliceSnapshot>,
     /// Number of slices that are not configured any more and in which processes live.
     pub(crate) left_behind: usize,
 }
@@ -151,7 +151,7 @@ impl Snapshot {
     }
 }
 
-impl Slice {
+impl SliceSnapshot {
     /// Returns the container, which tells the slice apart from others of its name. For a slice that this agent made,
     /// returns nothing: its name is unique, and it stays one slice while containers come and go.
     pub(crate) fn place(&self) -> &str {

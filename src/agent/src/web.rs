@@ -4,10 +4,10 @@
 //! in a second, bytes of a request, and its time.
 
 use crate::gpus::Gpu;
-use crate::history::{self, History, Key};
+use crate::history::{self, History, SeriesKey};
 use crate::metrics;
 use crate::page;
-use crate::snapshot::{Slice, Snapshot, Sums};
+use crate::snapshot::{SliceSnapshot, Snapshot, Sums};
 use crate::watch::Watch;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -199,7 +199,7 @@ async fn ready(State(shared): State<Shared>) -> Result<Response, StatusCode> {
 }
 
 #[derive(Debug, Serialize)]
-struct Gpus {
+struct GpusResponse {
     version: u32,
     driver: Option<String>,
     gpus: Vec<GpuWithSums>,
@@ -216,19 +216,20 @@ struct GpuWithSums {
 async fn gpus(State(shared): State<Shared>) -> Result<Response, StatusCode> {
     let write = |now: Snapshot| {
         let gpus = now.gpus.iter().map(|gpu| GpuWithSums { gpu: gpu.clone(), sums: now.sums(gpu) });
-        Json(Gpus { version: VERSION, driver: now.driver.clone(), gpus: gpus.collect() }).into_response()
+        Json(GpusResponse { version: VERSION, driver: now.driver.clone(), gpus: gpus.collect() })
+            .into_response()
     };
     with(shared, |watch| watch.look(false), write).await
 }
 
 #[derive(Debug, Serialize)]
-struct Slices {
+struct SlicesResponse {
     version: u32,
-    slices: Vec<Slice>,
+    slices: Vec<SliceSnapshot>,
 }
 
 async fn slices(State(shared): State<Shared>) -> Result<Response, StatusCode> {
-    let write = |now: Snapshot| Json(Slices { version: VERSION, slices: now.slices }).into_response();
+    let write = |now: Snapshot| Json(SlicesResponse { version: VERSION, slices: now.slices }).into_response();
     with(shared, |watch| watch.look(true), write).await
 }
 
@@ -243,7 +244,7 @@ struct Lines {
 #[derive(Debug, Serialize)]
 struct Line {
     #[serde(flatten)]
-    key: Key,
+    key: SeriesKey,
     points: Vec<history::Point>,
 }
 

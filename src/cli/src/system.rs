@@ -246,7 +246,7 @@ pub(crate) fn is_in_foreground() -> bool {
 
 /// Change of a child's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ChildEvent {
     /// The child was stopped.
     Stopped,
     /// The child continues.
@@ -257,7 +257,7 @@ pub(crate) enum Change {
 
 /// Returns a change of some child's state since the last call. The child may be none of this command's,
 /// because process 1 of a container gets the orphans of all others.
-pub(crate) fn changed() -> Option<(u32, Change)> {
+pub(crate) fn changed() -> Option<(u32, ChildEvent)> {
     let mut status = 0;
     let changes = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
     // SAFETY: `status` may be written.
@@ -265,9 +265,9 @@ pub(crate) fn changed() -> Option<(u32, Change)> {
     let child = u32::try_from(child).ok().filter(|child| *child > 0)?;
     let status = ExitStatus::from_raw(status);
     let change = match status {
-        status if status.stopped_signal().is_some() => Change::Stopped,
-        status if status.continued() => Change::Continued,
-        status => Change::Ended(status),
+        status if status.stopped_signal().is_some() => ChildEvent::Stopped,
+        status if status.continued() => ChildEvent::Continued,
+        status => ChildEvent::Ended(status),
     };
     Some((child, change))
 }

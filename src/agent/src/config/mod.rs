@@ -8,7 +8,7 @@ mod file;
 mod reading;
 mod slices;
 
-use crate::arguments::{Place, below};
+use crate::arguments::{ConfigPlace, below};
 use file::File;
 use gpuslice_slices::slot::Places;
 use reading::Reading;
@@ -61,7 +61,7 @@ impl Config {
     ///
     /// # Errors
     /// All mistakes; at least one.
-    pub(crate) fn read(place: &Place) -> Result<Self, Vec<Mistake>> {
+    pub(crate) fn read(place: &ConfigPlace) -> Result<Self, Vec<Mistake>> {
         let file = place.config();
         let unreadable = |what: String| vec![Mistake::of(&file, what)];
         let mut text = String::new();

@@ -4,7 +4,7 @@
 //! divides each GPU that has slices of two folders and a slice with a policy or a priority. It notes this in each
 //! region. The processes leave the division to the agent until the agent has not looked for a tenth of a second.
 
-use super::slices::{Slice, Slices};
+use super::slices::{CotenantSlice, CotenantSlices};
 use gpuslice_policy::arbiter::{Arbiter, MOST_SLICES, STEP, STEP_BESIDE_HIGH};
 use gpuslice_policy::config::Priority;
 use gpuslice_region::{Cotenant, Uuid, divide};
@@ -30,7 +30,7 @@ struct OnGpu {
 impl Division {
     /// Divides the GPUs for which that is due. Returns the time until the next look, or `None` if no slice has work to
     /// divide.
-    pub(super) fn look(&mut self, slices: &mut Slices, now: u64) -> Option<Duration> {
+    pub(super) fn look(&mut self, slices: &mut CotenantSlices, now: u64) -> Option<Duration> {
         let gpus = gpus(slices);
         self.arbiters.retain(|gpu, _| gpus.contains_key(gpu));
         let mut step = None;
@@ -57,9 +57,9 @@ impl Division {
 }
 
 /// Returns the GPUs that have slices of two folders, and a slice that divides.
-fn gpus(slices: &mut Slices) -> HashMap<Uuid, OnGpu> {
+fn gpus(slices: &mut CotenantSlices) -> HashMap<Uuid, OnGpu> {
     let mut gpus: HashMap<Uuid, OnGpu> = HashMap::new();
-    for Slice { folder, cotenant, seats, .. } in slices.ready() {
+    for CotenantSlice { folder, cotenant, seats, .. } in slices.ready() {
         if !cotenant.region().is_inhabited() {
             continue;
         }

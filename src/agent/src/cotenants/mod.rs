@@ -23,9 +23,9 @@ mod slices;
 use division::Division;
 use gpuslice_policy::compute::attribution::slicing::RELAY_EVERY;
 use gpuslice_region::now;
-pub(crate) use place::Place;
+pub(crate) use place::RegionPlace;
 use relay::relay;
-use slices::Slices;
+use slices::CotenantSlices;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ const IDLE: Duration = Duration::from_millis(50);
 const IDLE_AFTER: u64 = 1_000_000_000;
 
 /// Relays and divides until the sender of the lists of regions is gone. It sleeps while all regions are in one folder.
-pub(crate) fn serve(places: &Receiver<Vec<Place>>) {
-    let (mut slices, mut division) = (Slices::default(), Division::default());
+pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>) {
+    let (mut slices, mut division) = (CotenantSlices::default(), Division::default());
     let (mut worked_at, mut relayed_at, mut opened_at) = (0, 0, 0);
     let mut pause = IDLE;
     loop {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// A region that takes part.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct RegionPlace {
     /// Its folder. Slices of one folder see each other without the agent.
     pub(crate) folder: FileId,
     /// The path of the region, which need not be there yet.
@@ -15,7 +15,7 @@ pub(crate) struct Place {
     pub(crate) _kept: Option<Candidate>,
 }
 
-impl Place {
+impl RegionPlace {
     /// Returns the region's name in its folder.
     pub(super) fn name(&self) -> OsString {
         self.path.file_name().unwrap_or_default().to_owned()

@@ -1,7 +1,7 @@
 //! Slices for tests.
 
-use super::place::Place;
-use super::slices::Slices;
+use super::place::RegionPlace;
+use super::slices::CotenantSlices;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Origin, Trust, Uuid, now};
 use gpuslice_slices::discovery::FileId;
@@ -13,7 +13,7 @@ pub(super) const GPU: Uuid = Uuid([7; 16]);
 pub(super) struct Puppet {
     pub(super) member: Member,
     pub(super) device: Device,
-    pub(super) place: Place,
+    pub(super) place: RegionPlace,
 }
 
 impl Puppet {
@@ -29,7 +29,7 @@ impl Puppet {
         let (member, _) = Member::join(&path, Trust::AnyOwner, &wanted).unwrap();
         let device = member.devices()[0].device;
         let folder = FileId::of(folder).unwrap();
-        Self { member, device, place: Place { folder, path, _kept: None } }
+        Self { member, device, place: RegionPlace { folder, path, _kept: None } }
     }
 
     pub(super) fn publish(&self, context: u16) -> Interval {
@@ -47,8 +47,8 @@ impl Puppet {
     }
 }
 
-pub(super) fn slices(puppets: &[&Puppet]) -> Slices {
-    let mut slices = Slices::default();
+pub(super) fn slices(puppets: &[&Puppet]) -> CotenantSlices {
+    let mut slices = CotenantSlices::default();
     slices.follow(puppets.iter().map(|puppet| puppet.place.clone()).collect());
     slices
 }

@@ -1,6 +1,6 @@
 //! Copies the new busy intervals of all slices to the slices of other folders.
 
-use super::slices::{Slice, Slices};
+use super::slices::{CotenantSlice, CotenantSlices};
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_region::{Origin, Uuid};
 use gpuslice_slices::discovery::FileId;
@@ -14,7 +14,7 @@ type Published = HashMap<Uuid, Vec<(FileId, Interval)>>;
 
 /// Relays the intervals that were published since the last call. Returns true if there were any. `now` is the monotonic
 /// clock.
-pub(super) fn relay(slices: &mut Slices, now: u64) -> bool {
+pub(super) fn relay(slices: &mut CotenantSlices, now: u64) -> bool {
     let mut published = Published::new();
     slices.ready().for_each(|slice| read(slice, now, &mut published));
     if !published.is_empty() {
@@ -24,8 +24,8 @@ pub(super) fn relay(slices: &mut Slices, now: u64) -> bool {
 }
 
 /// Reads the new intervals of a slice.
-fn read(slice: &mut Slice, now: u64, published: &mut Published) {
-    let Slice { folder, number, contexts, cotenant, seats, .. } = slice;
+fn read(slice: &mut CotenantSlice, now: u64, published: &mut Published) {
+    let CotenantSlice { folder, number, contexts, cotenant, seats, .. } = slice;
     for seat in seats {
         let new: Vec<_> = cotenant
             .region()
@@ -43,7 +43,7 @@ fn read(slice: &mut Slice, now: u64, published: &mut Published) {
 }
 
 /// Writes the intervals of slices of other folders into the region of a slice, if the slice uses them.
-fn write(slice: &Slice, now: u64, published: &Published) {
+fn write(slice: &CotenantSlice, now: u64, published: &Published) {
     for seat in &slice.seats {
         let is_absent = now.saturating_sub(seat.published_at) >= ABSENT_AFTER;
         let Some(new) = published.get(&seat.gpu).filter(|_| !is_absent) else { continue };
@@ -55,7 +55,7 @@ fn write(slice: &Slice, now: u64, published: &Published) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cotenants::place::Place;
+    use crate::cotenants::place::RegionPlace;
     use crate::cotenants::puppet::{GPU, Puppet, slices};
     use gpuslice_region::now;
     use std::collections::BTreeSet;
@@ -112,9 +112,9 @@ mod tests {
         let [a, b] = ["a", "b"].map(|folder| root.path().join(folder));
         let place = |folder: &Path| {
             std::fs::create_dir_all(folder).unwrap();
-            Place { folder: FileId::of(folder).unwrap(), path: folder.join("1"), _kept: None }
+            RegionPlace { folder: FileId::of(folder).unwrap(), path: folder.join("1"), _kept: None }
         };
-        let mut slices = Slices::default();
+        let mut slices = CotenantSlices::default();
         slices.follow(vec![place(&a), place(&b)]);
         assert!(slices.are_apart() && !relay(&mut slices, now()));
         let [a, b] = [a, b].map(|folder| Puppet::join(&folder, "1", GPU));

@@ -1,26 +1,26 @@
 //! The slices of the node, with their regions open.
 
 use super::contexts::{Contexts, SLICES};
-use super::place::Place;
+use super::place::RegionPlace;
 use gpuslice_region::{Cotenant, Device, Monitor, Trust, Uuid};
 use gpuslice_slices::discovery::FileId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 /// A region's folder and its name there.
-type Key = (FileId, OsString);
+type RegionKey = (FileId, OsString);
 
 /// All slices that take part.
 #[derive(Debug, Default)]
-pub(super) struct Slices {
-    open: BTreeMap<Key, Slice>,
+pub(super) struct CotenantSlices {
+    open: BTreeMap<RegionKey, CotenantSlice>,
     /// Regions that could not be opened yet, for example because no process has made them.
-    missing: BTreeMap<Key, Place>,
+    missing: BTreeMap<RegionKey, RegionPlace>,
 }
 
 /// A slice, and the GPUs that it has.
 #[derive(Debug)]
-pub(super) struct Slice {
+pub(super) struct CotenantSlice {
     /// Slices of one folder see each other without the agent.
     pub(super) folder: FileId,
     /// The region's file.
@@ -45,7 +45,7 @@ pub(super) struct Seat {
     pub(super) published_at: u64,
 }
 
-impl Slices {
+impl CotenantSlices {
     /// Tells whether the regions lie in two folders, so that slices may not see each other.
     pub(super) fn are_apart(&self) -> bool {
         let mut folders = self.open.keys().chain(self.missing.keys()).map(|(folder, _)| folder);
@@ -54,10 +54,10 @@ impl Slices {
     }
 
     /// Takes `places` for all regions, and opens the new ones.
-    pub(super) fn follow(&mut self, places: Vec<Place>) {
+    pub(super) fn follow(&mut self, places: Vec<RegionPlace>) {
         self.missing = places.into_iter().map(|place| ((place.folder, place.name()), place)).collect();
         self.open.retain(|key, slice| {
-            let is_same = |place: &Place| FileId::of(&place.path).is_ok_and(|file| file == slice.file);
+            let is_same = |place: &RegionPlace| FileId::of(&place.path).is_ok_and(|file| file == slice.file);
             let stays = self.missing.get(key).is_some_and(is_same);
             if stays {
                 self.missing.remove(key);
@@ -76,13 +76,13 @@ impl Slices {
         self.missing.retain(|key, place| {
             let Ok(Some(monitor)) = Monitor::open(&place.path, Trust::AnyOwner) else { return true };
             let (Ok(file), Some(number)) = (FileId::of(&place.path), free.next()) else { return true };
-            open.insert(key.clone(), Slice::new((place.folder, file), number, monitor));
+            open.insert(key.clone(), CotenantSlice::new((place.folder, file), number, monitor));
             false
         });
     }
 
     /// Returns the slices whose regions are in use, with the GPUs that they have now.
-    pub(super) fn ready(&mut self) -> impl Iterator<Item = &mut Slice> {
+    pub(super) fn ready(&mut self) -> impl Iterator<Item = &mut CotenantSlice> {
         self.open.values_mut().filter_map(|slice| {
             slice.find_devices();
             slice.cotenant.region().is_ready().then_some(slice)
@@ -90,7 +90,7 @@ impl Slices {
     }
 }
 
-impl Slice {
+impl CotenantSlice {
     fn new((folder, file): (FileId, FileId), number: u16, monitor: Monitor) -> Self {
         let cotenant = Cotenant::new(number.into(), monitor);
         let contexts = Contexts::default();

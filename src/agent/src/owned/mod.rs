@@ -9,7 +9,7 @@ mod terms;
 use crate::config::Wanted;
 use crate::gpus::{Gpu, bare};
 use crate::request::Change;
-use crate::snapshot::Slice;
+use crate::snapshot::SliceSnapshot;
 use gpuslice_policy::units::Permille;
 use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::discovery::FileId;
@@ -146,7 +146,7 @@ impl Owned {
     }
 
     /// Returns true if its region grants more than its terms.
-    pub(crate) fn is_exceeded_by(&self, told: &Slice) -> bool {
+    pub(crate) fn is_exceeded_by(&self, told: &SliceSnapshot) -> bool {
         let Some(terms) = self.terms() else { return false };
         let on_it = told.devices.iter().filter(|device| device.uuid == terms.gpu);
         on_it.filter_map(|device| device.limits).any(|limits| terms.lowered(limits).is_some())

@@ -1,9 +1,9 @@
 //! Finds and reads the slices that others made, on the host and in containers.
 
 use super::regions::{LookUp, devices, processes};
-use crate::cotenants::Place;
+use crate::cotenants::RegionPlace;
 use crate::gpus::Gpu;
-use crate::snapshot::{Pod, Slice};
+use crate::snapshot::{Pod, SliceSnapshot};
 use gpuslice_kubernetes::plugin::{Owner, owner_of};
 use gpuslice_region::{Reader, RegionError, Trust, names};
 use gpuslice_slices::discovery::{Candidate, Container, FileId};
@@ -121,7 +121,7 @@ impl Found {
     }
 
     /// Returns the regions, with their folders.
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<RegionPlace> {
         self.open.values().filter_map(|open| open.there.with_folder()).collect()
     }
 
@@ -137,7 +137,7 @@ impl Found {
         gpus: &[Gpu],
         look_up: Option<LookUp<'_>>,
         mut taken: BTreeSet<(String, String)>,
-    ) -> Vec<Slice> {
+    ) -> Vec<SliceSnapshot> {
         let mut slices = Vec::new();
         self.open.retain(|_, open| match open.look(gpus, look_up) {
             Ok(Some(mut slice)) => {
@@ -195,12 +195,12 @@ impl There {
         printable(&path.display().to_string())
     }
 
-    fn with_folder(&self) -> Option<Place> {
+    fn with_folder(&self) -> Option<RegionPlace> {
         let folder = match &self.candidate {
             Some(candidate) => candidate.folder(),
             None => FileId::of(self.path.parent()?),
         };
-        Some(Place { folder: folder.ok()?, path: self.path.clone(), _kept: self.candidate.clone() })
+        Some(RegionPlace { folder: folder.ok()?, path: self.path.clone(), _kept: self.candidate.clone() })
     }
 
     fn file_name(&self) -> String {
@@ -210,12 +210,12 @@ impl There {
 
 impl Open {
     /// Returns the slice at this moment, or none while no process lives in it.
-    fn look(&self, gpus: &[Gpu], look_up: Option<LookUp<'_>>) -> Result<Option<Slice>, RegionError> {
+    fn look(&self, gpus: &[Gpu], look_up: Option<LookUp<'_>>) -> Result<Option<SliceSnapshot>, RegionError> {
         let process_count = self.reader.process_count()?;
         if process_count == 0 {
             return Ok(None);
         }
-        Ok(Some(Slice {
+        Ok(Some(SliceSnapshot {
             name: self.there.name.clone(),
             container: self.there.place.as_ref().and_then(|(_, id)| id.clone()),
             pod: self.there.pod.clone(),
@@ -231,7 +231,7 @@ impl Open {
 }
 
 /// Returns a name that no other slice of the container has.
-fn unique(slice: &Slice, file: &str, taken: &mut BTreeSet<(String, String)>) -> String {
+fn unique(slice: &SliceSnapshot, file: &str, taken: &mut BTreeSet<(String, String)>) -> String {
     let numbered = (2_u32..).map(|number| format!("{file}#{number}"));
     let mut names = [slice.name.clone(), file.to_owned()].into_iter().chain(numbered);
     names.find(|name| taken.insert((slice.place().to_owned(), name.clone()))).unwrap_or_default()
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn two_slices_of_a_name_are_told_apart() {
-        let slice = |container: &str| Slice {
+        let slice = |container: &str| SliceSnapshot {
             name: "a".to_owned(),
             container: Some(container.to_owned()),
             pod: None,

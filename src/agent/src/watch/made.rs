@@ -3,7 +3,7 @@
 use super::regions::{LookUp, devices, processes};
 use crate::gpus::Gpu;
 use crate::owned::Owned;
-use crate::snapshot::{Device, Slice};
+use crate::snapshot::{Device, SliceSnapshot};
 use gpuslice_region::{Limits, Reader, RegionError, Trust};
 use gpuslice_slices::discovery::{Container, FileId};
 use gpuslice_slices::figures::printable;
@@ -47,8 +47,8 @@ impl Made {
         places: &Places,
         gpus: &[Gpu],
         look_up: Option<LookUp<'_>>,
-    ) -> Slice {
-        let mut told = Slice {
+    ) -> SliceSnapshot {
+        let mut told = SliceSnapshot {
             name: slice.name().to_string(),
             container: self.container_of(slice, places),
             pod: None,
@@ -88,7 +88,7 @@ impl Made {
         places: &Places,
         gpus: &[Gpu],
         look_up: Option<LookUp<'_>>,
-        told: &mut Slice,
+        told: &mut SliceSnapshot,
     ) -> Result<(), RegionError> {
         // The region belongs to another slice by now, or another file is in its place.
         if self.readers.get(name).is_some_and(|reader| reader.check().is_err()) {

@@ -8,12 +8,12 @@ mod made;
 mod regions;
 
 use crate::config::Config;
-use crate::cotenants::Place;
+use crate::cotenants::RegionPlace;
 use crate::gpus::Gpus;
 use crate::history::History;
 use crate::owned::{Owned, left_behind};
 use crate::request::Change;
-use crate::snapshot::{Slice, Snapshot};
+use crate::snapshot::{SliceSnapshot, Snapshot};
 use found::Found;
 use gpuslice_region::{RegionError, Removal, Trust, remove_for_good};
 use gpuslice_slices::discovery::{Container, FileId, Machine};
@@ -47,7 +47,7 @@ pub(crate) struct Watch {
     machine: Machine,
     containers: Vec<Container>,
     found: Found,
-    cotenants: Sender<Vec<Place>>,
+    cotenants: Sender<Vec<RegionPlace>>,
     scanned: Option<Instant>,
     /// True if a container has ended since the last scan, as far as its processes tell.
     has_one_ended: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Makes the slices of a configuration, and looks for others. `cotenants` gets the regions of all slices
     /// after each search.
-    pub(crate) fn begin(config: Config, gpus: Gpus, cotenants: Sender<Vec<Place>>) -> Self {
+    pub(crate) fn begin(config: Config, gpus: Gpus, cotenants: Sender<Vec<RegionPlace>>) -> Self {
         let owned = config.slices.iter().cloned().map(Owned::new).collect();
         let library = Ok(PathBuf::new());
         let mut watch = Self {
@@ -163,7 +163,7 @@ impl Watch {
         let look_up = LookUp { machine: &self.machine, arguments: self.config.arguments };
         let look_up = with_processes.then_some(look_up);
         let (made, places) = (&mut self.made, &self.config.places);
-        let mut slices: Vec<Slice> =
+        let mut slices: Vec<SliceSnapshot> =
             self.owned.iter().map(|slice| made.look(slice, places, &gpus, look_up)).collect();
         let taken = slices.iter().map(|slice| (slice.place().to_owned(), slice.name.clone())).collect();
         slices.extend(self.found.look(&gpus, look_up, taken));
@@ -189,10 +189,14 @@ impl Watch {
     }
 
     /// Returns the regions of all slices.
-    fn places_of_regions(&self) -> Vec<Place> {
+    fn places_of_regions(&self) -> Vec<RegionPlace> {
         let places = &self.config.places;
         let made = self.owned.iter().filter_map(|slice| {
-            Some(Place { folder: slice.folder(places)?, path: places.region(slice.name()), _kept: None })
+            Some(RegionPlace {
+                folder: slice.folder(places)?,
+                path: places.region(slice.name()),
+                _kept: None,
+            })
         });
         made.chain(self.found.places()).collect()
     }

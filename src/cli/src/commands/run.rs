@@ -10,7 +10,7 @@ use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::preload::preload_list;
 use crate::slices;
-use crate::system::{self, Arrived, Change, Signals};
+use crate::system::{self, Arrived, ChildEvent, Signals};
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::names::of_operator;
 use gpuslice_region::{RegionError, Removal, Trust, remove_for_good, remove_if_unused};
@@ -177,9 +177,9 @@ impl Company<'_> {
                     continue;
                 }
                 match change {
-                    Change::Ended(status) => return status,
-                    Change::Continued => self.is_stopped = false,
-                    Change::Stopped => self.stop(),
+                    ChildEvent::Ended(status) => return status,
+                    ChildEvent::Continued => self.is_stopped = false,
+                    ChildEvent::Stopped => self.stop(),
                 }
             }
             let arrived = self.signals.next();

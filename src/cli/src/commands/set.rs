@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Report about a change of limits.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ChangeReport {
     /// Remarks about the values that the user asked for.
     pub(crate) warnings: Vec<String>,
     /// One line for each difference from before.
@@ -32,7 +32,7 @@ pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
 }
 
 /// Changes a slice's limits, unless one of the values in `wish` is wrong.
-pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
+pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failure> {
     monitor.reap()?;
     if monitor.processes().is_empty() {
         return Err(Failure::new(format!(
@@ -54,12 +54,12 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<Told, Failure> {
         return Err(above);
     }
     let changes = monitor.change_limits(|device| {
-        let asked = Asked::of(wish, device, &config);
-        (asked != Asked::default()).then(|| asked.on(device.limits))
+        let asked = WantedLimits::of(wish, device, &config);
+        (asked != WantedLimits::default()).then(|| asked.on(device.limits))
     })?;
-    let mut told = Told::default();
+    let mut told = ChangeReport::default();
     for LimitsChange { before, after } in &changes {
-        let asked = Asked::of(wish, before, &config);
+        let asked = WantedLimits::of(wish, before, &config);
         told.warnings.extend(warnings(before, &config));
         told.changes.extend(described(monitor, before, asked, *after));
     }
@@ -115,7 +115,7 @@ fn above_ceiling(
 ) -> Option<Failure> {
     devices.iter().find_map(|device| {
         let ceiling = ceilings.of(identity(device));
-        let wanted = Asked::of(wish, device, config).on(device.limits);
+        let wanted = WantedLimits::of(wish, device, config).on(device.limits);
         if wanted.within(&ceiling) == wanted || wanted == device.limits {
             return None;
         }
@@ -145,7 +145,7 @@ fn warnings(device: &DeviceView, config: &Config) -> Vec<String> {
 
 /// Values that the user asks for on one device. `None` keeps the value that holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Asked {
+struct WantedLimits {
     memory: Option<u64>,
     cores: Option<u32>,
     burst: Option<u64>,
@@ -154,7 +154,7 @@ struct Asked {
     priority: Option<Priority>,
 }
 
-impl Asked {
+impl WantedLimits {
     fn of(wish: &Set, device: &DeviceView, config: &Config) -> Self {
         Self {
             memory: config.limits_for(identity(device)).memory.map(Bytes::get),
@@ -196,7 +196,7 @@ fn without_effect(wish: &Set, changes: &[LimitsChange]) -> impl Iterator<Item = 
 }
 
 /// Describes the changes of a device.
-fn described(monitor: &Monitor, device: &DeviceView, asked: Asked, after: Limits) -> Vec<String> {
+fn described(monitor: &Monitor, device: &DeviceView, asked: WantedLimits, after: Limits) -> Vec<String> {
     let before = device.limits;
     let mut told = Vec::new();
     if let Some(quota) = asked.memory {

@@ -23,7 +23,7 @@ const WIDTH: usize = 80;
 
 /// Output of `--json`. `docs/reference/status-json.md` describes it.
 #[derive(Debug, Serialize)]
-struct Report {
+struct StatusReport {
     /// Version of the document. A new field keeps the version. A field that goes or changes its meaning
     /// counts it up.
     version: u32,
@@ -82,7 +82,7 @@ fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<
     let warnings = report::warnings(&gpus);
     failure::print(before)?;
     if wish.json {
-        failure::print_json(&Report { version: VERSION, slices, gpus })?;
+        failure::print_json(&StatusReport { version: VERSION, slices, gpus })?;
     } else if slices.is_empty() {
         failure::print("no slices\n")?;
     } else {

@@ -13,12 +13,12 @@ const STEP: Duration = Duration::from_secs(1);
 
 /// The line. Dropping it erases the line.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct ProgressLine {
     /// The text that stands on the terminal.
     shown: Option<String>,
 }
 
-impl Line {
+impl ProgressLine {
     /// Shows `text` in the line.
     pub(crate) fn show(&mut self, text: String) {
         let mut out = io::stderr();
@@ -30,7 +30,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.shown.is_some() {
             let _nobody_looks = write!(io::stderr(), "\r\x1b[K");
@@ -43,7 +43,7 @@ pub(crate) fn wait(what: &str, long: Duration) {
     if long <= SHORT {
         return thread::sleep(long);
     }
-    let (end, mut line) = (Instant::now() + long, Line::default());
+    let (end, mut line) = (Instant::now() + long, ProgressLine::default());
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {

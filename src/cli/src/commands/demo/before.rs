@@ -1,6 +1,6 @@
 //! The first part of the demo: the two tenants share the GPU without gpuslice.
 
-use super::around::{Around, Halt, PATIENCE};
+use super::context::{DemoContext, Halt, PATIENCE};
 use super::programs::{Programs, RED_PROGRAMS, Work};
 use crate::output::failure::Failure;
 use gpuslice_slices::figures::{percent, size};
@@ -40,53 +40,53 @@ impl Before {
 }
 
 /// Lets the tenants run without limits.
-pub(super) fn play(around: Around<'_>, need: u64) -> Result<Before, Halt> {
+pub(super) fn play(context: DemoContext<'_>, need: u64) -> Result<Before, Halt> {
     let mut before = Before::default();
     let mut red = Programs::of("red-before");
-    let work = if around.stage.simulation.is_some() { Work::Greedy } else { Work::Computes };
+    let work = if context.stage.simulation.is_some() { Work::Greedy } else { Work::Computes };
     for _ in 0..RED_PROGRAMS {
-        red.start(work, around, |_| {})?;
+        red.start(work, context, |_| {})?;
     }
-    until_they_work(around, &mut red)?;
-    if let Some(truth) = around.truth()? {
-        before.filled = Some((truth.held, around.stage.gpu.total));
+    until_they_work(context, &mut red)?;
+    if let Some(truth) = context.truth()? {
+        before.filled = Some((truth.held, context.stage.gpu.total));
         let mut blue = Programs::of("blue-before");
-        blue.start(Work::Needs(need), around, |_| {})?;
-        before.died = last_words(around, &mut blue)?;
+        blue.start(Work::Needs(need), context, |_| {})?;
+        before.died = last_words(context, &mut blue)?;
     }
     let mut blue = Programs::of("blue-before");
-    blue.start(Work::Computes, around, |_| {})?;
-    until_they_work(around, &mut blue)?;
-    let began = (Instant::now(), done(around, &mut red, &mut blue)?);
+    blue.start(Work::Computes, context, |_| {})?;
+    until_they_work(context, &mut blue)?;
+    let began = (Instant::now(), done(context, &mut red, &mut blue)?);
     while began.0.elapsed() < WATCHED {
-        around.wait()?;
+        context.wait()?;
     }
     let (before_red, before_blue) = began.1;
-    let (after_red, after_blue) = done(around, &mut red, &mut blue)?;
+    let (after_red, after_blue) = done(context, &mut red, &mut blue)?;
     let (by_red, by_blue) = (after_red.saturating_sub(before_red), after_blue.saturating_sub(before_blue));
     before.red = by_red.saturating_mul(1000).checked_div(by_red.saturating_add(by_blue)).unwrap_or(0);
     for programs in [&mut red, &mut blue] {
         programs.finish();
-        until_they_end(around, programs)?;
+        until_they_end(context, programs)?;
     }
     Ok(before)
 }
 
 /// Returns the GPU time that red and blue have had, as the simulated GPU counted. On a real GPU it returns their
 /// batches of equal kernels.
-fn done(around: Around<'_>, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), Halt> {
+fn done(context: DemoContext<'_>, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), Halt> {
     red.look()?;
     blue.look()?;
-    Ok(match around.truth()? {
+    Ok(match context.truth()? {
         Some(truth) => (truth.busy(red.tenant), truth.busy(blue.tenant)),
         None => (red.batches(), blue.batches()),
     })
 }
 
-fn until_they_work(around: Around<'_>, programs: &mut Programs) -> Result<(), Halt> {
+fn until_they_work(context: DemoContext<'_>, programs: &mut Programs) -> Result<(), Halt> {
     let began = Instant::now();
     while !programs.have_reported() {
-        around.patiently(began)?;
+        context.patiently(began)?;
         programs.look()?;
         if let Some(words) = programs.last_words()? {
             return Err(Failure::new(format!("a program of the demo ended at once: {words}")).into());
@@ -97,22 +97,22 @@ fn until_they_work(around: Around<'_>, programs: &mut Programs) -> Result<(), Ha
 
 /// Waits until the programs end, and returns their last words. These are empty if all programs have reported
 /// before.
-fn last_words(around: Around<'_>, programs: &mut Programs) -> Result<String, Halt> {
+fn last_words(context: DemoContext<'_>, programs: &mut Programs) -> Result<String, Halt> {
     let began = Instant::now();
     while programs.running() > 0 {
         if programs.have_reported() {
             return Ok(String::new());
         }
-        around.patiently(began)?;
+        context.patiently(began)?;
         programs.look()?;
     }
     Ok(programs.last_words()?.unwrap_or_default())
 }
 
-fn until_they_end(around: Around<'_>, programs: &mut Programs) -> Result<(), Halt> {
+fn until_they_end(context: DemoContext<'_>, programs: &mut Programs) -> Result<(), Halt> {
     let began = Instant::now();
     while programs.running() > 0 && began.elapsed() < PATIENCE {
-        around.wait()?;
+        context.wait()?;
         programs.look()?;
     }
     Ok(())

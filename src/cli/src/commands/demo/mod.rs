@@ -5,8 +5,8 @@
 //! blue's for the size of the GPU: it sees its quota. The demo kills one of red's programs and raises red's quota. In
 //! the end it says whether everything was as promised.
 
-mod around;
 mod before;
+mod context;
 mod driver;
 mod programs;
 mod screen;
@@ -21,18 +21,18 @@ use crate::arguments::Demo;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::system::{self, Signals};
-use around::{Around, Halt, LOOK, PATIENCE};
 use before::Before;
+use context::{DemoContext, Halt, LOOK, PATIENCE};
 use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::Uuid;
 use gpuslice_slices::figures::size;
 use programs::{RED_PROGRAMS, Work};
 use screen::Screen;
-use slice::{Killed, Slice, permille};
+use slice::{DemoSlice, Killed, permille};
 use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tenant::View;
+use tenant::ShownMemory;
 use verdict::{Used, Verdict, millis};
 pub(crate) use worker::work;
 
@@ -54,7 +54,7 @@ pub(crate) fn probe() -> Result<Ending, Failure> {
     let uuid = Uuid(driver.uuid().map_err(Failure::new)?);
     let name = driver.name().map_err(Failure::new)?;
     let is_simulated = name.starts_with(SIMULATED);
-    failure::print(&wire::Gpu { uuid, free, total, is_simulated, name }.line())?;
+    failure::print(&wire::DemoGpu { uuid, free, total, is_simulated, name }.line())?;
     Ok(Ending::Code(0))
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
     let signals = Signals::keep([system::SIGINT, system::SIGTERM, system::SIGHUP, system::SIGQUIT]);
     let stage = Stage::find(wish.simulated)?;
     let mut screen = Screen::open();
-    let mut play = Play::new(Around { stage: &stage, signals: &signals }, &mut screen);
+    let mut play = Play::new(DemoContext { stage: &stage, signals: &signals }, &mut screen);
     match play.whole(Duration::from_secs(wish.seconds)) {
         Ok((before, verdict)) => {
             let word = if verdict.is_good() { "demo passed" } else { "demo FAILED" };
@@ -128,10 +128,10 @@ type UsedByNow = (Option<Moment>, Option<Moment>);
 /// A demo under way. Dropping it ends all programs and leaves nothing behind.
 struct Play<'a> {
     /// Empty before the second part.
-    slices: Vec<Slice>,
+    slices: Vec<DemoSlice>,
     /// Bytes that blue's program needs.
     need: u64,
-    around: Around<'a>,
+    context: DemoContext<'a>,
     screen: &'a mut Screen,
     began: Instant,
     killed: Option<Killed>,
@@ -141,16 +141,16 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn new(around: Around<'a>, screen: &'a mut Screen) -> Self {
-        let need = part(around.stage, 25, BLUE) / 2;
+    fn new(context: DemoContext<'a>, screen: &'a mut Screen) -> Self {
+        let need = part(context.stage, 25, BLUE) / 2;
         let began = Instant::now();
-        Self { slices: Vec::new(), need, around, screen, began, killed: None, back: None, looks: 0 }
+        Self { slices: Vec::new(), need, context, screen, began, killed: None, back: None, looks: 0 }
     }
 
     /// Plays the whole demo.
     fn whole(&mut self, length: Duration) -> Result<(Before, Verdict), Halt> {
         self.announce()?;
-        let before = before::play(self.around, self.need)?;
+        let before = before::play(self.context, self.need)?;
         for line in before.lines(self.need) {
             self.screen.note(&format!("  {line}"))?;
         }
@@ -167,8 +167,8 @@ impl<'a> Play<'a> {
     }
 
     fn announce(&mut self) -> Result<(), Halt> {
-        let gpu = &self.around.stage.gpu;
-        let which = self.around.stage.simulation.as_ref().map_or_else(
+        let gpu = &self.context.stage.gpu;
+        let which = self.context.stage.simulation.as_ref().map_or_else(
             || "the GPU of this machine".to_owned(),
             |simulation| format!("a simulated GPU ({})", simulation.reason),
         );
@@ -176,7 +176,7 @@ impl<'a> Play<'a> {
         self.screen.note(&format!("two tenants share {which}: {name}, {total}, {free} free"))?;
         self.screen
             .note("\nWITHOUT gpuslice: red's 3 programs take all they get, blue's one needs a little")?;
-        if self.around.stage.simulation.is_none() {
+        if self.context.stage.simulation.is_none() {
             let why = "memory is not shown: other programs could need what the demo would fill";
             self.screen.note(&format!("  {why}; gpuslice demo --simulated shows it"))?;
         }
@@ -186,18 +186,18 @@ impl<'a> Play<'a> {
     /// Starts the slices, and shows commands with the same effect.
     fn begin(&mut self) -> Result<(), Halt> {
         let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
-        let around = self.around;
-        let limits = (part(around.stage, 50, RED), red);
-        self.slices.push(Slice::start("red", limits, &[Work::Greedy; RED_PROGRAMS], around)?);
-        let limits = (part(around.stage, 25, BLUE), blue);
-        self.slices.push(Slice::start("blue", limits, &[Work::Needs(self.need)], around)?);
+        let context = self.context;
+        let limits = (part(context.stage, 50, RED), red);
+        self.slices.push(DemoSlice::start("red", limits, &[Work::Greedy; RED_PROGRAMS], context)?);
+        let limits = (part(context.stage, 25, BLUE), blue);
+        self.slices.push(DemoSlice::start("blue", limits, &[Work::Needs(self.need)], context)?);
         self.screen.note("\nWITH gpuslice, the same programs; what the demo does, these commands do:")?;
         for slice in &self.slices {
             self.screen.note(&format!("  $ {} -- PROGRAM", slice.command()))?;
         }
         let began = Instant::now();
         while !self.is_ready()? {
-            self.around.patiently(began)?;
+            self.context.patiently(began)?;
         }
         self.began = Instant::now();
         Ok(())
@@ -207,17 +207,17 @@ impl<'a> Play<'a> {
         let mut ready = true;
         for slice in &mut self.slices {
             slice.look()?;
-            ready &= slice.is_ready(self.around.stage)?;
+            ready &= slice.is_ready(self.context.stage)?;
         }
         Ok(ready)
     }
 
     /// Asks unmodified programs in blue's slice for the size of the GPU.
-    fn look_as_tenant(&mut self) -> Result<Vec<View>, Halt> {
+    fn look_as_tenant(&mut self) -> Result<Vec<ShownMemory>, Halt> {
         let Some(blue) = self.slices.last() else { return Ok(Vec::new()) };
-        let views = tenant::views(self.around.stage, blue)?;
+        let views = tenant::views(self.context.stage, blue)?;
         let command = blue.command();
-        for View { what, bare, inside } in &views {
+        for ShownMemory { what, bare, inside } in &views {
             self.screen.note(&match *what {
                 "nvidia-smi" => format!("  $ {command} -- nvidia-smi {}", tenant::QUERY.join(" ")),
                 _ => format!("  $ {command} -- python3 -c '"),
@@ -253,7 +253,7 @@ impl<'a> Play<'a> {
     /// Lets the demo run until `time` has passed since it began.
     fn until(&mut self, time: Duration) -> Result<(), Halt> {
         while self.began.elapsed() < time {
-            self.around.wait()?;
+            self.context.wait()?;
             self.look()?;
             self.screen.figures(self.began.elapsed(), &self.slices)?;
         }
@@ -283,9 +283,9 @@ impl<'a> Play<'a> {
     /// Returns the GPU time that each slice has used so far.
     fn used(&mut self) -> Result<Vec<UsedByNow>, Halt> {
         self.look()?;
-        let truth = self.around.truth()?;
+        let truth = self.context.truth()?;
         let at = Instant::now();
-        let by = |slice: &Slice| {
+        let by = |slice: &DemoSlice| {
             (slice.charged(), truth.as_ref().map(|truth| (at, truth.busy(slice.account.name))))
         };
         Ok(self.slices.iter().map(by).collect())
@@ -321,7 +321,7 @@ impl<'a> Play<'a> {
 
     /// Raises red's quota by a quarter. Returns the quota before and the new one.
     fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, u64), Halt> {
-        let truth = self.around.truth()?;
+        let truth = self.context.truth()?;
         let Some(red) = self.slices.first_mut() else { return Ok((0, 0)) };
         verdict.add_quota(&red.account, truth.as_ref());
         let before = red.account.limit;
@@ -337,16 +337,16 @@ impl<'a> Play<'a> {
         self.slices.iter_mut().for_each(|slice| slice.programs.finish());
         let began = Instant::now();
         while self.slices.iter().any(|slice| slice.programs.running() > 0) && began.elapsed() < PATIENCE {
-            self.around.wait()?;
+            self.context.wait()?;
             self.look()?;
         }
         // The last lines of the programs may still be on their way.
-        self.around.wait()?;
+        self.context.wait()?;
         self.look()
     }
 
     fn judge(&self, verdict: &mut Verdict, (before, after): (u64, u64)) -> Result<(), Halt> {
-        let truth = self.around.truth()?;
+        let truth = self.context.truth()?;
         let [red, blue] = self.slices.as_slice() else { return Ok(()) };
         verdict.add_quota(&blue.account, truth.as_ref());
         verdict.add_refusals(red.account.name, red.programs.counts());
@@ -359,7 +359,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    fn judge_views(&self, verdict: &mut Verdict, views: &[View]) {
+    fn judge_views(&self, verdict: &mut Verdict, views: &[ShownMemory]) {
         let Some(blue) = self.slices.last() else { return };
         for view in views {
             let text = format!("{} tells blue of {}, and others of {}", view.what, view.inside, view.bare);
@@ -374,7 +374,7 @@ impl<'a> Play<'a> {
         for slice in &self.slices {
             left = left.saturating_add(slice.left()?);
         }
-        let used = self.around.truth()?.map_or(0, |truth| truth.held);
+        let used = self.context.truth()?.map_or(0, |truth| truth.held);
         verdict.add(
             well && left == 0 && used == 0,
             format!("all programs ended well; {} charged and {} in use are left", size(left), size(used)),

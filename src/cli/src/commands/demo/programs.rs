@@ -1,6 +1,6 @@
 //! Programs of one tenant of the demo.
 
-use super::around::Around;
+use super::context::DemoContext;
 use super::wire::{Counts, READY};
 use crate::output::failure::Failure;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -30,7 +30,7 @@ pub(super) enum Work {
 pub(super) struct Programs {
     /// The tenant's name, by which the simulated GPU counts the programs' use.
     pub(super) tenant: &'static str,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerProcess>,
     heard: Receiver<(usize, Said)>,
     tell: Sender<(usize, Said)>,
     /// The programs' lines on standard error, each once.
@@ -40,7 +40,7 @@ pub(super) struct Programs {
 }
 
 /// One program. Dropping it ends it.
-struct Worker {
+struct WorkerProcess {
     child: Child,
     /// True if it waits for the others before it fills the memory.
     waits: bool,
@@ -51,7 +51,7 @@ struct Worker {
     killed: bool,
 }
 
-impl Worker {
+impl WorkerProcess {
     /// Lets a waiting program go on. `look` finds a program that has died.
     fn go_on(&mut self) {
         self.waits = false;
@@ -61,7 +61,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         if self.ended.is_none() {
             let _already_dead = self.child.kill();
@@ -88,7 +88,7 @@ impl Programs {
     pub(super) fn start(
         &mut self,
         work: Work,
-        Around { stage, signals }: Around<'_>,
+        DemoContext { stage, signals }: DemoContext<'_>,
         prepare: impl FnOnce(&mut Command),
     ) -> Result<(), Failure> {
         let mut command = stage.command("demo-worker", self.tenant)?;
@@ -108,7 +108,7 @@ impl Programs {
             line => Counts::read(line).map(Said::Counts),
         });
         hear(child.stderr.take(), number, self.tell.clone(), |line| Some(Said::Words(line)));
-        self.workers.push(Worker {
+        self.workers.push(WorkerProcess {
             child,
             waits: false,
             counts: None,
@@ -138,7 +138,7 @@ impl Programs {
             }
         }
         if self.workers.iter().all(|worker| worker.waits) {
-            self.workers.iter_mut().for_each(Worker::go_on);
+            self.workers.iter_mut().for_each(WorkerProcess::go_on);
         }
         for worker in &mut self.workers {
             worker.ended = match worker.ended {

@@ -1,6 +1,6 @@
 //! Standard output of the demo: lines that stay, and figures that are redrawn on a terminal. At most 80 columns.
 
-use super::slice::Slice;
+use super::slice::DemoSlice;
 use crate::output::failure::{self, Failure};
 use gpuslice_slices::figures;
 use std::io::{self, IsTerminal as _};
@@ -53,7 +53,7 @@ impl Screen {
     }
 
     /// Shows the figures if enough time has passed since the last ones.
-    pub(super) fn figures(&mut self, time: Duration, slices: &[Slice]) -> Result<(), Failure> {
+    pub(super) fn figures(&mut self, time: Duration, slices: &[DemoSlice]) -> Result<(), Failure> {
         let pause = if self.live { REDRAW } else { LINE };
         if self.last.is_some_and(|last| last.elapsed() < pause) {
             return Ok(());
@@ -109,7 +109,7 @@ fn fold_line(line: &str) -> String {
 }
 
 /// Returns one line of figures that can be read alone.
-fn line(time: Duration, slice: &Slice) -> String {
+fn line(time: Duration, slice: &DemoSlice) -> String {
     format!(
         "{:>4} s  {:<4}  {:>10} of {:<10}  {:>6} of {:<5} of the time  programs {}\n",
         time.as_secs(),
@@ -122,7 +122,7 @@ fn line(time: Duration, slice: &Slice) -> String {
     )
 }
 
-fn table(slices: &[Slice]) -> String {
+fn table(slices: &[DemoSlice]) -> String {
     let titles = ["slice", "memory", "", "", "GPU time", "", "", "programs"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
     for slice in slices {

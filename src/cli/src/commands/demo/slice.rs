@@ -1,6 +1,6 @@
 //! One of the demo's slices: its programs, its limits, and its figures.
 
-use super::around::Around;
+use super::context::DemoContext;
 use super::programs::{Programs, Work};
 use super::stage::Stage;
 use super::verdict::Account;
@@ -23,7 +23,7 @@ const LATELY: Duration = Duration::from_secs(1);
 const SECOND_LOOKS: u32 = 50;
 
 /// A slice with its programs. Dropping it ends them and removes the region.
-pub(super) struct Slice {
+pub(super) struct DemoSlice {
     /// Memory that the slice held, as far as the demo saw it.
     pub(super) account: Account,
     /// Its programs.
@@ -52,13 +52,13 @@ pub(super) struct Killed {
     pub(super) at: Instant,
 }
 
-impl Slice {
+impl DemoSlice {
     /// Starts a slice with the quota `limit` and the share `share`, and one program for each of `works`.
     pub(super) fn start(
         name: &'static str,
         (limit, share): (u64, Permille),
         works: &[Work],
-        Around { stage, signals }: Around<'_>,
+        DemoContext { stage, signals }: DemoContext<'_>,
     ) -> Result<Self, Failure> {
         let mut slice = Self {
             account: Account { name, limit, share: share.get().into(), held: 0, peak: 0, exceeded: false },
@@ -70,7 +70,7 @@ impl Slice {
         let preload = preload_list(&stage.library)?;
         let settings = slice.settings();
         for work in works {
-            slice.programs.start(*work, Around { stage, signals }, |command| {
+            slice.programs.start(*work, DemoContext { stage, signals }, |command| {
                 command.env("LD_PRELOAD", &preload).envs(settings.clone());
                 // The programs reach their quota on purpose, and the figures tell it. So the library prints errors
                 // only.

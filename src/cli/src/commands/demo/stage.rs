@@ -1,6 +1,6 @@
 //! The GPU of the demo: the machine's or a simulated one.
 
-use super::wire::Gpu;
+use super::wire::DemoGpu;
 use crate::output::failure::Failure;
 use crate::slices;
 use crate::system;
@@ -32,7 +32,7 @@ pub(super) struct Stage {
     /// The preload library.
     pub(super) library: PathBuf,
     /// The device.
-    pub(super) gpu: Gpu,
+    pub(super) gpu: DemoGpu,
     /// The simulation, if the device is simulated.
     pub(super) simulation: Option<Simulation>,
 }
@@ -75,12 +75,12 @@ impl Stage {
     /// gpuslice.
     pub(super) fn command(&self, name: &str, group: &str) -> Result<Command, Failure> {
         let mut command = this_program(name)?;
-        self.around(&mut command, group);
+        self.context(&mut command, group);
         Ok(command)
     }
 
     /// Makes `command` run on this GPU as one of `group`, without the environment's settings for gpuslice.
-    pub(super) fn around<'command>(
+    pub(super) fn context<'command>(
         &self,
         command: &'command mut Command,
         group: &str,
@@ -200,10 +200,10 @@ fn without_settings(command: &mut Command) {
 }
 
 /// Asks a process that ends at once, because a driver leaves threads and memory in the process that opens it.
-fn probe(command: &mut Command) -> Result<Gpu, String> {
+fn probe(command: &mut Command) -> Result<DemoGpu, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);
-    match Gpu::read(&String::from_utf8_lossy(&output.stdout)) {
+    match DemoGpu::read(&String::from_utf8_lossy(&output.stdout)) {
         Some(gpu) if output.status.success() => Ok(gpu),
         _ => Err(said.trim_end().trim_start_matches("gpuslice: ").to_owned()),
     }

@@ -1,6 +1,6 @@
 //! A tenant's view: the size of the GPU that programs see without knowing of gpuslice.
 
-use super::slice::Slice;
+use super::slice::DemoSlice;
 use super::stage::Stage;
 use crate::output::failure::Failure;
 use crate::preload::preload_list;
@@ -18,7 +18,7 @@ pub(super) const QUERY: [&str; 2] = ["--query-gpu=memory.total", "--format=csv,n
 
 /// Answers of one program, without gpuslice and in a slice.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct ShownMemory {
     /// The source: `cuMemGetInfo` or `nvidia-smi`.
     pub(super) what: &'static str,
     /// Its answer without gpuslice.
@@ -27,7 +27,7 @@ pub(super) struct View {
     pub(super) inside: String,
 }
 
-impl View {
+impl ShownMemory {
     /// Returns true if the slice's quota is shown as the size of the device. `nvidia-smi` and the script tell whole
     /// MiB.
     pub(super) fn is_of(&self, limit: u64) -> bool {
@@ -36,7 +36,7 @@ impl View {
 }
 
 /// Returns the tenant's views that this machine can show: by Python and by `nvidia-smi`, if they are installed.
-pub(super) fn views(stage: &Stage, slice: &Slice) -> Result<Vec<View>, Failure> {
+pub(super) fn views(stage: &Stage, slice: &DemoSlice) -> Result<Vec<ShownMemory>, Failure> {
     let mut views = Vec::new();
     let python = || {
         let mut command = Command::new("python3");
@@ -63,18 +63,18 @@ pub(super) fn views(stage: &Stage, slice: &Slice) -> Result<Vec<View>, Failure> 
 fn view(
     what: &'static str,
     program: impl Fn() -> Command,
-    (stage, slice): (&Stage, &Slice),
-) -> Result<Option<View>, Failure> {
+    (stage, slice): (&Stage, &DemoSlice),
+) -> Result<Option<ShownMemory>, Failure> {
     let answer = |command: &mut Command| {
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout);
         output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
     };
-    let Some(bare) = answer(stage.around(&mut program(), "")) else { return Ok(None) };
+    let Some(bare) = answer(stage.context(&mut program(), "")) else { return Ok(None) };
     let mut command = program();
-    stage.around(&mut command, slice.account.name);
+    stage.context(&mut command, slice.account.name);
     let inside = answer(command.env("LD_PRELOAD", preload_list(&stage.library)?).envs(slice.settings()));
-    Ok(inside.map(|inside| View { what, bare, inside }))
+    Ok(inside.map(|inside| ShownMemory { what, bare, inside }))
 }
 
 /// Returns the paths of `nvidia-smi`: the machine's own, and those that ci/drivers.sh has fetched into a source

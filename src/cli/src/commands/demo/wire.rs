@@ -29,7 +29,7 @@ impl Counts {
 
 /// The first device, as a program without a quota sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Gpu {
+pub(super) struct DemoGpu {
     /// Its UUID.
     pub(super) uuid: Uuid,
     /// Free bytes.
@@ -42,7 +42,7 @@ pub(super) struct Gpu {
     pub(super) name: String,
 }
 
-impl Gpu {
+impl DemoGpu {
     /// Returns the line that carries the device.
     pub(super) fn line(&self) -> String {
         let Self { uuid, free, total, is_simulated, name } = self;
@@ -69,9 +69,9 @@ mod tests {
         let counts = Counts { granted: 7, refused: u64::MAX };
         assert_eq!(Counts::read(&counts.line()), Some(counts));
         let name = "NVIDIA Sim 100".to_owned();
-        let gpu = Gpu { uuid: Uuid([0xA7; 16]), free: 1, total: 2, is_simulated: true, name };
-        assert_eq!(Gpu::read(&gpu.line()), Some(gpu));
+        let gpu = DemoGpu { uuid: Uuid([0xA7; 16]), free: 1, total: 2, is_simulated: true, name };
+        assert_eq!(DemoGpu::read(&gpu.line()), Some(gpu));
         assert_eq!(Counts::read("Traceback"), None);
-        assert_eq!(Gpu::read(""), None);
+        assert_eq!(DemoGpu::read(""), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::lines::{ANSWER, STEP};
 use crate::arguments::Probe;
-use crate::output::progress::{Line, SHORT};
+use crate::output::progress::{ProgressLine, SHORT};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::io::Read;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Outcome of a question.
 #[derive(Debug)]
-pub(super) enum Asked<T> {
+pub(super) enum ProbeOutcome<T> {
     /// An answer, and the child's text on standard error.
     Answer(T, String),
     /// No answer within the time. Holds the step that the child did not finish.
@@ -42,7 +42,7 @@ pub(super) fn ask<T: DeserializeOwned>(
     probe: Probe,
     preload: Option<OsString>,
     patience: Duration,
-) -> Asked<T> {
+) -> ProbeOutcome<T> {
     ask_under(probe, preload, &[], patience)
 }
 
@@ -53,8 +53,8 @@ pub(super) fn ask_under<T: DeserializeOwned>(
     preload: Option<OsString>,
     settings: &[(String, OsString)],
     patience: Duration,
-) -> Asked<T> {
-    let failed = |how: String| Asked::Failed { how, step: "starting".to_owned(), said: String::new() };
+) -> ProbeOutcome<T> {
+    let failed = |how: String| ProbeOutcome::Failed { how, step: "starting".to_owned(), said: String::new() };
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => return failed(error.to_string()),
@@ -77,19 +77,19 @@ pub(super) fn ask_under<T: DeserializeOwned>(
         Probe::Runtime => "starting the CUDA runtime",
         Probe::Preloaded => "starting a program with what is preloaded",
     };
-    let mut line = Line::default();
+    let mut line = ProgressLine::default();
     let tell =
         |left: Duration| line.show(format!("{what}: up to {} s more", left.as_secs().saturating_add(1)));
     let Some(status) = end_within(&mut child, patience, tell) else {
         let _gone = child.kill();
         let _never = end_within(&mut child, FAREWELL, |_| {});
-        return Asked::Hangs(last_step(&heard(&out)));
+        return ProbeOutcome::Hangs(last_step(&heard(&out)));
     };
     let (out, err) = (heard(&out), heard(&err));
     let answer = out.lines().find_map(|line| line.strip_prefix(ANSWER));
     match answer.and_then(|answer| serde_json::from_str(answer).ok()) {
-        Some(answer) => Asked::Answer(answer, err),
-        None => Asked::Failed { how: status.to_string(), step: last_step(&out), said: err },
+        Some(answer) => ProbeOutcome::Answer(answer, err),
+        None => ProbeOutcome::Failed { how: status.to_string(), step: last_step(&out), said: err },
     }
 }
 

@@ -118,7 +118,7 @@ fn script_at(path: &Path) -> Option<Kind> {
 
 /// A finding about a command.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct CommandFinding {
     /// The finding.
     pub(super) finding: Finding,
     /// True if a program that may use a GPU surely runs without the library for this reason. Shells and starters use no
@@ -126,7 +126,7 @@ pub(super) struct Seen {
     pub(super) unlimited: bool,
 }
 
-impl Seen {
+impl CommandFinding {
     fn guessed(finding: Finding) -> Self {
         Self { finding, unlimited: false }
     }
@@ -147,7 +147,7 @@ pub(super) fn look(
     command: &[OsString],
     ours: Option<&library::Library>,
     find: &dyn Fn(&OsStr) -> Option<Program>,
-) -> Vec<Seen> {
+) -> Vec<CommandFinding> {
     let mut seen = Vec::new();
     follow(command, ours, find, DEPTH, &mut seen);
     seen
@@ -158,7 +158,7 @@ fn follow(
     ours: Option<&library::Library>,
     find: &dyn Fn(&OsStr) -> Option<Program>,
     depth: usize,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<CommandFinding>,
 ) {
     let Some((name, arguments)) = command.split_first() else { return };
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -166,10 +166,10 @@ fn follow(
     if let Some(does) = script::does(&shown) {
         // The configuration of `sudo` and its like decides whether they pass the environment on.
         let unlimited = matches!(does, Does::Overwrites | Does::Removes | Does::Empties);
-        seen.push(Seen { finding: told(does, &format!("`{}`", words.join(" "))), unlimited });
+        seen.push(CommandFinding { finding: told(does, &format!("`{}`", words.join(" "))), unlimited });
     }
     let Some(program) = find(name) else {
-        seen.push(Seen::guessed(Finding::error(
+        seen.push(CommandFinding::guessed(Finding::error(
             "command.program",
             format!("{} is not found", name.to_string_lossy()),
             "name a program of PATH, or its path",
@@ -180,13 +180,13 @@ fn follow(
     let never_loads =
         matches!(&program.kind, Kind::Elf(elf) if elf.foreign.is_some() || elf.interpreter.is_none());
     let unlimited = program.executable && (program.secure || (never_loads && !is_between));
-    seen.extend(file(&program, ours).into_iter().map(|finding| Seen { finding, unlimited }));
+    seen.extend(file(&program, ours).into_iter().map(|finding| CommandFinding { finding, unlimited }));
     let path = program.path.display().to_string();
     if let Kind::Script { interpreter, text } = &program.kind {
         let lines = script::lines(text);
         let told =
             lines.iter().map(|line| told(line.does, &format!("{path}:{}: `{}`", line.number, line.text)));
-        seen.extend(told.map(Seen::guessed));
+        seen.extend(told.map(CommandFinding::guessed));
         let next: Vec<OsString> = interpreter.iter().map(OsString::from).collect();
         if depth > 0 && !next.is_empty() {
             follow(&next, ours, find, depth.saturating_sub(1), seen);
@@ -194,7 +194,7 @@ fn follow(
         return;
     }
     if program.is_one_of(&SHELLS) {
-        seen.extend(in_shell(arguments).into_iter().map(Seen::guessed));
+        seen.extend(in_shell(arguments).into_iter().map(CommandFinding::guessed));
     } else if let Some(next) = started_by(&program, arguments, find).filter(|_| depth > 0) {
         follow(next, ours, find, depth.saturating_sub(1), seen);
     }

@@ -1,11 +1,11 @@
 //! Examines the state of the devices, and its effect on slices.
 
 use super::finding::Finding;
-use super::probe::{Gpu, Nvml};
+use super::probe::{Nvml, ProbedGpu};
 
 /// Surroundings of the devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Around {
+pub(super) struct DeviceEnvironment {
     /// Path of an MPS daemon's pipes, if they are where programs look for them.
     pub(super) mps: Option<String>,
     /// True if this is Linux under Windows.
@@ -22,7 +22,7 @@ const NOT_SUPPORTED: u32 = 3;
 const NO_PERMISSION: u32 = 4;
 
 /// Returns the findings about the devices.
-pub(super) fn examine(nvml: Option<&Nvml>, around: &Around) -> Vec<Finding> {
+pub(super) fn examine(nvml: Option<&Nvml>, around: &DeviceEnvironment) -> Vec<Finding> {
     let mut findings = Vec::new();
     if around.wsl {
         findings.push(Finding::note(
@@ -53,7 +53,7 @@ fn mps(what: &str) -> Finding {
 }
 
 /// Returns the findings about a device's modes.
-fn state(device: &Gpu, tell_mps: bool) -> Vec<Finding> {
+fn state(device: &ProbedGpu, tell_mps: bool) -> Vec<Finding> {
     let name = format!("{} ({})", device.uuid, device.name);
     let mut findings = Vec::new();
     match device.compute_mode {
@@ -106,7 +106,7 @@ fn state(device: &Gpu, tell_mps: bool) -> Vec<Finding> {
 }
 
 /// Judges whether NVML attributes the use of a device to processes.
-fn attribution(device: &Gpu, around: &Around) -> Finding {
+fn attribution(device: &ProbedGpu, around: &DeviceEnvironment) -> Finding {
     let check = "devices.attribution";
     let unseen = "a slice does not notice programs outside of slices";
     let name = &device.uuid;
@@ -158,35 +158,41 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn levels(device: Gpu, around: &Around) -> Vec<(&'static str, Level)> {
+    fn levels(device: ProbedGpu, around: &DeviceEnvironment) -> Vec<(&'static str, Level)> {
         let nvml = Nvml { devices: vec![device], ..Nvml::default() };
         examine(Some(&nvml), around).iter().map(|finding| (finding.check, finding.level)).collect()
     }
 
-    fn usual() -> Gpu {
-        Gpu { compute_mode: Some(0), processes: Some(vec![7]), utilisation: Some(0), ..Gpu::default() }
+    fn usual() -> ProbedGpu {
+        ProbedGpu {
+            compute_mode: Some(0),
+            processes: Some(vec![7]),
+            utilisation: Some(0),
+            ..ProbedGpu::default()
+        }
     }
 
     #[test]
     fn each_mode_is_told_for_what_it_does_to_a_slice() {
-        let around = Around::default();
+        let around = DeviceEnvironment::default();
         let fine = ("devices.attribution", Level::Ok);
         assert_eq!(levels(usual(), &around), [("devices.state", Level::Ok), fine]);
         for (mode, level) in [(1, Level::Warning), (3, Level::Warning), (2, Level::Error)] {
-            let device = Gpu { compute_mode: Some(mode), ..usual() };
+            let device = ProbedGpu { compute_mode: Some(mode), ..usual() };
             assert_eq!(levels(device, &around), [("devices.compute-mode", level), fine]);
         }
-        let divided = Gpu { mig: Some(true), utilisation: Some(3), ..usual() };
+        let divided = ProbedGpu { mig: Some(true), utilisation: Some(3), ..usual() };
         let expected = [("devices.mig", Level::Note), ("devices.attribution", Level::Note)];
         assert_eq!(levels(divided, &around), expected);
-        let host = Gpu { virtualization: Some(3), ..usual() };
+        let host = ProbedGpu { virtualization: Some(3), ..usual() };
         assert_eq!(levels(host, &around), [("devices.vgpu", Level::Warning), fine]);
     }
 
     #[test]
     fn numbers_that_are_not_the_containers_are_told() {
         let attribution = |own_pids, members: &[u32]| {
-            let around = Around { own_pids, members: members.to_vec(), ..Around::default() };
+            let around =
+                DeviceEnvironment { own_pids, members: members.to_vec(), ..DeviceEnvironment::default() };
             levels(usual(), &around).last().copied()
         };
         assert_eq!(attribution(true, &[7]), Some(("devices.attribution", Level::Ok)));

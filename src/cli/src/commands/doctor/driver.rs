@@ -1,6 +1,6 @@
 //! Examines the driver: is there one, which version is it, and does it start?
 
-use super::asking::Asked;
+use super::asking::ProbeOutcome;
 use super::finding::Finding;
 use super::probe::{Cuda, Nvml};
 use std::path::Path;
@@ -12,19 +12,23 @@ const MACHINE_OR_CONTAINER: &str = "install the NVIDIA driver; in a container, s
     ask for a GPU (Kubernetes), so that the container toolkit brings the driver's libraries in";
 
 /// Returns the findings about the driver. `kernel` is the version of its kernel module, if one is loaded.
-pub(super) fn examine(cuda: &Asked<Cuda>, nvml: &Asked<Nvml>, kernel: Option<&str>) -> Vec<Finding> {
+pub(super) fn examine(
+    cuda: &ProbeOutcome<Cuda>,
+    nvml: &ProbeOutcome<Nvml>,
+    kernel: Option<&str>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     match cuda {
-        Asked::Answer(cuda, _) => findings.extend(examine_cuda(cuda)),
-        Asked::Hangs(step) => findings.push(hangs("driver.cuda", step)),
-        Asked::Failed { how, step, said } => findings.push(died("driver.cuda", how, step, said)),
+        ProbeOutcome::Answer(cuda, _) => findings.extend(examine_cuda(cuda)),
+        ProbeOutcome::Hangs(step) => findings.push(hangs("driver.cuda", step)),
+        ProbeOutcome::Failed { how, step, said } => findings.push(died("driver.cuda", how, step, said)),
     }
     match nvml {
-        Asked::Answer(nvml, _) => findings.extend(examine_nvml(nvml)),
-        Asked::Hangs(step) => findings.push(hangs("driver.nvml", step)),
-        Asked::Failed { how, step, said } => findings.push(died("driver.nvml", how, step, said)),
+        ProbeOutcome::Answer(nvml, _) => findings.extend(examine_nvml(nvml)),
+        ProbeOutcome::Hangs(step) => findings.push(hangs("driver.nvml", step)),
+        ProbeOutcome::Failed { how, step, said } => findings.push(died("driver.nvml", how, step, said)),
     }
-    if let (Asked::Answer(cuda, _), Asked::Answer(nvml, _)) = (cuda, nvml) {
+    if let (ProbeOutcome::Answer(cuda, _), ProbeOutcome::Answer(nvml, _)) = (cuda, nvml) {
         findings.extend(compare(cuda, nvml, kernel));
     }
     findings
@@ -297,11 +301,11 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn answer<T>(answer: T) -> Asked<T> {
-        Asked::Answer(answer, String::new())
+    fn answer<T>(answer: T) -> ProbeOutcome<T> {
+        ProbeOutcome::Answer(answer, String::new())
     }
 
-    fn libraries(cuda: &str, nvml: &str) -> (Asked<Cuda>, Asked<Nvml>) {
+    fn libraries(cuda: &str, nvml: &str) -> (ProbeOutcome<Cuda>, ProbeOutcome<Nvml>) {
         let cuda = Cuda { path: Some(cuda.into()), version: Some(12040), init: Some(0), ..Cuda::default() };
         let nvml = Nvml { path: Some(nvml.into()), init: Some(0), ..Nvml::default() };
         (answer(cuda), answer(nvml))
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_stub_an_old_driver_and_one_that_does_not_start_are_told_apart() {
-        let (Asked::Answer(cuda, _), nvml) =
+        let (ProbeOutcome::Answer(cuda, _), nvml) =
             libraries("/cuda/lib64/stubs/libcuda.so", "/l/libnvidia-ml.so.1")
         else {
             panic!("no answer")

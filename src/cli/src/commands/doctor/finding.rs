@@ -80,7 +80,7 @@ fn one_line(text: &str) -> String {
 
 /// The object that `doctor --json` prints; `docs/reference/cli.md` describes it.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     /// Version of this form. A new field or check keeps it; one that goes or changes its meaning raises it.
     version: u32,
     /// Number of errors.
@@ -96,7 +96,7 @@ pub(super) struct Report {
 /// Version of the printed form.
 const VERSION: u32 = 1;
 
-impl Report {
+impl DoctorReport {
     /// Makes a report of findings, which the caller lists group by group.
     pub(super) fn of(findings: Vec<Finding>) -> Self {
         let count = |level| findings.iter().filter(|finding| finding.level == level).count();
@@ -148,14 +148,14 @@ mod tests {
     fn the_exit_code_tells_the_worst_finding() {
         let (ok, note) = (Finding::ok("a.a", "fine"), Finding::note("a.b", "so", ""));
         let (warning, error) = (Finding::warning("b.a", "hm", "do"), Finding::error("b.b", "no", "do"));
-        assert_eq!(Report::of(vec![ok.clone(), note.clone()]).exit_code(), 0);
-        assert_eq!(Report::of(vec![ok.clone(), warning.clone(), note]).exit_code(), 3);
-        assert_eq!(Report::of(vec![warning, error, ok]).exit_code(), 1);
+        assert_eq!(DoctorReport::of(vec![ok.clone(), note.clone()]).exit_code(), 0);
+        assert_eq!(DoctorReport::of(vec![ok.clone(), warning.clone(), note]).exit_code(), 3);
+        assert_eq!(DoctorReport::of(vec![warning, error, ok]).exit_code(), 1);
     }
 
     #[test]
     fn a_finding_is_one_line_and_its_mending_another_whatever_a_file_holds() {
-        let report = Report::of(vec![
+        let report = DoctorReport::of(vec![
             Finding::ok("a.a", "fine"),
             Finding::error("a.b", "line\nbreak \u{1b}[2J", "mend\u{202e}it"),
             Finding::note("b.a", "so", ""),

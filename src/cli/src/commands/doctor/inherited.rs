@@ -1,6 +1,6 @@
 //! Examines a program that is started from here without `gpuslice run`: is the preload library in it?
 
-use super::asking::Asked;
+use super::asking::ProbeOutcome;
 use super::elf::Elf;
 use super::finding::Finding;
 use super::preload::{cannot_be_preloaded, is_same};
@@ -20,15 +20,15 @@ pub(super) fn ours<'a>(objects: &'a [PathBuf], library: Option<&Path>) -> Option
 /// Returns the finding about a program that starts with the environment as it is, where a limit is set. `ours` is the
 /// preload library in it, `preloaded` the value of `LD_PRELOAD`, `library` the installed library.
 pub(super) fn examine(
-    asked: &Asked<Preloaded>,
+    asked: &ProbeOutcome<Preloaded>,
     ours: Option<&Path>,
     preloaded: Option<&str>,
     library: Option<&Path>,
 ) -> Finding {
     let (seen, said) = match asked {
-        Asked::Answer(seen, said) => (seen, said),
-        Asked::Hangs(step) => return fails(&format!("does not come back from {step}")),
-        Asked::Failed { how, said, .. } => {
+        ProbeOutcome::Answer(seen, said) => (seen, said),
+        ProbeOutcome::Hangs(step) => return fails(&format!("does not come back from {step}")),
+        ProbeOutcome::Failed { how, said, .. } => {
             return fails(&format!("ends at once: {how} {}", said.lines().next().unwrap_or_default()));
         }
     };
@@ -86,7 +86,7 @@ mod tests {
 
     fn of(dlsym: &str, said: &str, ours: Option<&str>, preloaded: Option<&str>) -> Finding {
         let seen = Preloaded { dlsym: Some(dlsym.into()), ..Preloaded::default() };
-        let asked = Asked::Answer(seen, said.to_owned());
+        let asked = ProbeOutcome::Answer(seen, said.to_owned());
         examine(&asked, ours.map(Path::new), preloaded, Some(Path::new(OURS)))
     }
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(of(OURS, "", Some(OURS), Some(OURS)).level, Level::Ok);
         assert_eq!(of("/l/other.so", "", Some(OURS), Some(OURS)).level, Level::Error);
         assert_eq!(of("/l/libc.so.6", "", None, None).level, Level::Error);
-        let hangs = examine(&Asked::Hangs("starting".to_owned()), None, None, None);
+        let hangs = examine(&ProbeOutcome::Hangs("starting".to_owned()), None, None, None);
         assert_eq!(hangs.level, Level::Error);
     }
 

@@ -31,9 +31,9 @@ use crate::arguments::{Doctor, Probe};
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::preload::preload_list;
-use asking::Asked;
-use devices::Around;
-use finding::{Finding, Report};
+use asking::ProbeOutcome;
+use devices::DeviceEnvironment;
+use finding::{DoctorReport, Finding};
 use gpuslice_policy::config::{Config, ReportTotal};
 use gpuslice_slices::installed;
 use library::Library;
@@ -55,7 +55,7 @@ const MODULE: &str = "/proc/driver/nvidia/version";
 /// Prints the findings about this machine's set-up: `gpuslice doctor`.
 pub(crate) fn doctor(wish: &Doctor) -> Result<Ending, Failure> {
     crate::system::remember_children();
-    let report = Report::of(examine(wish));
+    let report = DoctorReport::of(examine(wish));
     if wish.json {
         let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::new(error.to_string()))?;
         failure::print(&format!("{text}\n"))?;
@@ -74,15 +74,15 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     let sources = Sources::look();
     let config = sources.config().ok();
     let regions = Regions::look(config.as_ref());
-    let around = Around {
+    let around = DeviceEnvironment {
         mps: mps(),
         wsl: machine.wsl,
         own_pids: machine.own_pids,
         members: regions.living.members.clone(),
     };
     let kernel = fs::read_to_string(MODULE).ok();
-    let has_driver = matches!(&cuda, Asked::Answer(cuda, _) if cuda.path.is_some());
-    let told = if let Asked::Answer(nvml, _) = &nvml { Some(nvml) } else { None };
+    let has_driver = matches!(&cuda, ProbeOutcome::Answer(cuda, _) if cuda.path.is_some());
+    let told = if let ProbeOutcome::Answer(nvml, _) = &nvml { Some(nvml) } else { None };
 
     let mut findings = driver::examine(&cuda, &nvml, kernel.as_deref().and_then(driver::kernel_version));
     findings.extend(devices::examine(told, &around));
@@ -104,7 +104,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
 }
 
 /// Asks the driver and NVML, and removes the device file that only these questions have made.
-fn ask_driver(patience: Duration) -> (Asked<probe::Cuda>, Asked<probe::Nvml>) {
+fn ask_driver(patience: Duration) -> (ProbeOutcome<probe::Cuda>, ProbeOutcome<probe::Nvml>) {
     let was_there = Path::new(CONTROL).exists();
     let asked = (asking::ask(Probe::Cuda, None, patience), asking::ask(Probe::Nvml, None, patience));
     if !was_there && !Path::new(MODULE).exists() {
@@ -132,8 +132,8 @@ fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
         }
         Err(Failure::ReaderGone) => {}
         Ok(list) => {
-            let asked: Asked<probe::Preloaded> = asking::ask(Probe::Preloaded, Some(list), patience);
-            let objects = if let Asked::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
+            let asked: ProbeOutcome<probe::Preloaded> = asking::ask(Probe::Preloaded, Some(list), patience);
+            let objects = if let ProbeOutcome::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
             let others = preload::Other::all(objects, path);
             findings.extend(preload::examine(path, &asked, &others));
         }
@@ -142,13 +142,13 @@ fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
 }
 
 /// Returns true if the driver starts and has no hidden function, for which gpuslice would refuse GPU work.
-fn starts(cuda: &Asked<probe::Cuda>) -> bool {
-    matches!(cuda, Asked::Answer(cuda, _) if cuda.init == Some(0) && cuda.hidden.is_empty())
+fn starts(cuda: &ProbeOutcome<probe::Cuda>) -> bool {
+    matches!(cuda, ProbeOutcome::Answer(cuda, _) if cuda.init == Some(0) && cuda.hidden.is_empty())
 }
 
 /// Returns the findings about a start of the CUDA runtime and cuBLAS under a quota, where they are installed.
 fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) -> Vec<Finding> {
-    let ask = |preload, settings: &[_]| -> Asked<runtime::Started> {
+    let ask = |preload, settings: &[_]| -> ProbeOutcome<runtime::Started> {
         asking::ask_under(Probe::Runtime, preload, settings, patience)
     };
     let bare = ask(None, &[]);
@@ -166,8 +166,8 @@ fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) ->
 fn inherited_of(library: &Library, patience: Duration) -> Finding {
     let environment = std::env::var_os("LD_PRELOAD").filter(|text| !text.is_empty());
     let text = environment.as_ref().map(|text| text.to_string_lossy().into_owned());
-    let asked: Asked<probe::Preloaded> = asking::ask(Probe::Preloaded, environment, patience);
-    let objects = if let Asked::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
+    let asked: ProbeOutcome<probe::Preloaded> = asking::ask(Probe::Preloaded, environment, patience);
+    let objects = if let ProbeOutcome::Answer(seen, _) = &asked { &seen.objects[..] } else { &[] };
     let library = library.path.as_deref().ok();
     inherited::examine(&asked, inherited::ours(objects, library), text.as_deref(), library)
 }

@@ -1,7 +1,7 @@
 //! Examines a program that is started as `gpuslice run` starts it: which libraries are in it, and is the preload
 //! library the first?
 
-use super::asking::Asked;
+use super::asking::ProbeOutcome;
 use super::elf::Elf;
 use super::finding::Finding;
 use super::probe::Preloaded;
@@ -63,17 +63,17 @@ const KNOWN: [(&str, &str); 6] = [
 ];
 
 /// Returns the findings about a program that was started with the preload library.
-pub(super) fn examine(library: &Path, asked: &Asked<Preloaded>, others: &[Other]) -> Vec<Finding> {
+pub(super) fn examine(library: &Path, asked: &ProbeOutcome<Preloaded>, others: &[Other]) -> Vec<Finding> {
     let (seen, said) = match asked {
-        Asked::Answer(seen, said) => (seen, said),
-        Asked::Hangs(step) => {
+        ProbeOutcome::Answer(seen, said) => (seen, said),
+        ProbeOutcome::Hangs(step) => {
             return vec![Finding::error(
                 "preload.active",
                 format!("a program with the library preloaded does not come back from {step}"),
                 "see what else is preloaded: LD_PRELOAD and /etc/ld.so.preload",
             )];
         }
-        Asked::Failed { how, said, .. } => {
+        ProbeOutcome::Failed { how, said, .. } => {
             return vec![Finding::error(
                 "preload.active",
                 format!("a program with the library preloaded ends at once: {how} {}", first_line(said)),
@@ -202,7 +202,7 @@ mod tests {
             dlsym: Some(dlsym.into()),
             secure: false,
         };
-        let asked = Asked::Answer(seen, said.to_owned());
+        let asked = ProbeOutcome::Answer(seen, said.to_owned());
         examine(Path::new("/l/ours.so"), &asked, others).iter().map(|finding| finding.level).collect()
     }
 

@@ -56,12 +56,12 @@ pub(super) struct Nvml {
     /// The driver's version.
     pub(super) driver: Option<String>,
     /// Devices.
-    pub(super) devices: Vec<Gpu>,
+    pub(super) devices: Vec<ProbedGpu>,
 }
 
 /// A device, as NVML describes it. `None` stands for a question that NVML does not answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Gpu {
+pub(super) struct ProbedGpu {
     /// Its UUID.
     pub(super) uuid: String,
     /// Its model.
@@ -250,7 +250,7 @@ fn nvml() -> Nvml {
     found
 }
 
-fn gpus(image: Image) -> Option<Vec<Gpu>> {
+fn gpus(image: Image) -> Option<Vec<ProbedGpu>> {
     let count_of = find!(image, nvmlDeviceGetCount_v2)?;
     let handle_of = find!(image, nvmlDeviceGetHandleByIndex_v2)?;
     // SAFETY: `count` points to a number.
@@ -265,7 +265,7 @@ fn gpus(image: Image) -> Option<Vec<Gpu>> {
 }
 
 /// Returns all facts that NVML tells of a device. Each question only reads.
-fn gpu(image: Image, device: nvmlDevice_t) -> Gpu {
+fn gpu(image: Image, device: nvmlDevice_t) -> ProbedGpu {
     let uuid = find!(image, nvmlDeviceGetUUID)
         // SAFETY: `device` is a handle from NVML, and `room` has space for `length` bytes.
         .and_then(|function| text(|room, length| unsafe { function(device, room, length) }));
@@ -282,7 +282,7 @@ fn gpu(image: Image, device: nvmlDevice_t) -> Gpu {
     let virtualization = find!(image, nvmlDeviceGetVirtualizationMode)
         // SAFETY: `device` is a handle from NVML, and `mode` points to a number.
         .and_then(|function| number(|mode| unsafe { function(device, mode) }));
-    Gpu {
+    ProbedGpu {
         uuid: uuid.unwrap_or_default(),
         name: name.unwrap_or_default(),
         mig: mig.map(|mode| mode != 0),

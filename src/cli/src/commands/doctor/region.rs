@@ -2,7 +2,7 @@
 
 use super::calls::{self, Room};
 use super::finding::Finding;
-use super::probe::Gpu;
+use super::probe::ProbedGpu;
 use crate::slices;
 use crate::system;
 use gpuslice_policy::config::Config;
@@ -22,7 +22,7 @@ const REGION_BYTES: u64 = (1 << 20) + (164 << 10);
 
 /// State of a region's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RegionState {
     /// Nothing.
     Absent,
     /// A region in which this many processes live.
@@ -51,9 +51,9 @@ pub(super) struct Regions {
     /// True if any user may remove another's files in the folder.
     pub(super) removable: bool,
     /// State of the path.
-    pub(super) own: State,
+    pub(super) own: RegionState,
     /// The regions in `/dev/shm`.
-    pub(super) others: Vec<(PathBuf, State)>,
+    pub(super) others: Vec<(PathBuf, RegionState)>,
     /// Regions at [`path`](Self::path) or with a usual name that were removed while processes use them.
     pub(super) removed: Vec<String>,
     /// Facts about slices in which processes live.
@@ -116,12 +116,12 @@ fn usual() -> PathBuf {
     names::usual(system::user(), namespace)
 }
 
-fn look_at(path: &Path, trust: Trust, living: &mut Living) -> State {
+fn look_at(path: &Path, trust: Trust, living: &mut Living) -> RegionState {
     let monitor = match Monitor::open(path, trust) {
         Ok(Some(monitor)) => monitor,
-        Ok(None) => return State::Absent,
-        Err(error) if is_of_others(&error) => return State::Foreign,
-        Err(error) => return State::Unusable(error.to_string()),
+        Ok(None) => return RegionState::Absent,
+        Err(error) if is_of_others(&error) => return RegionState::Foreign,
+        Err(error) => return RegionState::Unusable(error.to_string()),
     };
     let _not_now = monitor.reap();
     let processes = monitor.processes();
@@ -130,13 +130,13 @@ fn look_at(path: &Path, trust: Trust, living: &mut Living) -> State {
     };
     living.members.extend(processes.iter().filter(holds).map(|process| process.pid));
     if processes.is_empty() {
-        return State::Stale;
+        return RegionState::Stale;
     }
     for device in monitor.devices() {
         let committed = living.committed.entry(format!("GPU-{}", device.uuid)).or_default();
         committed.add(device.total, &device.limits);
     }
-    State::Living(processes.len())
+    RegionState::Living(processes.len())
 }
 
 fn is_of_others(error: &RegionError) -> bool {
@@ -148,7 +148,7 @@ fn is_of_others(error: &RegionError) -> bool {
 }
 
 /// Returns the findings about the regions.
-pub(super) fn examine(regions: &Regions, gpus: &[Gpu]) -> Vec<Finding> {
+pub(super) fn examine(regions: &Regions, gpus: &[ProbedGpu]) -> Vec<Finding> {
     let path = regions.path.display();
     let mut findings = vec![folder(regions)];
     if regions.trial.is_ok() && regions.room.is_some_and(|room| room.free < 2 * REGION_BYTES) {
@@ -181,8 +181,8 @@ pub(super) fn examine(regions: &Regions, gpus: &[Gpu]) -> Vec<Finding> {
     }));
     findings.extend(own(regions));
     findings.extend(regions.others.iter().filter_map(|(path, state)| other(path, state)));
-    let living = regions.others.iter().filter(|(_, state)| matches!(state, State::Living(_))).count();
-    let foreign = regions.others.iter().filter(|(_, state)| *state == State::Foreign).count();
+    let living = regions.others.iter().filter(|(_, state)| matches!(state, RegionState::Living(_))).count();
+    let foreign = regions.others.iter().filter(|(_, state)| *state == RegionState::Foreign).count();
     if living + foreign > 0 {
         let what =
             format!("{living} other slices live in /dev/shm, {foreign} regions there are other users'");
@@ -193,7 +193,7 @@ pub(super) fn examine(regions: &Regions, gpus: &[Gpu]) -> Vec<Finding> {
 }
 
 /// Returns the warnings about GPUs whose limits sum to more than the GPU has.
-fn overcommitted(committed: &BTreeMap<String, Committed>, gpus: &[Gpu]) -> Vec<Finding> {
+fn overcommitted(committed: &BTreeMap<String, Committed>, gpus: &[ProbedGpu]) -> Vec<Finding> {
     let warning = |what| {
         Finding::warning(
             "region.overcommit",
@@ -236,20 +236,20 @@ fn split(message: &str) -> (&str, &str) {
 fn own(regions: &Regions) -> Option<Finding> {
     let path = regions.path.display();
     match &regions.own {
-        State::Absent => None,
-        State::Living(count) => {
+        RegionState::Absent => None,
+        RegionState::Living(count) => {
             let what = format!("{count} processes live in {path}: a program started from here joins them");
             Some(Finding::note("region.own", what, ""))
         }
-        State::Stale => Some(Finding::ok(
+        RegionState::Stale => Some(Finding::ok(
             "region.own",
             format!("{path} is there and nobody lives in it: the next process makes it anew"),
         )),
-        State::Unusable(why) => {
+        RegionState::Unusable(why) => {
             let (what, mend) = split(why);
             Some(Finding::error("region.own", what, mend))
         }
-        State::Foreign => Some(Finding::error(
+        RegionState::Foreign => Some(Finding::error(
             "region.own",
             format!("{path} belongs to another user, or may not be opened"),
             "name another path in GPUSLICE_REGION, or let that user give the right to read and write it",
@@ -257,19 +257,19 @@ fn own(regions: &Regions) -> Option<Finding> {
     }
 }
 
-fn other(path: &Path, state: &State) -> Option<Finding> {
+fn other(path: &Path, state: &RegionState) -> Option<Finding> {
     let shown = path.display();
     match state {
-        State::Stale => Some(Finding::note(
+        RegionState::Stale => Some(Finding::note(
             "region.stale",
             format!("{shown} is left of a slice in which nobody lives"),
             format!("nothing: its next process makes it anew; or gpuslice remove {shown}"),
         )),
-        State::Unusable(why) => {
+        RegionState::Unusable(why) => {
             let (what, mend) = split(why);
             Some(Finding::warning("region.unusable", what, mend))
         }
-        State::Absent | State::Living(_) | State::Foreign => None,
+        RegionState::Absent | RegionState::Living(_) | RegionState::Foreign => None,
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
             room: Some(Room { total: 1 << 30, free: 1 << 30 }),
             ends_with_session: false,
             removable: false,
-            own: State::Absent,
+            own: RegionState::Absent,
             others: Vec::new(),
             removed: Vec::new(),
             living: Living::default(),
@@ -301,12 +301,12 @@ mod tests {
     #[test]
     fn what_refuses_the_own_slice_is_an_error_and_what_refuses_another_a_warning() {
         assert_eq!(worst(&fine()).1, Level::Ok);
-        let version = State::Unusable("x: region of version 3; remove it".to_owned());
+        let version = RegionState::Unusable("x: region of version 3; remove it".to_owned());
         let own = Regions { own: version.clone(), ..fine() };
         assert_eq!(worst(&own), ("region.own", Level::Error));
         let other = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), version)], ..fine() };
         assert_eq!(worst(&other), ("region.unusable", Level::Warning));
-        let stale = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), State::Stale)], ..fine() };
+        let stale = Regions { others: vec![("/dev/shm/gpuslice-0-2".into(), RegionState::Stale)], ..fine() };
         assert_eq!(worst(&stale), ("region.stale", Level::Note));
         assert_eq!(worst(&Regions { ends_with_session: true, ..fine() }), ("region.logout", Level::Warning));
         let removed = vec!["x was removed while in use by process 7".to_owned()];

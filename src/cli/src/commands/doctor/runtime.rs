@@ -5,7 +5,7 @@
 //! trial. If the outcomes differ, it starts them once more with the device's own sizes.
 #![allow(unsafe_code, reason = "calls the CUDA runtime and cuBLAS")]
 
-use super::asking::Asked;
+use super::asking::ProbeOutcome;
 use super::finding::Finding;
 use super::lines::step;
 use core::ffi::{c_int, c_void};
@@ -98,13 +98,13 @@ fn open(names: &[&str]) -> Option<(String, Library)> {
 }
 
 /// Returns true if there are libraries and all of them start without gpuslice.
-pub(super) fn is_worth_a_trial(bare: &Asked<Started>) -> bool {
-    matches!(bare, Asked::Answer(bare, _) if !bare.0.is_empty() && bare.first_failure().is_none())
+pub(super) fn is_worth_a_trial(bare: &ProbeOutcome<Started>) -> bool {
+    matches!(bare, ProbeOutcome::Answer(bare, _) if !bare.0.is_empty() && bare.first_failure().is_none())
 }
 
 /// Returns true if both questions have the same answer.
-pub(super) fn is_as(one: &Asked<Started>, other: &Asked<Started>) -> bool {
-    matches!((one, other), (Asked::Answer(one, _), Asked::Answer(other, _)) if one == other)
+pub(super) fn is_as(one: &ProbeOutcome<Started>, other: &ProbeOutcome<Started>) -> bool {
+    matches!((one, other), (ProbeOutcome::Answer(one, _), ProbeOutcome::Answer(other, _)) if one == other)
 }
 
 /// A folder in memory for the region of a trial. Dropping it removes the folder.
@@ -138,11 +138,11 @@ impl Drop for Trial {
 
 /// Compares a start without gpuslice, one under a quota, and one under a quota with the device's own sizes.
 pub(super) fn examine(
-    bare: &Asked<Started>,
-    limited: Option<&Asked<Started>>,
-    unchanged: Option<&Asked<Started>>,
+    bare: &ProbeOutcome<Started>,
+    limited: Option<&ProbeOutcome<Started>>,
+    unchanged: Option<&ProbeOutcome<Started>>,
 ) -> Vec<Finding> {
-    let Asked::Answer(told, _) = bare else {
+    let ProbeOutcome::Answer(told, _) = bare else {
         return vec![Finding::note("runtime.start", format!("{}, without gpuslice", ended(bare)), "")];
     };
     if let Some(Start { name, call, status }) = told.first_failure() {
@@ -169,14 +169,14 @@ pub(super) fn examine(
 }
 
 /// Describes a start that failed.
-fn ended(asked: &Asked<Started>) -> String {
+fn ended(asked: &ProbeOutcome<Started>) -> String {
     match asked {
-        Asked::Answer(started, _) => started.first_failure().map_or_else(
+        ProbeOutcome::Answer(started, _) => started.first_failure().map_or_else(
             || format!("something else than {started} starts"),
             |Start { name, call, status }| format!("{name} does not start: {call} returns {status}"),
         ),
-        Asked::Hangs(step) => format!("the CUDA runtime does not come back from {step}"),
-        Asked::Failed { how, step, .. } => {
+        ProbeOutcome::Hangs(step) => format!("the CUDA runtime does not come back from {step}"),
+        ProbeOutcome::Failed { how, step, .. } => {
             format!("the process that starts the CUDA runtime ended at {step}: {how}")
         }
     }

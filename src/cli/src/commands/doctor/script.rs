@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// A line that affects the programs behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ScriptLine {
     /// Its number, from 1.
     pub(super) number: usize,
     /// Its text.
@@ -37,12 +37,12 @@ const ELSEWHERE: [&str; 5] = ["docker", "podman", "nerdctl", "ctr", "kubectl"];
 
 /// Returns the lines of a script that have an effect. The script is read as text and not run, so its decisions are
 /// unknown.
-pub(super) fn lines(script: &str) -> Vec<Line> {
+pub(super) fn lines(script: &str) -> Vec<ScriptLine> {
     let numbered = script.lines().zip(1..);
     numbered
         .filter_map(|(line, number)| {
             let text = line.trim();
-            (!text.starts_with('#')).then(|| commands(text)).flatten().map(|does| Line {
+            (!text.starts_with('#')).then(|| commands(text)).flatten().map(|does| ScriptLine {
                 number,
                 text: text.to_owned(),
                 does,

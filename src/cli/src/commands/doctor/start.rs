@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Facts about a command before it is started.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct StartFacts {
     /// Reason for which a program of the command would run without the library, with its remedy. `None` if no reason is
     /// known.
     pub(crate) unlimited: Option<String>,
@@ -21,19 +21,21 @@ pub(crate) struct Seen {
 ///
 /// # Errors
 /// The file is no library, or no library that works on this machine.
-pub(crate) fn look_before_start(library: &Path, command: &[OsString]) -> Result<Seen, Failure> {
+pub(crate) fn look_before_start(library: &Path, command: &[OsString]) -> Result<StartFacts, Failure> {
     let library = Library::look(Ok(library.to_owned()));
     if let Some(wrong) = library::examine(&library).iter().find(|finding| finding.level == Level::Error) {
         return Err(Failure::new(sentence(wrong)));
     }
-    let mut seen = Seen::default();
+    let mut seen = StartFacts::default();
     // `execve` reports the fault of a program that is not there.
     let program = command.first().and_then(|name| Program::find(name));
     if program.is_none_or(|program| !program.executable) {
         return Ok(seen);
     }
     let brings_library = command::brings_library(command, &without_script);
-    for command::Seen { finding, unlimited } in command::look(command, Some(&library), &without_script) {
+    for command::CommandFinding { finding, unlimited } in
+        command::look(command, Some(&library), &without_script)
+    {
         if finding.level != Level::Error {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Changes a limit to a value that was typed, as `gpuslice set` does and with the same messages.
 
 use super::seen;
-use super::state::{Change, Limit};
+use super::state::{Limit, LimitChange};
 use crate::arguments::{Arguments, Set, Wish};
 use crate::commands::set;
 use crate::output::failure::Failure;
@@ -9,7 +9,7 @@ use clap::Parser as _;
 use gpuslice_region::{Monitor, Trust};
 
 /// Changes a limit. Returns the message about the change, or the reason for which it was refused.
-pub(crate) fn apply(change: &Change) -> Result<String, String> {
+pub(crate) fn apply(change: &LimitChange) -> Result<String, String> {
     let wish = wish(change)?;
     let monitor = Monitor::open(&change.path, Trust::AnyOwner).map_err(|error| error.to_string())?;
     let gone = || format!("{} is gone", change.name);
@@ -25,7 +25,7 @@ pub(crate) fn apply(change: &Change) -> Result<String, String> {
 }
 
 /// Parses the value as an argument of `gpuslice set`.
-fn wish(change: &Change) -> Result<Set, String> {
+fn wish(change: &LimitChange) -> Result<Set, String> {
     let option = match change.limit {
         Limit::Memory => "--mem",
         Limit::Share => "--cores",
@@ -49,9 +49,9 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn asked(limit: Limit, text: &str) -> Change {
+    fn asked(limit: Limit, text: &str) -> LimitChange {
         let life = Life { inode: 0, epoch: 0 };
-        Change {
+        LimitChange {
             limit,
             path: PathBuf::from("/dev/shm/gpuslice-no"),
             name: "no".into(),

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Devices with NVML's figures.
-pub(crate) type Told = Vec<(Uuid, NvmlDevice)>;
+pub(crate) type GpuFigures = Vec<(Uuid, NvmlDevice)>;
 
 /// The thread that asks NVML, as `top` sees it.
 #[derive(Debug)]
 pub(crate) struct Gpus {
     ask: Sender<Vec<Uuid>>,
-    answers: Receiver<Told>,
+    answers: Receiver<GpuFigures>,
     is_asked: bool,
 }
 
@@ -37,7 +37,7 @@ impl Gpus {
     }
 
     /// Returns the answer, if it has come.
-    pub(crate) fn answer(&mut self) -> Option<Told> {
+    pub(crate) fn answer(&mut self) -> Option<GpuFigures> {
         let told = self.answers.try_recv().ok()?;
         self.is_asked = false;
         Some(told)
@@ -51,7 +51,7 @@ impl Gpus {
 
 /// Answers until `top` ends. The screen belongs to `top`, so the thread prints nothing when NVML is silent. If NVML
 /// cannot be used or has stopped answering, the answer has no device.
-fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<Told>) {
+fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<GpuFigures>) {
     let mut started: Option<Option<Nvml>> = None;
     while let Ok(uuids) = asked.recv() {
         let nvml = started.get_or_insert_with(|| Nvml::open(Patience::Full, |_silence| {}));

@@ -24,13 +24,13 @@ use gpuslice_region::Trust;
 use gpuslice_slices::figures;
 use marks::Levels;
 use model::Model;
-use seen::{Scope, Seen};
-use state::{Deed, State};
+use seen::{Observation, Scope};
+use state::{Deed, TopState};
 use std::env;
 use std::io;
 use std::time::{Duration, Instant};
-use terminal::{Event, Screen};
-use view::View;
+use terminal::{Event, FullScreen};
+use view::ViewSettings;
 
 /// Shows slices live, and obeys keys: `gpuslice top`.
 pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
@@ -48,14 +48,14 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     let is_said = |name: &&str| text(name).is_some_and(|value| !value.is_empty());
     let language = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(is_said).and_then(text);
     let levels = Levels::of(&text("TERM").unwrap_or_default(), language.as_deref());
-    let view = View::new(!is_said(&"NO_COLOR"), levels, wish.interval.0, nothing);
+    let view = ViewSettings::new(!is_said(&"NO_COLOR"), levels, wish.interval.0, nothing);
     let mut watch = Watch {
-        screen: Screen::open(terminal::signals())?,
+        screen: FullScreen::open(terminal::signals())?,
         view,
         scope,
         gpus: Gpus::new(),
         model: Model::default(),
-        state: State::default(),
+        state: TopState::default(),
         due: Instant::now(),
         interval: wish.interval.0,
     };
@@ -70,12 +70,12 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
 /// State of `top` while it runs.
 #[derive(Debug)]
 struct Watch {
-    screen: Screen,
-    view: View,
+    screen: FullScreen,
+    view: ViewSettings,
     scope: Scope,
     gpus: Gpus,
     model: Model,
-    state: State,
+    state: TopState,
     /// Time of the next look.
     due: Instant,
     interval: Duration,
@@ -120,7 +120,7 @@ impl Watch {
     /// Looks, and sets the time of the next look. A look that comes too late is not made up for.
     fn look(&mut self) {
         let now = Instant::now();
-        match Seen::now(&self.scope, self.state.open().as_deref()) {
+        match Observation::now(&self.scope, self.state.open().as_deref()) {
             Ok(seen) => self.model.take(seen, now),
             Err(Failure::Message { text, .. }) => self.state.say(text, true),
             Err(Failure::ReaderGone) => {}

@@ -1,7 +1,7 @@
 //! Combines looks at slices: their recent use, the slices on each GPU, and their order.
 
-use super::gpus::Told;
-use super::seen::{Device, Life, Process, ProcessId, Seen, Slice};
+use super::gpus::GpuFigures;
+use super::seen::{Device, Life, Observation, ObservedSlice, Process, ProcessId};
 use gpuslice_region::Uuid;
 use gpuslice_slices::nvml;
 use gpuslice_slices::overcommit::Committed;
@@ -17,7 +17,7 @@ pub(crate) const MINUTE: usize = 60;
 
 /// A slice on a GPU, or without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct RowKey {
     pub(crate) path: PathBuf,
     pub(crate) uuid: Option<Uuid>,
 }
@@ -89,8 +89,8 @@ impl Group<'_> {
 /// A slice on a GPU.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
-    pub(crate) key: Key,
-    pub(crate) slice: &'a Slice,
+    pub(crate) key: RowKey,
+    pub(crate) slice: &'a ObservedSlice,
     pub(crate) device: Option<&'a Device>,
     /// Thousandths of the GPU's time that it used lately; `None` at the first look.
     pub(crate) used: Option<u64>,
@@ -122,7 +122,7 @@ struct Sample {
 /// The past of one slice on one GPU.
 #[derive(Debug)]
 struct Track {
-    key: Key,
+    key: RowKey,
     life: Life,
     /// Samples up to the last one. The first is the newest that is old enough to compare with, or the oldest there is.
     samples: VecDeque<Sample>,
@@ -132,7 +132,7 @@ struct Track {
 }
 
 impl Track {
-    fn new(key: Key, life: Life, now: Instant) -> Self {
+    fn new(key: RowKey, life: Life, now: Instant) -> Self {
         Self {
             key,
             life,
@@ -184,18 +184,18 @@ fn permille(before: u64, after: u64, span: Duration) -> Option<u64> {
 /// All looks together, and NVML's figures.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    pub(crate) seen: Seen,
-    pub(crate) gpus: Told,
+    pub(crate) seen: Observation,
+    pub(crate) gpus: GpuFigures,
     tracks: Vec<Track>,
 }
 
 impl Model {
     /// Takes in a look. Forgets slices that it did not see, and slices that are others under their old names.
-    pub(crate) fn take(&mut self, seen: Seen, now: Instant) {
+    pub(crate) fn take(&mut self, seen: Observation, now: Instant) {
         let mut old = std::mem::take(&mut self.tracks);
         for slice in &seen.slices {
             for device in &slice.devices {
-                let key = Key { path: slice.path.clone(), uuid: Some(device.uuid) };
+                let key = RowKey { path: slice.path.clone(), uuid: Some(device.uuid) };
                 let is_same = |track: &Track| track.key == key && track.life == slice.life;
                 let known = old.iter().position(is_same).map(|place| old.swap_remove(place));
                 let mut track = known.unwrap_or_else(|| Track::new(key, slice.life, now));
@@ -208,7 +208,7 @@ impl Model {
         self.seen = seen;
     }
 
-    pub(crate) fn slice(&self, path: &Path) -> Option<&Slice> {
+    pub(crate) fn slice(&self, path: &Path) -> Option<&ObservedSlice> {
         self.seen.slices.iter().find(|slice| slice.path == path)
     }
 
@@ -270,8 +270,8 @@ impl Model {
         })
     }
 
-    fn row<'a>(&'a self, slice: &'a Slice, device: Option<&'a Device>) -> Row<'a> {
-        let key = Key { path: slice.path.clone(), uuid: device.map(|device| device.uuid) };
+    fn row<'a>(&'a self, slice: &'a ObservedSlice, device: Option<&'a Device>) -> Row<'a> {
+        let key = RowKey { path: slice.path.clone(), uuid: device.map(|device| device.uuid) };
         let track = self.track(&key);
         let seconds = track.map(|track| track.seconds.iter().copied().collect()).unwrap_or_default();
         let used = track.and_then(Track::used);
@@ -280,7 +280,7 @@ impl Model {
         Row { used, seconds, key, slice, device }
     }
 
-    fn track(&self, key: &Key) -> Option<&Track> {
+    fn track(&self, key: &RowKey) -> Option<&Track> {
         self.tracks.iter().find(|track| track.key == *key)
     }
 

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Result of one look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) slices: Vec<Slice>,
+pub(crate) struct Observation {
+    pub(crate) slices: Vec<ObservedSlice>,
     /// Messages about regions that cannot be read, each with the reason and the remedy.
     pub(crate) unreadable: Vec<String>,
     /// Number of regions of other users.
@@ -32,7 +32,7 @@ pub(crate) struct Life {
 
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slice {
+pub(crate) struct ObservedSlice {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
     pub(crate) life: Life,
@@ -109,13 +109,13 @@ impl Scope {
     }
 }
 
-impl Seen {
+impl Observation {
     /// Looks at slices. Looks up the commands of the processes of `open` as well.
     pub(crate) fn now(scope: &Scope, open: Option<&Path>) -> Result<Self, Failure> {
         let mut seen = Self::default();
         for path in scope.paths()? {
             let wants_commands = open == Some(path.as_path());
-            match Slice::at(&path, scope.trust(), wants_commands) {
+            match ObservedSlice::at(&path, scope.trust(), wants_commands) {
                 Ok(Some(slice)) => seen.slices.push(slice),
                 Ok(None) | Err(RegionError::Replaced { .. }) => {}
                 Err(error) if *scope == Scope::All && slices::is_of_others(&error) => {
@@ -138,7 +138,7 @@ pub(crate) fn life_of(path: &Path, epoch: u64) -> Life {
     Life { inode: fs::symlink_metadata(path).map_or(0, |found| found.ino()), epoch }
 }
 
-impl Slice {
+impl ObservedSlice {
     /// Returns the slice at a path, or `None` if there is none.
     fn at(path: &Path, trust: Trust, wants_commands: bool) -> Result<Option<Self>, RegionError> {
         let Some(reader) = slices::look_at(path, trust)? else { return Ok(None) };
@@ -158,7 +158,7 @@ impl Slice {
     }
 }
 
-impl Slice {
+impl ObservedSlice {
     /// Returns true if no process lives in it.
     pub(crate) fn is_unused(&self) -> bool {
         self.processes.is_empty()

@@ -1,7 +1,7 @@
 //! State of the screen, and the effects of keys on it.
 
 use super::keys::Key as Press;
-use super::model::{Group, Key, Model, Sort};
+use super::model::{Group, Model, RowKey, Sort};
 use super::seen::Life;
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub(crate) enum Limit {
 
 /// A change of a limit that the user asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct LimitChange {
     pub(crate) limit: Limit,
     pub(crate) path: PathBuf,
     pub(crate) name: String,
@@ -51,7 +51,7 @@ pub(crate) enum Deed {
     Show,
     /// Look at once: the page needs more than the last look took in.
     Look,
-    Change(Change),
+    Change(LimitChange),
     /// Remove the region at this path, in which no process lives.
     Remove(PathBuf),
     Repaint,
@@ -62,23 +62,23 @@ pub(crate) enum Deed {
 /// A slice on a GPU that can be selected.
 #[derive(Debug)]
 struct Entry {
-    key: Key,
+    key: RowKey,
     name: String,
     is_unused: bool,
 }
 
 /// All state that keys change.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct TopState {
     pub(crate) page: Page,
     pub(crate) sort: Sort,
     pub(crate) reversed: bool,
-    pub(crate) selected: Option<Key>,
+    pub(crate) selected: Option<RowKey>,
     /// Name of the selected slice and its place among all, for the time after it is gone.
     name: String,
     place: usize,
     /// The value that the user is typing.
-    pub(crate) prompt: Option<Change>,
+    pub(crate) prompt: Option<LimitChange>,
     /// Only slices with this text in their names are shown, in upper or lower case.
     pub(crate) filter: String,
     /// True while the user types the filter.
@@ -89,7 +89,7 @@ pub(crate) struct State {
     pub(crate) first_process: usize,
 }
 
-impl State {
+impl TopState {
     /// Returns the path of the selected slice, if its processes are shown.
     pub(crate) fn open(&self) -> Option<PathBuf> {
         let open = self.page == Page::Processes;
@@ -156,7 +156,7 @@ impl State {
     }
 
     /// Shows the outcome of a change. After a refusal the prompt opens again.
-    pub(crate) fn changed(&mut self, change: Change, told: Result<String, String>) {
+    pub(crate) fn changed(&mut self, change: LimitChange, told: Result<String, String>) {
         match told {
             Ok(text) => self.say(text, false),
             Err(text) => {
@@ -211,7 +211,7 @@ impl State {
     }
 
     /// Handles a key while the user types a value.
-    fn type_in(&mut self, mut prompt: Change, key: Press) -> Deed {
+    fn type_in(&mut self, mut prompt: LimitChange, key: Press) -> Deed {
         match key {
             Press::Escape => return Deed::Show,
             Press::Enter => return Deed::Change(prompt),
@@ -297,7 +297,7 @@ impl State {
             _ => String::new(),
         };
         let (path, name, life) = (key.path, slice.name.clone(), slice.life);
-        self.prompt = Some(Change { limit, path, name, life, text });
+        self.prompt = Some(LimitChange { limit, path, name, life, text });
     }
 }
 
@@ -325,11 +325,11 @@ fn unknown(key: Press) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::model::tests::{seen, slice};
-    use super::super::seen::Slice;
+    use super::super::seen::ObservedSlice;
     use super::*;
     use std::time::Instant;
 
-    fn model(slices: &[Slice]) -> Model {
+    fn model(slices: &[ObservedSlice]) -> Model {
         let mut model = Model::default();
         model.take(seen(slices), Instant::now());
         model
@@ -339,12 +339,12 @@ mod tests {
         model(&[slice("a", 1, 0), slice("b", 2, 0), slice("c", 3, 0)])
     }
 
-    fn selected(state: &State) -> String {
+    fn selected(state: &TopState) -> String {
         let path = &state.selected.as_ref().expect("something is selected").path;
         path.file_name().expect("it has a name").to_string_lossy().into_owned()
     }
 
-    fn typed(state: &mut State, model: &Model, text: &str) {
+    fn typed(state: &mut TopState, model: &Model, text: &str) {
         for letter in text.chars() {
             assert_eq!(state.press(Press::Letter(letter), model), Deed::Show);
         }
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn the_selection_moves_stops_at_the_ends_and_follows_its_slice_through_every_order() {
-        let (model, mut state) = (three(), State::default());
+        let (model, mut state) = (three(), TopState::default());
         state.follow(&model);
         assert_eq!(selected(&state), "a");
         for (key, name) in [
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn where_the_selected_slice_ends_the_one_in_its_place_is_selected_and_its_page_is_closed() {
-        let (before, mut state) = (three(), State::default());
+        let (before, mut state) = (three(), TopState::default());
         state.follow(&before);
         state.press(Press::Down, &before);
         assert_eq!(state.press(Press::Enter, &before), Deed::Look);
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_prompt_outlives_its_slice_so_that_what_is_typed_does_nothing_else() {
-        let (before, mut state) = (three(), State::default());
+        let (before, mut state) = (three(), TopState::default());
         state.follow(&before);
         state.press(Press::Letter('m'), &before);
         typed(&mut state, &before, "6");
@@ -414,7 +414,7 @@ mod tests {
         let mut ended = slice("a", 0, 0);
         ended.processes.clear();
         let (before, mut state) =
-            (model(&[ended.clone(), slice("b", 2, 0), slice("c", 3, 0)]), State::default());
+            (model(&[ended.clone(), slice("b", 2, 0), slice("c", 3, 0)]), TopState::default());
         state.follow(&before);
         assert_eq!(selected(&state), "b");
         assert_eq!(state.press(Press::Letter('x'), &before), Deed::Show);
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(selected(&state), "b");
         // If all slices are unused, none is selected before the user asks.
         let only = model(&[ended, other]);
-        let mut state = State::default();
+        let mut state = TopState::default();
         state.follow(&only);
         assert_eq!(state.selected, None);
         state.press(Press::Down, &only);
@@ -442,7 +442,7 @@ mod tests {
     fn a_slice_that_ends_and_goes_leaves_the_selection_at_its_former_place() {
         let mut ended = slice("a", 0, 0);
         ended.processes.clear();
-        let (before, mut state) = (three(), State::default());
+        let (before, mut state) = (three(), TopState::default());
         state.follow(&before);
         state.follow(&model(&[ended, slice("b", 2, 0), slice("c", 3, 0)]));
         assert_eq!(selected(&state), "a");
@@ -453,9 +453,9 @@ mod tests {
     #[test]
     fn a_filter_shows_and_selects_slices_by_a_part_of_their_names_until_escape() {
         let model = model(&[slice("train-a", 1, 0), slice("Train-b", 2, 0), slice("web", 3, 0)]);
-        let mut state = State::default();
+        let mut state = TopState::default();
         state.follow(&model);
-        let shown = |state: &State| -> Vec<String> {
+        let shown = |state: &TopState| -> Vec<String> {
             state
                 .groups(&model)
                 .iter()
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_key_that_does_nothing_says_so() {
-        let (model, mut state) = (three(), State::default());
+        let (model, mut state) = (three(), TopState::default());
         state.follow(&model);
         for (key, words) in [
             (Press::Letter('z'), "no such key: z; ? shows help"),
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_value_is_typed_corrected_sent_and_kept_where_it_is_refused() {
-        let (model, mut state) = (three(), State::default());
+        let (model, mut state) = (three(), TopState::default());
         state.follow(&model);
         state.press(Press::Letter('c'), &model);
         typed(&mut state, &model, "xq");
@@ -532,7 +532,7 @@ mod tests {
             uuid: gpuslice_region::Uuid([0x22; 16]),
             ..second
         });
-        let (model, mut state) = (model(&[two]), State::default());
+        let (model, mut state) = (model(&[two]), TopState::default());
         state.follow(&model);
         state.press(Press::Down, &model);
         state.press(Press::Letter('m'), &model);
@@ -541,7 +541,7 @@ mod tests {
 
     #[test]
     fn pages_are_left_with_escape_and_the_program_with_q_and_ctrl_c() {
-        let (model, mut state) = (three(), State::default());
+        let (model, mut state) = (three(), TopState::default());
         state.follow(&model);
         state.press(Press::Letter('?'), &model);
         assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Help, Deed::Show));

@@ -58,7 +58,7 @@ pub(crate) fn check() -> Result<(), Failure> {
 
 /// A terminal that is taken over until this is dropped, the program panics, or it is suspended.
 #[derive(Debug)]
-pub(crate) struct Screen {
+pub(crate) struct FullScreen {
     /// Never dropped: the drop would write to a terminal that was given back, or panic if the terminal is gone.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
     size: (u16, u16),
@@ -68,7 +68,7 @@ pub(crate) struct Screen {
     arrived: OwnedFd,
 }
 
-impl Screen {
+impl FullScreen {
     /// Returns a screen for a terminal that is yet to be [taken over](Self::take_over). `signals` keeps back the
     /// signals that would end this process.
     pub(crate) fn open(signals: Signals) -> Result<Self, Failure> {
@@ -193,7 +193,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for FullScreen {
     fn drop(&mut self) {
         give_back();
     }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_panic_is_read_on_the_usual_screen_of_a_terminal_that_is_as_before() {
         if std::env::var_os(CHILD).is_some() {
-            let mut screen = Screen::open(signals()).expect("this is a terminal");
+            let mut screen = FullScreen::open(signals()).expect("this is a terminal");
             screen.take_over().expect("it is this process's");
             panic!("as it was asked to");
         }

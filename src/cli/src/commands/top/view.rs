@@ -9,7 +9,7 @@ mod row;
 
 use super::marks::{self, Levels};
 use super::model::Model;
-use super::state::{Limit, Page, State};
+use super::state::{Limit, Page, TopState};
 use paint::Paint;
 use ratatui::text::Line;
 use std::ops::Range;
@@ -20,7 +20,7 @@ const ROOMY: usize = 14;
 
 /// Settings of the view, which stay while `top` runs.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct ViewSettings {
     paint: Paint,
     levels: Levels,
     interval: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct View {
     nothing: String,
 }
 
-impl View {
+impl ViewSettings {
     /// Returns a view with or without colours, and with marks that the terminal can show.
     pub(crate) fn new(has_colours: bool, levels: Levels, interval: Duration, nothing: String) -> Self {
         Self { paint: Paint::new(has_colours), levels, interval, nothing }
@@ -38,7 +38,7 @@ impl View {
     pub(crate) fn lines(
         &self,
         model: &Model,
-        state: &mut State,
+        state: &mut TopState,
         (width, height): (usize, usize),
     ) -> Vec<Line<'static>> {
         let mut foot = self.foot(state, width);
@@ -58,7 +58,7 @@ impl View {
         lines
     }
 
-    fn page(&self, model: &Model, state: &mut State, (width, room): (usize, usize)) -> Vec<Line<'static>> {
+    fn page(&self, model: &Model, state: &mut TopState, (width, room): (usize, usize)) -> Vec<Line<'static>> {
         match state.page {
             Page::Help => pages::help(width).into_iter().take(room).collect(),
             Page::Processes => pages::processes(self, model, state, (width, room)),
@@ -70,7 +70,7 @@ impl View {
         }
     }
 
-    fn title(&self, model: &Model, state: &State, width: usize) -> Line<'static> {
+    fn title(&self, model: &Model, state: &TopState, width: usize) -> Line<'static> {
         let gpus = model.groups(state.sort, false).iter().filter(|group| group.uuid.is_some()).count();
         let figures = [(gpus, "GPU"), (model.seen.slices.len(), "slice"), (model.processes(), "process")];
         let plural = |(count, what): (usize, &str)| match (count, what) {
@@ -94,7 +94,7 @@ impl View {
     }
 
     /// Returns the message and the prompts, or the keys if there are none.
-    fn foot(&self, state: &State, width: usize) -> Vec<Line<'static>> {
+    fn foot(&self, state: &TopState, width: usize) -> Vec<Line<'static>> {
         let mut lines = Vec::new();
         if let Some(message) = &state.message {
             let style = if message.is_bad { self.paint.bad() } else { self.paint.good() };
@@ -176,12 +176,12 @@ fn scroll(first: usize, selected: &Range<usize>, lines: usize, room: usize) -> u
 mod tests {
     use super::super::keys::Key;
     use super::super::model::tests::{seen, slice};
-    use super::super::seen::Seen;
+    use super::super::seen::Observation;
     use super::*;
     use std::time::Instant;
 
-    fn view(levels: Levels) -> View {
-        View::new(false, levels, Duration::from_secs(1), "no slices".to_owned())
+    fn view(levels: Levels) -> ViewSettings {
+        ViewSettings::new(false, levels, Duration::from_secs(1), "no slices".to_owned())
     }
 
     fn busy() -> Model {
@@ -195,13 +195,13 @@ mod tests {
             slices[1].devices[0].limits.memory = None;
             slices[2].devices.clear();
             let unreadable = vec!["/dev/shm/x: is a folder".to_owned()];
-            let seen = Seen { unreadable, others: 2, ..seen(&slices) };
+            let seen = Observation { unreadable, others: 2, ..seen(&slices) };
             model.take(seen, start + Duration::from_secs(second));
         }
         model
     }
 
-    fn shown(model: &Model, state: &mut State, width: usize, height: usize) -> Vec<String> {
+    fn shown(model: &Model, state: &mut TopState, width: usize, height: usize) -> Vec<String> {
         state.follow(model);
         let lines = view(Levels::ASCII).lines(model, state, (width, height));
         lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect()
@@ -215,7 +215,7 @@ mod tests {
                 for (width, height) in
                     [(0, 0), (1, 1), (5, 2), (20, 5), (40, 10), (80, 24), (200, 50), (500, 3)]
                 {
-                    let mut state = State::default();
+                    let mut state = TopState::default();
                     state.follow(model);
                     for key in keys.chars() {
                         let key = if key == '\n' { Key::Enter } else { Key::Letter(key) };
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_screen_of_80_by_24_shows_all_figures_of_the_selected_slice() {
-        let (model, mut state) = (busy(), State::default());
+        let (model, mut state) = (busy(), TopState::default());
         shown(&model, &mut state, 80, 24);
         state.press(Key::Down, &model);
         let screen = shown(&model, &mut state, 80, 24).join("\n");
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_small_screen_keeps_what_matters() {
-        let (model, mut state) = (busy(), State::default());
+        let (model, mut state) = (busy(), TopState::default());
         shown(&model, &mut state, 40, 10);
         state.press(Key::Down, &model);
         let screen = shown(&model, &mut state, 40, 10).join("\n");
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn the_selected_slice_is_always_on_the_screen() {
         let slices: Vec<_> = (0..50).map(|number| slice(&format!("s{number:02}"), 1, 0)).collect();
-        let (mut model, mut state) = (Model::default(), State::default());
+        let (mut model, mut state) = (Model::default(), TopState::default());
         model.take(seen(&slices), Instant::now());
         for key in [[Key::Down; 60], [Key::Up; 60]].concat() {
             let screen = shown(&model, &mut state, 80, 10).join("\n");
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn processes_are_shown_with_what_they_run_and_the_list_ends_where_it_ends() {
-        let (model, mut state) = (busy(), State::default());
+        let (model, mut state) = (busy(), TopState::default());
         state.follow(&model);
         state.press(Key::Enter, &model);
         for key in [Key::End, Key::Down, Key::Home] {
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_script_is_seen_by_its_name_where_its_path_has_no_room() {
-        let (mut model, mut state) = (Model::default(), State::default());
+        let (mut model, mut state) = (Model::default(), TopState::default());
         let mut slices = [slice("a", 1, 0)];
         slices[0].processes[0].command = Some("python3 /srv/experiments/2026/train.py --epochs 3".to_owned());
         model.take(seen(&slices), Instant::now());

@@ -4,7 +4,7 @@ use super::*;
 use gpuslice_region::Limits;
 
 /// Returns a slice that holds `held` bytes and used `used` milliseconds of one GPU.
-pub(crate) fn slice(name: &str, held: u64, used: u64) -> Slice {
+pub(crate) fn slice(name: &str, held: u64, used: u64) -> ObservedSlice {
     let device = Device {
         number: 0,
         uuid: Uuid([0x11; 16]),
@@ -28,7 +28,7 @@ pub(crate) fn slice(name: &str, held: u64, used: u64) -> Slice {
         used: vec![used * 1_000_000],
         throttled: vec![0],
     };
-    Slice {
+    ObservedSlice {
         path: Path::new("/dev/shm").join(name),
         name: name.to_owned(),
         life: Life { inode: 1, epoch: 1 },
@@ -37,8 +37,8 @@ pub(crate) fn slice(name: &str, held: u64, used: u64) -> Slice {
     }
 }
 
-pub(crate) fn seen(slices: &[Slice]) -> Seen {
-    Seen { slices: slices.to_vec(), ..Seen::default() }
+pub(crate) fn seen(slices: &[ObservedSlice]) -> Observation {
+    Observation { slices: slices.to_vec(), ..Observation::default() }
 }
 
 fn names(model: &Model, sort: Sort, reversed: bool) -> Vec<String> {
@@ -91,7 +91,7 @@ fn a_slice_that_is_made_anew_has_no_past() {
     anew.life.inode = 2;
     model.take(seen(&[anew]), start + Duration::from_secs(3));
     assert_eq!(only(&model.groups(Sort::Name, false)).used, None);
-    model.take(Seen::default(), start + Duration::from_secs(4));
+    model.take(Observation::default(), start + Duration::from_secs(4));
     assert!(model.groups(Sort::Name, false).is_empty() && model.tracks.is_empty());
 }
 

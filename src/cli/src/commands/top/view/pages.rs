@@ -1,9 +1,9 @@
 //! Draws the pages.
 
-use super::{View, row};
+use super::{ViewSettings, row};
 use crate::commands::top::marks;
 use crate::commands::top::model::{Group, Model, ProcessRow, Row};
-use crate::commands::top::state::State;
+use crate::commands::top::state::TopState;
 use gpuslice_slices::figures;
 use gpuslice_slices::report;
 use ratatui::text::{Line, Span};
@@ -41,9 +41,9 @@ pub(super) fn help(width: usize) -> Vec<Line<'static>> {
 
 /// Returns the lines of all GPUs and slices, and the range of those of the selected slice.
 pub(super) fn slices(
-    view: &View,
+    view: &ViewSettings,
     model: &Model,
-    state: &State,
+    state: &TopState,
     width: usize,
 ) -> (Vec<Line<'static>>, Range<usize>) {
     let (mut lines, mut selected) = (Vec::new(), 0..0);
@@ -82,7 +82,7 @@ pub(super) fn slices(
 }
 
 /// Draws a GPU: its names, its use, and each sum of limits that exceeds it.
-fn gpu(view: &View, group: &Group<'_>, width: usize) -> Vec<Line<'static>> {
+fn gpu(view: &ViewSettings, group: &Group<'_>, width: usize) -> Vec<Line<'static>> {
     let style = view.paint.strong();
     let Some(uuid) = group.uuid else {
         return vec![Line::styled(marks::cut("without a GPU", width), style)];
@@ -152,9 +152,9 @@ fn figures_of(group: &Group<'_>) -> String {
 
 /// Draws the selected slice and its processes.
 pub(super) fn processes(
-    view: &View,
+    view: &ViewSettings,
     model: &Model,
-    state: &mut State,
+    state: &mut TopState,
     (width, room): (usize, usize),
 ) -> Vec<Line<'static>> {
     let groups = state.groups(model);

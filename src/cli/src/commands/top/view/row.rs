@@ -1,6 +1,6 @@
 //! Draws a slice on a GPU in a few lines.
 
-use super::View;
+use super::ViewSettings;
 use crate::commands::top::marks;
 use crate::commands::top::model::Row;
 use crate::commands::top::seen::Device;
@@ -49,7 +49,7 @@ impl Widths {
 }
 
 /// Returns the names of the columns.
-pub(super) fn names(view: &View, width: usize) -> Line<'static> {
+pub(super) fn names(view: &ViewSettings, width: usize) -> Line<'static> {
     let widths = Widths::of(width);
     let mut text = format!("  {} ", marks::left("SLICE", widths.name));
     if widths.memory > 0 {
@@ -70,7 +70,12 @@ pub(super) fn names(view: &View, width: usize) -> Line<'static> {
 }
 
 /// Draws a slice on a GPU. The selected slice has all its figures, another one those that fit into two lines.
-pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize) -> Vec<Line<'static>> {
+pub(super) fn lines(
+    view: &ViewSettings,
+    row: &Row<'_>,
+    is_selected: bool,
+    width: usize,
+) -> Vec<Line<'static>> {
     let widths = Widths::of(width);
     let mark = if is_selected { "> " } else { "  " };
     let name_style = if is_selected { view.paint.strong() } else { Style::new() };
@@ -108,7 +113,13 @@ pub(super) fn lines(view: &View, row: &Row<'_>, is_selected: bool, width: usize)
 }
 
 /// Draws a slice in one line, with `words` or with the note that no process lives in it.
-fn alone(view: &View, row: &Row<'_>, name: Span<'static>, words: &str, width: usize) -> Line<'static> {
+fn alone(
+    view: &ViewSettings,
+    row: &Row<'_>,
+    name: Span<'static>,
+    words: &str,
+    width: usize,
+) -> Line<'static> {
     let (words, style) = if row.slice.is_unused() {
         ("unused: no process lives in it; x removes it", view.paint.faint())
     } else {
@@ -117,7 +128,7 @@ fn alone(view: &View, row: &Row<'_>, name: Span<'static>, words: &str, width: us
     fitted(Line::from(vec![name, Span::styled(words.to_owned(), style)]), width)
 }
 
-fn memory(view: &View, device: &Device, widths: Widths) -> Vec<Span<'static>> {
+fn memory(view: &ViewSettings, device: &Device, widths: Widths) -> Vec<Span<'static>> {
     let whole = device.limits.memory.unwrap_or(device.total);
     let mut spans = Vec::new();
     if widths.memory > 0 {
@@ -141,7 +152,7 @@ fn time_bar(row: &Row<'_>, device: &Device, width: usize) -> String {
 }
 
 /// Draws the last minute against the share.
-fn history(view: &View, row: &Row<'_>, device: &Device, width: usize) -> Span<'static> {
+fn history(view: &ViewSettings, row: &Row<'_>, device: &Device, width: usize) -> Span<'static> {
     let share = device.limits.cores_permille.into();
     Span::styled(marks::sparkline(&row.seconds, share, width, view.levels), view.paint.time())
 }
@@ -171,7 +182,7 @@ fn words(row: &Row<'_>, device: &Device) -> Vec<(String, bool)> {
 
 /// Appends words to `start`: in as many lines as they need if `all` is set, otherwise in one.
 fn facts(
-    view: &View,
+    view: &ViewSettings,
     row: &Row<'_>,
     device: &Device,
     start: Vec<Span<'static>>,

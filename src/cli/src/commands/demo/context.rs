@@ -24,12 +24,12 @@ impl From<Failure> for Halt {
 
 /// The GPU and the signals of a demo.
 #[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct DemoContext<'a> {
     pub(super) stage: &'a Stage,
     pub(super) signals: &'a Signals,
 }
 
-impl Around<'_> {
+impl DemoContext<'_> {
     /// Waits for one look. Fails if a signal asks for the end.
     pub(super) fn wait(self) -> Result<(), Halt> {
         match self.signals.within(LOOK) {
