@@ -1,7 +1,7 @@
 //! Leader election among processes by a Lease of the apiserver, with the rules of client-go.
 //!
 //! Clocks of other machines are not used: a process without the Lease measures by its own clock how long the Lease has not
-//! changed. The holder stops earlier than others may begin: after [`Settings::renew_deadline`] without an answer.
+//! changed. The holder stops earlier than others may begin: after [`LeaseConfig::renew_deadline`] without an answer.
 
 use crate::api::{Client, Failure, Metadata};
 use rustix::time::{ClockId, clock_gettime};
@@ -20,7 +20,7 @@ fn now() -> Duration {
 
 /// Lease, and the times of the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct LeaseConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
@@ -35,7 +35,7 @@ pub struct Settings {
     pub retry: Duration,
 }
 
-impl Settings {
+impl LeaseConfig {
     /// Returns settings with the usual times of Kubernetes: 15 s, 10 s and 2 s.
     #[must_use]
     pub fn usual(namespace: String, name: String, identity: String) -> Self {
@@ -50,19 +50,19 @@ impl Settings {
 #[serde(default)]
 struct Lease {
     metadata: Metadata,
-    spec: Spec,
+    spec: LeaseSpec,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct LeaseSpec {
     holder_identity: Option<String>,
     lease_duration_seconds: Option<u64>,
     acquire_time: Option<String>,
     lease_transitions: Option<u64>,
 }
 
-impl Spec {
+impl LeaseSpec {
     fn holder(&self) -> &str {
         self.holder_identity.as_deref().unwrap_or_default()
     }
@@ -81,7 +81,7 @@ struct Held {
 
 /// State of an election.
 #[derive(Debug, Default)]
-struct State {
+struct ElectionState {
     held: Option<Held>,
     /// Version of the Lease, and the instant since which it has not changed.
     seen: Option<(String, Duration)>,
@@ -92,8 +92,8 @@ struct State {
 /// Election in which this process takes part while it has work to do.
 pub struct Election {
     client: Client,
-    settings: Settings,
-    state: Mutex<State>,
+    settings: LeaseConfig,
+    state: Mutex<ElectionState>,
     /// Serialises the requests for the Lease.
     asking: tokio::sync::Mutex<()>,
     /// Locked for reading by each [`Term`], so that the Lease is not given back during one.
@@ -137,17 +137,17 @@ impl Term {
 impl Election {
     /// Makes an election. The process takes part from [`hold`](Self::hold) on.
     #[must_use]
-    pub fn new(client: Client, settings: Settings) -> Arc<Self> {
+    pub fn new(client: Client, settings: LeaseConfig) -> Arc<Self> {
         let (state, asking, terms) = (Mutex::default(), tokio::sync::Mutex::default(), Arc::default());
         Arc::new(Self { client, settings, state, asking, terms })
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut ElectionState) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn path(&self) -> String {
-        let Settings { namespace, name, .. } = &self.settings;
+        let LeaseConfig { namespace, name, .. } = &self.settings;
         format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
     }
 
@@ -231,7 +231,7 @@ impl Election {
 
     async fn try_take(&self, asked: Duration) -> Result<u64, String> {
         let told = |failure: Failure| failure.to_string();
-        let Settings { namespace, name, identity, duration, .. } = &self.settings;
+        let LeaseConfig { namespace, name, identity, duration, .. } = &self.settings;
         let time = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
         let mut spec = json!({"holderIdentity": identity, "leaseDurationSeconds": duration.as_secs(),
             "renewTime": time, "acquireTime": time, "leaseTransitions": 0});

@@ -50,7 +50,7 @@ pub struct Fault {
 /// A fault and its number of calls, as atomics. Calls read it without a lock.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub struct Entry {
+pub struct FaultEntry {
     /// Number of the symbol plus one; 0 for no fault. It is written last.
     symbol: AtomicU32,
     action: AtomicU32,
@@ -64,7 +64,7 @@ pub struct Entry {
 #[repr(C)]
 #[derive(Debug)]
 pub struct FaultTable {
-    entries: [Entry; FAULTS],
+    entries: [FaultEntry; FAULTS],
     /// Number of entries that may hold a fault.
     used: AtomicU64,
 }
@@ -199,7 +199,7 @@ fn own() -> Option<&'static FaultTable> {
 
 impl Default for FaultTable {
     fn default() -> Self {
-        Self { entries: core::array::from_fn(|_| Entry::default()), used: AtomicU64::new(0) }
+        Self { entries: core::array::from_fn(|_| FaultEntry::default()), used: AtomicU64::new(0) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reports to the kubelet which devices work. The kubelet writes that into the status of the pods that have them.
 
-use super::service::Service;
+use super::service::DriverService;
 use super::{Driver, device};
 use crate::grpc::dra_health::v1::dra_resource_health_server::DraResourceHealth as V1;
 use crate::grpc::dra_health::v1alpha1::dra_resource_health_server::DraResourceHealth as V1Alpha1;
@@ -56,7 +56,7 @@ fn healths(inventory: &Inventory, pool: &str, now: i64) -> Vec<DeviceHealth> {
 
 type Healths = Pin<Box<dyn Stream<Item = Result<NodeWatchResourcesResponse, Status>> + Send>>;
 
-impl Service {
+impl DriverService {
     fn healths(&self) -> Response<Healths> {
         let told = WatchStream::new(self.0.health.subscribe());
         Response::new(Box::pin(told.map(|devices| Ok(NodeWatchResourcesResponse { devices }))))
@@ -64,7 +64,7 @@ impl Service {
 }
 
 #[tonic::async_trait]
-impl V1Alpha1 for Service {
+impl V1Alpha1 for DriverService {
     type NodeWatchResourcesStream = Healths;
 
     async fn node_watch_resources(
@@ -76,7 +76,7 @@ impl V1Alpha1 for Service {
 }
 
 #[tonic::async_trait]
-impl V1 for Service {
+impl V1 for DriverService {
     type NodeWatchResourcesStream = Healths;
 
     async fn node_watch_resources(

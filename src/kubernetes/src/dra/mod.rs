@@ -27,7 +27,7 @@ use tokio::sync::{Mutex, Notify, watch};
 
 /// Settings of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct DriverConfig {
     /// Name of the node in the apiserver, and of its pool of devices.
     pub node: String,
     /// Folder of the kubelet: `/var/lib/kubelet`.
@@ -49,7 +49,7 @@ pub struct Config {
     pub patience: Duration,
 }
 
-impl Config {
+impl DriverConfig {
     /// Returns settings with the usual times.
     #[must_use]
     pub fn usual(node: String, kubelet: PathBuf, places: Places, library: PathBuf) -> Self {
@@ -69,7 +69,7 @@ impl Config {
 
 /// The driver.
 pub struct Driver {
-    config: Config,
+    config: DriverConfig,
     client: Client,
     gpus: Gpus,
     /// Locked while the files of a claim change.
@@ -89,7 +89,7 @@ impl fmt::Debug for Driver {
 ///
 /// # Errors
 /// The preload library cannot be installed.
-pub async fn serve(config: Config, client: Client, gpus: Gpus) -> Result<(), String> {
+pub async fn serve(config: DriverConfig, client: Client, gpus: Gpus) -> Result<(), String> {
     let library = config.places.install(&config.library).map_err(|problem| problem.to_string())?;
     let claims = Claims::open(config.places.clone(), library);
     let driver = Arc::new(Driver {

@@ -15,12 +15,12 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 #[serde(default)]
 struct Slice {
     metadata: Metadata,
-    spec: Spec,
+    spec: ResourceSliceSpec,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Spec {
+struct ResourceSliceSpec {
     pool: Pool,
     devices: Value,
 }

@@ -1,6 +1,6 @@
 //! Serves the two sockets on which the kubelet finds the driver, and makes them again if they were removed.
 
-use super::service::Service;
+use super::service::DriverService;
 use super::{Driver, device};
 use crate::grpc::dra::dra_plugin_server::DraPluginServer;
 use crate::grpc::dra_health::{v1, v1alpha1};
@@ -46,7 +46,7 @@ fn begin(driver: &Arc<Driver>, ours: &Path, registration: &Path) -> Result<JoinS
     for folder in [ours, registration].into_iter().filter_map(Path::parent) {
         make_folder(folder).map_err(|problem| problem.to_string())?;
     }
-    let service = Service(Arc::clone(driver));
+    let service = DriverService(Arc::clone(driver));
     let register = Register { driver: Arc::clone(driver), endpoint: ours.to_owned() };
     let (claims, registrations) = (listen(ours)?, listen(registration)?);
     let mut servers = JoinSet::new();

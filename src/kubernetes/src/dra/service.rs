@@ -14,10 +14,10 @@ use tracing::{info, warn};
 
 /// Service that answers one kubelet.
 #[derive(Debug, Clone)]
-pub(super) struct Service(pub(super) Arc<Driver>);
+pub(super) struct DriverService(pub(super) Arc<Driver>);
 
 #[tonic::async_trait]
-impl DraPlugin for Service {
+impl DraPlugin for DriverService {
     /// Prepares all claims at once, so that a silent apiserver costs the time of one claim. A claim that fails is reported beside
     /// the others.
     async fn node_prepare_resources(

@@ -2,7 +2,7 @@
 
 use super::ledger::Pending;
 use super::wire::{Binding, Bound};
-use super::{Extender, State};
+use super::{Extender, ExtenderState};
 use crate::api::{Failure, Metadata, Pod, timestamp};
 use crate::lease::Term;
 use crate::objects::{ALLOC, Alloc, Part, VERSION, requests};
@@ -58,7 +58,7 @@ impl Extender {
         let term = self.lead(true).await?;
         // The choice and the count are one step, because bindings run at the same time.
         let parts = self.with(|state| {
-            let State { ledger, .. } = state.complete()?;
+            let ExtenderState { ledger, .. } = state.complete()?;
             let pending = Pending { uid, priority: pod.spec.priority, requests: &requests };
             let parts = ledger.place(node, pending, self.order).map_err(|refusal| refusal.why)?;
             ledger.begin(uid, node, parts.values().flatten());

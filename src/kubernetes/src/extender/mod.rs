@@ -40,7 +40,7 @@ const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 
 /// State of an extender, which follows the cluster.
 #[derive(Debug, Default)]
-struct State {
+struct ExtenderState {
     ledger: Ledger,
     wishes: Wishes,
     /// True once all nodes were listed. Before that, nodes with room may be missing.
@@ -50,7 +50,7 @@ struct State {
     listed: Option<Instant>,
 }
 
-impl State {
+impl ExtenderState {
     /// Returns the state, once all nodes and pods of the cluster were listed.
     fn complete(&mut self) -> Result<&mut Self, String> {
         if self.has_nodes && self.listed.is_some() {
@@ -65,7 +65,7 @@ impl State {
 struct Extender {
     client: Client,
     order: Order,
-    state: Mutex<State>,
+    state: Mutex<ExtenderState>,
     /// None if this is the only extender.
     election: Option<Arc<Election>>,
     /// Requests that the pods are listed again.
@@ -78,11 +78,11 @@ struct Extender {
 
 /// Settings of an extender.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct ExtenderConfig {
     /// Order in which GPUs are filled.
     pub order: Order,
     /// Lease whose holder may bind; none if this is the only extender.
-    pub lease: Option<lease::Settings>,
+    pub lease: Option<lease::LeaseConfig>,
 }
 
 /// Serves a scheduler until `until` is done, and then finishes the bindings that have begun. `health` serves only the state, to
@@ -94,10 +94,10 @@ pub async fn serve(
     listener: TcpListener,
     health: Option<TcpListener>,
     client: Client,
-    settings: Settings,
+    settings: ExtenderConfig,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let Settings { order, lease } = settings;
+    let ExtenderConfig { order, lease } = settings;
     let election = lease.map(|lease| Election::new(client.clone(), lease));
     let extender = Arc::new(Extender {
         client,
@@ -154,7 +154,7 @@ impl Extender {
         Ok(Some(term))
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut ExtenderState) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -217,7 +217,7 @@ async fn preempt(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Preem
     let Ok(requests) = requests(&said.pod) else { return Json(Preempted::default()) };
     let (pod, order) = (pending(&said.pod, &requests), extender.order);
     let victims = extender.with(|state| {
-        let Ok(State { ledger, .. }) = state.complete() else { return BTreeMap::new() };
+        let Ok(ExtenderState { ledger, .. }) = state.complete() else { return BTreeMap::new() };
         let on = |(node, (victims, violations)): (String, (Vec<String>, i64))| {
             let pods =
                 ledger.evict(&node, pod, &victims, order)?.into_iter().map(|uid| Uid { uid }).collect();

@@ -1,7 +1,7 @@
 //! Gives running pods other amounts, if their users want them and the GPUs have room.
 
 use super::wishes::Wish;
-use super::{Extender, State};
+use super::{Extender, ExtenderState};
 use crate::api::{Event, Failure, Metadata, timestamp};
 use crate::objects::{ALLOC, Alloc, Part, RESIZE, Resize};
 use serde_json::json;
@@ -49,7 +49,7 @@ impl Extender {
         // Another extender has the Lease, and resizes the pod.
         let Ok(term) = self.lead(false).await else { return Ok(()) };
         let counted = self.with(|state| {
-            let State { ledger, .. } = state.complete().ok()?;
+            let ExtenderState { ledger, .. } = state.complete().ok()?;
             Some(ledger.resize(node, &pod.uid, parts.values().flatten()))
         });
         // Before all nodes are listed, an unknown GPU is no reason to refuse.

@@ -1,7 +1,7 @@
 //! Registers with the kubelet, and again after either side was restarted.
 
 use super::Plugin;
-use super::service::{OPTIONS, Service};
+use super::service::{OPTIONS, PluginService};
 use crate::grpc::device_plugin::RegisterRequest;
 use crate::grpc::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::grpc::device_plugin::registration_client::RegistrationClient;
@@ -64,7 +64,7 @@ async fn begin(
 ) -> Result<(Arc<()>, tokio::task::JoinHandle<()>), String> {
     let incoming = listen(ours)?;
     let streams = Arc::new(());
-    let service = Service { plugin: Arc::clone(plugin), streams: Arc::clone(&streams) };
+    let service = PluginService { plugin: Arc::clone(plugin), streams: Arc::clone(&streams) };
     // The plugin serves before it registers: the kubelet asks for the options during the registration.
     let server = tokio::spawn(async move {
         let served = Server::builder().serve_with_incoming(DevicePluginServer::new(service), incoming);

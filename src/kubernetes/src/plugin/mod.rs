@@ -38,7 +38,7 @@ pub type Gpus = Arc<dyn Fn() -> Inventory + Send + Sync>;
 
 /// Settings of a device plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct PluginConfig {
     /// Name of the node in the apiserver.
     pub node: String,
     /// Folder of the kubelet: `/var/lib/kubelet`.
@@ -63,7 +63,7 @@ pub struct Config {
     pub patience: Duration,
 }
 
-impl Config {
+impl PluginConfig {
     /// Returns settings with the usual times.
     #[must_use]
     pub fn usual(node: String, kubelet: PathBuf, places: Places, library: PathBuf) -> Self {
@@ -93,7 +93,7 @@ impl Config {
 
 /// The device plugin.
 pub struct Plugin {
-    config: Config,
+    config: PluginConfig,
     client: Client,
     gpus: Gpus,
     slots: Arc<Mutex<Slots>>,
@@ -116,7 +116,7 @@ impl fmt::Debug for Plugin {
 /// # Errors
 /// The preload library cannot be installed.
 pub async fn serve(
-    config: Config,
+    config: PluginConfig,
     client: Client,
     gpus: Gpus,
     ends: impl Future<Output = ()> + Send,

@@ -21,14 +21,14 @@ pub(super) const OPTIONS: DevicePluginOptions =
 
 /// Service that answers one kubelet.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(super) struct PluginService {
     pub(super) plugin: Arc<Plugin>,
     /// Each stream of devices has a clone.
     pub(super) streams: Arc<()>,
 }
 
 #[tonic::async_trait]
-impl DevicePlugin for Service {
+impl DevicePlugin for PluginService {
     type ListAndWatchStream = Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
     async fn get_device_plugin_options(

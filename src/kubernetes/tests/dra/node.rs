@@ -4,7 +4,7 @@ use crate::kubelet::until;
 pub(crate) use crate::machine::NODE;
 use crate::machine::{Inside, Machine, inside};
 use crate::manager::Manager;
-use gpuslice_kubernetes::dra::{self, Config};
+use gpuslice_kubernetes::dra::{self, DriverConfig};
 use gpuslice_kubernetes::grpc::dra::Claim;
 use gpuslice_slices::slot::Places;
 use serde_json::{Value, json};
@@ -155,7 +155,8 @@ pub(crate) fn result(request: &str, gpu: u32, part: Option<(&str, u32)>) -> Valu
 fn a_process_of_the_driver() {
     let Some(Inside { root, client, gpus, library }) = inside() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut config = Config::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
+    let mut config =
+        DriverConfig::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
     (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
     (config.sweep, config.patience) = (Duration::from_millis(200), Duration::from_secs(5));
     config.machine = root;

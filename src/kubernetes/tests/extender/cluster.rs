@@ -152,11 +152,11 @@ impl Cluster {
 
 impl Extender {
     /// Starts an extender that follows this apiserver.
-    async fn begin(server: SocketAddr, lease: Option<lease::Settings>) -> Self {
+    async fn begin(server: SocketAddr, lease: Option<lease::LeaseConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let client = Client::new(&format!("http://{server}"), None, None).unwrap();
-        let settings = extender::Settings { order: Order::Binpack, lease };
+        let settings = extender::ExtenderConfig { order: Order::Binpack, lease };
         let (end, ended) = oneshot::channel();
         let until = async { drop(ended.await) };
         let running = tokio::spawn(async move {
@@ -194,10 +194,10 @@ impl Drop for Extender {
 }
 
 /// Returns the times of an election that a test can wait for.
-pub(crate) fn settings(identity: &str) -> lease::Settings {
+pub(crate) fn settings(identity: &str) -> lease::LeaseConfig {
     let [duration, renew_deadline, retry] = [2000, 1200, 100].map(Duration::from_millis);
-    let usual = lease::Settings::usual("gpuslice".to_owned(), "extender".to_owned(), identity.to_owned());
-    lease::Settings { duration, renew_deadline, retry, ..usual }
+    let usual = lease::LeaseConfig::usual("gpuslice".to_owned(), "extender".to_owned(), identity.to_owned());
+    lease::LeaseConfig { duration, renew_deadline, retry, ..usual }
 }
 
 async fn post(address: SocketAddr, path: &str, body: &Value) -> Value {

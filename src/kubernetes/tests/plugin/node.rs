@@ -5,7 +5,7 @@ pub(crate) use crate::machine::NODE;
 use crate::machine::{Inside, Machine, inside};
 use crate::until;
 use gpuslice_kubernetes::objects::{CORE_PERCENT, MEMORY_MIB, SLICE};
-use gpuslice_kubernetes::plugin::{self, Config};
+use gpuslice_kubernetes::plugin::{self, PluginConfig};
 use gpuslice_slices::slot::Places;
 use serde_json::{Value, json};
 use std::fs;
@@ -159,7 +159,8 @@ pub(crate) fn alloc(uid: &str, node: &str, gpus: &[u32], mem_mib: u64, core: u64
 fn a_process_of_the_plugin() {
     let Some(Inside { root, client, gpus, library }) = inside() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut config = Config::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
+    let mut config =
+        PluginConfig::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
     config.machine = root;
     config.auto_alloc = std::env::var("AUTO_ALLOC").unwrap() == "true";
     (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));

@@ -7,8 +7,8 @@ use super::methods::methods;
 use crate::call::DriverCall;
 use crate::model::arrays::Shape;
 use crate::model::external::DESCRIPTOR;
+use crate::model::ipc_handles::Purpose;
 use crate::model::objects::{handle, pointer};
-use crate::model::tickets::Purpose;
 use crate::process::checkpoint::{evict, phase, restore};
 use crate::status::Outcome;
 
@@ -32,14 +32,15 @@ const _: () = assert!(size_of::<Handle>() == size_of::<CUDA_EXTERNAL_MEMORY_HAND
 /// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`, with its format as a number.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Mipmap {
+struct MipmapDescriptor {
     offset: u64,
     shape: Shape,
     levels: u32,
     reserved: [u32; 16],
 }
 
-const _: () = assert!(size_of::<Mipmap>() == size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>());
+const _: () =
+    assert!(size_of::<MipmapDescriptor>() == size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>());
 
 impl DriverCall {
     fn open_memory(&self, to: *mut CUdeviceptr, handle: &CUipcMemHandle) -> Outcome {
@@ -87,7 +88,7 @@ impl DriverCall {
         memory: CUexternalMemory,
         wanted: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
     ) -> Outcome {
-        let wanted: Mipmap = self.read(wanted.cast())?;
+        let wanted: MipmapDescriptor = self.read(wanted.cast())?;
         if to.is_null() {
             return Err(status::INVALID_VALUE);
         }

@@ -4,7 +4,7 @@ use gpuslice_driver::types::*;
 
 use super::submit::StreamArgument;
 use crate::call::DriverCall;
-use crate::engine::{Config, EventId, Work};
+use crate::engine::{DeviceConfig, EventId, Work};
 use crate::model::executables::{AUTO_FREE, Exec};
 use crate::model::graphs::{Graph, Node, Op, node_type};
 use crate::model::objects::{handle, pointer};
@@ -196,7 +196,7 @@ impl DriverCall {
         let objects = simulation.objects();
         let found = objects.execs.get(exec)?;
         let context = objects.streams.streams.get(stream)?.context;
-        let config: Config = *simulation.shared.lock().engine(place.device).config();
+        let config: DeviceConfig = *simulation.shared.lock().engine(place.device).config();
         let plan = objects.plan(simulation, (&found.graph, &found.children), &found.disabled, &config)?;
         let moves: Vec<_> = plan.moves.iter().map(|one| one.prepare(&objects, simulation)).collect();
         let moves = moves.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -8,10 +8,10 @@ use super::submit::StreamArgument;
 use crate::call::DriverCall;
 use crate::engine::Work;
 use crate::model::graphs::Op;
+use crate::model::ipc_handles::{self, Label, Purpose};
 use crate::model::objects::{handle, pointer};
 use crate::model::pools::{Freed, Pool};
 use crate::model::regions::Origin;
-use crate::model::tickets::{self, Label, Purpose};
 use crate::model::virtual_memory::FILE_DESCRIPTOR;
 use crate::process::virtual_memory::device_of;
 use crate::status::Outcome;
@@ -133,9 +133,9 @@ impl DriverCall {
         if to.is_null() || flags != 0 || !shares {
             return Err(status::INVALID_VALUE);
         }
-        let file = tickets::make_file(0).ok_or(status::OUT_OF_MEMORY)?;
-        tickets::write_label(&file, Label { number: simulation.serial, device: device as u64, size: 0 })?;
-        self.write(to.cast::<c_int>(), tickets::hand_over(&file)?)
+        let file = ipc_handles::make_file(0).ok_or(status::OUT_OF_MEMORY)?;
+        ipc_handles::write_label(&file, Label { number: simulation.serial, device: device as u64, size: 0 })?;
+        self.write(to.cast::<c_int>(), ipc_handles::hand_over(&file)?)
     }
 
     /// Imports a pool of another process. Its memory is imported pointer by pointer.
@@ -145,7 +145,7 @@ impl DriverCall {
         if to.is_null() || flags != 0 || kind != FILE_DESCRIPTOR {
             return Err(status::INVALID_VALUE);
         }
-        let label = tickets::read_label(&tickets::duplicate(descriptor)?)?;
+        let label = ipc_handles::read_label(&ipc_handles::duplicate(descriptor)?)?;
         let device = usize::try_from(label.device).map_err(|_| status::INVALID_VALUE)?;
         if label.size != 0 {
             return Err(status::INVALID_VALUE);

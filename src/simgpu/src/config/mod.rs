@@ -4,4 +4,4 @@ mod nvml_view;
 mod process;
 
 pub(crate) use nvml_view::NvmlView;
-pub(crate) use process::{Config, Managing, gpu_instance_id, version};
+pub(crate) use process::{Managing, ProcessConfig, gpu_instance_id, version};

@@ -7,7 +7,7 @@ use crate::state::settings::{Settings, size};
 
 /// Settings that each process has for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Config {
+pub(crate) struct ProcessConfig {
     /// The group that this process counts towards; empty for none.
     pub(crate) group: Vec<u8>,
     /// The program's name.
@@ -93,7 +93,7 @@ fn is_lazy(wanted: Option<&str>) -> bool {
     }
 }
 
-impl Config {
+impl ProcessConfig {
     pub(crate) fn from_environment() -> Self {
         let text = |name: &str| std::env::var(name).ok();
         Self {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     fn shown(machine: &Settings, list: &str, order: &str) -> Vec<usize> {
-        let mut config = Config::from_environment();
+        let mut config = ProcessConfig::from_environment();
         config.visible = Some(list.to_owned());
         config.order = Some(order.to_owned());
         config.visible(machine)

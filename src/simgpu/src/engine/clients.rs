@@ -1,16 +1,16 @@
 //! Clients of the device, and their streams and events.
 
-use super::config::Config;
+use super::config::DeviceConfig;
 use super::ids::{ClientId, EventId, Gone, Refused, StreamId, StreamKind};
 use super::layout::EngineState;
-use super::rows::{Client, Event, life, ordering, phase, status};
+use super::rows::{Client, EventRow, life, ordering, phase, status};
 use super::table::{Link, List};
 
 impl EngineState {
     /// Returns the device's properties.
     #[must_use]
-    pub(crate) fn config(&self) -> &Config {
-        const DEFAULT: &Config = &Config::DEFAULT;
+    pub(crate) fn config(&self) -> &DeviceConfig {
+        const DEFAULT: &DeviceConfig = &DeviceConfig::DEFAULT;
         if self.configured == 0 { DEFAULT } else { &self.config }
     }
 
@@ -18,7 +18,7 @@ impl EngineState {
     ///
     /// Queued work keeps its duration and its copy engine. The present slice keeps its end. The utilisation window
     /// starts again.
-    pub(crate) fn set_config(&mut self, config: Config, now_ns: u64) {
+    pub(crate) fn set_config(&mut self, config: DeviceConfig, now_ns: u64) {
         self.advance(now_ns);
         self.config = config.checked();
         self.configured = 1;
@@ -167,17 +167,17 @@ impl EngineState {
         let origin = found.filter(|event| shared != 0 && event.shared == shared).ok_or(Refused::Gone)?;
         let made = self.add_event(id)?;
         let event = self.events.at_mut(made.link);
-        *event = Event { generation: event.generation, client: event.client, ..origin };
+        *event = EventRow { generation: event.generation, client: event.client, ..origin };
         Ok(made)
     }
 
     /// Makes a record of a shared event the newest under all its names. Each name finds out on request whether the
     /// record is complete.
-    pub(super) fn tell_sharers(&mut self, recorded: &Event) {
+    pub(super) fn tell_sharers(&mut self, recorded: &EventRow) {
         for link in self.events.links() {
             let event = self.events.at_mut(link);
             if event.shared == recorded.shared && event.status != 0 {
-                *event = Event { generation: event.generation, client: event.client, ..*recorded };
+                *event = EventRow { generation: event.generation, client: event.client, ..*recorded };
             }
         }
     }

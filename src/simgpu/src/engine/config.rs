@@ -10,7 +10,7 @@ pub(crate) const WHOLE_DEVICE: u16 = 1000;
 /// The settable properties of one simulated device. Times are in nanoseconds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Config {
+pub(crate) struct DeviceConfig {
     /// Time for which a client keeps the device while another one waits for it. At least 1 µs.
     pub(crate) slice_ns: u64,
     /// Pause of the device between two clients.
@@ -49,7 +49,7 @@ pub(crate) struct Config {
     pub(crate) event_ns: u32,
 }
 
-impl Config {
+impl DeviceConfig {
     /// The properties of a zeroed state: a large device behind a fourth-generation bus, with the driver's usual queue
     /// depths.
     pub(crate) const DEFAULT: Self = Self {

@@ -1,8 +1,8 @@
 //! The state of one simulated device: plain integers.
 
-use super::config::{Config, MAX_COPY_ENGINES};
+use super::config::{DeviceConfig, MAX_COPY_ENGINES};
 use super::ids::ClientId;
-use super::rows::{Client, Event, Item, Stream};
+use super::rows::{Client, EventRow, Item, StreamRow};
 use super::table::{Link, List, Table};
 
 /// Largest number of clients of one device.
@@ -38,7 +38,7 @@ pub(super) struct CopyEngine {
 /// Busy time of one client within one millisecond.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct BusySpan {
     pub(super) ms: u64,
     pub(super) serial: u32,
     pub(super) busy_ns: u32,
@@ -105,7 +105,7 @@ pub(crate) struct ClientTruth {
 pub(crate) struct EngineState {
     pub(super) configured: u32,
     pub(super) last_serial: u32,
-    pub(super) config: Config,
+    pub(super) config: DeviceConfig,
     /// The instant that the state describes.
     pub(super) clock: u64,
     pub(super) last_order: u64,
@@ -143,10 +143,10 @@ pub(crate) struct EngineState {
     pub(super) process_samples: [ProcessSample; PROCESS_SAMPLES],
     pub(super) retired: [ClientTruth; RETIRED],
     pub(super) clients: Table<Client, CLIENTS>,
-    pub(super) streams: Table<Stream, STREAMS>,
-    pub(super) events: Table<Event, EVENTS>,
+    pub(super) streams: Table<StreamRow, STREAMS>,
+    pub(super) events: Table<EventRow, EVENTS>,
     pub(super) items: Table<Item, ITEMS>,
-    pub(super) spans: [Span; SPANS],
+    pub(super) spans: [BusySpan; SPANS],
 }
 
 const _: () = assert!(size_of::<EngineState>() <= 32 << 20);

@@ -27,15 +27,15 @@
 //!
 //! # The model
 //!
-//! *Slices.* Clients with kernels to run take turns of [`Config::slice_ns`], in the order of their rows, as a
+//! *Slices.* Clients with kernels to run take turns of [`DeviceConfig::slice_ns`], in the order of their rows, as a
 //! [runlist](https://developer.nvidia.com/docs/drive/drive-os/archives/6.0.4/linux/sdk/common/topics/graphics_content/RunlistInterleaveFrequency40.html)
 //! has an order. A client without kernels hands over at once. A kernel is interrupted at the end of a slice and continues in the next
-//! one. Between two clients the device pauses for [`Config::switch_ns`]. A client without competitors is never
+//! one. Between two clients the device pauses for [`DeviceConfig::switch_ns`]. A client without competitors is never
 //! interrupted. Copy engines have no slices.
 //!
 //! *Overlap.* Kernels of different streams of a client start in the order in which they became ready. They run at full
 //! speed beside each other while the sum of their occupancies is at most 1000, and their number at most
-//! [`Config::concurrent`]. The first kernel that does not fit delays the kernels after it.
+//! [`DeviceConfig::concurrent`]. The first kernel that does not fit delays the kernels after it.
 //!
 //! *Not modelled:* stream priorities, slowdown by shared caches or bandwidth, and the time of a launch itself.
 #![allow(dead_code, unused_imports, reason = "an interface: the exports use what they need of it")]
@@ -58,7 +58,7 @@ mod table;
 mod truth;
 mod write_order;
 
-pub(crate) use config::{Config, Direction, MAX_CONCURRENT, MAX_COPY_ENGINES, WHOLE_DEVICE};
+pub(crate) use config::{DeviceConfig, Direction, MAX_CONCURRENT, MAX_COPY_ENGINES, WHOLE_DEVICE};
 pub(crate) use ids::{
     ClientId, Collective, Completion, ElapsedError, EnqueueError, EventId, EventStatus, Gone, HostCall,
     Refused, StreamId, StreamKind, Target, Ticket, Work,

@@ -1,7 +1,7 @@
 //! The order of work: within a stream, between streams, and around the legacy default stream.
 
 use super::layout::EngineState;
-use super::rows::{Stream, kind, life, ordering, phase, status};
+use super::rows::{StreamRow, kind, life, ordering, phase, status};
 use super::table::Link;
 
 impl EngineState {
@@ -81,7 +81,7 @@ impl EngineState {
 
     /// Returns the stream that holds an item of `stream` back under the rules of the legacy default stream; 0 for none. Work of
     /// blocking streams waits for earlier work of the legacy stream, and the other way round.
-    pub(super) fn holder(&self, stream: &Stream, order: u64) -> Link {
+    pub(super) fn holder(&self, stream: &StreamRow, order: u64) -> Link {
         let client = self.clients.at(stream.client);
         match stream.ordering {
             ordering::BLOCKING if self.oldest_before(client.legacy, order) => client.legacy,

@@ -2,7 +2,7 @@
 
 use super::ids::{Completion, ElapsedError, EventId, EventStatus, Gone, Target, Ticket};
 use super::layout::EngineState;
-use super::rows::{Stream, kind, ordering, phase, status};
+use super::rows::{StreamRow, kind, ordering, phase, status};
 use super::table::Link;
 
 /// Largest number of streams that are followed from a waiting stream to the stream it waits for. Beyond this number
@@ -84,7 +84,7 @@ impl EngineState {
                 if event.status == status::PENDING {
                     self.bound(event.stream, event.order, event.total)
                 } else {
-                    Bound::Done
+                    CompletionBound::Done
                 }
             }
             Target::Client(id) => {
@@ -94,33 +94,33 @@ impl EngineState {
         };
         let next = self.next_change();
         Ok(match bound {
-            Bound::Done => Completion::Done,
-            Bound::Host => Completion::NeedsHost,
+            CompletionBound::Done => Completion::Done,
+            CompletionBound::Host => Completion::NeedsHost,
             // Nothing completes before the next change of the device.
-            Bound::At(instant) if next != u64::MAX => {
+            CompletionBound::At(instant) if next != u64::MAX => {
                 Completion::NotBefore(instant.max(next).max(self.clock + 1))
             }
-            Bound::At(_) => Completion::NeedsHost,
+            CompletionBound::At(_) => Completion::NeedsHost,
         })
     }
 
-    fn bound_of_ticket(&self, ticket: Ticket) -> Bound {
+    fn bound_of_ticket(&self, ticket: Ticket) -> CompletionBound {
         if self.is_over(ticket) {
-            return Bound::Done;
+            return CompletionBound::Done;
         }
         self.bound(ticket.stream.link, ticket.order, ticket.total)
     }
 
-    fn bound_of_stream(&self, link: Link) -> Bound {
+    fn bound_of_stream(&self, link: Link) -> CompletionBound {
         let stream = self.streams.at(link);
         if stream.items.head == 0 {
-            return Bound::Done;
+            return CompletionBound::Done;
         }
         self.bound(link, stream.last_order, stream.last_total)
     }
 
-    fn bound_of_streams(&self, client: Link, wanted: impl Fn(&Stream) -> bool) -> Bound {
-        let mut bound = Bound::Done;
+    fn bound_of_streams(&self, client: Link, wanted: impl Fn(&StreamRow) -> bool) -> CompletionBound {
+        let mut bound = CompletionBound::Done;
         let mut link = self.clients.at(client).streams;
         while link != 0 {
             let stream = self.streams.at(link);
@@ -133,7 +133,7 @@ impl EngineState {
     }
 
     /// Returns the earliest instant by area: a client's kernels must have filled the device for the time that they need at least.
-    fn bound_of_area(&self, link: Link) -> Bound {
+    fn bound_of_area(&self, link: Link) -> CompletionBound {
         let client = self.clients.at(link);
         let whole = u64::from(super::config::WHOLE_DEVICE);
         let running = client.running().iter().map(|&stream| {
@@ -143,37 +143,37 @@ impl EngineState {
         });
         let area = running.fold(client.area, u64::saturating_add);
         if area == 0 {
-            return Bound::Done;
+            return CompletionBound::Done;
         }
-        Bound::At(self.client_runs_at(link).saturating_add(area / whole))
+        CompletionBound::At(self.client_runs_at(link).saturating_add(area / whole))
     }
 
     /// Returns the earliest instant at which the work up to `order` of a stream can be complete.
-    fn bound(&self, link: Link, order: u64, total: u64) -> Bound {
+    fn bound(&self, link: Link, order: u64, total: u64) -> CompletionBound {
         let (mut link, mut order, mut total, mut after) = (link, order, total, 0u64);
         for _ in 0..FOLLOWED {
             let stream = self.streams.at(link);
             if stream.items.head == 0 || stream.done_order >= order {
-                return Bound::At(self.clock.saturating_add(after));
+                return CompletionBound::At(self.clock.saturating_add(after));
             }
             let item = self.items.at(stream.items.head);
             after = after.saturating_add(total.saturating_sub(stream.done_total));
             match stream.phase {
-                phase::ON_HOST => return Bound::Host,
-                phase::READY if item.kind == kind::HOST => return Bound::Host,
+                phase::ON_HOST => return CompletionBound::Host,
+                phase::READY if item.kind == kind::HOST => return CompletionBound::Host,
                 phase::WAITING => (link, order, total) = (item.target, item.wanted, item.wanted_total),
                 phase::HELD => {
                     let holder = self.holder(stream, item.order);
                     (link, (order, total)) = (holder, self.last_before(holder, item.order));
                 }
-                _ => return Bound::At(self.oldest_runs_at(stream).saturating_add(after)),
+                _ => return CompletionBound::At(self.oldest_runs_at(stream).saturating_add(after)),
             }
         }
-        Bound::At(self.clock.saturating_add(after))
+        CompletionBound::At(self.clock.saturating_add(after))
     }
 
     /// Returns the instant at which the oldest item of a stream could have started if it ran from then to its end.
-    fn oldest_runs_at(&self, stream: &Stream) -> u64 {
+    fn oldest_runs_at(&self, stream: &StreamRow) -> u64 {
         let item = self.items.at(stream.items.head);
         let client = self.clients.at(stream.client);
         let running = stream.phase == phase::RUNNING;
@@ -207,7 +207,7 @@ impl EngineState {
     }
 
     /// Returns true if a stream keeps its client busy until it is empty: it has only kernels, and nothing holds them.
-    fn computes_to_its_end(&self, stream: &Stream) -> bool {
+    fn computes_to_its_end(&self, stream: &StreamRow) -> bool {
         let client = self.clients.at(stream.client);
         let unheld = match stream.ordering {
             ordering::LEGACY => client.queued_blocking == 0,
@@ -232,13 +232,13 @@ impl EngineState {
 
 /// The earliest possible completion.
 #[derive(Clone, Copy, Debug)]
-enum Bound {
+enum CompletionBound {
     Done,
     At(u64),
     Host,
 }
 
-impl Bound {
+impl CompletionBound {
     /// Returns the later of two that must both be complete. Sleeping comes before asking the host.
     fn later(self, other: Self) -> Self {
         match (self, other) {

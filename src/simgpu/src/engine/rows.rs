@@ -20,21 +20,21 @@ pub(super) mod kind {
     }
 }
 
-/// Codes of [`Stream::ordering`].
+/// Codes of [`StreamRow::ordering`].
 pub(super) mod ordering {
     pub(crate) const LEGACY: u8 = 1;
     pub(crate) const BLOCKING: u8 = 2;
     pub(crate) const NON_BLOCKING: u8 = 3;
 }
 
-/// Codes of [`Stream::life`].
+/// Codes of [`StreamRow::life`].
 pub(super) mod life {
     pub(crate) const OPEN: u8 = 1;
     /// Destroyed by its owner, with work left to do.
     pub(crate) const CLOSING: u8 = 2;
 }
 
-/// Codes of [`Stream::phase`]: the state of the oldest item of a stream.
+/// Codes of [`StreamRow::phase`]: the state of the oldest item of a stream.
 pub(super) mod phase {
     /// Unknown; it has not been looked at.
     pub(crate) const IDLE: u8 = 0;
@@ -50,7 +50,7 @@ pub(super) mod phase {
     pub(crate) const ON_HOST: u8 = 5;
 }
 
-/// Codes of [`Event::status`].
+/// Codes of [`EventRow::status`].
 pub(super) mod status {
     pub(crate) const FRESH: u8 = 1;
     pub(crate) const PENDING: u8 = 2;
@@ -90,7 +90,7 @@ pub(super) struct Item {
 /// One stream.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct StreamRow {
     pub(super) generation: u32,
     pub(super) client: Link,
     pub(super) ordering: u8,
@@ -127,7 +127,7 @@ pub(super) struct Stream {
 /// One event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Event {
+pub(super) struct EventRow {
     pub(super) generation: u32,
     pub(super) client: Link,
     /// The stream on which the newest record was enqueued.
@@ -217,7 +217,7 @@ impl Row for Item {
     }
 }
 
-impl Row for Stream {
+impl Row for StreamRow {
     fn cleared(&self) -> Self {
         Self { generation: self.generation.wrapping_add(1), ..Self::default() }
     }
@@ -229,7 +229,7 @@ impl Row for Stream {
     }
 }
 
-impl Row for Event {
+impl Row for EventRow {
     fn cleared(&self) -> Self {
         Self { generation: self.generation.wrapping_add(1), ..Self::default() }
     }

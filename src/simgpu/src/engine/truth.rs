@@ -1,7 +1,7 @@
 //! The ground truth: busy time of each client in each millisecond, for tests that check a limiter.
 
 use super::ids::{ClientId, Gone};
-use super::layout::{ClientTruth, EngineState, RETIRED, SPANS, Span};
+use super::layout::{BusySpan, ClientTruth, EngineState, RETIRED, SPANS};
 use super::sample::{newest, place};
 
 const MS: u64 = 1_000_000;
@@ -135,7 +135,7 @@ impl EngineState {
             }
         }
         if let Some(span) = self.spans.get_mut(place(self.span_count, SPANS)) {
-            *span = Span { ms, serial, busy_ns };
+            *span = BusySpan { ms, serial, busy_ns };
         }
         self.span_count = self.span_count.wrapping_add(1);
     }

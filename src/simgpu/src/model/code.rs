@@ -37,7 +37,7 @@ pub(crate) struct Function {
     pub(crate) ns: u64,
     /// True if it is part of a collective.
     pub(crate) is_collective: bool,
-    pub(crate) settings: Settings,
+    pub(crate) settings: FunctionAttributes,
     /// The library kernel that it belongs to; 0 for none.
     pub(crate) kernel: u64,
     /// Block shape and shared memory for the first generation of launches.
@@ -47,7 +47,7 @@ pub(crate) struct Function {
 
 /// Attributes that can be set.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
+pub(crate) struct FunctionAttributes {
     pub(crate) dynamic_shared: i32,
     pub(crate) carveout: i32,
     pub(crate) clusters: Clusters,
@@ -67,7 +67,7 @@ pub(crate) struct Library {
 pub(crate) struct Kernel {
     pub(crate) library: u64,
     pub(crate) name: CString,
-    pub(crate) settings: Settings,
+    pub(crate) settings: FunctionAttributes,
 }
 
 /// All code of this process.
@@ -90,7 +90,7 @@ impl Code {
     }
 }
 
-impl Settings {
+impl FunctionAttributes {
     pub(crate) const NEW: Self = Self {
         dynamic_shared: 49_152,
         carveout: -1,

@@ -27,7 +27,7 @@ pub(crate) fn length(header: &[u8]) -> Option<usize> {
 
 /// One image.
 #[derive(Debug, Clone, Copy)]
-struct Entry<'a> {
+struct FatImage<'a> {
     kind: u64,
     capability: u64,
     flags: u64,
@@ -37,7 +37,7 @@ struct Entry<'a> {
 }
 
 /// Returns the entry at the start of these bytes, and the bytes behind it.
-fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+fn entry(bytes: &[u8]) -> Option<(FatImage<'_>, &[u8])> {
     let size = |at, length| usize::try_from(word(bytes, at, length)?).ok();
     let (head, padded, packed) = (size(4, 4)?, size(8, 8)?, size(16, 4)?);
     let next = head.checked_add(padded)?;
@@ -45,12 +45,13 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let is_packed = flags & (LZ4 | ZSTANDARD) != 0;
     let content = bytes.get(head..head.checked_add(if is_packed { packed } else { padded })?)?;
     let unpacked = if is_packed { size(56, 8)? } else { content.len() };
-    let entry = Entry { kind: word(bytes, 0, 2)?, capability: word(bytes, 28, 4)?, flags, unpacked, content };
+    let entry =
+        FatImage { kind: word(bytes, 0, 2)?, capability: word(bytes, 28, 4)?, flags, unpacked, content };
     // An entry without a head would repeat for ever.
     (head > 0).then_some((entry, bytes.get(next..)?))
 }
 
-impl Entry<'_> {
+impl FatImage<'_> {
     /// Returns the rank of the image: machine code of the same generation comes before text to compile, and newer before older.
     /// `None`: the device cannot run it.
     fn rank(&self) -> Option<(bool, u64)> {
@@ -80,7 +81,7 @@ impl Entry<'_> {
 /// Returns the image that the device takes of a fat binary. It is empty if the binary cannot be read.
 pub(crate) fn image(bytes: &[u8]) -> Image {
     let mut rest = word(bytes, 6, 2).and_then(|head| bytes.get(usize::try_from(head).ok()?..)).unwrap_or(&[]);
-    let mut best: Option<Entry<'_>> = None;
+    let mut best: Option<FatImage<'_>> = None;
     while let Some((found, behind)) = entry(rest) {
         if found.rank() > best.and_then(|best| best.rank()) {
             best = Some(found);

@@ -12,16 +12,16 @@ pub(crate) struct Wanted {
 
 /// The parts of a multicast object beyond a memory handle.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct MulticastGroup {
     /// Number of devices that it is made for.
     pub(crate) wanted: usize,
     pub(crate) devices: Vec<usize>,
-    pub(crate) bound: Vec<Bound>,
+    pub(crate) bound: Vec<BoundMemory>,
 }
 
 /// A bound piece of memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bound {
+pub(crate) struct BoundMemory {
     pub(crate) device: usize,
     pub(crate) offset: u64,
     pub(crate) size: u64,

@@ -32,7 +32,7 @@ enum Use {
 
 /// A part of a chunk.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct ChunkPart {
     size: u64,
     state: Use,
 }
@@ -42,7 +42,7 @@ struct Block {
 struct Chunk {
     size: u64,
     /// Blocks by address, without gaps.
-    blocks: BTreeMap<u64, Block>,
+    blocks: BTreeMap<u64, ChunkPart>,
 }
 
 /// A pool.
@@ -75,7 +75,7 @@ pub(crate) struct Pool {
 impl Chunk {
     /// Merges adjacent free blocks.
     fn join(&mut self) {
-        let mut joined: BTreeMap<u64, Block> = BTreeMap::new();
+        let mut joined: BTreeMap<u64, ChunkPart> = BTreeMap::new();
         for (address, block) in core::mem::take(&mut self.blocks) {
             match joined.last_entry() {
                 Some(mut last) if block.state == Use::Free && last.get().state == Use::Free => {
@@ -125,7 +125,7 @@ impl Pool {
 
     /// Takes the first block that fits, for work in a stream.
     pub(crate) fn find(&mut self, size: u64, stream: u64) -> Option<u64> {
-        let fits = |block: &Block| match block.state {
+        let fits = |block: &ChunkPart| match block.state {
             Use::Free => block.size >= size,
             Use::Pending(freed) => freed.stream == stream && block.size >= size,
             Use::Used => false,
@@ -140,9 +140,9 @@ impl Pool {
         if matches!(block.state, Use::Pending(_)) {
             self.used -= block.size;
         }
-        blocks.insert(address, Block { size, state: Use::Used });
+        blocks.insert(address, ChunkPart { size, state: Use::Used });
         if block.size > size {
-            let rest = Block { size: block.size - size, state: block.state };
+            let rest = ChunkPart { size: block.size - size, state: block.state };
             if matches!(rest.state, Use::Pending(_)) {
                 self.used += rest.size;
             }
@@ -157,7 +157,7 @@ impl Pool {
     pub(crate) fn add_chunk(&mut self, address: u64, size: u64) {
         self.reserved += size;
         self.reserved_high = self.reserved_high.max(self.reserved);
-        let blocks = BTreeMap::from([(address, Block { size, state: Use::Free })]);
+        let blocks = BTreeMap::from([(address, ChunkPart { size, state: Use::Free })]);
         self.chunks.insert(address, Chunk { size, blocks });
     }
 
@@ -180,7 +180,7 @@ impl Pool {
     }
 
     /// Returns the block at an address.
-    fn block(&mut self, address: u64) -> Option<&mut Block> {
+    fn block(&mut self, address: u64) -> Option<&mut ChunkPart> {
         let (_, chunk) = self.chunks.range_mut(..=address).next_back()?;
         chunk.blocks.get_mut(&address)
     }
@@ -279,7 +279,7 @@ mod tests {
         let mut pool = Pool::new(Some(0), (1, 0));
         for (index, size) in sizes.iter().enumerate() {
             let address = (index as u64 + 1) << 40;
-            let blocks = BTreeMap::from([(address, Block { size: *size, state: Use::Free })]);
+            let blocks = BTreeMap::from([(address, ChunkPart { size: *size, state: Use::Free })]);
             pool.chunks.insert(address, Chunk { size: *size, blocks });
             pool.reserved += size;
         }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use gpuslice_driver::types::AllocationProperties;
 
-use super::multicast::Group;
+use super::multicast::MulticastGroup;
 
 /// Unit of sizes, offsets and addresses, in bytes.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
@@ -18,7 +18,7 @@ pub(crate) const FABRIC: u32 = 8;
 
 /// Physical memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct PhysicalMemory {
     pub(crate) size: u64,
     pub(crate) properties: Properties,
     /// The device whose memory it is. `None`: host memory.
@@ -44,12 +44,12 @@ pub(crate) struct Properties {
 /// All memory with handles, and all reserved addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Vmm {
-    pub(crate) memory: BTreeMap<u64, Memory>,
+    pub(crate) memory: BTreeMap<u64, PhysicalMemory>,
     pub(crate) made: u64,
     /// Files of sharable memory, by handle.
     pub(crate) files: BTreeMap<u64, OwnedFd>,
     /// Multicast objects, by handle.
-    pub(crate) groups: BTreeMap<u64, Group>,
+    pub(crate) groups: BTreeMap<u64, MulticastGroup>,
     /// Sizes of reserved address ranges, by start.
     pub(crate) reserved: BTreeMap<u64, u64>,
     /// Access rights, by start of a mapping.
@@ -65,7 +65,7 @@ pub(crate) mod location {
     pub(crate) const PART_OF_DEVICE: u32 = 6;
 }
 
-impl Memory {
+impl PhysicalMemory {
     pub(crate) fn new(size: u64, properties: Properties, device: Option<usize>, backing: u64) -> Self {
         Self { size, properties, device, backing, handles: 1, mappings: 0, export: 0 }
     }

@@ -5,9 +5,10 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{NvmlCall, Outcome, Subject};
+use super::entry::{NvmlCall, Subject};
 use super::layouts::{Temperature, version};
 use super::{Tuning, statuses};
+use crate::status::Outcome;
 
 /// Power in milliwatts: at rest, for each percent of utilisation, and the limits.
 const IDLE_MW: u32 = 70_000;

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpuslice_driver::types::{Status, nvmlDevice_t, status};
 use gpuslice_driver::{Symbol, arguments};
 
-use super::library::{self, Library};
+use super::library::{self, NvmlLibrary};
 use super::statuses;
 use crate::faults;
 use crate::hardware::texts;
@@ -15,9 +15,7 @@ use crate::state::file::Locked;
 use crate::state::machine::gpu_text;
 use crate::state::settings::Settings;
 use crate::state::sizes::DEVICES;
-
-/// The result of a call: nothing, or the status of its failure.
-pub(super) type Outcome = Result<(), Status>;
+use crate::status::Outcome;
 
 /// A call of NVML in progress.
 ///
@@ -25,7 +23,7 @@ pub(super) type Outcome = Result<(), Status>;
 /// So the methods that follow such pointers are safe.
 #[derive(Debug)]
 pub struct NvmlCall {
-    library: Option<&'static Library>,
+    library: Option<&'static NvmlLibrary>,
 }
 
 /// Runs an exported function: first the faults, then `work`. No panic leaves it.
@@ -122,11 +120,11 @@ impl Subject {
 impl NvmlCall {
     /// Makes a call of another library than this process's own, for tests.
     #[cfg(test)]
-    pub(super) fn of(library: &'static Library) -> Self {
+    pub(super) fn of(library: &'static NvmlLibrary) -> Self {
         Self { library: Some(library) }
     }
 
-    pub(super) fn library(&self) -> Result<&'static Library, Status> {
+    pub(super) fn library(&self) -> Result<&'static NvmlLibrary, Status> {
         self.library.ok_or(statuses::UNINITIALIZED)
     }
 

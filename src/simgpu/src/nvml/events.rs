@@ -3,9 +3,10 @@
 use gpuslice_driver::types::{nvmlDevice_t, nvmlEventSet_t};
 use parking_lot::Mutex;
 
-use super::entry::{NvmlCall, Outcome};
+use super::entry::NvmlCall;
 use super::statuses;
 use crate::os::clock;
+use crate::status::Outcome;
 
 /// Event types that can be registered: errors, changes of the performance state, changes of clocks.
 pub(super) const TYPES: u64 = 0x1c;

@@ -2,12 +2,13 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{NvmlCall, Outcome, Subject};
+use super::entry::{NvmlCall, Subject};
 use super::identity::{driver_version, nvml_version};
 use super::{Hardware, events};
 use crate::config;
 use crate::hardware::attributes;
 use crate::hardware::texts;
+use crate::status::Outcome;
 
 /// Returns an attribute of a device, by the driver API's number.
 fn attribute(number: u32, device: usize) -> u32 {

@@ -4,12 +4,13 @@ use core::ffi::c_char;
 
 use gpuslice_driver::types::{Status, nvmlDevice_t, nvmlPciInfo_t};
 
-use super::entry::{NvmlCall, Outcome, Subject};
+use super::entry::{NvmlCall, Subject};
 use super::layouts::{PciInfoExt, PciInfoV1, PciInfoV2, Uuid, version};
 use super::processes::instance_ids;
 use super::statuses;
 use crate::hardware::texts;
 use crate::state::settings::Settings;
+use crate::status::Outcome;
 
 /// PCI device and vendor, and those of the board. They are those of the device that the attributes come from.
 const DEVICE_ID: u32 = 0x2330_10de;

@@ -19,7 +19,7 @@ use crate::state::settings::Settings;
 
 /// An opened state.
 #[derive(Debug)]
-pub(crate) struct Library {
+pub(crate) struct NvmlLibrary {
     /// The state that all processes share.
     pub(super) shared: Shared,
     /// NVML as this process sees it.
@@ -32,7 +32,7 @@ pub(crate) struct Library {
 type FileIdentity = (u64, u64);
 
 /// The present state. One is made for each state file that was opened, and never freed.
-static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(core::ptr::null_mut());
+static LIBRARY: AtomicPtr<NvmlLibrary> = AtomicPtr::new(core::ptr::null_mut());
 static OPENING: Mutex<()> = Mutex::new(());
 static USES: AtomicU32 = AtomicU32::new(0);
 
@@ -53,7 +53,7 @@ pub(super) fn is_in_use() -> bool {
 }
 
 /// Returns the state, if NVML is initialised.
-pub(super) fn current() -> Option<&'static Library> {
+pub(super) fn current() -> Option<&'static NvmlLibrary> {
     if !is_in_use() {
         return None;
     }
@@ -61,7 +61,7 @@ pub(super) fn current() -> Option<&'static Library> {
 }
 
 /// Returns the state. Opens the file at the first call, and again if another file has taken its place.
-pub(super) fn open() -> Result<&'static Library, Status> {
+pub(super) fn open() -> Result<&'static NvmlLibrary, Status> {
     if let Some(library) = opened().filter(|library| !library.replaced()) {
         return Ok(library);
     }
@@ -70,9 +70,9 @@ pub(super) fn open() -> Result<&'static Library, Status> {
     if let Some(library) = before.filter(|library| !library.replaced()) {
         return Ok(library);
     }
-    match (Library::open(default_path(), |name| std::env::var(name).ok()), before) {
+    match (NvmlLibrary::open(default_path(), |name| std::env::var(name).ok()), before) {
         (Ok(library), _) => {
-            let library: &'static Library = Box::leak(Box::new(library));
+            let library: &'static NvmlLibrary = Box::leak(Box::new(library));
             LIBRARY.store(core::ptr::from_ref(library).cast_mut(), Ordering::Release);
             Ok(library)
         }
@@ -81,8 +81,8 @@ pub(super) fn open() -> Result<&'static Library, Status> {
     }
 }
 
-fn opened() -> Option<&'static Library> {
-    let library: *const Library = LIBRARY.load(Ordering::Acquire);
+fn opened() -> Option<&'static NvmlLibrary> {
+    let library: *const NvmlLibrary = LIBRARY.load(Ordering::Acquire);
     // SAFETY: `as_ref` needs null or a valid pointer: `open` has stored a leaked library, which no thread changes.
     unsafe { library.as_ref() }
 }
@@ -91,7 +91,7 @@ fn identity(path: &Path) -> Option<FileIdentity> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-impl Library {
+impl NvmlLibrary {
     /// Opens a state file, and makes it first if there is none. `get` reads a variable.
     pub(super) fn open(path: PathBuf, get: impl Fn(&str) -> Option<String>) -> Result<Self, Status> {
         let asked = Cell::new(false);

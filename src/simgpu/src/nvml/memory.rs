@@ -5,10 +5,11 @@
 
 use gpuslice_driver::types::{nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t};
 
-use super::entry::{NvmlCall, Outcome};
+use super::entry::NvmlCall;
 use super::layouts::{Bar1Memory, version};
 use super::statuses;
 use crate::os::clock;
+use crate::status::Outcome;
 
 impl NvmlCall {
     fn figures(&self, device: nvmlDevice_t) -> Result<nvmlMemory_t, u32> {

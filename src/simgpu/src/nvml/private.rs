@@ -7,14 +7,15 @@ use core::ffi::c_void;
 
 use gpuslice_driver::types::Status;
 
-use super::entry::{NvmlCall, Outcome};
+use super::entry::NvmlCall;
 use super::statuses;
+use crate::status::Outcome;
 
 /// Number of words. Known callers use entries up to the six hundreds.
 const WORDS: usize = 640;
 
 #[repr(C)]
-struct PrivateTable {
+struct NvmlTable {
     /// Bytes of the whole table.
     size: usize,
     functions: [extern "C" fn() -> Status; WORDS - 1],
@@ -24,8 +25,7 @@ extern "C" fn unsupported() -> Status {
     statuses::NOT_SUPPORTED
 }
 
-static TABLE: PrivateTable =
-    PrivateTable { size: size_of::<PrivateTable>(), functions: [unsupported; WORDS - 1] };
+static TABLE: NvmlTable = NvmlTable { size: size_of::<NvmlTable>(), functions: [unsupported; WORDS - 1] };
 
 /// Writes the address of the table, whatever table is requested.
 ///

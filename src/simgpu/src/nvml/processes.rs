@@ -6,7 +6,7 @@ use std::fs;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
 use super::attribution::{Share, process_of, shares};
-use super::entry::{NvmlCall, Outcome};
+use super::entry::NvmlCall;
 use super::layouts::{
     NO_INSTANCE, ProcessDetail, ProcessDetailList, ProcessInfo, ProcessInfoV1, ProcessUse, ProcessUseList,
     version,
@@ -18,6 +18,7 @@ use crate::os::clock;
 use crate::state::layout::{Process, life, name_text};
 use crate::state::settings::Settings;
 use crate::state::sizes::PROCESSES;
+use crate::status::Outcome;
 
 /// Room that always suffices for the utilisation of processes.
 #[allow(clippy::cast_possible_truncation, reason = "a few hundred")]

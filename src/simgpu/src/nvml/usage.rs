@@ -2,11 +2,12 @@
 
 use gpuslice_driver::types::*;
 
-use super::entry::{NvmlCall, Outcome};
+use super::entry::NvmlCall;
 use super::layouts::{Domain, Domains, ProcessInfo, ProcessInfoV1, Sample};
 use super::{Usage, library, statuses};
 use crate::engine::{DEVICE_SAMPLES, DeviceSample};
 use crate::os::clock;
+use crate::status::Outcome;
 
 impl NvmlCall {
     fn init(&self) -> Outcome {

@@ -12,9 +12,9 @@ use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::PAGE;
 use crate::model::borrowed::Opened;
+use crate::model::ipc_handles::{IpcHandle, Label, Purpose};
 use crate::model::pools::BLOCK;
 use crate::model::regions::{Origin, Region};
-use crate::model::tickets::{Label, Purpose, Ticket};
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
@@ -48,7 +48,7 @@ impl ProcessObjects {
         let descriptor = u64::try_from(descriptor).map_err(|_| statuses::UNKNOWN)?;
         let label = Label { number, device: device as u64, size: region.size };
         let (pid, serial) = (u64::from(std::process::id()), simulation.serial);
-        Ticket { pid, serial, descriptor, offset, label }.bytes(purpose)
+        IpcHandle { pid, serial, descriptor, offset, label }.bytes(purpose)
     }
 
     /// Opens memory of another process at an address of this one. Memory that is open in the current context is
@@ -60,7 +60,7 @@ impl ProcessObjects {
         purpose: Purpose,
     ) -> Result<u64, Status> {
         let context = self.current()?.0;
-        let ticket = Ticket::read(ticket, purpose)?;
+        let ticket = IpcHandle::read(ticket, purpose)?;
         if ticket.serial == simulation.serial {
             return Err(status::INVALID_VALUE);
         }

@@ -8,7 +8,7 @@ use gpuslice_driver::types::{Status, status};
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::hardware::allocation_sizes::ALIGNMENT;
-use crate::model::code::{Function, Kernel, Library, Module, Settings};
+use crate::model::code::{Function, FunctionAttributes, Kernel, Library, Module};
 use crate::model::image::{self, Image};
 use crate::model::regions::{Origin, Region};
 use crate::state::layout::MemoryKind;
@@ -151,7 +151,7 @@ impl ProcessObjects {
             name: CString::new(name).map_err(|_| status::INVALID_VALUE)?,
             ns,
             is_collective: name.contains("meet"),
-            settings: Settings::NEW,
+            settings: FunctionAttributes::NEW,
             kernel: 0,
             block: [1; 3],
             shared: 0,
@@ -271,7 +271,11 @@ impl ProcessObjects {
             return Err(statuses::NOT_FOUND);
         }
         let c_name = CString::new(name).map_err(|_| status::INVALID_VALUE)?;
-        let kernel = self.code.kernels.add(Kernel { library: handle, name: c_name, settings: Settings::NEW });
+        let kernel = self.code.kernels.add(Kernel {
+            library: handle,
+            name: c_name,
+            settings: FunctionAttributes::NEW,
+        });
         library.kernels.insert(name.to_owned(), kernel);
         Ok(kernel)
     }

@@ -13,7 +13,7 @@ use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::model::arrays::Shape;
 use crate::model::external::External;
-use crate::model::tickets;
+use crate::model::ipc_handles;
 use crate::status::Outcome;
 
 impl ProcessObjects {
@@ -24,12 +24,12 @@ impl ProcessObjects {
         descriptor: i32,
         size: u64,
     ) -> Result<u64, Status> {
-        let file = tickets::duplicate(descriptor)?;
+        let file = ipc_handles::duplicate(descriptor)?;
         let length = File::from(file.try_clone().map_err(|_| status::INVALID_VALUE)?).metadata();
         if size == 0 || length.map_err(|_| status::INVALID_VALUE)?.len() < size {
             return Err(status::INVALID_VALUE);
         }
-        let number = tickets::read_label(&file).map_or(0, |label| label.number);
+        let number = ipc_handles::read_label(&file).map_or(0, |label| label.number);
         if number != 0 && !simulation.shared.lock().import(simulation.slot, number) {
             return Err(status::INVALID_VALUE);
         }

@@ -7,7 +7,7 @@ use gpuslice_driver::types::{CUhostFn, Status};
 use super::collectives;
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
-use crate::engine::{Collective, Config, WHOLE_DEVICE, Work};
+use crate::engine::{Collective, DeviceConfig, WHOLE_DEVICE, Work};
 use crate::model::graphs::{Graph, Node, Op};
 use crate::model::movement::Movement;
 use crate::status::statuses;
@@ -47,7 +47,7 @@ impl ProcessObjects {
         simulation: &Simulation,
         (graph, children): (&Graph, &HashMap<u64, Graph>),
         disabled: &HashSet<u64>,
-        config: &Config,
+        config: &DeviceConfig,
     ) -> Result<Plan, Status> {
         let mut plan = Plan::default();
         let mut ends: HashMap<u64, u64> = HashMap::new();
@@ -71,7 +71,7 @@ impl ProcessObjects {
         simulation: &Simulation,
         plan: &mut Plan,
         (op, children): (&Op, &HashMap<u64, Graph>),
-        config: &Config,
+        config: &DeviceConfig,
     ) -> Result<u64, Status> {
         match op {
             Op::Kernel(launch) => {

@@ -13,25 +13,25 @@ use crate::model::movement::{End, Movement, Side};
 use crate::status::statuses;
 
 /// Bytes of this process that a movement touches: an accessible address, and a length.
-type Span = (u64, u64);
+type AddressSpan = (u64, u64);
 
 /// A movement with its addresses resolved.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// Its work for the engine.
     pub(crate) work: Work,
-    spans: Vec<(Vec<Span>, Source)>,
+    spans: Vec<(Vec<AddressSpan>, Source)>,
 }
 
 #[derive(Debug)]
 enum Source {
-    Bytes(Vec<Span>),
+    Bytes(Vec<AddressSpan>),
     Pattern(u32, u64),
 }
 
 /// Memory of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Memory {
+enum EndMemory {
     Host,
     Device(usize),
 }
@@ -71,13 +71,13 @@ impl Movement {
 }
 
 /// Returns the work of a copy: of a copy engine, of the multiprocessors, or of neither.
-fn copy_work(to: Memory, from: Memory, bytes: u64) -> Work {
+fn copy_work(to: EndMemory, from: EndMemory, bytes: u64) -> Work {
     match (to, from) {
-        (Memory::Device(_), Memory::Host) => Work::Copy { direction: Direction::HostToDevice, bytes },
-        (Memory::Host, Memory::Device(_)) => Work::Copy { direction: Direction::DeviceToHost, bytes },
-        (Memory::Device(a), Memory::Device(b)) if a == b => Work::Fill { bytes },
-        (Memory::Device(_), Memory::Device(_)) => Work::Copy { direction: Direction::Peer, bytes },
-        (Memory::Host, Memory::Host) => Work::Marker,
+        (EndMemory::Device(_), EndMemory::Host) => Work::Copy { direction: Direction::HostToDevice, bytes },
+        (EndMemory::Host, EndMemory::Device(_)) => Work::Copy { direction: Direction::DeviceToHost, bytes },
+        (EndMemory::Device(a), EndMemory::Device(b)) if a == b => Work::Fill { bytes },
+        (EndMemory::Device(_), EndMemory::Device(_)) => Work::Copy { direction: Direction::Peer, bytes },
+        (EndMemory::Host, EndMemory::Host) => Work::Marker,
     }
 }
 
@@ -103,7 +103,7 @@ fn bytes(address: u64) -> *mut u8 {
 }
 
 /// Copies one list of spans to another of the same length.
-fn copy(to: &[Span], from: &[Span]) {
+fn copy(to: &[AddressSpan], from: &[AddressSpan]) {
     let (mut targets, mut sources) = (to.iter().copied(), from.iter().copied());
     let (mut target, mut source) = (targets.next(), sources.next());
     while let (Some((to, room)), Some((from, left))) = (target, source) {
@@ -116,7 +116,7 @@ fn copy(to: &[Span], from: &[Span]) {
     }
 }
 
-fn fill((address, length): Span, value: u32, element: u64) {
+fn fill((address, length): AddressSpan, value: u32, element: u64) {
     let length = usize::try_from(length).unwrap_or(0);
     // SAFETY: `from_raw_parts_mut` needs `length` writable bytes: `prepare` found the span in the simulation's memory.
     let target = unsafe { core::slice::from_raw_parts_mut(bytes(address), length) };
@@ -130,13 +130,13 @@ fn fill((address, length): Span, value: u32, element: u64) {
 
 impl ProcessObjects {
     /// Returns the memory of an end.
-    fn memory_of(&self, end: &End) -> Result<Memory, Status> {
+    fn memory_of(&self, end: &End) -> Result<EndMemory, Status> {
         match end.side {
-            Side::Host(_) => Ok(Memory::Host),
-            Side::Array(array) => Ok(Memory::Device(self.arrays.device_of(array)?)),
+            Side::Host(_) => Ok(EndMemory::Host),
+            Side::Array(array) => Ok(EndMemory::Device(self.arrays.device_of(array)?)),
             Side::Device(address) => match self.regions.around(address) {
-                Some((_, region)) => Ok(region.device.map_or(Memory::Host, Memory::Device)),
-                None if self.regions.host_around(address).is_some() => Ok(Memory::Host),
+                Some((_, region)) => Ok(region.device.map_or(EndMemory::Host, EndMemory::Device)),
+                None if self.regions.host_around(address).is_some() => Ok(EndMemory::Host),
                 None => Err(status::INVALID_VALUE),
             },
         }
@@ -150,7 +150,7 @@ impl ProcessObjects {
         y: u64,
         z: u64,
         width: u64,
-    ) -> Result<Vec<Span>, Status> {
+    ) -> Result<Vec<AddressSpan>, Status> {
         let arena = |address: u64| simulation.arena.host(address).expose_provenance() as u64;
         let (y, z) = (end.y.saturating_add(y), end.z.saturating_add(z));
         let rows = z.saturating_mul(end.height).saturating_add(y);

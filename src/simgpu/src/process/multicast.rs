@@ -7,9 +7,9 @@ use gpuslice_driver::types::{Status, status};
 
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
-use crate::model::multicast::{Bound, Group, Part, Wanted};
+use crate::model::multicast::{BoundMemory, MulticastGroup, Part, Wanted};
 use crate::model::regions::Origin;
-use crate::model::virtual_memory::{GRANULARITY, Memory, Properties};
+use crate::model::virtual_memory::{GRANULARITY, PhysicalMemory, Properties};
 use crate::status::{Outcome, statuses};
 
 impl Wanted {
@@ -27,13 +27,13 @@ impl ProcessObjects {
         let size = wanted.size as u64;
         let backing = simulation.arena.take(size, GRANULARITY).ok_or(status::OUT_OF_MEMORY)?;
         let properties = Properties { kind: 1, handle_types: 0, location: (0, 0), flags: [0; 8] };
-        let handle = self.note_memory(Memory::new(size, properties, None, backing));
+        let handle = self.note_memory(PhysicalMemory::new(size, properties, None, backing));
         let wanted = wanted.devices as usize;
-        self.vmm.groups.insert(handle, Group { wanted, devices: Vec::new(), bound: Vec::new() });
+        self.vmm.groups.insert(handle, MulticastGroup { wanted, devices: Vec::new(), bound: Vec::new() });
         Ok(handle)
     }
 
-    fn group(&mut self, handle: u64) -> Result<&mut Group, Status> {
+    fn group(&mut self, handle: u64) -> Result<&mut MulticastGroup, Status> {
         self.memory(handle)?;
         self.vmm.groups.get_mut(&handle).ok_or(status::INVALID_VALUE)
     }
@@ -64,7 +64,7 @@ impl ProcessObjects {
         let even = [at, part.offset, part.size].iter().all(|value| value.is_multiple_of(GRANULARITY));
         let fits = part.size > 0 && inside(at, whole) && inside(part.offset, memory.size);
         let group = self.group(handle)?;
-        let free = |bound: &Bound| {
+        let free = |bound: &BoundMemory| {
             bound.device != device || at >= bound.offset + bound.size || bound.offset >= at + part.size
         };
         if group.devices.len() < group.wanted {
@@ -74,7 +74,7 @@ impl ProcessObjects {
         if !even || !fits || !known || !group.bound.iter().all(free) {
             return Err(status::INVALID_VALUE);
         }
-        group.bound.push(Bound { device, offset: at, size: part.size, memory: part.memory });
+        group.bound.push(BoundMemory { device, offset: at, size: part.size, memory: part.memory });
         self.change(simulation, part.memory, |memory| memory.mappings += 1);
         Ok(())
     }
@@ -97,10 +97,10 @@ impl ProcessObjects {
     ) -> Outcome {
         let end = at.checked_add(size).ok_or(status::INVALID_VALUE)?;
         let group = self.group(handle)?;
-        let inside = |bound: &mut Bound| {
+        let inside = |bound: &mut BoundMemory| {
             bound.device == device && at <= bound.offset && bound.offset + bound.size <= end
         };
-        let gone: Vec<Bound> = group.bound.extract_if(.., inside).collect();
+        let gone: Vec<BoundMemory> = group.bound.extract_if(.., inside).collect();
         if gone.is_empty() {
             return Err(status::INVALID_VALUE);
         }
@@ -115,7 +115,7 @@ impl ProcessObjects {
         }
     }
 
-    fn let_go(&mut self, simulation: &Simulation, gone: &[Bound]) {
+    fn let_go(&mut self, simulation: &Simulation, gone: &[BoundMemory]) {
         for bound in gone {
             self.change(simulation, bound.memory, |memory| memory.mappings -= 1);
         }

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::host_queue::HostQueue;
 use super::loading::Loading;
 use super::objects::ProcessObjects;
-use crate::config::{Config, Managing, NvmlView};
+use crate::config::{Managing, NvmlView, ProcessConfig};
 use crate::faults::Verdict;
 use crate::model::arena::Arena;
 use crate::os::clock;
@@ -29,7 +29,7 @@ pub(crate) struct Simulation {
     /// The state that all processes share.
     pub(crate) shared: Shared,
     /// Settings of this process.
-    pub(crate) config: Config,
+    pub(crate) config: ProcessConfig,
     /// Settings of the machine.
     pub(crate) settings: Settings,
     /// The machine's number of each device that this process sees.
@@ -88,7 +88,7 @@ pub(crate) fn join() -> Outcome {
 
 impl Simulation {
     fn start(path: &Path) -> Result<Self, Status> {
-        let config = Config::from_environment();
+        let config = ProcessConfig::from_environment();
         let wanted = Settings::read(|name| std::env::var(name).ok()).map_err(|wrong| {
             messages::say(&format!("not understood: {wrong}"));
             status::INVALID_VALUE
@@ -258,7 +258,7 @@ impl Simulation {
 fn enroll(
     state: &mut Locked<'_>,
     shared: &Shared,
-    config: &Config,
+    config: &ProcessConfig,
     life: LifeThread,
 ) -> Result<usize, Status> {
     let new_process = NewProcess { pid: std::process::id(), name: &config.program, group: &config.group };

@@ -6,8 +6,8 @@ use super::collectives;
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
 use crate::engine::{Completion, EnqueueError, EventId, Refused, StreamKind, Target, Ticket, Work};
+use crate::model::ipc_handles::{self, Label, Purpose};
 use crate::model::streams::{DISABLE_TIMING, Event, INTERPROCESS, NON_BLOCKING, Stream, StreamPlace};
-use crate::model::tickets::{self, Label, Purpose};
 use crate::os::clock;
 use crate::os::threads;
 use crate::status::{Outcome, statuses};
@@ -126,14 +126,14 @@ impl ProcessObjects {
         let number = u64::from(shared.map_err(|_| statuses::INVALID_HANDLE)?);
         let (pid, serial) = (u64::from(std::process::id()), simulation.serial);
         let label = Label { number, device: event.device as u64, size: 0 };
-        tickets::Ticket { pid, serial, descriptor: event.id.to_bits(), offset: 0, label }
+        ipc_handles::IpcHandle { pid, serial, descriptor: event.id.to_bits(), offset: 0, label }
             .bytes(Purpose::Event)
     }
 
     /// Opens an event of another process: in the current context, or else in another context of the event's device.
     pub(crate) fn open_event(&mut self, simulation: &Simulation, ticket: &[u8; 64]) -> Result<u64, Status> {
         let current = self.current()?.0;
-        let ticket = tickets::Ticket::read(ticket, Purpose::Event)?;
+        let ticket = ipc_handles::IpcHandle::read(ticket, Purpose::Event)?;
         if ticket.serial == simulation.serial {
             return Err(status::INVALID_CONTEXT);
         }

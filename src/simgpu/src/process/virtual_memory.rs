@@ -8,9 +8,11 @@ use gpuslice_driver::types::{Status, status};
 
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
+use crate::model::ipc_handles::{self, IpcHandle, Label, Purpose};
 use crate::model::regions::{Origin, Region};
-use crate::model::tickets::{self, Label, Purpose, Ticket};
-use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Memory, Properties, location};
+use crate::model::virtual_memory::{
+    FABRIC, FILE_DESCRIPTOR, GRANULARITY, PhysicalMemory, Properties, location,
+};
 use crate::state::layout::MemoryKind;
 use crate::status::{Outcome, statuses};
 
@@ -53,16 +55,16 @@ impl ProcessObjects {
             }
             return Err(status::OUT_OF_MEMORY);
         };
-        let handle = self.note_memory(Memory::new(size, given, device, backing));
+        let handle = self.note_memory(PhysicalMemory::new(size, given, device, backing));
         if given.handle_types & (FILE_DESCRIPTOR | FABRIC) != 0 {
             let file =
-                tickets::make_file(size).filter(|file| simulation.arena.put_file(backing, size, file, 0));
+                ipc_handles::make_file(size).filter(|file| simulation.arena.put_file(backing, size, file, 0));
             self.vmm.files.extend(file.map(|file| (handle, file)));
         }
         Ok(handle)
     }
 
-    pub(crate) fn note_memory(&mut self, memory: Memory) -> u64 {
+    pub(crate) fn note_memory(&mut self, memory: PhysicalMemory) -> u64 {
         self.vmm.made += 1;
         let handle = 0x0e00_0000_0000 | (self.vmm.made << 4);
         self.vmm.memory.insert(handle, memory);
@@ -73,7 +75,7 @@ impl ProcessObjects {
     pub(crate) fn export_memory(&mut self, simulation: &Simulation, handle: u64) -> Result<i32, Status> {
         self.label(simulation, handle, FILE_DESCRIPTOR)?;
         let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
-        tickets::hand_over(file)
+        ipc_handles::hand_over(file)
     }
 
     /// Returns the bytes by which another process can use the memory, on this node or another.
@@ -86,7 +88,7 @@ impl ProcessObjects {
         let file = self.vmm.files.get(&handle).ok_or(status::INVALID_VALUE)?;
         let descriptor = u64::try_from(file.as_raw_fd()).map_err(|_| statuses::UNKNOWN)?;
         let (pid, serial) = (u64::from(std::process::id()), simulation.serial);
-        Ticket { pid, serial, descriptor, offset: 0, label }.bytes(Purpose::Fabric)
+        IpcHandle { pid, serial, descriptor, offset: 0, label }.bytes(Purpose::Fabric)
     }
 
     /// Exports the memory for handles of type `kind`. Returns its label.
@@ -102,7 +104,7 @@ impl ProcessObjects {
             let exported =
                 simulation.shared.lock().export(simulation.slot, device, MemoryKind::Vmm, memory.size);
             number = exported.ok_or(status::OUT_OF_MEMORY)?;
-            tickets::write_label(file, Label { number, device: device as u64, size: memory.size })?;
+            ipc_handles::write_label(file, Label { number, device: device as u64, size: memory.size })?;
             self.change(simulation, handle, |memory| memory.export = number);
         }
         Ok(Label { number, device: device as u64, size: memory.size })
@@ -110,7 +112,7 @@ impl ProcessObjects {
 
     /// Imports memory of another process, or of this one, by a descriptor. Returns a new handle.
     pub(crate) fn import_memory(&mut self, simulation: &Simulation, descriptor: i32) -> Result<u64, Status> {
-        self.import_file(simulation, tickets::duplicate(descriptor)?)
+        self.import_file(simulation, ipc_handles::duplicate(descriptor)?)
     }
 
     /// Imports memory by the bytes of [`ProcessObjects::export_to_fabric`].
@@ -119,12 +121,12 @@ impl ProcessObjects {
         simulation: &Simulation,
         bytes: &[u8; 64],
     ) -> Result<u64, Status> {
-        let file = Ticket::read(bytes, Purpose::Fabric)?.open().map_err(|_| status::INVALID_VALUE)?;
+        let file = IpcHandle::read(bytes, Purpose::Fabric)?.open().map_err(|_| status::INVALID_VALUE)?;
         self.import_file(simulation, file)
     }
 
     fn import_file(&mut self, simulation: &Simulation, file: OwnedFd) -> Result<u64, Status> {
-        let label = tickets::read_label(&file)?;
+        let label = ipc_handles::read_label(&file)?;
         let mut own = self.vmm.memory.iter_mut().filter(|(_, memory)| memory.export == label.number);
         if let Some((handle, memory)) = own.next() {
             memory.handles += 1;
@@ -140,8 +142,8 @@ impl ProcessObjects {
         let location = (location::DEVICE, simulation.ordinal(device));
         let handle_types = FILE_DESCRIPTOR | FABRIC;
         let properties = Properties { kind: 1, handle_types, location, flags: [0; 8] };
-        let memory = Memory::new(label.size, properties, Some(device), backing);
-        let handle = self.note_memory(Memory { export: label.number, ..memory });
+        let memory = PhysicalMemory::new(label.size, properties, Some(device), backing);
+        let handle = self.note_memory(PhysicalMemory { export: label.number, ..memory });
         self.vmm.files.insert(handle, file);
         Ok(handle)
     }
@@ -152,12 +154,12 @@ impl ProcessObjects {
     }
 
     /// Returns the memory by a handle, even if the program has released the handle.
-    pub(crate) fn memory_behind(&self, handle: u64) -> Result<Memory, Status> {
+    pub(crate) fn memory_behind(&self, handle: u64) -> Result<PhysicalMemory, Status> {
         self.vmm.memory.get(&handle).copied().ok_or(status::INVALID_VALUE)
     }
 
     /// Returns the memory by a handle that the program holds.
-    pub(crate) fn memory(&self, handle: u64) -> Result<Memory, Status> {
+    pub(crate) fn memory(&self, handle: u64) -> Result<PhysicalMemory, Status> {
         let memory = self.vmm.memory.get(&handle).filter(|memory| memory.handles > 0);
         memory.copied().ok_or(status::INVALID_VALUE)
     }
@@ -170,7 +172,12 @@ impl ProcessObjects {
     }
 
     /// Changes the uses of memory. The memory ends with its last use.
-    pub(crate) fn change(&mut self, simulation: &Simulation, handle: u64, change: impl FnOnce(&mut Memory)) {
+    pub(crate) fn change(
+        &mut self,
+        simulation: &Simulation,
+        handle: u64,
+        change: impl FnOnce(&mut PhysicalMemory),
+    ) {
         let Some(memory) = self.vmm.memory.get_mut(&handle) else { return };
         change(memory);
         if memory.handles == 0 && memory.mappings == 0 {

@@ -158,7 +158,7 @@ pub struct Process {
 /// A set of processes with a common sum.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Group {
+pub struct ProcessGroup {
     /// Its name; empty for an unused entry.
     pub name: [u8; NAME],
     /// The sum over its processes, by device.
@@ -241,7 +241,7 @@ pub struct State {
     /// The sum over all processes, by device.
     pub levels: [Level; DEVICES],
     /// Groups.
-    pub groups: [Group; GROUPS],
+    pub groups: [ProcessGroup; GROUPS],
     /// Processes.
     pub processes: [Process; PROCESSES],
 }

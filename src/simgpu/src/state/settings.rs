@@ -1,7 +1,7 @@
 //! Settings of the simulated machine.
 
 use super::sizes::DEVICES;
-use crate::engine::Config;
+use crate::engine::DeviceConfig;
 use crate::hardware::allocation_sizes;
 use gpuslice_driver::types::device_attribute::INTEGRATED;
 
@@ -39,7 +39,7 @@ pub struct Settings {
     /// 1: the devices' memory is the host's, and free memory changes by itself.
     pub integrated: u64,
     /// Properties of the engines.
-    pub(crate) time: Config,
+    pub(crate) time: DeviceConfig,
 }
 
 impl Settings {
@@ -58,7 +58,7 @@ impl Settings {
         memory: [16 << 30; DEVICES],
         teardown_ms: 300,
         integrated: 0,
-        time: Config::DEFAULT,
+        time: DeviceConfig::DEFAULT,
     };
 
     /// Reads the settings from variables; `get` reads one.
@@ -148,8 +148,8 @@ fn list(text: &str, rest: u64) -> Option<[u64; DEVICES]> {
 }
 
 /// Parses the properties of the engines, such as `slice_ns=1000000,stream_depth=64`.
-fn time(text: &str) -> Option<Config> {
-    let mut config = Config::DEFAULT;
+fn time(text: &str) -> Option<DeviceConfig> {
+    let mut config = DeviceConfig::DEFAULT;
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
         let (name, value) = part.trim().split_once('=')?;
         let number = || value.parse::<u64>().ok();
@@ -214,7 +214,7 @@ mod tests {
         let config = time("slice_ns=5000, stream_depth=2").unwrap();
         assert_eq!((config.slice_ns, config.stream_depth), (5000, 2));
         assert_eq!(time("slices=5"), None);
-        assert_eq!(time(""), Some(Config::DEFAULT));
+        assert_eq!(time(""), Some(DeviceConfig::DEFAULT));
     }
 
     #[test]

@@ -26,7 +26,7 @@ fn an_event_on_an_idle_stream_completes_at_once() {
 #[test]
 fn event_times_are_multiples_of_the_resolution() {
     let mut d = plain_device();
-    let config = Config { event_resolution_ns: 500, ..*d.config() };
+    let config = DeviceConfig { event_resolution_ns: 500, ..*d.config() };
     d.set_config(config, T0);
     let c = d.add_client(1, T0).unwrap();
     let s = d.legacy_stream(c).unwrap();
@@ -40,7 +40,7 @@ fn event_times_are_multiples_of_the_resolution() {
 #[test]
 fn an_event_keeps_its_stream_and_the_kernel_that_waits_for_it_counts_as_running() {
     let mut d = plain_device();
-    d.set_config(Config { event_ns: 1000, ..*d.config() }, T0);
+    d.set_config(DeviceConfig { event_ns: 1000, ..*d.config() }, T0);
     let c = d.add_client(1, T0).unwrap();
     let (s, other) = (d.legacy_stream(c).unwrap(), d.add_stream(c, StreamKind::NonBlocking).unwrap());
     mark(&mut d, c, other, T0);
@@ -59,7 +59,7 @@ fn an_event_keeps_its_stream_and_the_kernel_that_waits_for_it_counts_as_running(
 #[test]
 fn what_an_event_takes_passes_on_an_idle_stream() {
     let mut d = plain_device();
-    d.set_config(Config { event_ns: 1000, ..*d.config() }, T0);
+    d.set_config(DeviceConfig { event_ns: 1000, ..*d.config() }, T0);
     let c = d.add_client(1, T0).unwrap();
     let s = d.legacy_stream(c).unwrap();
     let first = mark(&mut d, c, s, T0);
@@ -74,7 +74,7 @@ fn what_an_event_takes_passes_on_an_idle_stream() {
 #[test]
 fn a_device_clock_that_runs_fast_shows_in_event_times() {
     let mut d = plain_device();
-    let config = Config { event_skew_ppm: 100, ..*d.config() };
+    let config = DeviceConfig { event_skew_ppm: 100, ..*d.config() };
     d.set_config(config, T0);
     let c = d.add_client(1, T0).unwrap();
     let s = d.legacy_stream(c).unwrap();

@@ -37,13 +37,13 @@ fn device() -> Box<EngineState> {
 /// Makes a device without the costs that would make times uneven.
 fn plain_device() -> Box<EngineState> {
     let mut state = device();
-    let config = Config {
+    let config = DeviceConfig {
         slice_ns: 2 * MS,
         switch_ns: 0,
         event_resolution_ns: 1,
         event_ns: 0,
         copy_overhead_ns: 0,
-        ..Config::DEFAULT
+        ..DeviceConfig::DEFAULT
     };
     state.set_config(config, T0);
     state
@@ -92,8 +92,8 @@ fn wait(state: &mut EngineState, target: Target, from: u64) -> (u64, u32) {
 #[test]
 fn a_state_of_zeroes_is_a_device_with_the_usual_properties() {
     let state = device();
-    assert_eq!(*state.config(), Config::DEFAULT);
-    assert_eq!(Config::DEFAULT, Config::DEFAULT.checked());
+    assert_eq!(*state.config(), DeviceConfig::DEFAULT);
+    assert_eq!(DeviceConfig::DEFAULT, DeviceConfig::DEFAULT.checked());
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn a_full_queue_asks_the_caller_to_come_back_when_its_oldest_item_is_done() {
 #[test]
 fn a_full_client_has_no_room_on_its_other_streams() {
     let mut d = plain_device();
-    let config = Config { client_depth: 8, ..*d.config() };
+    let config = DeviceConfig { client_depth: 8, ..*d.config() };
     d.set_config(config, T0);
     let c = d.add_client(1, T0).unwrap();
     let [a, b] = [(); 2].map(|()| d.add_stream(c, StreamKind::NonBlocking).unwrap());
@@ -47,7 +47,7 @@ fn a_queue_behind_a_host_function_is_asked_for_again_and_again() {
 #[test]
 fn when_every_place_of_the_device_is_taken_callers_wait() {
     let mut d = plain_device();
-    let config = Config { stream_depth: u32::MAX, client_depth: u32::MAX, ..*d.config() };
+    let config = DeviceConfig { stream_depth: u32::MAX, client_depth: u32::MAX, ..*d.config() };
     d.set_config(config, T0);
     let c = d.add_client(1, T0).unwrap();
     let s = d.legacy_stream(c).unwrap();
@@ -113,7 +113,7 @@ fn a_context_with_many_streams_sleeps_for_what_they_need_together() {
 #[test]
 fn a_hundred_thousand_small_kernels_a_second_are_no_trouble() {
     let mut d = device();
-    let config = Config { stream_depth: u32::MAX, client_depth: u32::MAX, ..Config::DEFAULT };
+    let config = DeviceConfig { stream_depth: u32::MAX, client_depth: u32::MAX, ..DeviceConfig::DEFAULT };
     d.set_config(config, T0);
     let c = d.add_client(1, T0).unwrap();
     let s = d.add_stream(c, StreamKind::Blocking).unwrap();

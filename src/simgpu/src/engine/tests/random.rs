@@ -34,12 +34,12 @@ struct World {
 impl World {
     fn new(dice: &mut Dice) -> Self {
         let mut d = device();
-        let config = Config {
+        let config = DeviceConfig {
             switch_ns: [0, 50 * US, 300 * US][dice.roll(3) as usize],
             slice_ns: [200 * US, 2 * MS][dice.roll(2) as usize],
             concurrent: [1, 2, 32][dice.roll(3) as usize],
             event_resolution_ns: 1,
-            ..Config::DEFAULT
+            ..DeviceConfig::DEFAULT
         };
         d.set_config(config, T0);
         let mut world = Self { d, clients: Vec::new(), streams: Vec::new(), records: Vec::new(), now: T0 };

@@ -6,7 +6,7 @@ const PERIOD: u64 = 100 * MS;
 
 fn sampled_device() -> (Box<EngineState>, ClientId, StreamId) {
     let mut d = plain_device();
-    let config = Config { sample_period_ns: PERIOD, sample_each: 1, ..*d.config() };
+    let config = DeviceConfig { sample_period_ns: PERIOD, sample_each: 1, ..*d.config() };
     d.set_config(config, T0);
     let (c, s) = join(&mut d, 42);
     (d, c, s)
@@ -67,7 +67,7 @@ fn each_process_is_charged_with_its_own_slices_only() {
 fn device_that_names_one() -> (Box<EngineState>, ClientId, StreamId) {
     let (mut d, c, s) = sampled_device();
     // The period is not a multiple of a turn, so windows end in turns of both.
-    let config = Config { sample_each: 0, slice_ns: 3 * MS, ..*d.config() };
+    let config = DeviceConfig { sample_each: 0, slice_ns: 3 * MS, ..*d.config() };
     d.set_config(config, T0);
     (d, c, s)
 }
@@ -126,7 +126,7 @@ fn two_contexts_of_one_process_make_one_sample() {
 #[test]
 fn a_lagging_sampler_shows_its_samples_late() {
     let (mut d, _, s) = sampled_device();
-    let config = Config { sample_lag_ns: 250 * MS, ..*d.config() };
+    let config = DeviceConfig { sample_lag_ns: 250 * MS, ..*d.config() };
     d.set_config(config, T0);
     d.enqueue(s, kernel(50 * MS), T0).unwrap();
     assert_eq!(processes(&mut d, T0 + 349 * MS, 0), []);

@@ -40,10 +40,10 @@ fn two_equal_clients_get_half_each_within_a_slice() {
 
 #[test]
 fn a_turn_is_as_long_as_it_is_set_and_a_pause_comes_before_the_others() {
-    let slices = [Config::DEFAULT.slice_ns, MS, 2 * MS, 10 * MS, 30 * MS];
+    let slices = [DeviceConfig::DEFAULT.slice_ns, MS, 2 * MS, 10 * MS, 30 * MS];
     for (slice_ns, switch_ns) in slices.into_iter().flat_map(|slice| [(slice, 0), (slice, 200 * US)]) {
         let mut d = plain_device();
-        d.set_config(Config { slice_ns, switch_ns, ..*d.config() }, T0);
+        d.set_config(DeviceConfig { slice_ns, switch_ns, ..*d.config() }, T0);
         let [(a, _), (b, _)] = two(&mut d, [S, S], [1, 1]);
         let end = T0 + 2 * slice_ns + switch_ns;
         assert_eq!((busy(&mut d, a, end), busy(&mut d, b, end)), (slice_ns, slice_ns));
@@ -107,7 +107,7 @@ fn an_event_interval_includes_the_neighbours_slices() {
 #[test]
 fn a_switch_costs_time_in_which_nobody_is_busy() {
     let mut d = device();
-    d.set_config(Config { slice_ns: 2 * MS, ..*d.config() }, T0);
+    d.set_config(DeviceConfig { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, _), (b, _)] = two(&mut d, [MS, MS], [1000, 1000]);
     let now = T0 + 10 * (2 * MS + 50 * US) - 50 * US;
     let (x, y) = (busy(&mut d, a, now), busy(&mut d, b, now));
@@ -157,7 +157,7 @@ fn a_copy_goes_on_during_the_neighbours_slice() {
 #[test]
 fn who_sleeps_as_told_under_slicing_wakes_a_few_times_and_at_the_right_instant() {
     let mut d = device();
-    d.set_config(Config { slice_ns: 2 * MS, ..*d.config() }, T0);
+    d.set_config(DeviceConfig { slice_ns: 2 * MS, ..*d.config() }, T0);
     let [(a, sa), _] = two(&mut d, [100 * US, S], [1000, 10]);
     let (now, woken) = wait(&mut d, Target::Stream(sa), T0);
     // 50 slices of its own, 49 of the neighbour, and a switch between each.

@@ -51,7 +51,7 @@ fn kernels_that_do_not_fit_side_by_side_take_turns() {
 #[test]
 fn no_more_kernels_run_side_by_side_than_configured() {
     let mut d = plain_device();
-    let config = Config { concurrent: 2, ..*d.config() };
+    let config = DeviceConfig { concurrent: 2, ..*d.config() };
     d.set_config(config, T0);
     let c = d.add_client(1, T0).unwrap();
     for _ in 0..6 {

@@ -8,7 +8,7 @@ use super::attribution::{Share, shares};
 use super::layouts::{
     ProcessDetail, ProcessDetailList, ProcessInfo, ProcessInfoV1, ProcessUse, ProcessUseList, Uuid,
 };
-use super::library::Library;
+use super::library::NvmlLibrary;
 use super::{Hardware, NvmlCall, Tuning, Usage, layouts, statuses};
 use crate::engine::{ProcessSample, StreamKind, WHOLE_DEVICE, Work};
 use crate::hardware::texts;
@@ -28,7 +28,7 @@ const MS: u64 = 1_000_000;
 /// A machine with its state file. The file is removed with it.
 struct Machine {
     nvml: NvmlCall,
-    library: &'static Library,
+    library: &'static NvmlLibrary,
     path: PathBuf,
 }
 
@@ -50,7 +50,7 @@ fn variables<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<Str
 
 fn machine(pairs: &[(&str, &str)]) -> Machine {
     let path = fresh_path();
-    let library = Box::leak(Box::new(Library::open(path.clone(), variables(pairs)).unwrap()));
+    let library = Box::leak(Box::new(NvmlLibrary::open(path.clone(), variables(pairs)).unwrap()));
     Machine { nvml: NvmlCall::of(library), library, path }
 }
 

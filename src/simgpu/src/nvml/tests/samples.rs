@@ -160,7 +160,7 @@ fn the_environment_sets_the_windows() {
 fn who_only_watches_changes_the_machine_only_when_asked_to_and_nobody_uses_it() {
     let machine = machine(&[("SIMGPU_DEVICES", "2")]);
     let opened = |pairs: &[(&str, &str)]| {
-        let library = Library::open(machine.path.clone(), variables(pairs)).unwrap();
+        let library = NvmlLibrary::open(machine.path.clone(), variables(pairs)).unwrap();
         let state = library.shared.lock();
         state.settings.count()
     };

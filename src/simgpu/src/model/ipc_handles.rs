@@ -1,8 +1,8 @@
 //! Handles by which another process finds memory and events of this process.
 //!
 //! Memory that is made to be shared is in a file of its own, and the exported handle is a descriptor of the file. A
-//! label behind the bytes tells an importer the rest. Ordinary memory is shared by a [`Ticket`], which tells where it
-//! is. A descriptor or ticket alone keeps no memory alive: a process must use the memory.
+//! label behind the bytes tells an importer the rest. Ordinary memory is shared by an [`IpcHandle`], which tells where it
+//! is. A descriptor or a handle alone keeps no memory alive: a process must use the memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -53,7 +53,7 @@ pub(crate) enum Purpose {
 
 /// The 64 bytes by which another process finds memory or an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ticket {
+pub(crate) struct IpcHandle {
     /// PID and serial of the process that issued it.
     pub(crate) pid: u64,
     pub(crate) serial: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Ticket {
     pub(crate) label: Label,
 }
 
-impl Ticket {
+impl IpcHandle {
     pub(crate) fn bytes(&self, purpose: Purpose) -> Result<[u8; 64], Status> {
         let Self { pid, serial, descriptor, offset, label } = *self;
         let place = [purpose as u64, pid, serial, descriptor, offset];
