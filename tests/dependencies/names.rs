@@ -1,11 +1,12 @@
-//! Checks that no two types of a library have the same name.
+//! Checks that no two types of a crate have the same name.
 
 use super::tokens::tokens;
 use super::{Sources, file, planted, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crates whose types need names of their own: a reader meets the types of several folders in one function.
-const LIBRARIES: [&str; 5] = ["driver", "policy", "region", "shim", "slices"];
+/// The crates. A reader meets the types of several folders in one function.
+const CRATES: [&str; 9] =
+    ["agent", "cli", "driver", "kubernetes", "policy", "region", "shim", "simgpu", "slices"];
 
 /// Returns the types that several files of a crate define under one name, each with these files. Tests do not count.
 fn shared_names(sources: &Sources) -> BTreeMap<String, BTreeSet<String>> {
@@ -25,8 +26,8 @@ fn shared_names(sources: &Sources) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn no_two_types_of_a_library_have_the_same_name() {
-    for name in LIBRARIES {
+fn no_two_types_of_a_crate_have_the_same_name() {
+    for name in CRATES {
         let shared = shared_names(&sources(name));
         assert!(shared.is_empty(), "src/{name}/src: {shared:#?}");
     }
