@@ -30,14 +30,14 @@ pub(crate) struct Arguments {
     #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     #[command(subcommand)]
-    pub(crate) wish: Option<Wish>,
+    pub(crate) wish: Option<Task>,
     #[command(flatten)]
     pub(crate) place: ConfigPlace,
 }
 
 /// The task.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Wish {
+pub(crate) enum Task {
     /// Make the slices, and serve figures until SIGTERM (what is done without a subcommand)
     Run(ConfigPlace),
     /// Say what is wrong with the configuration, and what would be right
@@ -205,7 +205,7 @@ mod tests {
             |typed: &[&str]| Arguments::try_parse_from([&["gpuslice-agent"], typed].concat()).unwrap();
         assert_eq!(parse(&[]).place.config(), Path::new("/etc/gpuslice/agent.toml"));
         assert_eq!(parse(&["--root", "/x"]).place.config(), Path::new("/x/etc/gpuslice/agent.toml"));
-        let Some(Wish::Check(place)) = parse(&["check", "--config", "y", "--root", "/x"]).wish else {
+        let Some(Task::Check(place)) = parse(&["check", "--config", "y", "--root", "/x"]).wish else {
             panic!()
         };
         assert_eq!(place.config(), Path::new("y"));

@@ -46,7 +46,7 @@ pub(crate) struct Gpu {
 
 /// The GPUs at the last look.
 #[derive(Debug, Clone, Default)]
-struct Seen {
+struct GpuReading {
     driver: Option<String>,
     gpus: Vec<Gpu>,
     at: Option<Instant>,
@@ -54,7 +54,7 @@ struct Seen {
 
 /// The GPUs of the node, for all threads.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gpus(Arc<Mutex<Seen>>);
+pub(crate) struct Gpus(Arc<Mutex<GpuReading>>);
 
 impl Gpus {
     /// Returns the version of the driver, or `None` if NVML does not tell it.
@@ -70,7 +70,7 @@ impl Gpus {
         seen.gpus.into_iter().map(told).collect()
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> GpuReading {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -23,7 +23,7 @@ mod snapshot;
 mod watch;
 mod web;
 
-use arguments::{Arguments, ConfigPlace, Extender, Wish};
+use arguments::{Arguments, ConfigPlace, Extender, Task};
 use clap::Parser as _;
 use config::Config;
 use std::process::ExitCode;
@@ -35,14 +35,14 @@ fn main() -> ExitCode {
     let Arguments { wish, place, .. } = Arguments::parse();
     match wish {
         None => run(&place),
-        Some(Wish::Run(place)) => run(&place),
-        Some(Wish::Check(place)) => check(&place),
-        Some(Wish::Extender(wish)) => extend(&wish),
-        Some(Wish::NvmlWorker) => ExitCode::from(u8::from(gpuslice_slices::nvml::work().is_err())),
-        Some(Wish::Completions { shell }) => {
+        Some(Task::Run(place)) => run(&place),
+        Some(Task::Check(place)) => check(&place),
+        Some(Task::Extender(wish)) => extend(&wish),
+        Some(Task::NvmlWorker) => ExitCode::from(u8::from(gpuslice_slices::nvml::work().is_err())),
+        Some(Task::Completions { shell }) => {
             ExitCode::from(u8::from(arguments::write_completions(shell, &mut std::io::stdout()).is_err()))
         }
-        Some(Wish::Man) => ExitCode::from(u8::from(arguments::write_manual(&mut std::io::stdout()).is_err())),
+        Some(Task::Man) => ExitCode::from(u8::from(arguments::write_manual(&mut std::io::stdout()).is_err())),
     }
 }
 

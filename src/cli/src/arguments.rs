@@ -174,12 +174,12 @@ pub(crate) struct Arguments {
     #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     #[command(subcommand)]
-    pub(crate) wish: Wish,
+    pub(crate) wish: Task,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Wish {
+pub(crate) enum Task {
     /// Start a program in a slice
     Run(Run),
     /// List the slices of this machine
@@ -644,7 +644,7 @@ mod tests {
     #[test]
     fn what_follows_the_program_belongs_to_the_program() {
         let typed = ["gpuslice", "run", "--mem", "4GiB", "python", "--mem", "-x", "--", "y"];
-        let Wish::Run(run) = Arguments::try_parse_from(typed).unwrap().wish else { panic!("not run") };
+        let Task::Run(run) = Arguments::try_parse_from(typed).unwrap().wish else { panic!("not run") };
         assert_eq!(run.command, ["python", "--mem", "-x", "--", "y"]);
         assert_eq!(run.mem.unwrap().text, "4GiB");
     }
@@ -709,7 +709,7 @@ mod tests {
         let parse = |typed: &[&str]| {
             let all = [&["gpuslice", "run"], typed, &["x"]].concat();
             Arguments::try_parse_from(all).map(|arguments| match arguments.wish {
-                Wish::Run(run) => (run.policy, run.weight.map(Weight::get), run.priority),
+                Task::Run(run) => (run.policy, run.weight.map(Weight::get), run.priority),
                 _ => panic!("not run"),
             })
         };

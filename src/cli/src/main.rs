@@ -21,7 +21,7 @@ mod preload;
 mod slices;
 mod system;
 
-use arguments::{Arguments, Wish};
+use arguments::{Arguments, Task};
 use clap::Parser as _;
 use clap::error::{ContextKind, ErrorKind};
 use commands::{cdi, demo, doctor, list, manual, remove, run, set, status, top};
@@ -50,24 +50,24 @@ fn end(ended: Result<Ending, Failure>) -> ExitCode {
     }
 }
 
-fn carry_out(wish: Wish) -> Result<Ending, Failure> {
+fn carry_out(wish: Task) -> Result<Ending, Failure> {
     match wish {
-        Wish::Run(wish) => run::run(&wish),
-        Wish::List(wish) => list::list(&wish),
-        Wish::Status(wish) => status::status(&wish),
-        Wish::Top(wish) => top::top(&wish),
-        Wish::Set(wish) => set::set(&wish),
-        Wish::Remove(wish) => remove::remove(&wish),
-        Wish::Cdi(wish) => cdi::cdi(&wish),
-        Wish::Doctor(wish) => doctor::doctor(&wish),
-        Wish::Demo(wish) => demo::play(&wish),
-        Wish::Completions { shell } => manual::complete(shell),
-        Wish::Man { folder } => manual::write(folder.as_deref()),
-        Wish::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
-        Wish::CompleteSlices => slices::print_names(),
-        Wish::NvmlWorker => Ok(Ending::Code(u8::from(nvml::work().is_err()))),
-        Wish::DemoProbe => demo::probe(),
-        Wish::DemoWorker(wish) => demo::work(&wish),
+        Task::Run(wish) => run::run(&wish),
+        Task::List(wish) => list::list(&wish),
+        Task::Status(wish) => status::status(&wish),
+        Task::Top(wish) => top::top(&wish),
+        Task::Set(wish) => set::set(&wish),
+        Task::Remove(wish) => remove::remove(&wish),
+        Task::Cdi(wish) => cdi::cdi(&wish),
+        Task::Doctor(wish) => doctor::doctor(&wish),
+        Task::Demo(wish) => demo::play(&wish),
+        Task::Completions { shell } => manual::complete(shell),
+        Task::Man { folder } => manual::write(folder.as_deref()),
+        Task::DoctorProbe { probe } => doctor::answer(probe).map(|()| Ending::Code(0)),
+        Task::CompleteSlices => slices::print_names(),
+        Task::NvmlWorker => Ok(Ending::Code(u8::from(nvml::work().is_err()))),
+        Task::DemoProbe => demo::probe(),
+        Task::DemoWorker(wish) => demo::work(&wish),
     }
 }
 

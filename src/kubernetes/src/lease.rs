@@ -70,7 +70,7 @@ impl LeaseSpec {
 
 /// State of the Lease while this process has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct HeldLease {
     /// Number of this holder, counted from the first one.
     transitions: u64,
     /// Instant at which this process got the Lease.
@@ -82,7 +82,7 @@ struct Held {
 /// State of an election.
 #[derive(Debug, Default)]
 struct ElectionState {
-    held: Option<Held>,
+    held: Option<HeldLease>,
     /// Version of the Lease, and the instant since which it has not changed.
     seen: Option<(String, Duration)>,
     /// Instant of the last request for the Lease.
@@ -165,7 +165,7 @@ impl Election {
             Some(held) => held,
             None => self.take().await?,
         };
-        let Held { transitions, begun, .. } = held;
+        let HeldLease { transitions, begun, .. } = held;
         Ok(Term { election: Arc::clone(self), transitions, begun, _part: part })
     }
 
@@ -202,10 +202,10 @@ impl Election {
     }
 
     /// Takes the Lease, or renews it.
-    async fn take(&self) -> Result<Held, String> {
+    async fn take(&self) -> Result<HeldLease, String> {
         let called = now();
         let _one_at_a_time = self.asking.lock().await;
-        let was_taken = |held: &Held| held.until >= called.saturating_add(self.settings.renew_deadline);
+        let was_taken = |held: &HeldLease| held.until >= called.saturating_add(self.settings.renew_deadline);
         if let Some(held) = self.with(|state| state.held.filter(was_taken)) {
             return Ok(held);
         }
@@ -218,7 +218,7 @@ impl Election {
                 if before.is_none() {
                     info!(lease = self.path(), transitions, "is held");
                 }
-                let held = Held { transitions, begun, until };
+                let held = HeldLease { transitions, begun, until };
                 state.held = Some(held);
                 held
             })),

@@ -20,7 +20,7 @@ mod tests;
 use boundary::{answer, fill, reference, text, write};
 use core::ffi::{c_char, c_int};
 use figures::{DeviceFigures, ProcessFigures};
-use gpuslice_region::names::{self, Found};
+use gpuslice_region::names::{self, NameMatch};
 use gpuslice_region::{Monitor, Reader, Reaped, Trust, layout};
 use status::Status;
 use std::ffi::CString;
@@ -98,9 +98,9 @@ unsafe extern "C" fn gpuslice_open(slice: *const c_char, opened: *mut *mut Slice
         // SAFETY: `opened` is not null, so by this function's contract it has room for a pointer.
         unsafe { write(opened, core::ptr::null_mut()) };
         let path = match names::find(slice)? {
-            Found::One(path) => path,
-            Found::Nothing => return Err(Status::NoSlice),
-            Found::Several(_) => return Err(Status::Ambiguous),
+            NameMatch::One(path) => path,
+            NameMatch::Nothing => return Err(Status::NoSlice),
+            NameMatch::Several(_) => return Err(Status::Ambiguous),
         };
         let handle = Slice::open(&path)?;
         // SAFETY: `opened` is not null, so by this function's contract it has room for a pointer.

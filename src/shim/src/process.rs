@@ -12,7 +12,7 @@ use crate::compute::Compute;
 use crate::memory::state::Memory;
 use crate::os::messages;
 use crate::os::reentrancy::catch_panic;
-use crate::slice::devices::{self, Found};
+use crate::slice::devices::{self, FoundDevice};
 use crate::slice::enforcement::{Stage, refuse, stage};
 use crate::slice::handle::Slice;
 use crate::slice::settings;
@@ -34,7 +34,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn new(member: Member, found: &[Found]) -> Self {
+    fn new(member: Member, found: &[FoundDevice]) -> Self {
         let memory: &'static Memory = Box::leak(Box::new(Memory::new(Slice::new(member, found))));
         let of_this_process = || joined().map(|process| process.compute.usage());
         Self { memory, compute: Compute::new(memory, of_this_process) }

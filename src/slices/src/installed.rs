@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// # Errors
 /// The library is at none of its places. The text names them, and the remedy.
 pub fn library() -> Result<PathBuf, String> {
-    find(&Wanted {
+    find(&WantedFile {
         what: "the preload library libgpuslice.so",
         variable: "GPUSLICE_LIB",
         places: &["libgpuslice.so", "../lib/gpuslice/libgpuslice.so"],
@@ -20,7 +20,7 @@ pub fn library() -> Result<PathBuf, String> {
 /// # Errors
 /// The folder is at none of its places. The text names them, and the remedy.
 pub fn simulated_driver() -> Result<PathBuf, String> {
-    find(&Wanted {
+    find(&WantedFile {
         what: "the simulated driver's folder",
         variable: "GPUSLICE_SIMGPU",
         places: &["simgpu", "../simgpu", "../lib/gpuslice/simgpu"],
@@ -33,7 +33,7 @@ pub fn simulated_driver() -> Result<PathBuf, String> {
 /// # Errors
 /// The program is at none of its places. The text names them, and the remedy.
 pub fn truth_reader() -> Result<PathBuf, String> {
-    find(&Wanted {
+    find(&WantedFile {
         what: "simgpu-truth, which tells what the simulated GPU really gave out",
         variable: "GPUSLICE_TRUTH",
         places: &["simgpu-truth", "../simgpu/simgpu-truth", "../lib/gpuslice/simgpu/simgpu-truth"],
@@ -42,7 +42,7 @@ pub fn truth_reader() -> Result<PathBuf, String> {
 }
 
 /// A file, and the places where it may be.
-struct Wanted {
+struct WantedFile {
     what: &'static str,
     /// Variable that names the file's place and wins over the other places.
     variable: &'static str,
@@ -51,8 +51,8 @@ struct Wanted {
     mend: &'static str,
 }
 
-fn find(wanted: &Wanted) -> Result<PathBuf, String> {
-    let Wanted { what, variable, places, mend } = wanted;
+fn find(wanted: &WantedFile) -> Result<PathBuf, String> {
+    let WantedFile { what, variable, places, mend } = wanted;
     if let Some(named) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
         let path = PathBuf::from(named);
         return path.canonicalize().map_err(|error| {

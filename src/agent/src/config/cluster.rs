@@ -2,7 +2,7 @@
 
 use super::file::{Entry, Kubernetes};
 use super::reading::Reading;
-use super::slices::Wanted;
+use super::slices::SliceConfig;
 use crate::arguments::below;
 use gpuslice_kubernetes::plugin::SLOTS_PER_GPU;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
 }
 
 /// Adds a mistake for each slice with a name like the kubelet's slices: the agent removes those that no pod has.
-pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[Wanted]) {
+pub(super) fn refuse_slots(reading: &mut Reading<'_>, said: &[Spanned<Entry>], slices: &[SliceConfig]) {
     let is_one =
         |name: &str| slices.iter().any(|slice| slice.name.as_str() == name && slice.name.is_of_kubelet());
     for (number, entry) in said.iter().enumerate() {

@@ -20,7 +20,7 @@ use toml::Spanned;
 
 pub(crate) use cluster::{Cluster, Mode};
 pub(crate) use reading::Mistake;
-pub(crate) use slices::Wanted;
+pub(crate) use slices::SliceConfig;
 
 /// Most bytes of a configuration.
 const MOST_BYTES: u64 = 1 << 20;
@@ -53,7 +53,7 @@ pub(crate) struct Config {
     /// The cluster that the node belongs to; `None` if the agent serves no kubelet.
     pub(crate) cluster: Option<Cluster>,
     /// The slices.
-    pub(crate) slices: Vec<Wanted>,
+    pub(crate) slices: Vec<SliceConfig>,
 }
 
 impl Config {

@@ -12,7 +12,7 @@ const MOST_SLICES: usize = 512;
 
 /// A slice of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct SliceConfig {
     /// Its name.
     pub(crate) name: Name,
     /// Its GPU: a number, or a UUID, of which the beginning is enough.
@@ -32,8 +32,8 @@ pub(crate) struct Wanted {
 }
 
 /// Returns the slices without mistakes. Two slices of one name are a mistake.
-pub(super) fn slices(reading: &mut Reading<'_>, said: &[Spanned<Entry>]) -> Vec<Wanted> {
-    let mut slices: Vec<Wanted> = Vec::new();
+pub(super) fn slices(reading: &mut Reading<'_>, said: &[Spanned<Entry>]) -> Vec<SliceConfig> {
+    let mut slices: Vec<SliceConfig> = Vec::new();
     for (number, entry) in said.iter().enumerate() {
         let Some(slice) = slice(reading, number, entry) else { continue };
         if let Some(other) = slices.iter().find(|other| other.name == slice.name) {
@@ -55,7 +55,7 @@ pub(super) fn slices(reading: &mut Reading<'_>, said: &[Spanned<Entry>]) -> Vec<
     slices
 }
 
-fn slice(reading: &mut Reading<'_>, number: usize, said: &Spanned<Entry>) -> Option<Wanted> {
+fn slice(reading: &mut Reading<'_>, number: usize, said: &Spanned<Entry>) -> Option<SliceConfig> {
     let Entry { name, gpu, memory, cores, policy, weight, priority } = said.get_ref();
     let key = |key: &str| format!("slices[{number}].{key}");
     let before = reading.mistakes.len();
@@ -75,7 +75,7 @@ fn slice(reading: &mut Reading<'_>, number: usize, said: &Spanned<Entry>) -> Opt
     let weight = reading.setting(&key("weight"), weight.as_ref());
     let priority = reading.setting(&key("priority"), priority.as_ref());
     let line = reading.line(said.span().start);
-    (reading.mistakes.len() == before).then_some(Wanted {
+    (reading.mistakes.len() == before).then_some(SliceConfig {
         name: name?,
         gpu: gpu?,
         memory,

@@ -3,10 +3,10 @@
 //! The agent writes the limits of a slice beside its operator's file. A limit that was changed while the agent ran
 //! therefore holds after a restart, until the configuration of the slice changes.
 
-mod kept;
+mod slice_record;
 mod terms;
 
-use crate::config::Wanted;
+use crate::config::SliceConfig;
 use crate::gpus::{Gpu, bare};
 use crate::request::Change;
 use crate::snapshot::SliceSnapshot;
@@ -14,26 +14,26 @@ use gpuslice_policy::units::Permille;
 use gpuslice_region::{Limits, Monitor, Trust};
 use gpuslice_slices::discovery::FileId;
 use gpuslice_slices::slot::{Name, Places, Problem};
-use kept::{Kept, read, write};
+use slice_record::{SliceRecord, read, write};
 use std::path::PathBuf;
 use terms::Terms;
 use tracing::{info, warn};
 
-pub(crate) use kept::left_behind;
+pub(crate) use slice_record::left_behind;
 
 /// A slice of the configuration.
 #[derive(Debug)]
 pub(crate) struct Owned {
     /// Its entry of the configuration.
-    pub(crate) wanted: Wanted,
-    kept: Option<Kept>,
+    pub(crate) wanted: SliceConfig,
+    kept: Option<SliceRecord>,
     /// The reason why it was not made, or is not as it should be.
     pub(crate) problem: Option<String>,
 }
 
 impl Owned {
     /// Returns a slice that is not made yet.
-    pub(crate) fn new(wanted: Wanted) -> Self {
+    pub(crate) fn new(wanted: SliceConfig) -> Self {
         Self { wanted, kept: None, problem: None }
     }
 
@@ -96,7 +96,7 @@ impl Owned {
 
     /// Returns the terms of a slice that this agent has not made yet. Terms that were changed hold until the
     /// configuration changes.
-    fn begin(&mut self, places: &Places, gpus: &[Gpu]) -> Result<Kept, String> {
+    fn begin(&mut self, places: &Places, gpus: &[Gpu]) -> Result<SliceRecord, String> {
         let configured = Terms::of(&self.wanted, gpus)?;
         let before = read(&places.owner_file(self.name()));
         if let Some(before) = &before
@@ -105,7 +105,7 @@ impl Owned {
             return Ok(before.clone());
         }
         let generation = before.map_or(1, |before| before.generation.saturating_add(1));
-        Ok(Kept { holds: configured.clone(), configured, generation, applied: 0 })
+        Ok(SliceRecord { holds: configured.clone(), configured, generation, applied: 0 })
     }
 
     /// Writes changed terms into the region that the processes share. The file records that this is done, because the
@@ -115,7 +115,7 @@ impl Owned {
             return Ok(());
         };
         self.apply(places, |terms, limits| Some(terms.limits(limits)))?;
-        let kept = Kept { applied: kept.generation, ..kept };
+        let kept = SliceRecord { applied: kept.generation, ..kept };
         write(places, self.name(), &kept)?;
         self.kept = Some(kept);
         Ok(())
@@ -134,7 +134,7 @@ impl Owned {
         let mut holds = kept.holds.clone();
         holds.memory = change.memory.or(holds.memory);
         holds.share_permille = change.share.map_or(holds.share_permille, Permille::get);
-        let kept = Kept { holds, generation: kept.generation.saturating_add(1), ..kept.clone() };
+        let kept = SliceRecord { holds, generation: kept.generation.saturating_add(1), ..kept.clone() };
         places.configure(&name, &kept.holds.settings()).map_err(|problem| problem.to_string())?;
         write(places, &name, &kept)?;
         let generation = kept.generation;
@@ -206,8 +206,8 @@ mod tests {
         ]
     }
 
-    fn wanted(gpu: &str, memory: Option<&str>) -> Wanted {
-        Wanted {
+    fn wanted(gpu: &str, memory: Option<&str>) -> SliceConfig {
+        SliceConfig {
             name: "a".parse().unwrap(),
             gpu: gpu.parse().unwrap(),
             memory: memory.map(|text| text.parse().unwrap()),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     impl Place {
-        fn make(&self, wanted: Wanted) -> Owned {
+        fn make(&self, wanted: SliceConfig) -> Owned {
             let mut owned = Owned::new(wanted);
             owned.make(&self.places, &self.library, &gpus(), false);
             owned
@@ -265,7 +265,7 @@ mod tests {
             [(CorePolicy::Fixed, false), (CorePolicy::Equal, true), (CorePolicy::BestEffort, true)]
         {
             let place = place();
-            place.make(Wanted { policy, ..wanted("0", None) });
+            place.make(SliceConfig { policy, ..wanted("0", None) });
             assert_eq!(place.config().contains("GPU_CORE_WEIGHT"), is_written, "{}", place.config());
         }
     }
@@ -289,7 +289,7 @@ mod tests {
         let whole = wanted("GPU-99999999-9999-9999-9999-999999999999", Some("4GiB"));
         assert_eq!(Terms::of(&whole, &[]).unwrap().memory, Some(4 * GIB));
         assert!(
-            Terms::of(&Wanted { memory: Some("50%".parse().unwrap()), ..whole }, &[])
+            Terms::of(&SliceConfig { memory: Some("50%".parse().unwrap()), ..whole }, &[])
                 .unwrap_err()
                 .contains("percentage")
         );

@@ -1,6 +1,6 @@
 //! The terms of a slice: the part of its GPU that it may use.
 
-use crate::config::Wanted;
+use crate::config::SliceConfig;
 use crate::gpus::Gpu;
 use gpuslice_policy::config::{
     Ceiling, Config, CorePolicy, DeviceIdentity, DeviceName, PerDevice, Quota, parse_uuid_text,
@@ -28,7 +28,7 @@ pub(crate) struct Terms {
 
 impl Terms {
     /// Returns the terms of an entry of the configuration, on the GPUs of the node.
-    pub(super) fn of(wanted: &Wanted, gpus: &[Gpu]) -> Result<Self, String> {
+    pub(super) fn of(wanted: &SliceConfig, gpus: &[Gpu]) -> Result<Self, String> {
         let (gpu, total) = gpu_of(&wanted.gpu, gpus)?;
         let memory = match (wanted.memory, total) {
             (None, _) => None,

@@ -43,7 +43,7 @@ struct Open {
 
 /// The slices that this agent has not made.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundSlices {
     open: BTreeMap<FileId, Open>,
     /// Messages about files that cannot be read. Each is logged once.
     complaints: BTreeMap<FileId, String>,
@@ -53,7 +53,7 @@ pub(super) struct Found {
     is_full: bool,
 }
 
-impl Found {
+impl FoundSlices {
     /// Forgets all slices.
     pub(super) fn clear(&mut self) {
         self.open.clear();
@@ -273,7 +273,7 @@ mod tests {
         let _member = join(&real);
         junk("after");
         let file = FileId::of(&real).unwrap();
-        let mut found = Found::default();
+        let mut found = FoundSlices::default();
         let searches = MOST_FILES / MOST_OPENED + 2;
         let is_found = (0..searches).any(|_| {
             found.search(&[], &places, &BTreeSet::new(), 100);
@@ -287,7 +287,7 @@ mod tests {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let places = places(root.path());
         let _members = ["a", "b", "c"].map(|name| join(&region(&places, name)));
-        let mut found = Found::default();
+        let mut found = FoundSlices::default();
         found.search(&[], &places, &BTreeSet::new(), 2);
         assert_eq!((found.open.len(), found.is_full), (2, true));
         found.search(&[], &places, &BTreeSet::new(), 10_000);
@@ -307,7 +307,7 @@ mod tests {
             (FileId::of(&path).unwrap(), Open { reader, there })
         });
         let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);
-        let mut found = Found { open: files.into_iter().collect(), ..Found::default() };
+        let mut found = FoundSlices { open: files.into_iter().collect(), ..FoundSlices::default() };
         found.leave(&[Container { mounts: 7, id: None, witnesses: Vec::new() }]);
         let left: Vec<FileId> = found.open.keys().copied().collect();
         assert_eq!(left.len(), 2);

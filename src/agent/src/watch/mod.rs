@@ -14,7 +14,7 @@ use crate::history::History;
 use crate::owned::{Owned, left_behind};
 use crate::request::Change;
 use crate::snapshot::{SliceSnapshot, Snapshot};
-use found::Found;
+use found::FoundSlices;
 use gpuslice_region::{RegionError, Removal, Trust, remove_for_good};
 use gpuslice_slices::discovery::{Container, FileId, Machine};
 use gpuslice_slices::installed;
@@ -46,7 +46,7 @@ pub(crate) struct Watch {
     left_behind: Vec<Name>,
     machine: Machine,
     containers: Vec<Container>,
-    found: Found,
+    found: FoundSlices,
     cotenants: Sender<Vec<RegionPlace>>,
     scanned: Option<Instant>,
     /// True if a container has ended since the last scan, as far as its processes tell.
@@ -70,7 +70,7 @@ impl Watch {
             left_behind: Vec::new(),
             machine: Machine::default(),
             containers: Vec::new(),
-            found: Found::default(),
+            found: FoundSlices::default(),
             cotenants,
             scanned: None,
             has_one_ended: false,

@@ -7,7 +7,7 @@ use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::system;
 pub(crate) use gpuslice_region::names::label;
-use gpuslice_region::names::{self, FOLDER, Found, PREFIX, RUN, folder};
+use gpuslice_region::names::{self, FOLDER, NameMatch, PREFIX, RUN, folder};
 use gpuslice_region::{
     Detached, Monitor, ProcessView, Reader, RegionError, Removal, Trust, detached, remove_if_unused,
 };
@@ -104,9 +104,9 @@ pub(crate) fn find(slice: &OsStr) -> Result<PathBuf, Failure> {
         false => unreadable(error),
     };
     match names::find(slice).map_err(failed)? {
-        Found::One(path) => Ok(path),
-        Found::Nothing => of_process(&text).ok_or_else(|| missing(slice)),
-        Found::Several(paths) => {
+        NameMatch::One(path) => Ok(path),
+        NameMatch::Nothing => of_process(&text).ok_or_else(|| missing(slice)),
+        NameMatch::Several(paths) => {
             let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
             Err(Failure::new(format!(
                 "{text:?} means several slices; give the path of one: {}",

@@ -6,9 +6,9 @@
 mod bind;
 mod follow;
 mod ledger;
+mod pod_changes;
 mod resize;
 mod wire;
-mod wishes;
 
 pub use ledger::{Ledger, Pending, Refusal};
 pub use wire::{Arguments, Binding, Bound, Filtered, Preempted, Preemption, Score, Uid, Victims};
@@ -21,6 +21,7 @@ use axum::extract::{DefaultBodyLimit, State as Shared};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use pod_changes::PodChanges;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +30,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
-use wishes::Wishes;
 
 /// Most bytes of a request: 10,000 whole nodes.
 const MOST_BYTES: usize = 256 << 20;
@@ -42,7 +42,7 @@ const UNLISTED: &str = "the nodes and pods of the cluster are not listed yet";
 #[derive(Debug, Default)]
 struct ExtenderState {
     ledger: Ledger,
-    wishes: Wishes,
+    wishes: PodChanges,
     /// True once all nodes were listed. Before that, nodes with room may be missing.
     has_nodes: bool,
     /// Instant at which the list of all pods was requested on which the ledger rests. Without a list, GPUs look emptier than they

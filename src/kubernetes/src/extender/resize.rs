@@ -1,6 +1,6 @@
 //! Gives running pods other amounts, if their users want them and the GPUs have room.
 
-use super::wishes::Wish;
+use super::pod_changes::PodChange;
 use super::{Extender, ExtenderState};
 use crate::api::{Event, Failure, Metadata, timestamp};
 use crate::objects::{ALLOC, Alloc, Part, RESIZE, Resize};
@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub(super) async fn serve(extender: &Extender) {
     loop {
         let _new_or_late = tokio::time::timeout(AGAIN, extender.wish.notified()).await;
-        let wishes: Vec<Wish> = extender.with(|state| state.wishes.all());
+        let wishes: Vec<PodChange> = extender.with(|state| state.wishes.all());
         for wish in wishes {
             let Err(why) = extender.resize(&wish).await else { continue };
             if wish.told.as_ref() == Some(&why) {
@@ -42,8 +42,8 @@ impl Extender {
     /// # Errors
     /// The wish makes no sense, or there is no room. The pod's user is told the reason. Failures that the user cannot
     /// correct are only logged.
-    async fn resize(&self, wish: &Wish) -> Result<(), String> {
-        let Wish { pod, node, alloc, .. } = wish;
+    async fn resize(&self, wish: &PodChange) -> Result<(), String> {
+        let PodChange { pod, node, alloc, .. } = wish;
         let text = pod.annotations.get(RESIZE).map_or("", String::as_str);
         let parts = Resize::parse(text)?.parts(alloc)?;
         // Another extender has the Lease, and resizes the pod.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Answer of the apiserver about a pod.
-enum Told {
+enum PodAnswer {
     Pod(Box<Pod>),
     /// The pod does not exist.
     Gone,
@@ -27,9 +27,9 @@ impl Plugin {
         let mut living = Vec::new();
         for holder in listed.iter().filter(|holder| holder.slots.contains(first)) {
             match self.pod(holder).await {
-                Told::Pod(pod) if !pod.is_ended() => living.push((holder.clone(), pod)),
-                Told::Pod(_) | Told::Gone => {}
-                Told::Silent(why) => return self.start_again(holder.clone(), why).await,
+                PodAnswer::Pod(pod) if !pod.is_ended() => living.push((holder.clone(), pod)),
+                PodAnswer::Pod(_) | PodAnswer::Gone => {}
+                PodAnswer::Silent(why) => return self.start_again(holder.clone(), why).await,
             }
         }
         let Some((holder, pod)) = living.pop() else {
@@ -63,12 +63,12 @@ impl Plugin {
         .await?
     }
 
-    async fn pod(&self, holder: &Holder) -> Told {
+    async fn pod(&self, holder: &Holder) -> PodAnswer {
         let path = format!("/api/v1/namespaces/{}/pods/{}", holder.namespace, holder.pod);
         match self.client.get_within(self.config.patience, &path).await {
-            Ok(Some(pod)) => Told::Pod(Box::new(pod)),
-            Ok(None) => Told::Gone,
-            Err(failure) => Told::Silent(failure.to_string()),
+            Ok(Some(pod)) => PodAnswer::Pod(Box::new(pod)),
+            Ok(None) => PodAnswer::Gone,
+            Err(failure) => PodAnswer::Silent(failure.to_string()),
         }
     }
 

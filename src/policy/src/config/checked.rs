@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::choices::{Burst, CoreMeter, CorePolicy, Log, Priority, ReportTotal, Weight};
 use super::device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text};
 use super::faults::{Fault, ValueError};
-use super::messages::{Malformed, Said, Warning};
+use super::messages::{Malformed, SourcedValue, Warning};
 use super::per_device::PerDevice;
 use super::sizes::Quota;
 use crate::units::{Bytes, Permille};
@@ -41,8 +41,8 @@ pub struct Config {
     pub log: Log,
     /// Remarks for the user about the configuration.
     pub warnings: Vec<Warning>,
-    pub(super) memory_told: Told,
-    pub(super) cores_told: Told,
+    pub(super) memory_told: LimitSources,
+    pub(super) cores_told: LimitSources,
 }
 
 /// The limits of one device.
@@ -60,7 +60,7 @@ pub struct DeviceLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaSource {
     /// The setting, with its place.
-    pub said: Said,
+    pub said: SourcedValue,
     /// The quota in bytes.
     pub bytes: Bytes,
     /// The value that the user probably meant, such as `4096MiB`. It is set if the value is a number without a unit,
@@ -108,7 +108,7 @@ impl Config {
     ///
     /// Returns the setting, and the numbers or UUIDs of these devices.
     #[must_use]
-    pub fn left_out(&self, devices: &[DeviceIdentity]) -> Vec<(Said, Vec<String>)> {
+    pub fn left_out(&self, devices: &[DeviceIdentity]) -> Vec<(SourcedValue, Vec<String>)> {
         let memory = (self.memory_told.first(), unnamed(&self.memory, devices));
         let cores = (self.cores_told.first(), unnamed(&self.cores, devices));
         let lists = [memory, cores].into_iter().filter_map(|(said, unnamed)| Some((said?.clone(), unnamed)));
@@ -168,7 +168,7 @@ impl Config {
         self.named().map(|(name, _)| name)
     }
 
-    fn named(&self) -> impl Iterator<Item = (&DeviceName, &Told)> {
+    fn named(&self) -> impl Iterator<Item = (&DeviceName, &LimitSources)> {
         let quotas = self.memory.named.iter().map(|(name, _)| (name, &self.memory_told));
         quotas.chain(self.cores.named.iter().map(|(name, _)| (name, &self.cores_told)))
     }
@@ -189,7 +189,7 @@ impl Config {
 
 /// Returns the size that a bare number of bytes probably means: the largest unit of which the device has that many. `4` is 4GiB
 /// to some users, and `4096` is 4096MiB to Slurm and HAMi.
-fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
+fn meant(said: &SourcedValue, quota: Bytes, total: Bytes) -> Option<String> {
     let number = quota.get().to_string();
     let is_bare = |item: &[u8]| item.trim_ascii() == number.as_bytes();
     let items = said.value.split(|byte| *byte == b',');
@@ -206,7 +206,7 @@ fn meant(said: &Said, quota: Bytes, total: Bytes) -> Option<String> {
 /// Returns warnings about the items of one list that name none of `devices`.
 fn absent<T: Copy>(
     list: &PerDevice<T>,
-    told: &Told,
+    told: &LimitSources,
     devices: &[DeviceIdentity],
 ) -> impl Iterator<Item = Warning> {
     let unnamed = unnamed(list, devices);
@@ -228,23 +228,23 @@ fn unnamed<T: Copy>(list: &PerDevice<T>, devices: &[DeviceIdentity]) -> Vec<Stri
 
 /// The places that set a limit, each for all devices or for one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Told(pub(super) Vec<(Option<DeviceName>, Said)>);
+pub(super) struct LimitSources(pub(super) Vec<(Option<DeviceName>, SourcedValue)>);
 
-impl Told {
+impl LimitSources {
     /// Returns the place that sets the limit of this device.
-    pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&Said> {
+    pub(super) fn about(&self, device: &DeviceIdentity) -> Option<&SourcedValue> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name.matches(device));
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
     /// Returns the place that sets the limit under this name.
-    pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&Said> {
+    pub(super) fn about_name(&self, wanted: &DeviceName) -> Option<&SourcedValue> {
         let concerns = |name: &Option<DeviceName>| name.is_none_or(|name| name == *wanted);
         self.0.iter().find(|(name, _)| concerns(name)).map(|(_, said)| said)
     }
 
     /// Returns the first place that sets any limit.
-    pub(super) fn first(&self) -> Option<&Said> {
+    pub(super) fn first(&self) -> Option<&SourcedValue> {
         self.0.first().map(|(_, said)| said)
     }
 }

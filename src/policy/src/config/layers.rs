@@ -8,7 +8,7 @@ use super::keys::{
     self, CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT, SINGLE_KEYS, hami_ordinal,
     is_setting,
 };
-use super::messages::{Malformed, Origin, Said};
+use super::messages::{Malformed, Origin, SourcedValue};
 use super::sources::{MAX_FILE_BYTES, MAX_VALUE_BYTES};
 
 /// Number of devices up to which the environment is searched for HAMi's keys per device. No known container has nearly
@@ -18,17 +18,17 @@ const HAMI_DEVICES: u32 = 64;
 /// All settings of one source.
 #[derive(Debug, Default)]
 pub(super) struct Layer {
-    entries: Vec<Said>,
+    entries: Vec<SourcedValue>,
 }
 
 impl Layer {
     /// Returns the setting of a key.
-    pub(super) fn get(&self, key: &str) -> Option<&Said> {
+    pub(super) fn get(&self, key: &str) -> Option<&SourcedValue> {
         self.entries.iter().find(|said| said.key == key)
     }
 
     /// Returns the settings of HAMi's keys per device, with the device's number.
-    pub(super) fn per_device(&self, base: &str) -> Vec<(u32, &Said)> {
+    pub(super) fn per_device(&self, base: &str) -> Vec<(u32, &SourcedValue)> {
         self.entries.iter().filter_map(|said| Some((hami_ordinal(&said.key, base)?, said))).collect()
     }
 
@@ -46,7 +46,7 @@ pub(super) fn environment(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Layer {
     let keys = [MEM_LIMIT, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE].into_iter().chain(SINGLE_KEYS);
     let entries = keys.map(str::to_owned).chain(per_device).filter_map(|key| {
         let value = env(&key).filter(|value| !value.trim_ascii().is_empty())?;
-        Some(Said::environment(&key, value))
+        Some(SourcedValue::environment(&key, value))
     });
     Layer { entries: entries.collect() }
 }
@@ -58,7 +58,7 @@ pub(super) fn environment(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Layer {
 pub(super) fn file(name: &str, contents: &[u8]) -> (Layer, Vec<Malformed>) {
     let (mut layer, mut malformed) = (Layer::default(), Vec::new());
     if u64::try_from(contents.len()).map_or(true, |length| length > MAX_FILE_BYTES) {
-        malformed.push(Malformed::new(Said::file(name), Fault::LongFile));
+        malformed.push(Malformed::new(SourcedValue::file(name), Fault::LongFile));
         return (layer, malformed);
     }
     for (number, line) in (1..).zip(contents.split(|byte| *byte == b'\n')) {
@@ -81,10 +81,10 @@ pub(super) fn file(name: &str, contents: &[u8]) -> (Layer, Vec<Malformed>) {
 }
 
 /// Reads one line that is neither empty nor a comment.
-fn file_line(name: &str, number: usize, line: &[u8], earlier: &Layer) -> Result<Said, Malformed> {
-    let wrong = |fault| Err(Malformed::new(Said::line(name, number, "", line), fault));
+fn file_line(name: &str, number: usize, line: &[u8], earlier: &Layer) -> Result<SourcedValue, Malformed> {
+    let wrong = |fault| Err(Malformed::new(SourcedValue::line(name, number, "", line), fault));
     let Some((key, value)) = split_setting(line) else { return wrong(Fault::NotALine) };
-    let said = Said::line(name, number, key, value);
+    let said = SourcedValue::line(name, number, key, value);
     if value.is_empty() {
         return Err(Malformed::new(said, Fault::NoValue));
     }
@@ -116,7 +116,7 @@ fn without_comment(value: &[u8]) -> &[u8] {
 ///
 /// # Errors
 /// The value is too long, or is not text.
-pub(super) fn text(said: &Said) -> Result<&str, Fault> {
+pub(super) fn text(said: &SourcedValue) -> Result<&str, Fault> {
     if said.value.len() > MAX_VALUE_BYTES {
         return Err(Fault::TooLong);
     }

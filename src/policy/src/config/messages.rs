@@ -35,7 +35,7 @@ pub enum Origin {
 
 /// A value, its key and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct SourcedValue {
     /// The source.
     pub origin: Origin,
     /// The variable.
@@ -48,18 +48,18 @@ pub struct Said {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// The value.
-    pub said: Box<Said>,
+    pub said: Box<SourcedValue>,
     /// The fault.
     pub error: ValueError,
 }
 
 impl Malformed {
-    pub(super) fn new(said: Said, error: impl Into<ValueError>) -> Self {
+    pub(super) fn new(said: SourcedValue, error: impl Into<ValueError>) -> Self {
         Self { said: Box::new(said), error: error.into() }
     }
 
     /// Makes a fault of a value that cannot be read. If quotes or a comment surround it, they are the fault.
-    pub(super) fn unread(said: Said, error: impl Into<ValueError>) -> Self {
+    pub(super) fn unread(said: SourcedValue, error: impl Into<ValueError>) -> Self {
         let error = said.surrounds().map_or_else(|| error.into(), ValueError::from);
         Self::new(said, error)
     }
@@ -80,20 +80,20 @@ pub enum Warning {
     /// A variable of the environment that resembles a setting.
     Misspelt {
         /// The variable.
-        said: Said,
+        said: SourcedValue,
         /// The setting that it resembles.
         meant: &'static str,
     },
     /// A setting without effect beside the others, and the reason.
-    WithoutEffect(Said, &'static str),
+    WithoutEffect(SourcedValue, &'static str),
     /// A quota in powers of 1000, and its meaning.
-    PowersOf1000(Said, String),
+    PowersOf1000(SourcedValue, String),
     /// A log setting that cannot be read; the default applies.
-    Log(Said, Fault),
+    Log(SourcedValue, Fault),
     /// A quota larger than the device.
     OverDevice {
         /// The setting of the quota. `None`: the quota was not read from a configuration.
-        said: Option<Said>,
+        said: Option<SourcedValue>,
         /// The device.
         device: String,
         /// The device's memory, which is now the quota.
@@ -102,14 +102,14 @@ pub enum Warning {
     /// A device that a list names by its number and by its UUID. The smaller limit applies.
     TwoLimits {
         /// The setting with the list.
-        said: Option<Said>,
+        said: Option<SourcedValue>,
         /// The device.
         device: String,
     },
     /// A device of a list that CUDA does not show.
     Absent {
         /// The setting with the list.
-        said: Option<Said>,
+        said: Option<SourcedValue>,
         /// The device's name in the list.
         name: String,
         /// Numbers, as the list counts, of the devices that CUDA shows and the list does not name.
@@ -168,7 +168,7 @@ impl fmt::Display for Warning {
 }
 
 /// A setting if it is known, otherwise `the limit`.
-struct Quoted<'a>(Option<&'a Said>);
+struct Quoted<'a>(Option<&'a SourcedValue>);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,7 +180,7 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// Writes `GPU_MEM_LIMIT="4GiB"`; for a setting in a file, the file and the line come first.
-impl fmt::Display for Said {
+impl fmt::Display for SourcedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             Origin::Line { file, line: 0 } => write!(f, "{}", shortened(file.as_bytes(), SHOWN_PATH_BYTES))?,
@@ -199,7 +199,7 @@ impl fmt::Display for Said {
     }
 }
 
-impl Said {
+impl SourcedValue {
     /// Makes a setting of the environment.
     pub(super) fn environment(key: &str, value: Vec<u8>) -> Self {
         Self { origin: Origin::Environment, key: key.to_owned(), value }

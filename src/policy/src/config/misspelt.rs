@@ -1,7 +1,7 @@
 //! Warnings of variables whose name is a misspelt setting.
 
 use super::keys::resembled;
-use super::messages::{Said, Warning};
+use super::messages::{SourcedValue, Warning};
 use super::reading::settings_that_are_set;
 use super::sources::OperatorFiles;
 
@@ -20,7 +20,10 @@ pub fn misspelt(environment: &[(String, Vec<u8>)], files: &OperatorFiles<'_>) ->
     let is_set = settings_that_are_set(&variable, files);
     let unset = found.into_iter().filter(|(_, _, meant)| !is_set(meant));
     unset
-        .map(|(name, value, meant)| Warning::Misspelt { said: Said::environment(name, value.clone()), meant })
+        .map(|(name, value, meant)| Warning::Misspelt {
+            said: SourcedValue::environment(name, value.clone()),
+            meant,
+        })
         .collect()
 }
 

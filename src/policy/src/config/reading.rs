@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::checked::{Config, Told};
+use super::checked::{Config, LimitSources};
 use super::choices::{CorePolicy, Log, parse_path, parse_switch};
 use super::device::DeviceName;
 use super::faults::{Fault, ValueError};
 use super::keys::{CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT};
 use super::layers::{self, Layer};
-use super::messages::{Malformed, Said, Warning};
+use super::messages::{Malformed, SourcedValue, Warning};
 use super::per_device::PerDevice;
 use super::sizes::{in_powers_of_1000, parse_hami_size};
 use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
@@ -33,7 +33,7 @@ pub fn operator_file(env: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Option<Pat
     let Some(value) = env(CONFIG_FILE).filter(|value| !value.trim_ascii().is_empty()) else {
         return Ok(None);
     };
-    let said = Said::environment(CONFIG_FILE, value);
+    let said = SourcedValue::environment(CONFIG_FILE, value);
     match layers::text(&said).and_then(parse_path) {
         Ok(path) => Ok(Some(path)),
         Err(fault) => Err(Malformed::unread(said, fault)),
@@ -63,12 +63,12 @@ impl Config {
 /// A limit, and the place of each of its parts.
 struct Limit<T> {
     values: PerDevice<T>,
-    told: Told,
+    told: LimitSources,
 }
 
 impl<T> Default for Limit<T> {
     fn default() -> Self {
-        Self { values: PerDevice::default(), told: Told::default() }
+        Self { values: PerDevice::default(), told: LimitSources::default() }
     }
 }
 
@@ -85,7 +85,7 @@ impl ConfigReading {
     pub(super) fn open(env: &dyn Fn(&str) -> Option<Vec<u8>>, files: &OperatorFiles<'_>) -> Self {
         let mut reading = Self::default();
         if files.fixed != FileRead::Absent {
-            reading.file(FIXED_FILE, files.fixed, Said::file(FIXED_FILE));
+            reading.file(FIXED_FILE, files.fixed, SourcedValue::file(FIXED_FILE));
         }
         reading.named_file(env, files);
         reading.layers.push(layers::environment(env));
@@ -99,7 +99,7 @@ impl ConfigReading {
             Ok(Some(path)) if path.as_os_str() == FIXED_FILE && files.fixed != FileRead::Absent => {}
             Ok(Some(path)) => {
                 let name = path.to_string_lossy();
-                let naming = Said::environment(CONFIG_FILE, name.as_bytes().to_vec());
+                let naming = SourcedValue::environment(CONFIG_FILE, name.as_bytes().to_vec());
                 self.file(&name, files.named, naming);
             }
             Err(malformed) => self.malformed.push(malformed),
@@ -107,12 +107,12 @@ impl ConfigReading {
     }
 
     /// Reads a file that must exist, because `naming` names it or because it was found.
-    fn file(&mut self, name: &str, read: FileRead<'_>, naming: Said) {
+    fn file(&mut self, name: &str, read: FileRead<'_>, naming: SourcedValue) {
         match read {
             FileRead::Absent => self.malformed.push(Malformed::new(naming, Fault::NoFile)),
             FileRead::Unreadable(reason) => {
                 self.malformed
-                    .push(Malformed::new(Said::file(name), Fault::UnreadableFile(reason.to_owned())));
+                    .push(Malformed::new(SourcedValue::file(name), Fault::UnreadableFile(reason.to_owned())));
             }
             FileRead::Contents(contents) => {
                 let (layer, malformed) = layers::file(name, contents);
@@ -177,7 +177,11 @@ impl ConfigReading {
     }
 
     /// Reads a setting with one key, from the highest layer that has it.
-    fn setting<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<(T, Said)> {
+    fn setting<T>(
+        &mut self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, Fault>,
+    ) -> Option<(T, SourcedValue)> {
         let said = self.said(key)?;
         match layers::text(&said).and_then(parse) {
             Ok(value) => Some((value, said)),
@@ -199,7 +203,7 @@ impl ConfigReading {
     }
 
     /// Returns the setting of the highest layer with this key.
-    fn said(&self, key: &str) -> Option<Said> {
+    fn said(&self, key: &str) -> Option<SourcedValue> {
         self.layers.iter().find_map(|layer| layer.get(key)).cloned()
     }
 
@@ -248,14 +252,14 @@ pub(super) fn settings_that_are_set(
 }
 
 /// Reads a limit under its own name.
-fn own_limit<T: Copy>(said: &Said, malformed: &mut Vec<Malformed>) -> Limit<T>
+fn own_limit<T: Copy>(said: &SourcedValue, malformed: &mut Vec<Malformed>) -> Limit<T>
 where
     PerDevice<T>: core::str::FromStr<Err = ValueError>,
 {
     match layers::text(said).map_err(ValueError::from).and_then(str::parse) {
         Ok(values) => {
             let values = if said.is_of_operator() { PerDevice::of_operator(values) } else { values };
-            Limit { values, told: Told(vec![(None, said.clone())]) }
+            Limit { values, told: LimitSources(vec![(None, said.clone())]) }
         }
         Err(error) => {
             malformed.push(Malformed::unread(said.clone(), error));
@@ -273,7 +277,7 @@ fn hami_limit<T>(
     malformed: &mut Vec<Malformed>,
 ) -> Limit<T> {
     let mut limit = Limit::default();
-    let mut read = |said: &Said| {
+    let mut read = |said: &SourcedValue| {
         let value = layers::text(said).and_then(&parse);
         value.unwrap_or_else(|fault| {
             malformed.push(Malformed::unread(said.clone(), fault));

@@ -29,7 +29,7 @@ const VARIABLE: &str = "GPUSLICE_REGION";
 
 /// Regions that a name matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum NameMatch {
     /// This region. A path that the user gave is not checked for existence.
     One(PathBuf),
     /// No region.
@@ -165,16 +165,16 @@ pub fn of_operator() -> Option<PathBuf> {
 ///
 /// # Errors
 /// The folder or the current directory cannot be read.
-pub fn find(slice: &OsStr) -> io::Result<Found> {
+pub fn find(slice: &OsStr) -> io::Result<NameMatch> {
     let text = slice.to_string_lossy();
     if text.contains('/') {
-        return absolute(slice).map(Found::One);
+        return absolute(slice).map(NameMatch::One);
     }
     let mut found = meant(&text, &all()?, nearness);
     Ok(match found.len() {
-        0 => Found::Nothing,
-        1 => Found::One(found.remove(0)),
-        _ => Found::Several(found),
+        0 => NameMatch::Nothing,
+        1 => NameMatch::One(found.remove(0)),
+        _ => NameMatch::Several(found),
     })
 }
 

@@ -86,7 +86,7 @@ impl World {
     }
 
     fn reserve(&self, slot: usize, bytes: u64) -> Result<(), Refusal> {
-        self.layout.reserve(DEVICE, slot, bytes, &mut Around { world: self, left: TRIES, blind: false })
+        self.layout.reserve(DEVICE, slot, bytes, &mut ModelEnv { world: self, left: TRIES, blind: false })
     }
 
     /// Reaps like `Region::reap`. `stale`: uses an answer from before the lock.
@@ -173,14 +173,14 @@ impl Liveness for Remembered {
     }
 }
 
-struct Around<'world> {
+struct ModelEnv<'world> {
     world: &'world World,
     left: u32,
     /// Takes a reaping under way by another process for the absence of dead processes.
     blind: bool,
 }
 
-impl ReserveEnv for Around<'_> {
+impl ReserveEnv for ModelEnv<'_> {
     fn reap(&mut self) -> Reaped {
         match self.world.reap(false) {
             Reaped::UnderWay if self.blind => Reaped::Nobody,
@@ -350,7 +350,7 @@ fn the_dead_make_room(blind: bool) {
         let world = World::new([false, true, true], [8, 0, 0]);
         world.fill_shares(2);
         let monitor = beside(&world, |world| world.reap(false));
-        let mut around = Around { world: &world, left: TRIES, blind };
+        let mut around = ModelEnv { world: &world, left: TRIES, blind };
         let result = world.layout.reserve(DEVICE, 1, 6, &mut around);
         monitor.join().unwrap();
         assert!(!full(&result), "refused for the sake of the dead");

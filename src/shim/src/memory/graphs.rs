@@ -35,12 +35,12 @@ pub(crate) struct Graphs {
 pub(crate) struct Executable {
     /// Context that the executable was made in, and ends with.
     context: usize,
-    needs: Vec<Need>,
+    needs: Vec<GraphNeed>,
 }
 
 /// Memory that an executable can need of a device.
 #[derive(Debug)]
-struct Need {
+struct GraphNeed {
     pool: Arc<GraphMemory>,
     pages: u64,
 }
@@ -100,7 +100,7 @@ impl Graphs {
                 self.cancel(slice, executable);
                 return Err(Obstacle::Full(place.device, pages));
             }
-            executable.needs.push(Need { pool, pages });
+            executable.needs.push(GraphNeed { pool, pages });
         }
         Ok(executable)
     }

@@ -57,7 +57,7 @@ impl Likely {
 
 /// Figures before a call.
 #[derive(Debug)]
-pub(crate) struct Before {
+pub(crate) struct CallMeasurement {
     memory: &'static Memory,
     pub(crate) place: SliceDevice,
     pub(crate) context: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Before {
     is_frequent: bool,
 }
 
-impl Before {
+impl CallMeasurement {
     /// Reads the figures before a look-up of code, of which a program makes hundreds. First reconciles the memory that was not
     /// measured before, unless NVML was asked lately.
     pub(crate) fn begin(memory: &'static Memory) -> Option<Self> {
@@ -252,7 +252,7 @@ pub(crate) fn reconcile(memory: &'static Memory, device: Device, own: u64) -> bo
         // The ledger has to stand for all memory that the driver has given.
         memory.pools.reconcile_all(memory);
     }
-    let Some(before) = Before::read(memory) else { return false };
+    let Some(before) = CallMeasurement::read(memory) else { return false };
     if before.place.device != device || !before.calls.is_still_since(before.calls, own) {
         return false;
     }
@@ -285,7 +285,7 @@ fn concerned(memory: &Memory, baseline: &Baseline, context: usize) -> Vec<usize>
 }
 
 /// Returns the figures of now. If free memory and ledger moved together, no unknown memory was taken, and NVML is not asked.
-fn figures(baseline: &Baseline, before: &Before) -> Option<Figures> {
+fn figures(baseline: &Baseline, before: &CallMeasurement) -> Option<Figures> {
     let (free, charged) = (before.free, before.charged);
     let own = if baseline.explains(free, charged) {
         baseline.own?.saturating_add_signed(difference(baseline.charged, charged))

@@ -10,7 +10,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
-use super::devices::Found;
+use super::devices::FoundDevice;
 use super::settings;
 use crate::os::messages;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,11 +33,11 @@ pub(crate) struct DeviceCeiling {
 }
 
 /// Returns the ceilings of all devices of this process; empty without a file.
-pub(crate) fn of_all(region: &Region, found: &[Found]) -> Vec<DeviceCeiling> {
+pub(crate) fn of_all(region: &Region, found: &[FoundDevice]) -> Vec<DeviceCeiling> {
     let Some(ceilings) = settings::known().and_then(|settings| settings.ceilings.as_ref()) else {
         return Vec::new();
     };
-    let ceiling = |found: &Found| {
+    let ceiling = |found: &FoundDevice| {
         let (device, identity) = (region.device(&Uuid(found.uuid))?, found.identity());
         Some(DeviceCeiling::new(device, identity, ceilings.of(identity)))
     };

@@ -10,7 +10,7 @@ use gpuslice_region::{DeviceRequest, Difference, Limits, Sharing, Uuid};
 
 /// A device as CUDA describes it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct FoundDevice {
     /// Number that CUDA gives the device, after `CUDA_VISIBLE_DEVICES`.
     pub(crate) ordinal: u32,
     /// Number that NVML gives the device, in the order of the bus; none before [`number_by_bus`].
@@ -25,23 +25,23 @@ pub(crate) struct Found {
 
 /// Returns all devices, in CUDA's order; none before a successful `cuInit`. A device without a UUID or a size cannot be limited,
 /// and is an error.
-pub(crate) fn find() -> Option<Result<Vec<Found>, UnknownDevice>> {
+pub(crate) fn find() -> Option<Result<Vec<FoundDevice>, UnknownDevice>> {
     let count = devices::device_count()?;
     Some((0..count).map(|number| describe(number).ok_or(UnknownDevice(number))).collect())
 }
 
-fn describe(number: i32) -> Option<Found> {
+fn describe(number: i32) -> Option<FoundDevice> {
     let handle = devices::device(number)?;
     let uuid = devices::device_uuid(handle)?;
     let total = devices::device_total(handle)?;
-    Some(Found { ordinal: number.try_into().ok()?, bus: None, handle, uuid, total })
+    Some(FoundDevice { ordinal: number.try_into().ok()?, bus: None, handle, uuid, total })
 }
 
 /// Gives each device its number in the order of the bus. Lists in an operator's file name devices by that number.
 ///
 /// # Errors
 /// NVML does not tell the order. CUDA's order cannot replace it, because the tenant decides in which order CUDA shows devices.
-pub(crate) fn number_by_bus(found: &mut [Found]) -> Result<(), UnknownBus> {
+pub(crate) fn number_by_bus(found: &mut [FoundDevice]) -> Result<(), UnknownBus> {
     let order = nvml::devices::bus_order().ok_or(UnknownBus(None))?;
     for device in found {
         let place = order.iter().find(|(uuid, _)| *uuid == device.uuid);
@@ -84,7 +84,7 @@ impl fmt::Display for UnknownDevice {
 }
 
 /// Returns the limits that the settings give each device, and logs the warnings about them.
-pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
+pub(crate) fn limits(found: &[FoundDevice], config: &Config) -> Vec<DeviceRequest> {
     let requests: Vec<DeviceRequest> = found
         .iter()
         .map(|device| {
@@ -110,7 +110,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
     if config.limits_something() && !requests.is_empty() && requests.iter().all(is_free) {
         crate::os::messages::say(LogLevel::Warn, &NothingLimited(requests.len()));
     } else {
-        let identities: Vec<DeviceIdentity> = found.iter().map(Found::identity).collect();
+        let identities: Vec<DeviceIdentity> = found.iter().map(FoundDevice::identity).collect();
         config
             .absent(&identities)
             .iter()
@@ -119,7 +119,7 @@ pub(crate) fn limits(found: &[Found], config: &Config) -> Vec<DeviceRequest> {
     requests
 }
 
-impl Found {
+impl FoundDevice {
     /// Returns the names by which settings can name the device.
     pub(crate) fn identity(&self) -> DeviceIdentity {
         DeviceIdentity {

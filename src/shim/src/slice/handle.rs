@@ -2,7 +2,7 @@
 
 use super::ceiling::{self, DeviceCeiling};
 use super::device::SliceDevice;
-use super::devices::Found;
+use super::devices::FoundDevice;
 use super::enforcement;
 use super::green_contexts::GreenContexts;
 use super::primary_contexts::Primaries;
@@ -37,11 +37,11 @@ pub(crate) struct Quota {
 
 impl Slice {
     /// Makes the handle of a member. `found`: the devices that CUDA shows this process.
-    pub(crate) fn new(member: Member, found: &[Found]) -> Self {
-        let place = |found: &Found| {
+    pub(crate) fn new(member: Member, found: &[FoundDevice]) -> Self {
+        let place = |found: &FoundDevice| {
             let device = member.device(&Uuid(found.uuid))?;
             let shares_host_memory = devices::shares_host_memory(found.handle);
-            let Found { handle, total, uuid, .. } = *found;
+            let FoundDevice { handle, total, uuid, .. } = *found;
             Some(SliceDevice { handle, device, total, uuid, shares_host_memory })
         };
         let devices: Vec<SliceDevice> = found.iter().filter_map(place).collect();

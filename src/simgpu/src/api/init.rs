@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::*;
 
 use super::Init;
-use super::symbol_lookup::{self, Found};
+use super::symbol_lookup::{self, LookupResult};
 use crate::call::DriverCall;
 use crate::config;
 use crate::hardware::attributes;
@@ -28,10 +28,10 @@ const RUNTIME_TABLE: [u8; 16] = 0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9_u128.t
 static RUNTIME_IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 impl DriverCall {
-    fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<Found, Status> {
+    fn find(&self, symbol: *const c_char, version: c_int, flags: u64) -> Result<LookupResult, Status> {
         let own = u32::try_from(config::version()).unwrap_or(0);
         match symbol_lookup::find(self.text(symbol)?.to_bytes(), version, flags, own) {
-            Found::BadFlags => Err(status::INVALID_VALUE),
+            LookupResult::BadFlags => Err(status::INVALID_VALUE),
             found => Ok(found),
         }
     }
@@ -86,7 +86,7 @@ impl Init for DriverCall {
             return self.write(pfn, address);
         }
         match found {
-            Found::Symbol(symbol) => self.write(pfn, self.address_of(symbol)),
+            LookupResult::Symbol(symbol) => self.write(pfn, self.address_of(symbol)),
             _ => Err(statuses::NOT_FOUND),
         }
     }
@@ -102,8 +102,8 @@ impl Init for DriverCall {
         let wanted = self.find(symbol, cuda_version, flags)?;
         let (address, found) = match (undocumented::address(self.text(symbol)?.to_bytes(), flags), wanted) {
             (Some(address), _) => (address, found::YES),
-            (None, Found::Symbol(symbol)) => (self.address_of(symbol), found::YES),
-            (None, Found::TooOld) => (core::ptr::null_mut(), found::TOO_OLD),
+            (None, LookupResult::Symbol(symbol)) => (self.address_of(symbol), found::YES),
+            (None, LookupResult::TooOld) => (core::ptr::null_mut(), found::TOO_OLD),
             (None, _) => (core::ptr::null_mut(), found::UNKNOWN),
         };
         self.write(pfn, address)?;

@@ -16,7 +16,7 @@ struct Form {
 
 /// Result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum LookupResult {
     /// This function.
     Symbol(Symbol),
     /// No function has this base name.
@@ -53,28 +53,30 @@ fn forms() -> &'static HashMap<&'static str, Vec<Form>> {
 }
 
 /// Looks up a base name. `own` is the version of the driver, and `version` the requested one.
-pub(crate) fn find(name: &[u8], version: i32, flags: u64, own: u32) -> Found {
+pub(crate) fn find(name: &[u8], version: i32, flags: u64, own: u32) -> LookupResult {
     if flags > 3 {
-        return Found::BadFlags;
+        return LookupResult::BadFlags;
     }
     let known = core::str::from_utf8(name).ok().and_then(|name| forms().get(name));
     let there = |form: &&Form| form.since <= own;
     let Some(known) = known.filter(|known| known.iter().any(|form| there(&form))) else {
-        return Found::Unknown;
+        return LookupResult::Unknown;
     };
     let per_thread = flags >= 2 && known.iter().filter(there).any(|form| form.per_thread);
     // A negative version counts as a very large one.
     let version = u32::try_from(version).unwrap_or(u32::MAX);
     let fitting =
         known.iter().filter(there).filter(|form| form.per_thread == per_thread && form.since <= version);
-    fitting.max_by_key(|form| form.since).map_or(Found::TooOld, |form| Found::Symbol(form.symbol))
+    fitting
+        .max_by_key(|form| form.since)
+        .map_or(LookupResult::TooOld, |form| LookupResult::Symbol(form.symbol))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(name: &str, version: i32, flags: u64) -> Found {
+    fn at(name: &str, version: i32, flags: u64) -> LookupResult {
         find(name.as_bytes(), version, flags, 13_000)
     }
 
@@ -87,26 +89,29 @@ mod tests {
             (12_050, Symbol::cuCtxCreate_v4),
             (-1, Symbol::cuCtxCreate_v4),
         ] {
-            assert_eq!(at("cuCtxCreate", version, 0), Found::Symbol(symbol), "{version}");
+            assert_eq!(at("cuCtxCreate", version, 0), LookupResult::Symbol(symbol), "{version}");
         }
-        assert_eq!(at("cuCtxCreate", 1999, 0), Found::TooOld);
-        assert_eq!(at("cuCtxCreate_v2", 13_000, 0), Found::Unknown);
-        assert_eq!(at("", 0, 0), Found::Unknown);
+        assert_eq!(at("cuCtxCreate", 1999, 0), LookupResult::TooOld);
+        assert_eq!(at("cuCtxCreate_v2", 13_000, 0), LookupResult::Unknown);
+        assert_eq!(at("", 0, 0), LookupResult::Unknown);
     }
 
     #[test]
     fn what_is_newer_than_the_driver_does_not_exist() {
-        assert_eq!(find(b"cuCtxCreate", 13_041, 0, 12_040), Found::Symbol(Symbol::cuCtxCreate_v3));
-        assert_eq!(find(b"cuGetProcAddress", 13_041, 0, 11_040), Found::Symbol(Symbol::cuGetProcAddress));
-        assert_eq!(find(b"cuMemGetDefaultMemPool", 13_041, 0, 12_040), Found::Unknown);
+        assert_eq!(find(b"cuCtxCreate", 13_041, 0, 12_040), LookupResult::Symbol(Symbol::cuCtxCreate_v3));
+        assert_eq!(
+            find(b"cuGetProcAddress", 13_041, 0, 11_040),
+            LookupResult::Symbol(Symbol::cuGetProcAddress)
+        );
+        assert_eq!(find(b"cuMemGetDefaultMemPool", 13_041, 0, 12_040), LookupResult::Unknown);
     }
 
     #[test]
     fn the_per_thread_flag_picks_the_per_thread_form_where_there_is_one() {
-        assert_eq!(at("cuLaunchKernel", 13_000, 2), Found::Symbol(Symbol::cuLaunchKernel_ptsz));
-        assert_eq!(at("cuMemcpyHtoD", 13_000, 3), Found::Symbol(Symbol::cuMemcpyHtoD_v2_ptds));
-        assert_eq!(at("cuLaunchKernel", 6000, 2), Found::TooOld);
-        assert_eq!(at("cuMemAlloc", 13_000, 2), Found::Symbol(Symbol::cuMemAlloc_v2));
-        assert_eq!(at("cuMemAlloc", 13_000, 4), Found::BadFlags);
+        assert_eq!(at("cuLaunchKernel", 13_000, 2), LookupResult::Symbol(Symbol::cuLaunchKernel_ptsz));
+        assert_eq!(at("cuMemcpyHtoD", 13_000, 3), LookupResult::Symbol(Symbol::cuMemcpyHtoD_v2_ptds));
+        assert_eq!(at("cuLaunchKernel", 6000, 2), LookupResult::TooOld);
+        assert_eq!(at("cuMemAlloc", 13_000, 2), LookupResult::Symbol(Symbol::cuMemAlloc_v2));
+        assert_eq!(at("cuMemAlloc", 13_000, 4), LookupResult::BadFlags);
     }
 }

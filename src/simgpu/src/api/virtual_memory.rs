@@ -5,7 +5,7 @@ use gpuslice_driver::types::*;
 use super::Vmm;
 use super::methods::methods;
 use crate::call::DriverCall;
-use crate::model::multicast::{Part, Wanted};
+use crate::model::multicast::{MulticastProperties, Part};
 use crate::model::virtual_memory::{FABRIC, FILE_DESCRIPTOR, GRANULARITY, Properties};
 use crate::process::virtual_memory::device_of;
 use crate::status::Outcome;
@@ -86,7 +86,7 @@ impl DriverCall {
         if to.is_null() {
             return Err(status::INVALID_VALUE);
         }
-        let wanted: Wanted = self.read(wanted.cast())?;
+        let wanted: MulticastProperties = self.read(wanted.cast())?;
         let simulation = self.simulation()?;
         let made = simulation.objects().make_group(simulation, wanted)?;
         self.write(to, made)
@@ -209,7 +209,7 @@ impl Vmm for DriverCall {
             simulation.objects().unbind(simulation, mc_handle, device, mc_offset as u64, size as u64)
         };
         cuMulticastGetGranularity(granularity: *mut usize, prop: *const CUmulticastObjectProp, option: c_uint) => {
-            let wanted: Wanted = self.read(prop.cast())?;
+            let wanted: MulticastProperties = self.read(prop.cast())?;
             if wanted.devices == 0 || option > 1 {
                 return Err(status::INVALID_VALUE);
             }

@@ -21,7 +21,7 @@ what a device does not have back of theirs is told as leaving.
   --path          prints where the state file is
 Example: SIMGPU_STATE=/dev/shm/test simgpu-truth | jq .devices[0].held";
 
-enum Wish {
+enum Task {
     Report,
     Reset,
     ResetPeaks,
@@ -29,17 +29,17 @@ enum Wish {
     Path,
 }
 
-fn wish() -> Result<(Wish, PathBuf), String> {
-    let (mut wish, mut path) = (Wish::Report, default_path());
+fn wish() -> Result<(Task, PathBuf), String> {
+    let (mut wish, mut path) = (Task::Report, default_path());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--state" => path = value()?.into(),
-            "--faults" => wish = Wish::Faults(value()?),
-            "--reset" => wish = Wish::Reset,
-            "--reset-peaks" => wish = Wish::ResetPeaks,
-            "--path" => wish = Wish::Path,
+            "--faults" => wish = Task::Faults(value()?),
+            "--reset" => wish = Task::Reset,
+            "--reset-peaks" => wish = Task::ResetPeaks,
+            "--path" => wish = Task::Path,
             _ => return Err(USAGE.to_owned()),
         }
     }
@@ -48,37 +48,37 @@ fn wish() -> Result<(Wish, PathBuf), String> {
 
 fn run() -> Result<(), String> {
     let (wish, path) = wish()?;
-    if matches!(wish, Wish::Path) {
+    if matches!(wish, Task::Path) {
         println!("{}", path.display());
         return Ok(());
     }
     let faulty = format!("{}: ", path.display());
     let opened = match wish {
         // The user may set faults before the first program starts.
-        Wish::Faults(_) => {
+        Task::Faults(_) => {
             let settings = Settings::read(|name| std::env::var(name).ok())?;
             Shared::open(&path, &settings)
         }
         _ => Shared::open_existing(&path),
     };
     let shared = match opened {
-        Err(error) if matches!(wish, Wish::Reset) && error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if matches!(wish, Task::Reset) && error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(());
         }
         other => other.map_err(|error| faulty.clone() + &error.to_string())?,
     };
     let mut state = shared.lock();
     match wish {
-        Wish::Report | Wish::Path => println!("{}", report(&mut state)),
-        Wish::Reset => {
+        Task::Report | Task::Path => println!("{}", report(&mut state)),
+        Task::Reset => {
             state.reap_dead(None);
             if state.inhabited() {
                 return Err(faulty + "processes live");
             }
             std::fs::remove_file(&path).map_err(|error| faulty + &error.to_string())?;
         }
-        Wish::ResetPeaks => state.reset_peaks(),
-        Wish::Faults(text) => shared.faults().set(&faults::parse(&text).map_err(|error| error.to_string())?),
+        Task::ResetPeaks => state.reset_peaks(),
+        Task::Faults(text) => shared.faults().set(&faults::parse(&text).map_err(|error| error.to_string())?),
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 /// `CUmulticastObjectProp`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct MulticastProperties {
     pub(crate) devices: u32,
     pub(crate) size: usize,
     pub(crate) handle_types: u64,

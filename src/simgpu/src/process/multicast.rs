@@ -7,12 +7,12 @@ use gpuslice_driver::types::{Status, status};
 
 use super::objects::ProcessObjects;
 use super::simulation::Simulation;
-use crate::model::multicast::{BoundMemory, MulticastGroup, Part, Wanted};
+use crate::model::multicast::{BoundMemory, MulticastGroup, MulticastProperties, Part};
 use crate::model::regions::Origin;
 use crate::model::virtual_memory::{GRANULARITY, PhysicalMemory, Properties};
 use crate::status::{Outcome, statuses};
 
-impl Wanted {
+impl MulticastProperties {
     pub(crate) fn check(&self) -> Outcome {
         let size = self.size as u64;
         let wrong = self.devices == 0 || self.flags != 0 || size == 0 || !size.is_multiple_of(GRANULARITY);
@@ -22,7 +22,11 @@ impl Wanted {
 
 impl ProcessObjects {
     /// Makes an object, and returns its handle.
-    pub(crate) fn make_group(&mut self, simulation: &Simulation, wanted: Wanted) -> Result<u64, Status> {
+    pub(crate) fn make_group(
+        &mut self,
+        simulation: &Simulation,
+        wanted: MulticastProperties,
+    ) -> Result<u64, Status> {
         wanted.check()?;
         let size = wanted.size as u64;
         let backing = simulation.arena.take(size, GRANULARITY).ok_or(status::OUT_OF_MEMORY)?;

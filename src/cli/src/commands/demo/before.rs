@@ -1,6 +1,6 @@
 //! The first part of the demo: the two tenants share the GPU without gpuslice.
 
-use super::context::{DemoContext, Halt, PATIENCE};
+use super::context::{DemoContext, DemoEnd, PATIENCE};
 use super::programs::{Programs, RED_PROGRAMS, Work};
 use crate::output::failure::Failure;
 use gpuslice_slices::figures::{percent, size};
@@ -11,7 +11,7 @@ const WATCHED: Duration = Duration::from_millis(1500);
 
 /// The tenants' fates in the part without gpuslice.
 #[derive(Debug, Default)]
-pub(super) struct Before {
+pub(super) struct WithoutLimits {
     /// Bytes that red took, and bytes that the GPU has. `None` on a real GPU, which the demo does not fill.
     filled: Option<(u64, u64)>,
     /// The last line of blue's program.
@@ -20,7 +20,7 @@ pub(super) struct Before {
     red: u64,
 }
 
-impl Before {
+impl WithoutLimits {
     /// Returns the lines that the screen shows.
     pub(super) fn lines(&self, need: u64) -> Vec<String> {
         let mut lines = Vec::new();
@@ -40,8 +40,8 @@ impl Before {
 }
 
 /// Lets the tenants run without limits.
-pub(super) fn play(context: DemoContext<'_>, need: u64) -> Result<Before, Halt> {
-    let mut before = Before::default();
+pub(super) fn play(context: DemoContext<'_>, need: u64) -> Result<WithoutLimits, DemoEnd> {
+    let mut before = WithoutLimits::default();
     let mut red = Programs::of("red-before");
     let work = if context.stage.simulation.is_some() { Work::Greedy } else { Work::Computes };
     for _ in 0..RED_PROGRAMS {
@@ -74,7 +74,7 @@ pub(super) fn play(context: DemoContext<'_>, need: u64) -> Result<Before, Halt> 
 
 /// Returns the GPU time that red and blue have had, as the simulated GPU counted. On a real GPU it returns their
 /// batches of equal kernels.
-fn done(context: DemoContext<'_>, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), Halt> {
+fn done(context: DemoContext<'_>, red: &mut Programs, blue: &mut Programs) -> Result<(u64, u64), DemoEnd> {
     red.look()?;
     blue.look()?;
     Ok(match context.truth()? {
@@ -83,7 +83,7 @@ fn done(context: DemoContext<'_>, red: &mut Programs, blue: &mut Programs) -> Re
     })
 }
 
-fn until_they_work(context: DemoContext<'_>, programs: &mut Programs) -> Result<(), Halt> {
+fn until_they_work(context: DemoContext<'_>, programs: &mut Programs) -> Result<(), DemoEnd> {
     let began = Instant::now();
     while !programs.have_reported() {
         context.patiently(began)?;
@@ -97,7 +97,7 @@ fn until_they_work(context: DemoContext<'_>, programs: &mut Programs) -> Result<
 
 /// Waits until the programs end, and returns their last words. These are empty if all programs have reported
 /// before.
-fn last_words(context: DemoContext<'_>, programs: &mut Programs) -> Result<String, Halt> {
+fn last_words(context: DemoContext<'_>, programs: &mut Programs) -> Result<String, DemoEnd> {
     let began = Instant::now();
     while programs.running() > 0 {
         if programs.have_reported() {
@@ -109,7 +109,7 @@ fn last_words(context: DemoContext<'_>, programs: &mut Programs) -> Result<Strin
     Ok(programs.last_words()?.unwrap_or_default())
 }
 
-fn until_they_end(context: DemoContext<'_>, programs: &mut Programs) -> Result<(), Halt> {
+fn until_they_end(context: DemoContext<'_>, programs: &mut Programs) -> Result<(), DemoEnd> {
     let began = Instant::now();
     while programs.running() > 0 && began.elapsed() < PATIENCE {
         context.wait()?;

@@ -11,12 +11,12 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reason for which the demo did not come to its end.
-pub(super) enum Halt {
+pub(super) enum DemoEnd {
     Failed(Failure),
     Signal(i32),
 }
 
-impl From<Failure> for Halt {
+impl From<Failure> for DemoEnd {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
@@ -31,15 +31,15 @@ pub(super) struct DemoContext<'a> {
 
 impl DemoContext<'_> {
     /// Waits for one look. Fails if a signal asks for the end.
-    pub(super) fn wait(self) -> Result<(), Halt> {
+    pub(super) fn wait(self) -> Result<(), DemoEnd> {
         match self.signals.within(LOOK) {
-            Some(arrived) => Err(Halt::Signal(arrived.number)),
+            Some(arrived) => Err(DemoEnd::Signal(arrived.number)),
             None => Ok(()),
         }
     }
 
     /// Waits for one look. Fails if programs that began to start at `began` have had [`PATIENCE`].
-    pub(super) fn patiently(self, began: Instant) -> Result<(), Halt> {
+    pub(super) fn patiently(self, began: Instant) -> Result<(), DemoEnd> {
         if began.elapsed() > PATIENCE {
             let why = "the programs of the demo do not start; look whether the GPU works";
             return Err(Failure::new(why).into());
@@ -48,7 +48,7 @@ impl DemoContext<'_> {
     }
 
     /// Returns the figures of the simulated GPU. `None` on a real one.
-    pub(super) fn truth(self) -> Result<Option<Truth>, Halt> {
+    pub(super) fn truth(self) -> Result<Option<Truth>, DemoEnd> {
         Ok(self.stage.simulation.as_ref().map(Simulation::truth).transpose()?)
     }
 }

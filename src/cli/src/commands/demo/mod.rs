@@ -21,8 +21,8 @@ use crate::arguments::Demo;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::system::{self, Signals};
-use before::Before;
-use context::{DemoContext, Halt, LOOK, PATIENCE};
+use before::WithoutLimits;
+use context::{DemoContext, DemoEnd, LOOK, PATIENCE};
 use gpuslice_policy::units::{Bytes, Permille};
 use gpuslice_region::Uuid;
 use gpuslice_slices::figures::size;
@@ -73,9 +73,9 @@ pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
             play.screen.close(&format!("WITHOUT gpuslice\n{before}WITH gpuslice\n{verdict}{next}{word}"))?;
             Ok(Ending::Code(u8::from(!verdict.is_good())))
         }
-        Err(Halt::Failed(Failure::ReaderGone)) => Ok(Ending::Code(1)),
-        Err(Halt::Failed(failure)) => Err(failure),
-        Err(Halt::Signal(signal)) => Ok(Ending::Signal(signal)),
+        Err(DemoEnd::Failed(Failure::ReaderGone)) => Ok(Ending::Code(1)),
+        Err(DemoEnd::Failed(failure)) => Err(failure),
+        Err(DemoEnd::Signal(signal)) => Ok(Ending::Signal(signal)),
     }
 }
 
@@ -148,7 +148,7 @@ impl<'a> Play<'a> {
     }
 
     /// Plays the whole demo.
-    fn whole(&mut self, length: Duration) -> Result<(Before, Verdict), Halt> {
+    fn whole(&mut self, length: Duration) -> Result<(WithoutLimits, Verdict), DemoEnd> {
         self.announce()?;
         let before = before::play(self.context, self.need)?;
         for line in before.lines(self.need) {
@@ -166,7 +166,7 @@ impl<'a> Play<'a> {
         Ok((before, verdict))
     }
 
-    fn announce(&mut self) -> Result<(), Halt> {
+    fn announce(&mut self) -> Result<(), DemoEnd> {
         let gpu = &self.context.stage.gpu;
         let which = self.context.stage.simulation.as_ref().map_or_else(
             || "the GPU of this machine".to_owned(),
@@ -184,7 +184,7 @@ impl<'a> Play<'a> {
     }
 
     /// Starts the slices, and shows commands with the same effect.
-    fn begin(&mut self) -> Result<(), Halt> {
+    fn begin(&mut self) -> Result<(), DemoEnd> {
         let [red, blue] = SHARES.map(|share| Permille::new(share).unwrap_or(Permille::FULL));
         let context = self.context;
         let limits = (part(context.stage, 50, RED), red);
@@ -203,7 +203,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    fn is_ready(&mut self) -> Result<bool, Halt> {
+    fn is_ready(&mut self) -> Result<bool, DemoEnd> {
         let mut ready = true;
         for slice in &mut self.slices {
             slice.look()?;
@@ -213,7 +213,7 @@ impl<'a> Play<'a> {
     }
 
     /// Asks unmodified programs in blue's slice for the size of the GPU.
-    fn look_as_tenant(&mut self) -> Result<Vec<ShownMemory>, Halt> {
+    fn look_as_tenant(&mut self) -> Result<Vec<ShownMemory>, DemoEnd> {
         let Some(blue) = self.slices.last() else { return Ok(Vec::new()) };
         let views = tenant::views(self.context.stage, blue)?;
         let command = blue.command();
@@ -234,7 +234,7 @@ impl<'a> Play<'a> {
         Ok(views)
     }
 
-    fn perform(&mut self, length: Duration, verdict: &mut Verdict) -> Result<(), Halt> {
+    fn perform(&mut self, length: Duration, verdict: &mut Verdict) -> Result<(), DemoEnd> {
         self.until(SETTLING.min(length / 4))?;
         let settled = self.used()?;
         let (looks, since) = (self.looks, Instant::now());
@@ -251,7 +251,7 @@ impl<'a> Play<'a> {
     }
 
     /// Lets the demo run until `time` has passed since it began.
-    fn until(&mut self, time: Duration) -> Result<(), Halt> {
+    fn until(&mut self, time: Duration) -> Result<(), DemoEnd> {
         while self.began.elapsed() < time {
             self.context.wait()?;
             self.look()?;
@@ -260,7 +260,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Halt> {
+    fn look(&mut self) -> Result<(), DemoEnd> {
         self.looks = self.looks.saturating_add(1);
         for slice in &mut self.slices {
             slice.look()?;
@@ -281,7 +281,7 @@ impl<'a> Play<'a> {
     }
 
     /// Returns the GPU time that each slice has used so far.
-    fn used(&mut self) -> Result<Vec<UsedByNow>, Halt> {
+    fn used(&mut self) -> Result<Vec<UsedByNow>, DemoEnd> {
         self.look()?;
         let truth = self.context.truth()?;
         let at = Instant::now();
@@ -310,7 +310,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn kill(&mut self) -> Result<(), Halt> {
+    fn kill(&mut self) -> Result<(), DemoEnd> {
         let Some(red) = self.slices.first_mut() else { return Ok(()) };
         let killed = red.kill_one()?;
         self.killed = Some(killed);
@@ -320,7 +320,7 @@ impl<'a> Play<'a> {
     }
 
     /// Raises red's quota by a quarter. Returns the quota before and the new one.
-    fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, u64), Halt> {
+    fn raise(&mut self, verdict: &mut Verdict) -> Result<(u64, u64), DemoEnd> {
         let truth = self.context.truth()?;
         let Some(red) = self.slices.first_mut() else { return Ok((0, 0)) };
         verdict.add_quota(&red.account, truth.as_ref());
@@ -333,7 +333,7 @@ impl<'a> Play<'a> {
     }
 
     /// Closes the input of all programs, and waits until they have ended, for [`PATIENCE`] at most.
-    fn finish(&mut self) -> Result<(), Halt> {
+    fn finish(&mut self) -> Result<(), DemoEnd> {
         self.slices.iter_mut().for_each(|slice| slice.programs.finish());
         let began = Instant::now();
         while self.slices.iter().any(|slice| slice.programs.running() > 0) && began.elapsed() < PATIENCE {
@@ -345,7 +345,7 @@ impl<'a> Play<'a> {
         self.look()
     }
 
-    fn judge(&self, verdict: &mut Verdict, (before, after): (u64, u64)) -> Result<(), Halt> {
+    fn judge(&self, verdict: &mut Verdict, (before, after): (u64, u64)) -> Result<(), DemoEnd> {
         let truth = self.context.truth()?;
         let [red, blue] = self.slices.as_slice() else { return Ok(()) };
         verdict.add_quota(&blue.account, truth.as_ref());
@@ -368,7 +368,7 @@ impl<'a> Play<'a> {
     }
 
     /// Judges whether all programs ended well and no memory is left.
-    fn judge_end(&self, verdict: &mut Verdict) -> Result<(), Halt> {
+    fn judge_end(&self, verdict: &mut Verdict) -> Result<(), DemoEnd> {
         let well = self.slices.iter().all(|slice| slice.programs.ended_well());
         let mut left = 0_u64;
         for slice in &self.slices {

@@ -31,8 +31,8 @@ pub(super) struct Programs {
     /// The tenant's name, by which the simulated GPU counts the programs' use.
     pub(super) tenant: &'static str,
     workers: Vec<WorkerProcess>,
-    heard: Receiver<(usize, Said)>,
-    tell: Sender<(usize, Said)>,
+    heard: Receiver<(usize, ProgramMessage)>,
+    tell: Sender<(usize, ProgramMessage)>,
     /// The programs' lines on standard error, each once.
     words: Vec<String>,
     /// Number of these lines that the screen has shown.
@@ -71,7 +71,7 @@ impl Drop for WorkerProcess {
 }
 
 /// A message from a program.
-enum Said {
+enum ProgramMessage {
     Ready,
     Counts(Counts),
     Words(String),
@@ -104,10 +104,10 @@ impl Programs {
             .map_err(|error| Failure::new(format!("a program of the demo does not start: {error}")))?;
         let number = self.workers.len();
         hear(child.stdout.take(), number, self.tell.clone(), |line| match line.as_str() {
-            READY => Some(Said::Ready),
-            line => Counts::read(line).map(Said::Counts),
+            READY => Some(ProgramMessage::Ready),
+            line => Counts::read(line).map(ProgramMessage::Counts),
         });
-        hear(child.stderr.take(), number, self.tell.clone(), |line| Some(Said::Words(line)));
+        hear(child.stderr.take(), number, self.tell.clone(), |line| Some(ProgramMessage::Words(line)));
         self.workers.push(WorkerProcess {
             child,
             waits: false,
@@ -123,18 +123,18 @@ impl Programs {
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         while let Ok((worker, said)) = self.heard.try_recv() {
             match said {
-                Said::Ready => {
+                ProgramMessage::Ready => {
                     if let Some(worker) = self.workers.get_mut(worker) {
                         worker.waits = true;
                     }
                 }
-                Said::Counts(counts) => {
+                ProgramMessage::Counts(counts) => {
                     if let Some(worker) = self.workers.get_mut(worker) {
                         worker.counts = Some(counts);
                         worker.reports = worker.reports.saturating_add(1);
                     }
                 }
-                Said::Words(words) => self.hear_words(&words),
+                ProgramMessage::Words(words) => self.hear_words(&words),
             }
         }
         if self.workers.iter().all(|worker| worker.waits) {
@@ -225,8 +225,8 @@ impl Programs {
 fn hear(
     from: Option<impl Read + Send + 'static>,
     number: usize,
-    tell: Sender<(usize, Said)>,
-    meaning: impl Fn(String) -> Option<Said> + Send + 'static,
+    tell: Sender<(usize, ProgramMessage)>,
+    meaning: impl Fn(String) -> Option<ProgramMessage> + Send + 'static,
 ) {
     let Some(from) = from else { return };
     thread::spawn(move || {

@@ -1,8 +1,8 @@
 //! Changes a limit to a value that was typed, as `gpuslice set` does and with the same messages.
 
-use super::seen;
+use super::observation;
 use super::state::{Limit, LimitChange};
-use crate::arguments::{Arguments, Set, Wish};
+use crate::arguments::{Arguments, Set, Task};
 use crate::commands::set;
 use crate::output::failure::Failure;
 use clap::Parser as _;
@@ -14,7 +14,7 @@ pub(crate) fn apply(change: &LimitChange) -> Result<String, String> {
     let monitor = Monitor::open(&change.path, Trust::AnyOwner).map_err(|error| error.to_string())?;
     let gone = || format!("{} is gone", change.name);
     let monitor = monitor.ok_or_else(gone)?;
-    if seen::life_of(&change.path, monitor.epoch()) != change.life {
+    if observation::life_of(&change.path, monitor.epoch()) != change.life {
         return Err(format!("{} was made anew meanwhile; nothing was changed", change.name));
     }
     match set::apply(&monitor, &wish) {
@@ -32,7 +32,7 @@ fn wish(change: &LimitChange) -> Result<Set, String> {
     };
     let value = format!("{option}={}", change.text.trim());
     match Arguments::try_parse_from(["gpuslice", "set", "slice", &value]) {
-        Ok(Arguments { wish: Wish::Set(wish), .. }) => Ok(wish),
+        Ok(Arguments { wish: Task::Set(wish), .. }) => Ok(wish),
         Ok(_) => Err("nothing is asked for".to_owned()),
         Err(error) => {
             // The lines behind the first one are about the command line.
@@ -45,12 +45,12 @@ fn wish(change: &LimitChange) -> Result<Set, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::Life;
+    use super::super::observation::SliceIdentity;
     use super::*;
     use std::path::PathBuf;
 
     fn asked(limit: Limit, text: &str) -> LimitChange {
-        let life = Life { inode: 0, epoch: 0 };
+        let life = SliceIdentity { inode: 0, epoch: 0 };
         LimitChange {
             limit,
             path: PathBuf::from("/dev/shm/gpuslice-no"),

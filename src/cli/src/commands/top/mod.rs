@@ -8,7 +8,7 @@ mod gpus;
 mod keys;
 mod marks;
 mod model;
-mod seen;
+mod observation;
 mod state;
 mod terminal;
 mod view;
@@ -24,8 +24,8 @@ use gpuslice_region::Trust;
 use gpuslice_slices::figures;
 use marks::Levels;
 use model::Model;
-use seen::{Observation, Scope};
-use state::{Deed, TopState};
+use observation::{Observation, Scope};
+use state::{Action, TopState};
 use std::env;
 use std::io;
 use std::time::{Duration, Instant};
@@ -139,14 +139,14 @@ impl Watch {
     fn press(&mut self, keys: Vec<keys::Key>) -> io::Result<Option<Ending>> {
         for key in keys {
             match self.state.press(key, &self.model) {
-                Deed::Show => self.state.follow(&self.model),
-                Deed::Look => self.look_at_once(),
-                Deed::Change(change) => {
+                Action::Show => self.state.follow(&self.model),
+                Action::Look => self.look_at_once(),
+                Action::Change(change) => {
                     let told = change::apply(&change);
                     self.look_at_once();
                     self.state.changed(change, told);
                 }
-                Deed::Remove(path) => {
+                Action::Remove(path) => {
                     let told = remove::take_away(&path, Trust::AnyOwner, false);
                     self.look_at_once();
                     match told {
@@ -155,13 +155,13 @@ impl Watch {
                         Err(Failure::ReaderGone) => {}
                     }
                 }
-                Deed::Repaint => self.screen.repaint()?,
-                Deed::Suspend => {
+                Action::Repaint => self.screen.repaint()?,
+                Action::Suspend => {
                     if let Some(ending) = self.suspend()? {
                         return Ok(Some(ending));
                     }
                 }
-                Deed::Quit => return Ok(Some(Ending::Code(0))),
+                Action::Quit => return Ok(Some(Ending::Code(0))),
             }
         }
         Ok(None)

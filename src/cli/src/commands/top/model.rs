@@ -1,7 +1,7 @@
 //! Combines looks at slices: their recent use, the slices on each GPU, and their order.
 
 use super::gpus::GpuFigures;
-use super::seen::{Device, Life, Observation, ObservedSlice, Process, ProcessId};
+use super::observation::{Device, Observation, ObservedSlice, Process, ProcessId, SliceIdentity};
 use gpuslice_region::Uuid;
 use gpuslice_slices::nvml;
 use gpuslice_slices::overcommit::Committed;
@@ -123,7 +123,7 @@ struct Sample {
 #[derive(Debug)]
 struct Track {
     key: RowKey,
-    life: Life,
+    life: SliceIdentity,
     /// Samples up to the last one. The first is the newest that is old enough to compare with, or the oldest there is.
     samples: VecDeque<Sample>,
     seconds: VecDeque<u64>,
@@ -132,7 +132,7 @@ struct Track {
 }
 
 impl Track {
-    fn new(key: RowKey, life: Life, now: Instant) -> Self {
+    fn new(key: RowKey, life: SliceIdentity, now: Instant) -> Self {
         Self {
             key,
             life,

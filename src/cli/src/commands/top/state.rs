@@ -2,7 +2,7 @@
 
 use super::keys::Key as Press;
 use super::model::{Group, Model, RowKey, Sort};
-use super::seen::Life;
+use super::observation::SliceIdentity;
 use std::path::PathBuf;
 
 /// Most letters of a value.
@@ -32,7 +32,7 @@ pub(crate) struct LimitChange {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
     /// The slice that was selected when the prompt was opened.
-    pub(crate) life: Life,
+    pub(crate) life: SliceIdentity,
     /// The value as the user typed it.
     pub(crate) text: String,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Message {
 
 /// Consequence of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// Only the shown state has changed.
     Show,
     /// Look at once: the page needs more than the last look took in.
@@ -167,12 +167,12 @@ impl TopState {
     }
 
     /// Handles a key, and returns its consequence.
-    pub(crate) fn press(&mut self, key: Press, model: &Model) -> Deed {
+    pub(crate) fn press(&mut self, key: Press, model: &Model) -> Action {
         self.message = None;
         match key {
-            Press::Interrupt => return Deed::Quit,
-            Press::Suspend => return Deed::Suspend,
-            Press::Redraw => return Deed::Repaint,
+            Press::Interrupt => return Action::Quit,
+            Press::Suspend => return Action::Suspend,
+            Press::Redraw => return Action::Repaint,
             _ => {}
         }
         match self.prompt.take() {
@@ -183,7 +183,7 @@ impl TopState {
     }
 
     /// Handles a key while the user types the filter, which takes effect at once.
-    fn type_filter(&mut self, key: Press, model: &Model) -> Deed {
+    fn type_filter(&mut self, key: Press, model: &Model) -> Action {
         match key {
             Press::Enter => self.is_filtering = false,
             Press::Escape => {
@@ -198,7 +198,7 @@ impl TopState {
             _ => {}
         }
         self.keep_in_sight(model);
-        Deed::Show
+        Action::Show
     }
 
     /// Selects the first slice in which a process lives, if the filter hides the selected one.
@@ -211,10 +211,10 @@ impl TopState {
     }
 
     /// Handles a key while the user types a value.
-    fn type_in(&mut self, mut prompt: LimitChange, key: Press) -> Deed {
+    fn type_in(&mut self, mut prompt: LimitChange, key: Press) -> Action {
         match key {
-            Press::Escape => return Deed::Show,
-            Press::Enter => return Deed::Change(prompt),
+            Press::Escape => return Action::Show,
+            Press::Enter => return Action::Change(prompt),
             Press::Clear => prompt.text.clear(),
             Press::Backspace => {
                 prompt.text.pop();
@@ -223,12 +223,12 @@ impl TopState {
             _ => {}
         }
         self.prompt = Some(prompt);
-        Deed::Show
+        Action::Show
     }
 
-    fn command(&mut self, key: Press, model: &Model) -> Deed {
+    fn command(&mut self, key: Press, model: &Model) -> Action {
         match (self.page, key) {
-            (_, Press::Letter('q')) => return Deed::Quit,
+            (_, Press::Letter('q')) => return Action::Quit,
             (Page::Help, _) | (Page::Processes, Press::Escape | Press::Enter) => self.page = Page::Slices,
             (_, Press::Letter('?' | 'h') | Press::Help) => self.page = Page::Help,
             (Page::Slices, Press::Letter('/')) => self.is_filtering = true,
@@ -246,15 +246,15 @@ impl TopState {
             (_, key) if !self.go(key, model) => self.say(unknown(key), true),
             _ => {}
         }
-        Deed::Show
+        Action::Show
     }
 
-    fn open_processes(&mut self) -> Deed {
+    fn open_processes(&mut self) -> Action {
         if self.selected.is_none() {
-            return Deed::Show;
+            return Action::Show;
         }
         (self.page, self.first_process) = (Page::Processes, 0);
-        Deed::Look
+        Action::Look
     }
 
     /// Moves in the list that is shown. Returns false if the key does not move.
@@ -274,16 +274,16 @@ impl TopState {
     }
 
     /// Returns the removal of the selected slice. If processes live in it, shows a message instead.
-    fn remove(&mut self, model: &Model) -> Deed {
+    fn remove(&mut self, model: &Model) -> Action {
         let selected = self.selected.as_ref().and_then(|key| model.slice(&key.path));
-        let Some(slice) = selected else { return Deed::Show };
+        let Some(slice) = selected else { return Action::Show };
         if slice.is_unused() {
-            return Deed::Remove(slice.path.clone());
+            return Action::Remove(slice.path.clone());
         }
         let (name, living) = (slice.name.clone(), slice.processes.len());
         let live = if living == 1 { "1 process lives" } else { &format!("{living} processes live") };
         self.say(format!("{live} in {name}; only a slice without processes can be removed"), true);
-        Deed::Show
+        Action::Show
     }
 
     /// Opens the prompt for the selected slice. If the slice has several devices, the value begins with the selected
@@ -325,7 +325,7 @@ fn unknown(key: Press) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::model::tests::{seen, slice};
-    use super::super::seen::ObservedSlice;
+    use super::super::observation::ObservedSlice;
     use super::*;
     use std::time::Instant;
 
@@ -346,7 +346,7 @@ mod tests {
 
     fn typed(state: &mut TopState, model: &Model, text: &str) {
         for letter in text.chars() {
-            assert_eq!(state.press(Press::Letter(letter), model), Deed::Show);
+            assert_eq!(state.press(Press::Letter(letter), model), Action::Show);
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
         let (before, mut state) = (three(), TopState::default());
         state.follow(&before);
         state.press(Press::Down, &before);
-        assert_eq!(state.press(Press::Enter, &before), Deed::Look);
+        assert_eq!(state.press(Press::Enter, &before), Action::Look);
         let after = model(&[slice("a", 1, 0), slice("c", 3, 0)]);
         state.follow(&after);
         assert_eq!((selected(&state).as_str(), state.page), ("c", Page::Slices));
@@ -402,10 +402,12 @@ mod tests {
         let after = model(&[slice("b", 2, 0)]);
         state.follow(&after);
         typed(&mut state, &after, "GiB");
-        let Deed::Change(change) = state.press(Press::Enter, &after) else { panic!("the prompt was closed") };
+        let Action::Change(change) = state.press(Press::Enter, &after) else {
+            panic!("the prompt was closed")
+        };
         assert_eq!((change.name.as_str(), change.text.as_str()), ("a", "6GiB"));
         state.changed(change, Err("a is gone".to_owned()));
-        assert_eq!(state.press(Press::Escape, &after), Deed::Show);
+        assert_eq!(state.press(Press::Escape, &after), Action::Show);
         assert_eq!((state.prompt.clone(), state.page), (None, Page::Slices));
     }
 
@@ -417,11 +419,11 @@ mod tests {
             (model(&[ended.clone(), slice("b", 2, 0), slice("c", 3, 0)]), TopState::default());
         state.follow(&before);
         assert_eq!(selected(&state), "b");
-        assert_eq!(state.press(Press::Letter('x'), &before), Deed::Show);
+        assert_eq!(state.press(Press::Letter('x'), &before), Action::Show);
         assert!(state.message.as_ref().is_some_and(|message| message.text.contains("1 process lives in b")));
         state.press(Press::End, &before);
         assert_eq!(selected(&state), "a");
-        assert_eq!(state.press(Press::Letter('x'), &before), Deed::Remove(ended.path.clone()));
+        assert_eq!(state.press(Press::Letter('x'), &before), Action::Remove(ended.path.clone()));
         // An unused slice stays selected if the user selected it. After it is gone, a living slice is selected.
         state.follow(&before);
         assert_eq!(selected(&state), "a");
@@ -477,7 +479,7 @@ mod tests {
         state.press(Press::Enter, &model);
         state.press(Press::End, &model);
         assert_eq!((selected(&state).as_str(), state.filter.as_str()), ("train-a", "train-"));
-        assert_eq!(state.press(Press::Escape, &model), Deed::Show);
+        assert_eq!(state.press(Press::Escape, &model), Action::Show);
         assert_eq!((shown(&state).len(), selected(&state).as_str()), (3, "train-a"));
         state.press(Press::Escape, &model);
         assert!(state.message.as_ref().is_some_and(|message| message.text.contains("q or Ctrl-C")));
@@ -492,7 +494,7 @@ mod tests {
             (Press::Other, "no such key"),
             (Press::Escape, "q or Ctrl-C quits"),
         ] {
-            assert_eq!(state.press(key, &model), Deed::Show);
+            assert_eq!(state.press(key, &model), Action::Show);
             let said = state.message.as_ref().map(|message| message.text.clone()).unwrap_or_default();
             assert!(said.contains(words), "{key:?}: {said}");
         }
@@ -513,11 +515,11 @@ mod tests {
         state.press(Press::Clear, &model);
         typed(&mut state, &model, "300");
         state.press(Press::Backspace, &model);
-        let Deed::Change(change) = state.press(Press::Enter, &model) else { panic!("nothing is changed") };
+        let Action::Change(change) = state.press(Press::Enter, &model) else { panic!("nothing is changed") };
         assert_eq!((change.limit, change.name.as_str(), change.text.as_str()), (Limit::Share, "a", "30"));
         state.changed(change.clone(), Err("no".to_owned()));
         assert_eq!(state.prompt, Some(change.clone()));
-        assert_eq!(state.press(Press::Escape, &model), Deed::Show);
+        assert_eq!(state.press(Press::Escape, &model), Action::Show);
         assert_eq!((state.prompt.clone(), state.message.clone()), (None, None));
         state.changed(change, Ok("yes".to_owned()));
         assert_eq!(state.prompt, None);
@@ -527,7 +529,7 @@ mod tests {
     fn of_several_devices_the_selected_one_is_named_in_the_value() {
         let mut two = slice("two", 1, 0);
         let second = two.devices[0].clone();
-        two.devices.push(super::super::seen::Device {
+        two.devices.push(super::super::observation::Device {
             number: 1,
             uuid: gpuslice_region::Uuid([0x22; 16]),
             ..second
@@ -544,14 +546,14 @@ mod tests {
         let (model, mut state) = (three(), TopState::default());
         state.follow(&model);
         state.press(Press::Letter('?'), &model);
-        assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Help, Deed::Show));
+        assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Help, Action::Show));
         state.press(Press::Enter, &model);
-        assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Processes, Deed::Show));
-        assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Slices, Deed::Show));
-        assert_eq!(state.press(Press::Letter('q'), &model), Deed::Quit);
+        assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Processes, Action::Show));
+        assert_eq!((state.page, state.press(Press::Escape, &model)), (Page::Slices, Action::Show));
+        assert_eq!(state.press(Press::Letter('q'), &model), Action::Quit);
         state.press(Press::Letter('m'), &model);
-        assert_eq!(state.press(Press::Letter('q'), &model), Deed::Show);
-        assert_eq!(state.press(Press::Interrupt, &model), Deed::Quit);
-        assert_eq!(state.press(Press::Suspend, &model), Deed::Suspend);
+        assert_eq!(state.press(Press::Letter('q'), &model), Action::Show);
+        assert_eq!(state.press(Press::Interrupt, &model), Action::Quit);
+        assert_eq!(state.press(Press::Suspend, &model), Action::Suspend);
     }
 }

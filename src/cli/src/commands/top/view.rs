@@ -176,7 +176,7 @@ fn scroll(first: usize, selected: &Range<usize>, lines: usize, room: usize) -> u
 mod tests {
     use super::super::keys::Key;
     use super::super::model::tests::{seen, slice};
-    use super::super::seen::Observation;
+    use super::super::observation::Observation;
     use super::*;
     use std::time::Instant;
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// The contexts of the program.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramContexts {
-    seen: Mutex<Seen>,
+    seen: Mutex<ContextCount>,
     /// True if the program has had one context, which is then the current one. To ask the driver for it costs a tenth of the
     /// budget of a launch.
     is_only_one: AtomicBool,
@@ -22,7 +22,7 @@ pub(crate) struct ProgramContexts {
 }
 
 #[derive(Debug, Default)]
-enum Seen {
+enum ContextCount {
     #[default]
     None,
     One(usize),
@@ -34,11 +34,11 @@ impl ProgramContexts {
     pub(crate) fn add(&self, context: usize) {
         let mut seen = self.seen.lock();
         *seen = match *seen {
-            Seen::None => Seen::One(context),
-            Seen::One(first) if first == context => Seen::One(first),
-            _ => Seen::Several,
+            ContextCount::None => ContextCount::One(context),
+            ContextCount::One(first) if first == context => ContextCount::One(first),
+            _ => ContextCount::Several,
         };
-        self.is_only_one.store(matches!(*seen, Seen::One(_)), Ordering::Relaxed);
+        self.is_only_one.store(matches!(*seen, ContextCount::One(_)), Ordering::Relaxed);
     }
 
     /// Returns true if the program has had one context only.

@@ -9,7 +9,7 @@ use super::module::{LATE_MOST, late};
 use crate::driver_calls::{capture_mode, contexts};
 use crate::hooks::protocol::{Decision, Granted, charge};
 use crate::memory::loaded_symbols::Key;
-use crate::memory::measurement::{Before, Likely};
+use crate::memory::measurement::{CallMeasurement, Likely};
 use crate::memory::nvml_baseline::signed;
 use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::What;
@@ -100,14 +100,14 @@ impl FirstUse {
     fn load(self, call: impl FnMut() -> Status) -> (Status, bool) {
         let refused = Cell::new(false);
         let decide = |process: &'static Process| {
-            let Some(before) = Before::begin_exactly(process) else { return Decision::Forward };
+            let Some(before) = CallMeasurement::begin_exactly(process) else { return Decision::Forward };
             let reserved = likely(process, before.place.device, What::Code, self.variables);
             if matches!(reserved, Decision::Refuse(_)) {
                 refused.set(true);
             }
             reserved.map(|reservation| (before, reservation))
         };
-        let settle = |(before, mut reservation): (Before, Reservation), code| {
+        let settle = |(before, mut reservation): (CallMeasurement, Reservation), code| {
             if code != status::SUCCESS {
                 return code;
             }
@@ -132,7 +132,7 @@ impl FirstUse {
     }
 }
 
-impl Granted for (Before, Reservation) {
+impl Granted for (CallMeasurement, Reservation) {
     fn granted(&self) -> Option<(Device, u64)> {
         self.1.granted()
     }

@@ -6,7 +6,7 @@
 
 use super::measured::{How, Plan, measured};
 use crate::driver_calls::{contexts, devices};
-use crate::memory::measurement::{Before, Likely};
+use crate::memory::measurement::{CallMeasurement, Likely};
 use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::What;
 use crate::os::reentrancy::enter_or;
@@ -67,7 +67,7 @@ pub(crate) fn look_again(process: &Process) {
 }
 
 fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Option<Plan<'static>> {
-    let before = Before::begin_exactly(process)?;
+    let before = CallMeasurement::begin_exactly(process)?;
     let each = cost(before.place.handle, limit)?;
     let more = value.saturating_sub(old).saturating_mul(each);
     let held = process.overheads.bytes(OverheadOwner::Limits, before.context);

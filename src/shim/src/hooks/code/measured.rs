@@ -7,7 +7,7 @@ use crate::driver_calls::capture_mode::with_relaxed_capture_mode;
 use crate::hooks::protocol::{Decision, Granted, charge, reserve_for};
 use crate::memory::context_measurement::Making;
 use crate::memory::leaving;
-use crate::memory::measurement::{Before, Likely};
+use crate::memory::measurement::{CallMeasurement, Likely};
 use crate::memory::overheads::OverheadOwner;
 use crate::memory::refusals::{Advice, What};
 use crate::os::messages;
@@ -26,7 +26,7 @@ pub(crate) enum How<'call> {
     Making(Making, u64),
     /// Anything in the current context. The cell gets the number of bytes that the call is proven to have taken, if it proves
     /// any.
-    InContext(Before, Likely, Option<&'call Cell<u64>>),
+    InContext(CallMeasurement, Likely, Option<&'call Cell<u64>>),
 }
 
 /// Plan of a call that is to be measured.

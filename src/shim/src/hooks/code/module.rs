@@ -9,7 +9,7 @@ use super::measured::{How, Plan, force, measured};
 use crate::driver_calls::{capture_mode, code, devices};
 use crate::hooks::protocol::around;
 use crate::memory::loaded_symbols::Key;
-use crate::memory::measurement::{Before, Likely};
+use crate::memory::measurement::{CallMeasurement, Likely};
 use crate::memory::overheads::{Overhead, OverheadOwner};
 use crate::memory::refusals::What;
 use crate::os::reentrancy::enter_or;
@@ -96,7 +96,7 @@ pub(crate) unsafe fn loaded<T: Copy>(
     let old = unsafe { read_in(output) };
     let (shown, proof) = (Cell::new(None), Cell::new(0));
     let plan = |process: &'static Process| {
-        let before = Before::begin_exactly(process)?;
+        let before = CallMeasurement::begin_exactly(process)?;
         let image = image()?;
         let is_proved = process.has_quota(before.place.device) && !before.place.shares_host_memory;
         shown.set(Some(image.most()).filter(|_| is_proved));
@@ -153,7 +153,7 @@ pub(crate) unsafe fn unload(real: real::cuModuleUnload, module: CUmodule) -> Sta
 /// Makes a call that ends code. The driver keeps the memory that it does not give back at once, for other code of the context.
 pub(crate) fn unloaded(holder: OverheadOwner, call: impl FnOnce() -> Status) -> Status {
     let take = |process: &'static Process| {
-        let before = Before::begin_exactly(process);
+        let before = CallMeasurement::begin_exactly(process);
         (process.take_held(holder), before)
     };
     around(take, call, |process, (held, before), code| {
@@ -173,7 +173,7 @@ pub(crate) fn unloaded(holder: OverheadOwner, call: impl FnOnce() -> Status) -> 
 
 /// Gives back the memory that the device got: of the `bytes` bytes that some code held, and of the bytes that older code or
 /// launches left behind.
-fn give_back(process: &'static Process, before: &Before, bytes: u64) {
+fn give_back(process: &'static Process, before: &CallMeasurement, bytes: u64) {
     let (device, context) = (before.place.device, before.context);
     let rest = process.overheads.bytes(OverheadOwner::Rest, context);
     process.overheads.add(process, OverheadOwner::Rest, context, device, bytes);
@@ -270,7 +270,7 @@ pub(crate) fn late(
         if process.look_ups.contain(key) {
             return None;
         }
-        Some((key, Before::begin(process)?))
+        Some((key, CallMeasurement::begin(process)?))
     };
     around(begin, call, |process, begun, code| {
         let Some((key, before)) = begun else { return };

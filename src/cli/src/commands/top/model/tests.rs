@@ -31,7 +31,7 @@ pub(crate) fn slice(name: &str, held: u64, used: u64) -> ObservedSlice {
     ObservedSlice {
         path: Path::new("/dev/shm").join(name),
         name: name.to_owned(),
-        life: Life { inode: 1, epoch: 1 },
+        life: SliceIdentity { inode: 1, epoch: 1 },
         devices: vec![device],
         processes: vec![process],
     }

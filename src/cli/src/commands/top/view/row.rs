@@ -3,7 +3,7 @@
 use super::ViewSettings;
 use crate::commands::top::marks;
 use crate::commands::top::model::Row;
-use crate::commands::top::seen::Device;
+use crate::commands::top::observation::Device;
 use gpuslice_policy::units::Setting as _;
 use gpuslice_slices::figures;
 use ratatui::style::Style;

@@ -15,7 +15,7 @@ const MOST_BYTES: u64 = 64 << 10;
 
 /// Contents of the file of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct SliceRecord {
     /// The terms of the configuration.
     pub(super) configured: Terms,
     /// The terms that hold.
@@ -28,10 +28,10 @@ pub(super) struct Kept {
     pub(super) applied: u64,
 }
 
-pub(super) fn read(path: &Path) -> Option<Kept> {
+pub(super) fn read(path: &Path) -> Option<SliceRecord> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
-    let kept: Kept = serde_json::from_str(&text).ok()?;
+    let kept: SliceRecord = serde_json::from_str(&text).ok()?;
     let is_right = |terms: &Terms| {
         terms.policy.parse::<CorePolicy>().is_ok()
             && terms.weight.to_string().parse::<Weight>().is_ok()
@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path) -> Option<Kept> {
     Some(kept).filter(|kept| is_right(&kept.holds))
 }
 
-pub(super) fn write(places: &Places, name: &Name, kept: &Kept) -> Result<(), String> {
+pub(super) fn write(places: &Places, name: &Name, kept: &SliceRecord) -> Result<(), String> {
     let text = serde_json::to_string_pretty(kept).map_err(|error| error.to_string())?;
     write_whole(&places.owner_file(name), format!("{text}\n").as_bytes(), 0o644)
         .map_err(|problem| problem.to_string())

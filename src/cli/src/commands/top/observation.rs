@@ -25,7 +25,7 @@ pub(crate) struct Observation {
 
 /// Identity of a slice under its name: a region that is removed or made anew is another slice under the old name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct SliceIdentity {
     pub(crate) inode: u64,
     pub(crate) epoch: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Life {
 pub(crate) struct ObservedSlice {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
-    pub(crate) life: Life,
+    pub(crate) life: SliceIdentity,
     pub(crate) devices: Vec<Device>,
     pub(crate) processes: Vec<Process>,
 }
@@ -134,8 +134,8 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Returns the identity of the slice that has the region at `path` in this epoch.
-pub(crate) fn life_of(path: &Path, epoch: u64) -> Life {
-    Life { inode: fs::symlink_metadata(path).map_or(0, |found| found.ino()), epoch }
+pub(crate) fn life_of(path: &Path, epoch: u64) -> SliceIdentity {
+    SliceIdentity { inode: fs::symlink_metadata(path).map_or(0, |found| found.ino()), epoch }
 }
 
 impl ObservedSlice {

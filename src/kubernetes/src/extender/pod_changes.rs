@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Pod that is to have other amounts.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct PodChange {
     pub(super) pod: Metadata,
     pub(super) node: String,
     pub(super) alloc: Alloc,
@@ -16,16 +16,16 @@ pub(super) struct Wish {
 
 /// Wishes of pods, by UID.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wishes(HashMap<String, Wish>);
+pub(super) struct PodChanges(HashMap<String, PodChange>);
 
-impl Wishes {
+impl PodChanges {
     /// Records the present state of a pod. Returns true if the extender has something new to do.
     pub(super) fn pod(&mut self, pod: &Pod) -> bool {
         let before = self.0.remove(&pod.metadata.uid);
         // A pod that has ended makes room for others.
         let Some(mut wish) = wish(pod) else { return pod.is_ended() && !self.0.is_empty() };
-        let is_same = |before: &Wish| {
-            let text = |wish: &Wish| wish.pod.annotations.get(RESIZE).cloned();
+        let is_same = |before: &PodChange| {
+            let text = |wish: &PodChange| wish.pod.annotations.get(RESIZE).cloned();
             (text(before), &before.alloc) == (text(&wish), &wish.alloc)
         };
         let before = before.filter(is_same);
@@ -42,7 +42,7 @@ impl Wishes {
     }
 
     /// Returns all wishes.
-    pub(super) fn all(&self) -> Vec<Wish> {
+    pub(super) fn all(&self) -> Vec<PodChange> {
         self.0.values().cloned().collect()
     }
 
@@ -61,7 +61,7 @@ impl Wishes {
 }
 
 /// Returns the wish of a pod; none if the pod has the wanted amounts.
-fn wish(pod: &Pod) -> Option<Wish> {
+fn wish(pod: &Pod) -> Option<PodChange> {
     let Metadata { uid, annotations, .. } = &pod.metadata;
     let (node, text) = (pod.spec.node_name.clone()?, annotations.get(RESIZE)?);
     let alloc = Alloc::parse(annotations.get(ALLOC)?).ok()?;
@@ -69,5 +69,5 @@ fn wish(pod: &Pod) -> Option<Wish> {
     // An annotation that cannot be read is a wish too, so that its user is told.
     let has_it =
         Resize::parse(text).and_then(|resize| resize.parts(&alloc)).is_ok_and(|parts| parts == alloc.c);
-    (is_its && !has_it).then(|| Wish { pod: pod.metadata.clone(), node, alloc, told: None })
+    (is_its && !has_it).then(|| PodChange { pod: pod.metadata.clone(), node, alloc, told: None })
 }
