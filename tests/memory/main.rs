@@ -5,13 +5,14 @@ mod arrays;
 mod charge;
 mod context_sizes;
 mod contexts;
+mod device_full;
 mod graphs;
 mod imports;
 mod limits;
 mod modules;
-mod naive;
-mod neighbours;
+
 mod oversubscribe;
+mod quota_traps;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;

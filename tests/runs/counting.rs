@@ -13,8 +13,8 @@ successes:
 12 ms; the host: an idle thread lost 0ns
 
 ---- late stdout ----
-INCONCLUSIVE late: 40 ms at tests/paced.rs:7:1; slack 10ms
-INCONCLUSIVE late: 50 ms at tests/paced.rs:8:1; slack 10ms
+INCONCLUSIVE late: 40 ms at tests/launches.rs:7:1; slack 10ms
+INCONCLUSIVE late: 50 ms at tests/launches.rs:8:1; slack 10ms
 
 successes:
     kept
@@ -24,9 +24,9 @@ successes:
 failures:
 
 ---- wrong stdout ----
-INCONCLUSIVE wrong: 40 ms at tests/paced.rs:9:1; slack 10ms
+INCONCLUSIVE wrong: 40 ms at tests/launches.rs:9:1; slack 10ms
 
-thread 'wrong' (1234) panicked at tests/paced.rs:9:1:
+thread 'wrong' (1234) panicked at tests/launches.rs:9:1:
 assertion `left == right` failed: too much
   left: 1
  right: 2
@@ -59,7 +59,6 @@ fn an_inconclusive_test_is_counted_once_and_not_as_passed() {
 
 #[test]
 fn each_failure_is_named_at_the_end_with_its_message() {
-    let wrong =
-        "FAILED: wrong: tests/paced.rs:9:1:\n    assertion `left == right` failed: too much\n      left: 1\n";
+    let wrong = "FAILED: wrong: tests/launches.rs:9:1:\n    assertion `left == right` failed: too much\n      left: 1\n";
     assert_eq!(said("failures"), format!("{wrong}FAIL quota: status 1\n"));
 }

@@ -9,16 +9,14 @@
     reason = "a test: it ends where something is wrong, and waits for what must come"
 )]
 
-mod support;
-
+use crate::support::bench::{Bench, Host};
+use crate::support::living::Living;
+use crate::support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
+use crate::support::{compiler, skip_without_rights};
 use gpuslice_region::{Monitor, Trust};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::bench::{Bench, Host};
-use support::living::Living;
-use support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
-use support::{compiler, skip_without_rights};
 
 /// Time within which an expected state is reached, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);

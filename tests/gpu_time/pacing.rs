@@ -1,57 +1,9 @@
 //! Paced launches leave everything else as it was, in each state of the program, the driver and the kernel.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-mod support;
-
-use gpuslice_region::{Monitor, TimeUsed, Trust};
+use super::hosts::{bench, busy, kernels, launches, member, number, paced, same, told, used};
+use crate::support::{compiler, skip, timed};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::bench::{Bench, Host};
-use support::compiler;
-use support::living::Living;
-use support::outcome::Outcome;
-use support::{skip, timed};
-
-/// Makes a bench whose driver has every function.
-fn bench() -> Bench {
-    Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040")
-}
-
-fn paced<'bench>(host: Host<'bench>, percent: &str) -> Host<'bench> {
-    host.loaded().set("GPU_CORE_PERCENT", percent)
-}
-
-/// Runs a host without the library and with launches paced at 30 percent, and asserts that it does the same.
-fn same(program: &str, arguments: &[&str]) -> Outcome {
-    let bare = bench().host(program, arguments).run();
-    let bench = bench();
-    let outcome = paced(bench.host(program, arguments), "30").run();
-    outcome.same_as(&bare);
-    outcome
-}
-
-/// Returns a number of the ground truth.
-fn truth(bench: &Bench, place: &str) -> u64 {
-    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    report.pointer(place).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("{place} in {report}"))
-}
-
-/// Returns the nanoseconds for which the only device ran kernels.
-fn busy(bench: &Bench) -> u64 {
-    truth(bench, "/devices/0/busy_ns")
-}
-
-/// Returns the number of kernels that the only process has run.
-fn kernels(bench: &Bench) -> u64 {
-    truth(bench, "/processes/0/devices/0/launches")
-}
-
-/// Returns the number that follows `before` on its line.
-fn number(outcome: &Outcome, before: &str) -> u64 {
-    let line = outcome.out.lines().find_map(|line| line.strip_prefix(before)).expect("the line is there");
-    line.split_whitespace().next().unwrap().parse().unwrap()
-}
 
 #[test]
 fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
@@ -67,21 +19,6 @@ fn launches_that_are_recorded_cost_nothing_and_are_all_that_is_recorded() {
     assert!(number(&outcome, "recorded in ") < 1000, "{outcome}");
     // Kernels that ran: two launches before each of eleven recordings, and those of the two recordings that failed.
     assert_eq!(kernels(&bench), 422, "{outcome}");
-}
-
-/// Returns the time that the slice has used, once it no longer changes.
-fn used(bench: &Bench) -> TimeUsed {
-    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
-    let device = monitor.devices().first().expect("a device is in use").device;
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
-        let before = monitor.time_used(device);
-        sleep(Duration::from_millis(50));
-        if monitor.time_used(device) == before {
-            return before;
-        }
-        assert!(Instant::now() < end, "{before:?} and more");
-    }
 }
 
 #[test]
@@ -243,62 +180,6 @@ fn events_that_fail_never_fail_a_launch_and_are_told_once() {
 }
 
 #[test]
-fn what_a_thread_has_of_the_share_is_not_lost_with_it() {
-    let bench = bench();
-    let once = || {
-        let outcome = paced(bench.host("paced", &["lives", "1ms"]), "50").run().quiet();
-        let line = outcome.out.lines().last().unwrap_or_default();
-        line.split_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()).expect("a duration")
-    };
-    // 400 ms of kernels at half of the time. A machine that has other things to do makes that longer, never shorter.
-    let taken = timed::holds(Duration::from_millis(2000 - 800), once, |taken| *taken < 2000);
-    assert!(taken >= 400, "{taken} ms");
-}
-
-#[test]
-fn a_process_ends_forks_and_executes_as_without_pacing() {
-    let ways =
-        ["return", "exit", "_exit", "quick_exit", "kill", "abort", "exec", "thread", "first", "children"];
-    // Chance decides which work waits at the instant of the end.
-    for how in ways.into_iter().cycle().take(4 * ways.len()) {
-        same("paced_life", &[how, "1ms"]);
-    }
-}
-
-#[test]
-fn signals_are_the_programs_and_interrupt_no_launch() {
-    same("paced_life", &["signals", "1ms"])
-        .quiet()
-        .says(&["failed 0, many signals, 0 elsewhere, 0 of them blocked"]);
-}
-
-#[test]
-fn a_bus_error_that_a_program_is_sent_and_blocks_waits_for_it() {
-    same("paced_life", &["bus", "1ms"]).quiet();
-    let bench = bench();
-    let outcome = paced(bench.host("paced_life", &["after_bus", "1ms"]), "30").run().quiet();
-    outcome.contains(&["after: 1 threads of the library, 0 with open signals"]);
-}
-
-#[test]
-fn one_thread_without_signals_comes_with_pacing_and_none_without() {
-    let lines = |threads: usize| {
-        [
-            "before: 0 threads of the library, 0 with open signals".to_owned(),
-            format!("then: {threads} threads of the library, 0 with open signals"),
-            format!("later: {threads} threads of the library, 0 with open signals"),
-            "mask kept, action kept, descriptors no more".to_owned(),
-        ]
-    };
-    for (percent, threads) in [("30", 1), ("100", 0)] {
-        let bench = bench();
-        let outcome = paced(bench.host("paced_life", &["threads", "1ms"]), percent).run().quiet();
-        let expected = lines(threads);
-        outcome.says(&expected.each_ref().map(String::as_str));
-    }
-}
-
-#[test]
 fn the_usual_launch_makes_no_system_call() {
     if Command::new("strace").arg("-V").output().is_err() {
         return skip("system calls of a launch: there is no strace; to mend it: apt-get install strace");
@@ -326,24 +207,6 @@ fn the_usual_launch_makes_no_system_call() {
     assert!(paced <= bare + 80, "{bare} without the library, {paced} with it");
 }
 
-/// Starts a member that launches on order.
-fn member(bench: &Bench, kernel: &str, percent: &str) -> Living {
-    let host = paced(bench.host("paced", &["waits", kernel]), percent).start();
-    assert_eq!(host.hear().as_deref(), Some("ready"));
-    host
-}
-
-/// Returns how long a member's launches took: all of them, and the longest.
-fn launches(member: &mut Living, count: u32) -> (Duration, Duration) {
-    told(member, &count.to_string())
-}
-
-fn told(member: &mut Living, order: &str) -> (Duration, Duration) {
-    let answer = member.numbers(order);
-    let &[all, longest] = answer.as_slice() else { panic!("{answer:?}") };
-    (Duration::from_micros(all), Duration::from_micros(longest))
-}
-
 #[test]
 fn a_host_that_is_held_up_before_it_records_what_ends_a_run_does_not_pay_for_it() {
     // The delay hits one of a batch's two events, and then the next event, which is the other one.
@@ -361,97 +224,6 @@ fn a_host_that_is_held_up_before_it_records_what_ends_a_run_does_not_pay_for_it(
             "{kernel}, {fault}: {used} ns used, {ran} ns busy"
         );
     }
-}
-
-#[test]
-fn nobody_waits_for_a_process_that_is_killed_while_it_has_credit_or_asks() {
-    let bench = bench();
-    let mut survivor = member(&bench, "1ms", "30");
-    launches(&mut survivor, 20);
-    for round in 0..12_u64 {
-        let mut others: Vec<_> = (0..2).map(|_| member(&bench, "1ms", "30")).collect();
-        others.iter_mut().for_each(|other| other.order("1000000"));
-        // All three wait for their turn. Then the other two die, at another instant in each round.
-        let (_, beside) = launches(&mut survivor, 20 + u32::try_from(round).unwrap());
-        for other in &mut others {
-            other.kill();
-        }
-        let (all, alone) = launches(&mut survivor, 30);
-        // One second until the prepaid time of the dead is taken back, and one for a machine that has other things to do.
-        assert!(beside.max(alone) < Duration::from_secs(2), "{beside:?}, {alone:?}");
-        assert!(all < Duration::from_secs(3), "30 ms of kernels took {all:?}");
-    }
-}
-
-#[test]
-fn a_newcomer_with_another_share_is_told_whose_holds() {
-    let bench = bench();
-    let mut first = member(&bench, "1ms", "30");
-    let (status, said) = member(&bench, "1ms", "50").end();
-    assert!(status.success(), "{status}");
-    assert!(said.contains("was started with a share of 50%; its slice has a share of 30%;"), "{said}");
-    launches(&mut first, 5);
-    let (_, said) = first.end();
-    assert_eq!(said, "");
-}
-
-#[test]
-fn launches_are_paced_without_the_regions_file() {
-    let bench = bench();
-    let mut member = member(&bench, "1ms", "30");
-    launches(&mut member, 20);
-    std::fs::remove_file(bench.region()).unwrap();
-    // The launches need not wait for the burst of 20 ms and for 50 ms that are queued ahead.
-    let (took, _) = launches(&mut member, 300);
-    assert!(took >= Duration::from_millis((300 - 20 - 50) * 10 / 3), "{took:?}");
-    let (status, said) = member.end();
-    assert!(status.success(), "{status}");
-    assert!(said.lines().count() == 1 && said.contains("go on and keep to its limits"), "{said}");
-}
-
-#[test]
-fn nobody_waits_for_a_process_that_is_suspended() {
-    let bench = bench();
-    let mut other = member(&bench, "1ms", "30");
-    let mut survivor = member(&bench, "1ms", "30");
-    for _ in 0..6 {
-        other.order("60");
-        launches(&mut survivor, 25);
-        other.suspend();
-        let (_, longest) = launches(&mut survivor, 40);
-        other.signal(libc::SIGCONT);
-        assert!(longest < Duration::from_secs(1), "{longest:?}");
-        other.hear();
-    }
-}
-
-#[test]
-fn a_process_that_was_suspended_gets_no_more_than_its_share() {
-    let bench = bench();
-    let began = Instant::now();
-    let mut host = member(&bench, "1ms", "30");
-    host.order("1000000");
-    for _ in 0..4 {
-        while busy(&bench) < 1 {
-            std::thread::yield_now();
-        }
-        host.suspend();
-        let until = Instant::now() + Duration::from_millis(250);
-        while Instant::now() < until {
-            std::thread::yield_now();
-        }
-        host.signal(libc::SIGCONT);
-        let until = Instant::now() + Duration::from_millis(250);
-        while Instant::now() < until {
-            std::thread::yield_now();
-        }
-    }
-    let (used, passed) = (busy(&bench), began.elapsed());
-    host.kill();
-    // The saved burst (20 ms) and the prepaid time come on top.
-    let most = passed.as_nanos() * 30 / 100 + 80_000_000;
-    assert!(u128::from(used) < most, "{used} ns busy within {passed:?}");
-    assert!(u128::from(used) > passed.as_nanos() / 10, "{used} ns busy within {passed:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Mishaps of a region's file: removed, replaced, shortened, overwritten, locked, or without room on its file system.
+//! Faults of a region's file: removed, replaced, shortened, overwritten, locked, or without room on its file system.
 
 use crate::support::aftermath::{Aftermath, HELD, QUOTA};
 use crate::support::bench::Bench;

@@ -1,6 +1,6 @@
 // Things that a program does between its launches and that must not take their cost out of the account.
 //
-// paced_more WHAT: each prints statuses and, in milliseconds, how long it took.
+// paced_streams WHAT: each prints statuses and, in milliseconds, how long it took.
 #include "launches.h"
 #include <dirent.h>
 #include <errno.h>

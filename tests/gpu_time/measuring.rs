@@ -1,0 +1,181 @@
+//! Launches are measured and queued by what they take, in each state of the meter.
+
+use super::hosts::{at_30, number};
+use crate::support::bench::Bench;
+use crate::support::{skip, timed};
+use gpuslice_region::{Monitor, Trust};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    let host = bench.host("paced_streams", &["both-devices", "3ms", "20"]).loaded();
+    let host = host.set("GPU_CORE_PERCENT", "0=90,1=10").start();
+    assert_eq!(host.hear().as_deref(), Some("failed 0"));
+    let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
+    let devices = region.devices();
+    assert_eq!(devices.len(), 2);
+    let used = || devices.iter().map(|listed| region.time_used(listed.device).used / 1_000_000).min();
+    let until = Instant::now() + Duration::from_millis(500);
+    while used() < Some(55) && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    println!("the one that was used less, for 60 ms: {:?}", used());
+    assert!(used() >= Some(55));
+    assert!(host.end().0.success());
+}
+
+#[test]
+fn launches_find_events_that_were_made_ahead() {
+    let bench = Bench::simulated();
+    let host = bench.host("paced_streams", &["stocked", "1500us", "12"]).loaded();
+    let mut host = host.set("GPU_CORE_PERCENT", "95").start();
+    assert_eq!(host.hear().as_deref(), Some("stocked 0"));
+    // Each of 12 kernels of 1.5 ms takes two events. A launch that has to make an event would report that it cannot.
+    bench.goes_wrong("cuEventCreate=2");
+    assert_eq!(host.ask("launch"), "failed 0");
+    let (status, said) = host.end();
+    assert!(status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn no_event_lies_between_launches_that_may_overlap() {
+    // Each of 12 kernels of 1.5 ms has two events. Before them 14 events are recorded: those of three launches, and those that
+    // measure the cost of an event. A batch of 10 ms has two.
+    let survives = |attribute: &str| {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventRecord=kill@30");
+        let host = bench.host("paced_streams", &["chained", "1500us", attribute]).loaded();
+        let outcome = host.set("GPU_CORE_PERCENT", "95").run();
+        println!("attribute {attribute}: {outcome}");
+        outcome.out.contains("failed 0")
+    };
+    let (serialization, event, none) = (survives("6"), survives("7"), survives("0"));
+    assert!(serialization && event && !none, "{serialization}, {event}, {none}");
+}
+
+#[test]
+fn a_step_of_many_shapes_is_not_charged_twice_once_events_fail() {
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuEventRecord=999@200+");
+    let host = bench.host("paced_streams", &["steps", "50us", "50000"]).loaded();
+    let outcome = host.set("GPU_CORE_PERCENT", "50").run();
+    outcome.contains(&["failed 0"]);
+    println!("{outcome}");
+    // 2.5 s of kernels. Estimates without events may be wrong by a fifth.
+    assert!(number(&outcome, "took ") < 6000, "{outcome}");
+}
+
+#[test]
+fn threads_that_launch_little_do_not_wait_for_what_others_hold_in_advance() {
+    let longest = || number(&at_30(&["threads", "20us", "200"]), "longest ");
+    timed::holds(Duration::from_millis(100 - 30), longest, |longest| *longest < 100);
+}
+
+#[test]
+fn while_nvml_keeps_the_meter_launches_go_on() {
+    for fault in ["nvmlDeviceGetProcessesUtilizationInfo=delay:3s@5", "nvmlInit_v2=delay:3s@1"] {
+        let bench = Bench::simulated().with("SIMGPU_FAULTS", fault);
+        // One thread launches for two seconds without a pause.
+        let host = bench.host("paced_streams", &["threads", "1ms", "1", "0"]);
+        let outcome = host.loaded().set("GPU_CORE_PERCENT", "95").run().quiet();
+        println!("{fault}: {outcome}");
+        assert!(number(&outcome, "longest ") < 700, "{fault}: {outcome}");
+        // 1900 ms of kernels. If none were measured, one kernel would run each 50 ms.
+        assert!(number(&outcome, "launches ") > 300, "{fault}: {outcome}");
+    }
+}
+
+#[test]
+fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_then_on() {
+    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuCtxDestroy_v2=delay:2s");
+    let host = bench.host("paced_streams", &["ends", "100us"]).loaded().set("GPU_CORE_PERCENT", "95");
+    let mut host = host.start();
+    match host.hear().as_deref() {
+        Some("untold") => {
+            return skip(
+                "a context that ends beside a slow call: /proc tells no system calls; elsewhere: where /proc/PID/syscall can be read",
+            );
+        }
+        said => assert_eq!(said, Some("ending 0")),
+    }
+    // The worker asks for the next event, which is of the other context: the first thread rests.
+    bench.goes_wrong("cuEventQuery=delay:6s@1");
+    assert_eq!(host.ask("go on"), "launched 0, destroyed 0");
+    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+    let device = monitor.devices().first().expect("a device is in use").device;
+    let used = || monitor.time_used(device).used;
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let before = used();
+        std::thread::sleep(Duration::from_millis(500));
+        if used() == before {
+            break;
+        }
+        assert!(Instant::now() < end, "{:?}", monitor.time_used(device));
+    }
+}
+
+#[test]
+fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
+    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    // Without a limit it would be less than a millisecond. At 95 percent the saved time and the queue delay the launch. At 30
+    // percent a debt does too, which grows as long as the kernel runs.
+    for (percent, most) in [("95", 1_000), ("30", 8_000)] {
+        let host = bench.host("paced_streams", &["outlasts", "1ms", "3"]).loaded();
+        let mut host = host.set("GPU_CORE_PERCENT", percent).start();
+        let told = host.hear().expect("nothing waits for ever");
+        println!("{percent} %: {told}");
+        let after: u64 = told.split_whitespace().nth(2).unwrap().parse().unwrap();
+        assert!(after < most, "{told}");
+        assert_eq!(host.hear().as_deref(), Some("failed 0"));
+        host.kill();
+    }
+}
+
+/// Returns the most milliseconds that are queued when a launch returns, of a slice whose burst covers all of them.
+fn ahead(words: &[&str]) -> u64 {
+    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    let host = bench.host("ahead", words).loaded();
+    let outcome = host.set("GPU_CORE_PERCENT", "95").set("GPU_CORE_BURST", "60s").run().quiet();
+    println!("{words:?}: {outcome}");
+    outcome.contains(&["failed 0"]);
+    number(&outcome, "ahead ")
+}
+
+#[test]
+fn what_is_queued_ahead_is_bounded_whatever_is_saved_up() {
+    // Open batches do not count. They are a millisecond or one launch long.
+    for (kernel, most) in [("1", 25), ("5", 30), ("15", 55), ("40", 85)] {
+        let ahead = ahead(&[kernel, "60"]);
+        assert!(ahead <= most, "{ahead} ms of kernels of {kernel} ms");
+    }
+}
+
+#[test]
+fn what_a_graph_takes_that_was_changed_is_known_after_one_launch() {
+    for way in ["1", "2", "3"] {
+        let ahead = ahead(&["20", "60", way]);
+        assert!(ahead <= 65, "{ahead} ms, changed by {way}");
+    }
+}
+
+#[test]
+fn launches_that_return_when_their_kernels_have_ended_are_charged() {
+    let bench = Bench::simulated();
+    let host = bench.host("paced_streams", &["retains", "5ms", "60"]).loaded().set("GPU_CORE_PERCENT", "30");
+    let outcome = host.set("CUDA_LAUNCH_BLOCKING", "1").run().quiet();
+    println!("{outcome}");
+    outcome.contains(&["failed 0"]);
+    // 300 ms of kernels at 30 percent.
+    assert!(number(&outcome, "took ") > 750, "{outcome}");
+}
+
+#[test]
+fn shapes_that_are_all_new_do_not_wait_for_the_meter_one_by_one() {
+    let bench = Bench::simulated();
+    let host = || bench.host("paced_streams", &["shapes", "20us", "5000"]);
+    let (bare, limited) = (host().run(), host().loaded().set("GPU_CORE_PERCENT", "95").run().quiet());
+    println!("{bare}{limited}");
+    limited.contains(&["failed 0"]);
+    // If each eight of them waited for a tick of the worker, the run would be seven times as long.
+    assert!(number(&limited, "took ") < 3 * number(&bare, "took ") + 50, "{bare}{limited}");
+}
