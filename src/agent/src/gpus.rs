@@ -4,7 +4,7 @@
 //! threads get the last answer while it is fresh.
 
 use gpuslice_slices::figures::printable;
-use gpuslice_slices::nvml::{Nvml, NvmlMachine, Patience};
+use gpuslice_slices::nvml::{Nvml, NvmlMachine, NvmlTimeout};
 use serde::Serialize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,7 +78,7 @@ impl Gpus {
     pub(crate) fn watch(&self, stop: &Receiver<()>, first: impl FnOnce()) {
         let mut first = Some(first);
         loop {
-            if let Some(nvml) = Nvml::open(Patience::Full, |silence| warn!("{silence}")) {
+            if let Some(nvml) = Nvml::open(NvmlTimeout::Full, |silence| warn!("{silence}")) {
                 self.ask(nvml, stop, || first.take().into_iter().for_each(|first| first()));
             }
             first.take().into_iter().for_each(|first| first());

@@ -24,14 +24,14 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// Returns the metrics of the moment `now` as text.
 pub(crate) fn text(now: Snapshot) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Moment(now)));
+    registry.register_collector(Box::new(SnapshotCollector(now)));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
 #[derive(Debug)]
-struct Moment(Snapshot);
+struct SnapshotCollector(Snapshot);
 
 /// Description of a metric.
 struct Metric<'a> {
@@ -83,7 +83,7 @@ fn counters<'a, const LABELS: usize, V: EncodeCounterValue>(
     })
 }
 
-impl Collector for Moment {
+impl Collector for SnapshotCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         gpus(&mut encoder, &self.0)?;
         slices(&mut encoder, &self.0)?;

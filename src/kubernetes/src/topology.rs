@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Place of a GPU in the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct GpuLocation {
     /// Address on the PCI bus: `0000:01:00.0`.
     pub bus: String,
     /// Number of the NUMA node; none if the machine has only one.
@@ -17,7 +17,7 @@ pub struct Seat {
 
 /// Returns the places of all GPUs by UUID, below the root of a machine. GPUs that the kernel module does not list are left out.
 #[must_use]
-pub fn seats(machine: &Path) -> BTreeMap<String, Seat> {
+pub fn seats(machine: &Path) -> BTreeMap<String, GpuLocation> {
     let entries = fs::read_dir(machine.join("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
     let seat = |entry: fs::DirEntry| {
         let said = fs::read_to_string(entry.path().join("information")).ok()?;
@@ -27,7 +27,7 @@ pub fn seats(machine: &Path) -> BTreeMap<String, Seat> {
         let numa = fs::read_to_string(device.join("numa_node")).ok();
         // The file has -1 if the machine has no NUMA nodes.
         let numa = numa.and_then(|text| text.trim().parse().ok());
-        Some((uuid, Seat { bus, numa, root: root(&device) }))
+        Some((uuid, GpuLocation { bus, numa, root: root(&device) }))
     };
     entries.filter_map(seat).collect()
 }
@@ -63,7 +63,7 @@ mod tests {
         fs::create_dir_all(root.path().join("sys/bus/pci/devices")).unwrap();
         let link = root.path().join("sys/bus/pci/devices/0000:01:00.0");
         std::os::unix::fs::symlink("../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0", link).unwrap();
-        let seat = |bus: &str, numa, root: Option<&str>| Seat {
+        let seat = |bus: &str, numa, root: Option<&str>| GpuLocation {
             bus: bus.to_owned(),
             numa,
             root: root.map(str::to_owned),

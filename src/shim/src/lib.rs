@@ -47,4 +47,4 @@ mod process;
 mod slice;
 
 #[global_allocator]
-static ALLOCATOR: os::allocator::Guest = os::allocator::Guest;
+static ALLOCATOR: os::allocator::LibraryAllocator = os::allocator::LibraryAllocator;

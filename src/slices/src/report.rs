@@ -3,7 +3,7 @@
 use crate::nvml::{self, Nvml};
 use crate::overcommit::Committed;
 use crate::process::{command_of, is_near};
-use crate::time::{Look, ProcessTime, Time};
+use crate::time::{ProcessTime, Time, UsageBetween};
 use crate::unaccounted::unaccounted;
 use crate::{figures, system};
 use gpuslice_region::names::label;
@@ -145,7 +145,7 @@ pub struct Beside<'a> {
     /// True if the report compares the ledger with NVML.
     pub compares: bool,
     /// The use since an earlier moment.
-    pub look: Option<&'a Look>,
+    pub look: Option<&'a UsageBetween>,
 }
 
 impl Slice {

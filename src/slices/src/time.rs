@@ -177,12 +177,12 @@ impl Moment {
 
 /// The use between two moments.
 #[derive(Debug)]
-pub struct Look {
+pub struct UsageBetween {
     before: Moment,
     after: Moment,
 }
 
-impl Look {
+impl UsageBetween {
     /// Returns the thousandths of a device's time that the slice used, or `None` if it got the device between the two
     /// moments.
     fn at(&self, device: usize) -> Option<u64> {
@@ -206,7 +206,7 @@ impl Look {
 
 /// Looks at the GPU time of slices over the time `long`, which `wait` lets pass. It does not look if no slice is
 /// limited or launches anything. A slice that ends meanwhile gets no look.
-pub fn looks(readers: &[Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<Look>> {
+pub fn looks(readers: &[Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<UsageBetween>> {
     let is_counted = |reader: &Reader| {
         let devices = reader.devices().unwrap_or_default();
         devices.iter().any(|read| read.limits.is_paced() || read.time.launches > 0)
@@ -218,7 +218,7 @@ pub fn looks(readers: &[Reader], long: Duration, wait: impl FnOnce(Duration)) ->
     let before = moments();
     wait(long);
     let pairs = before.into_iter().zip(moments());
-    pairs.map(|(before, after)| Some(Look { before: before?, after: after? })).collect()
+    pairs.map(|(before, after)| Some(UsageBetween { before: before?, after: after? })).collect()
 }
 
 fn used_by(process: &ProcessView, device: usize) -> TimeUsed {
@@ -230,7 +230,11 @@ impl Time {
     ///
     /// # Errors
     /// The region is another one than was opened: see [`Reader::check`].
-    pub fn of(reader: &Reader, read: &DeviceFigures, look: Option<&Look>) -> Result<Self, RegionError> {
+    pub fn of(
+        reader: &Reader,
+        read: &DeviceFigures,
+        look: Option<&UsageBetween>,
+    ) -> Result<Self, RegionError> {
         let (limits, used) = (read.limits, read.time);
         let measured = Measured::of_word(read.measure_source);
         let lately = |seconds| Lately::of(reader, read.device, seconds);
@@ -288,7 +292,7 @@ impl Time {
 impl ProcessTime {
     /// Returns a process's time on a device now, and over a look.
     #[must_use]
-    pub fn of(process: &ProcessView, device: usize, look: Option<&Look>) -> Self {
+    pub fn of(process: &ProcessView, device: usize, look: Option<&UsageBetween>) -> Self {
         let used = used_by(process, device);
         Self {
             used_ns: used.used,

@@ -23,7 +23,7 @@ type Whereabouts = Option<(u64, Option<String>)>;
 
 /// A file that may be a region, and the place where it was found.
 #[derive(Debug)]
-struct There {
+struct CandidateFile {
     path: PathBuf,
     /// The slice's name by that path.
     name: String,
@@ -38,7 +38,7 @@ struct There {
 #[derive(Debug)]
 struct Open {
     reader: Reader,
-    there: There,
+    there: CandidateFile,
 }
 
 /// The slices that this agent has not made.
@@ -72,7 +72,8 @@ impl FoundSlices {
         in_containers(containers, &mut there);
         there.retain(|file, _| !made.contains(file));
         self.open.retain(|file, open| {
-            let is_same = |there: &There| (&there.place, &there.pod) == (&open.there.place, &open.there.pod);
+            let is_same =
+                |there: &CandidateFile| (&there.place, &there.pod) == (&open.there.place, &open.there.pod);
             there.get(file).is_some_and(is_same) && open.reader.check().is_ok()
         });
         self.complaints.retain(|file, _| there.contains_key(file));
@@ -81,7 +82,7 @@ impl FoundSlices {
     }
 
     /// Opens new files, as many as one search may.
-    fn open_some(&mut self, mut new: BTreeMap<FileId, There>, limit: usize) {
+    fn open_some(&mut self, mut new: BTreeMap<FileId, CandidateFile>, limit: usize) {
         let from_next = new.split_off(&self.next);
         let (was_full, mut opened) = (std::mem::take(&mut self.is_full), 0_usize);
         for (file, there) in from_next.into_iter().chain(new) {
@@ -101,7 +102,7 @@ impl FoundSlices {
         }
     }
 
-    fn open(&mut self, file: FileId, there: There) {
+    fn open(&mut self, file: FileId, there: CandidateFile) {
         match Reader::open(&there.path, Trust::AnyOwner) {
             Ok(Some(reader)) => {
                 self.complaints.remove(&file);
@@ -154,7 +155,7 @@ impl FoundSlices {
 
 /// Returns files of the host: those in the usual folders, and those of `gpuslice cdi` beside the slices of the
 /// configuration.
-fn on_the_host(places: &Places) -> BTreeMap<FileId, There> {
+fn on_the_host(places: &Places) -> BTreeMap<FileId, CandidateFile> {
     let usual = names::all().unwrap_or_default().into_iter().map(|path| {
         let name = printable(&names::name_of(&path));
         (path, name, None)
@@ -167,13 +168,13 @@ fn on_the_host(places: &Places) -> BTreeMap<FileId, There> {
     let files = of_cdi.chain(usual).take(MOST_FILES);
     files
         .filter_map(|(path, name, pod)| {
-            Some((FileId::of(&path).ok()?, There { path, name, candidate: None, place: None, pod }))
+            Some((FileId::of(&path).ok()?, CandidateFile { path, name, candidate: None, place: None, pod }))
         })
         .collect()
 }
 
 /// Adds the files of containers, and sets the place of files of the host that a container has as well.
-fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, There>) {
+fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, CandidateFile>) {
     for container in containers {
         for candidate in container.regions() {
             let place = Some((container.mounts, container.id.clone()));
@@ -183,12 +184,15 @@ fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, There>) 
             }
             let name = printable(&names::name_of(&candidate.inside));
             let path = candidate.path();
-            there.insert(candidate.file, There { path, name, candidate: Some(candidate), place, pod: None });
+            there.insert(
+                candidate.file,
+                CandidateFile { path, name, candidate: Some(candidate), place, pod: None },
+            );
         }
     }
 }
 
-impl There {
+impl CandidateFile {
     /// Returns the region's path, as its container sees it.
     fn inside(&self) -> String {
         let path = self.candidate.as_ref().map_or(self.path.as_path(), |candidate| &candidate.inside);
@@ -303,7 +307,8 @@ mod tests {
             let _member = join(&path);
             let reader = Reader::open(&path, Trust::AnyOwner).unwrap().unwrap();
             let place = mounts.map(|mounts| (mounts, None));
-            let there = There { path: path.clone(), name: "a".to_owned(), candidate: None, place, pod: None };
+            let there =
+                CandidateFile { path: path.clone(), name: "a".to_owned(), candidate: None, place, pod: None };
             (FileId::of(&path).unwrap(), Open { reader, there })
         });
         let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);

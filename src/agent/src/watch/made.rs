@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 
 /// The regions of the configuration's slices, and the containers that have them.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct ConfiguredSlices {
     /// Regions that are open.
     readers: BTreeMap<Name, Reader>,
     /// Containers by the folder of the region that they have.
     holders: BTreeMap<FileId, Vec<Container>>,
 }
 
-impl Made {
+impl ConfiguredSlices {
     /// Closes all regions.
     pub(super) fn forget(&mut self) {
         self.readers.clear();

@@ -19,7 +19,7 @@ use gpuslice_region::{RegionError, Removal, Trust, remove_for_good};
 use gpuslice_slices::discovery::{Container, FileId, Machine};
 use gpuslice_slices::installed;
 use gpuslice_slices::slot::{Name, Places, Problem};
-use made::Made;
+use made::ConfiguredSlices;
 use regions::LookUp;
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,7 +42,7 @@ pub(crate) struct Watch {
     gpus: Gpus,
     library: Result<PathBuf, Problem>,
     owned: Vec<Owned>,
-    made: Made,
+    made: ConfiguredSlices,
     left_behind: Vec<Name>,
     machine: Machine,
     containers: Vec<Container>,
@@ -66,7 +66,7 @@ impl Watch {
             gpus,
             library,
             owned,
-            made: Made::default(),
+            made: ConfiguredSlices::default(),
             left_behind: Vec::new(),
             machine: Machine::default(),
             containers: Vec::new(),

@@ -8,7 +8,7 @@ use crate::slices;
 use crate::slices::too_many;
 use gpuslice_region::Reader;
 use gpuslice_slices::figures;
-use gpuslice_slices::nvml::{Nvml, Patience};
+use gpuslice_slices::nvml::{Nvml, NvmlTimeout};
 use gpuslice_slices::report::{self, Beside, Device, Gpu, Slice};
 use gpuslice_slices::time::Lately;
 use serde::Serialize;
@@ -57,7 +57,8 @@ pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
         wish.slices.iter().map(|slice| slices::look(slice)).collect::<Result<_, _>>()?
     };
     let has_devices = |reader: &Reader| reader.device_count().is_ok_and(|count| count > 0);
-    let nvml = readers.iter().any(has_devices).then(|| Nvml::open(Patience::Quick, failure::note)).flatten();
+    let nvml =
+        readers.iter().any(has_devices).then(|| Nvml::open(NvmlTimeout::Quick, failure::note)).flatten();
     let beside = Beside { nvml: nvml.as_ref(), ..Beside::default() };
     let mut slices = Vec::new();
     for reader in &readers {

@@ -60,7 +60,7 @@ fn start(wish: &Run) -> Result<Ending, Failure> {
     let is_ours = operators.is_none() && (wish.region.is_none() || region.symlink_metadata().is_err());
     let signals = Signals::keep(system::signals().chain([system::SIGCHLD]));
     let child = signals.spawn(&mut command).map_err(|error| not_started(&command, &error))?;
-    let status = Company { child: &child, signals: &signals, is_stopped: false }.keep();
+    let status = Supervision { child: &child, signals: &signals, is_stopped: false }.keep();
     if is_ours {
         // No command starts a slice without a name again.
         let is_used_once = wish.name.is_none() && wish.region.is_none();
@@ -162,13 +162,13 @@ fn not_started(command: &Command, error: &io::Error) -> Failure {
 }
 
 /// The wait beside the program until it ends.
-struct Company<'a> {
+struct Supervision<'a> {
     child: &'a Child,
     signals: &'a Signals,
     is_stopped: bool,
 }
 
-impl Company<'_> {
+impl Supervision<'_> {
     /// Passes signals on until the program ends.
     fn keep(mut self) -> ExitStatus {
         loop {

@@ -9,7 +9,7 @@ use crate::slices::too_many;
 use gpuslice_policy::units::Nanos;
 use gpuslice_region::Reader;
 use gpuslice_slices::figures;
-use gpuslice_slices::nvml::{Nvml, Patience};
+use gpuslice_slices::nvml::{Nvml, NvmlTimeout};
 use gpuslice_slices::process;
 use gpuslice_slices::report::{self, Beside, Device, Gpu, Slice};
 use gpuslice_slices::time::{self, Time};
@@ -62,7 +62,7 @@ fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<
     if readers.iter().any(has_devices) {
         match nvml {
             Some(started) => started.iter_mut().for_each(Nvml::refresh),
-            None => *nvml = Some(Nvml::open(Patience::Full, failure::note)),
+            None => *nvml = Some(Nvml::open(NvmlTimeout::Full, failure::note)),
         }
     }
     let nvml = nvml.as_ref().and_then(Option::as_ref);

@@ -1,7 +1,7 @@
 //! A GPU as a device that the scheduler can divide.
 
 use crate::objects::{Gpu, Inventory};
-use crate::topology::Seat;
+use crate::topology::GpuLocation;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ pub(super) fn name(gpu: &Gpu) -> String {
 
 /// Returns the devices of a node, in the order of their names. `seats`: the places of its GPUs, by UUID. A GPU that does not work
 /// gets a taint; without `taints` it is left out.
-pub(super) fn devices(inventory: &Inventory, seats: &BTreeMap<String, Seat>, taints: bool) -> Value {
+pub(super) fn devices(inventory: &Inventory, seats: &BTreeMap<String, GpuLocation>, taints: bool) -> Value {
     let is_shown = |gpu: &&Gpu| gpu.mem_mib > LEAST_MIB && (gpu.healthy || taints);
     let mut shown: Vec<&Gpu> = inventory.gpus.iter().filter(is_shown).collect();
     shown.sort_by_key(|gpu| name(gpu));
     shown.into_iter().map(|gpu| device(gpu, &inventory.driver, seats.get(&gpu.uuid))).collect()
 }
 
-fn device(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Value {
+fn device(gpu: &Gpu, driver: &str, seat: Option<&GpuLocation>) -> Value {
     let whole = mebibytes(gpu.mem_mib);
     let mut device = json!({
         "name": name(gpu),
@@ -58,7 +58,7 @@ fn device(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Value {
     device
 }
 
-fn attributes(gpu: &Gpu, driver: &str, seat: Option<&Seat>) -> Map<String, Value> {
+fn attributes(gpu: &Gpu, driver: &str, seat: Option<&GpuLocation>) -> Map<String, Value> {
     let text = |text: &str| json!({"string": text.chars().take(MOST_TEXT).collect::<String>()});
     let is_known = |text: &&str| !text.is_empty();
     let named = [
@@ -108,8 +108,11 @@ mod tests {
 
     #[test]
     fn a_device_has_the_gpus_attributes_and_can_be_divided() {
-        let seat =
-            Seat { bus: "0000:01:00.0".to_owned(), numa: Some(1), root: Some("pci0000:00".to_owned()) };
+        let seat = GpuLocation {
+            bus: "0000:01:00.0".to_owned(),
+            numa: Some(1),
+            root: Some("pci0000:00".to_owned()),
+        };
         let seats = BTreeMap::from([("GPU-b".to_owned(), seat)]);
         let devices = devices(&inventory(true), &seats, true);
         assert_eq!(devices.as_array().unwrap().len(), 2, "one has no memory to divide");

@@ -1,6 +1,6 @@
 //! Tests a process that has no measurement but NVML's samples.
 
-use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course};
+use gpuslice_policy::compute::attribution::nvml_only::{NvmlCostModel, PrepaymentHistory};
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
@@ -11,13 +11,13 @@ use crate::world::World;
 /// The state of such a process.
 #[derive(Debug)]
 pub struct Blind {
-    coarse: Coarse,
-    course: Course,
+    coarse: NvmlCostModel,
+    course: PrepaymentHistory,
 }
 
 impl Default for Blind {
     fn default() -> Self {
-        Self { coarse: Coarse::new(true), course: Course::default() }
+        Self { coarse: NvmlCostModel::new(true), course: PrepaymentHistory::default() }
     }
 }
 

@@ -5,7 +5,7 @@ use gpuslice_policy::compute::cost::thread_cache::epoch_of;
 use gpuslice_policy::compute::limiter::settlement;
 use gpuslice_policy::compute::measuring::event_clock;
 use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval};
-use gpuslice_policy::compute::measuring::verdict::{Lesson, Opening, Verdict};
+use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Opening, Verdict};
 
 use crate::gpu::{Gpu, NEVER};
 use crate::shim::{Bracketed, Shim};
@@ -185,16 +185,16 @@ impl Shim {
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {
             let changed = match verdict.lesson {
-                Lesson::Single => self.table.measure(&part.key, charged, (own, verdict.length)),
-                Lesson::Batch => self.table.measure_run(part, &outcome),
-                Lesson::Gaps | Lesson::Nothing => [None; 2],
+                EstimateUpdate::Single => self.table.measure(&part.key, charged, (own, verdict.length)),
+                EstimateUpdate::Batch => self.table.measure_run(part, &outcome),
+                EstimateUpdate::Gaps | EstimateUpdate::Nothing => [None; 2],
             };
             changed.into_iter().flatten().for_each(|id| self.epochs[epoch_of(id)] += 1);
             if flight.is_unknown {
                 self.unknown.done(&part.key);
             }
         }
-        if verdict.lesson == Lesson::Gaps {
+        if verdict.lesson == EstimateUpdate::Gaps {
             self.sampler.gaps();
         }
     }

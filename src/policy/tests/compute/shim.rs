@@ -7,7 +7,7 @@ use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
 use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
-use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT, Unknown};
+use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
 use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost};
@@ -90,7 +90,7 @@ pub struct Shim {
     pub union: BusyUnion,
     pub reader: Reader,
     pub offset: ClockOffset,
-    pub ahead: Ahead,
+    pub ahead: QueuedWork,
     /// The expected end of the queued work.
     pub ends: u64,
     pub unknown: Unknown,
@@ -153,7 +153,7 @@ impl Shim {
             union: BusyUnion::new(),
             reader: Reader::default(),
             offset: ClockOffset::default(),
-            ahead: Ahead::default(),
+            ahead: QueuedWork::default(),
             ends: 0,
             unknown: Unknown::default(),
             sampler: Sampler::default(),

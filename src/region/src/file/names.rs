@@ -96,7 +96,7 @@ pub fn label(region: &Path) -> String {
 }
 
 /// Returns the [`label`] of a region among the regions of `all`.
-fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> String {
+fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<NameRank>) -> String {
     let path = || region.display().to_string();
     let file = region.file_name().map(|file| file.to_string_lossy().into_owned());
     let means_it = |name: &String| matches!(meant(name, all, &near).as_slice(), [one] if one == region);
@@ -105,7 +105,7 @@ fn label_among(region: &Path, all: &[PathBuf], near: impl Fn(&Path) -> Option<Ne
 
 /// Rank of a region for this user. If a name matches several regions, those of the first rank count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Near {
+enum NameRank {
     /// A region of this user, or of the slice or container that the process is in.
     Own,
     /// A region of root; for root, a region of any user.
@@ -114,10 +114,10 @@ enum Near {
 
 /// Returns the regions that a name matches. All users may create files there, so a region of another user is matched by its path
 /// only. Otherwise that user could direct a command to its own region.
-fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<Near>) -> Vec<PathBuf> {
+fn meant(name: &str, all: &[PathBuf], near: impl Fn(&Path) -> Option<NameRank>) -> Vec<PathBuf> {
     let means = |path: &&PathBuf| name_of(path) == name || path.file_name() == Some(OsStr::new(name));
     let found = |path: &PathBuf| near(path).map(|near| (near, path.clone()));
-    let found: Vec<(Near, PathBuf)> = all.iter().filter(means).filter_map(found).collect();
+    let found: Vec<(NameRank, PathBuf)> = all.iter().filter(means).filter_map(found).collect();
     let nearest = found.iter().map(|(near, _)| *near).min();
     found.into_iter().filter(|(near, _)| Some(*near) == nearest).map(|(_, path)| path).collect()
 }
@@ -179,14 +179,14 @@ pub fn find(slice: &OsStr) -> io::Result<NameMatch> {
 }
 
 /// Returns the rank of a region for this user. `None`: only its path matches it.
-fn nearness(path: &Path) -> Option<Near> {
+fn nearness(path: &Path) -> Option<NameRank> {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     let ours = unsafe { libc::geteuid() };
     let owner = fs::symlink_metadata(path).ok()?.uid();
     if owner == ours || around().any(|own| own == path) {
-        return Some(Near::Own);
+        return Some(NameRank::Own);
     }
-    (owner == 0 || ours == 0).then_some(Near::Trusted)
+    (owner == 0 || ours == 0).then_some(NameRank::Trusted)
 }
 
 #[cfg(test)]
@@ -241,8 +241,8 @@ mod tests {
         // As user 1000 sees them.
         let near = |path: &Path| match path.to_string_lossy() {
             text if text.contains("-2000-") => None,
-            text if text.contains("-0-") => Some(Near::Trusted),
-            _ => Some(Near::Own),
+            text if text.contains("-0-") => Some(NameRank::Trusted),
+            _ => Some(NameRank::Own),
         };
         for (path, label) in [
             ("/dev/shm/gpuslice-0-run-red", "gpuslice-0-run-red"),

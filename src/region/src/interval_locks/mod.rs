@@ -58,13 +58,13 @@ pub struct IntervalLocks {
     next: u64,
     /// Ranges of the published intervals, each with the instant of its lock.
     held: VecDeque<(u64, Bytes)>,
-    others: Vec<Other>,
+    others: Vec<OtherSlice>,
     looked_at: Option<u64>,
 }
 
 /// Another slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Other {
+struct OtherSlice {
     lane: u64,
     slice: u64,
     /// Number of the next interval.
@@ -192,7 +192,7 @@ impl IntervalLocks {
             .filter(|(_, slice)| *slice != self.slice && !is_known(*slice))
             .map(|(lane, slice)| {
                 let known = known.iter().find(|other| (other.lane, other.slice) == (lane, slice));
-                known.cloned().unwrap_or(Other { lane, slice, next: 0, read_at: 0, read_until: 0 })
+                known.cloned().unwrap_or(OtherSlice { lane, slice, next: 0, read_at: 0, read_until: 0 })
             })
             .collect();
         if self.lane.is_none() {
@@ -222,7 +222,12 @@ impl IntervalLocks {
     }
 
     /// Reads the new intervals of another slice.
-    fn read_from(&self, other: &mut Other, now: u64, add: &mut impl FnMut(u64, Interval)) -> io::Result<()> {
+    fn read_from(
+        &self,
+        other: &mut OtherSlice,
+        now: u64,
+        add: &mut impl FnMut(u64, Interval),
+    ) -> io::Result<()> {
         let file = self.file()?;
         let mut new = Vec::new();
         while new.len() < MOST_HELD {
@@ -247,7 +252,7 @@ impl IntervalLocks {
 
     /// Finds the place of another slice in its lane, and returns the intervals that are not read yet. The slice is new, this
     /// process was late, or the other slice has elected another process, which counts anew.
-    fn find_again(&self, other: &mut Other, now: u64) -> io::Result<Vec<Interval>> {
+    fn find_again(&self, other: &mut OtherSlice, now: u64) -> io::Result<Vec<Interval>> {
         let locks = locks_in(self.file()?, self.gpu.numbers(other.lane, 0..NUMBERS))?;
         let mut found: Vec<_> =
             locks.iter().map(|range| (interval_of(range, now), number_of(range))).collect();

@@ -36,15 +36,15 @@ unsafe extern "C" fn dlopen() {
 
 /// Address to which `dlopen` jumps with the caller's file, and the flags.
 #[repr(C)]
-struct Onward {
+struct JumpTarget {
     jump: *const c_void,
     flags: usize,
 }
 
-extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -> Onward {
+extern "C" fn decide(file: *const c_char, flags: c_int, caller: *const c_void) -> JumpTarget {
     let taken =
         if flags & libc::RTLD_DEEPBIND != 0 && takes_off(file, caller) { libc::RTLD_DEEPBIND } else { 0 };
-    Onward { jump: next(), flags: (flags & !taken).cast_unsigned() as usize }
+    JumpTarget { jump: next(), flags: (flags & !taken).cast_unsigned() as usize }
 }
 
 /// Returns true if the flag is removed. The driver's own libraries keep it, because their calls are not the program's.

@@ -5,10 +5,10 @@
 
 use crate::memory::linear::Grant;
 use crate::memory::memory_call::MemoryCall;
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::memory::spill_request::{Failure, HostReservation};
 use crate::memory::{device_full, leaving, measurement};
-use crate::os::reentrancy::{Entered, enter, enter_or};
+use crate::os::reentrancy::{PhaseOutcome, enter, enter_or};
 use crate::process::{self, Enforcement, Process};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Reservation;
@@ -92,13 +92,13 @@ pub(crate) fn charge_or_spill<T: Granted>(
         complete_figures(process);
     }
     let reserved = match enter(|| decide(process)) {
-        Entered::Nested | Entered::Done(Decision::Forward) => return call(),
+        PhaseOutcome::Nested | PhaseOutcome::Done(Decision::Forward) => return call(),
         // A panic is a defect of the library, so the limit cannot be enforced: the call is refused.
-        Entered::Broken => return status::OUT_OF_MEMORY,
-        Entered::Done(Decision::Refuse(code)) => return code,
-        Entered::Done(Decision::Spill(claim)) => return spill(*claim),
+        PhaseOutcome::Broken => return status::OUT_OF_MEMORY,
+        PhaseOutcome::Done(Decision::Refuse(code)) => return code,
+        PhaseOutcome::Done(Decision::Spill(claim)) => return spill(*claim),
         // If an exception unwinds out of the driver, nothing tells how much the driver took. Then the reservation stays charged.
-        Entered::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
+        PhaseOutcome::Done(Decision::Go(reserved)) => ManuallyDrop::new(reserved),
     };
     let (mut code, mut until) = (call(), None);
     while code == status::OUT_OF_MEMORY {
@@ -134,7 +134,7 @@ pub(crate) fn retry(process: &Process, granted: Option<(Device, u64)>, until: Op
 impl HostReservation {
     /// Counts a denied allocation, and returns its status.
     pub(crate) fn refuse(self) -> Status {
-        enter_or(|| self.memory.count_refusal(self.device, What::Allocation, self.bytes()), ());
+        enter_or(|| self.memory.count_refusal(self.device, RefusedKind::Allocation, self.bytes()), ());
         status::OUT_OF_MEMORY
     }
 
@@ -158,7 +158,7 @@ pub(crate) fn spill_or_refuse<T>(
     process: &'static Process,
     place: &SliceDevice,
     context: Option<usize>,
-    what: What,
+    what: RefusedKind,
     bytes: u64,
 ) -> Decision<T> {
     let claim = HostReservation::new(process, *place, context, bytes);
@@ -170,14 +170,14 @@ pub(crate) fn spill_or_refuse<T>(
 
 /// Reserves `bytes` for an allocation, or refuses it with the status that the retry logic of allocators waits for.
 pub(crate) fn reserve(process: &'static Process, device: Device, bytes: u64) -> Decision<Reservation> {
-    reserve_for(process, device, What::Allocation, bytes)
+    reserve_for(process, device, RefusedKind::Allocation, bytes)
 }
 
 /// Reserves `bytes` for `what`, or refuses the call with the status that the retry logic of allocators waits for.
 pub(crate) fn reserve_for(
     process: &'static Process,
     device: Device,
-    what: What,
+    what: RefusedKind,
     bytes: u64,
 ) -> Decision<Reservation> {
     fit(process, device, bytes).map_or_else(|| refuse(process, device, what, bytes), Decision::Go)
@@ -190,7 +190,7 @@ pub(crate) fn fit(process: &'static Process, device: Device, bytes: u64) -> Opti
 }
 
 /// Refuses a request of `bytes` bytes that does not fit, and counts the denial.
-pub(crate) fn refuse<T>(process: &Process, device: Device, what: What, bytes: u64) -> Decision<T> {
+pub(crate) fn refuse<T>(process: &Process, device: Device, what: RefusedKind, bytes: u64) -> Decision<T> {
     if is_lost() {
         return Decision::Refuse(status::NOT_PERMITTED);
     }
@@ -222,7 +222,7 @@ pub(crate) fn around<T>(
 ) -> Status {
     let Enforcement::Active(process) = process::enforcement() else { return call() };
     let _call = MemoryCall::begin(process.member());
-    let Entered::Done(taken) = enter(|| before(process)) else { return call() };
+    let PhaseOutcome::Done(taken) = enter(|| before(process)) else { return call() };
     let code = call();
     enter_or(|| after(process, taken, code), ());
     code

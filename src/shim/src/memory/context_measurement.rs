@@ -23,7 +23,7 @@ use gpuslice_region::Calls;
 
 /// Measurement of a context that is about to be made.
 #[derive(Debug)]
-pub(crate) struct Making {
+pub(crate) struct ContextMeasurement {
     memory: &'static Memory,
     pub(crate) place: SliceDevice,
     /// Session with NVML, if the device has a quota.
@@ -36,7 +36,7 @@ pub(crate) struct Making {
     device: Option<Reading>,
 }
 
-impl Making {
+impl ContextMeasurement {
     /// Reads the figures before a call that makes a context.
     pub(crate) fn read(memory: &'static Memory, place: SliceDevice) -> Self {
         // Struct update syntax would drop the value that it takes the fields from, and so end the making.
@@ -110,7 +110,7 @@ impl Making {
     }
 }
 
-impl Drop for Making {
+impl Drop for ContextMeasurement {
     fn drop(&mut self) {
         self.memory.member().end_context_creation();
     }

@@ -25,7 +25,7 @@ use gpuslice_region::{Calls, Device};
 
 /// Change that counts as possible where only free memory can be asked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Likely {
+pub(crate) struct ChangeBounds {
     /// Smallest and largest change in bytes; negative for memory that is given back.
     pub(crate) range: (i64, i64),
     /// Change that counts where free memory shows an impossible one.
@@ -34,7 +34,7 @@ pub(crate) struct Likely {
     pub(crate) surely: bool,
 }
 
-impl Likely {
+impl ChangeBounds {
     /// Returns the value for a call that is proven to have taken `bytes`: they were seen to go and to come back.
     pub(crate) fn with_proof(self, bytes: u64) -> Self {
         let bytes = signed(bytes);
@@ -112,7 +112,7 @@ impl CallMeasurement {
 
     /// Returns the bytes that the device lost in a call that is over. `reserved` bytes were reserved for the call and are not
     /// held yet.
-    pub(crate) fn change(&self, reserved: u64, likely: Likely) -> i64 {
+    pub(crate) fn change(&self, reserved: u64, likely: ChangeBounds) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
         let Some(free) = devices::device_free() else { return 0 };
         let charged = memory.own(device).saturating_sub(reserved);
@@ -154,7 +154,7 @@ impl CallMeasurement {
     }
 
     /// Puts the comparison off, and returns the charge until then.
-    fn put_off(&self, baseline: &mut Baseline, took: i64, likely: Likely) -> i64 {
+    fn put_off(&self, baseline: &mut Baseline, took: i64, likely: ChangeBounds) -> i64 {
         let (least, most) = likely.range;
         baseline.round = baseline.round.wrapping_add(1);
         baseline.unmeasured.get_or_insert(self.context);
@@ -168,7 +168,7 @@ impl CallMeasurement {
         baseline: &mut Baseline,
         now: Figures,
         (window, still): (Option<i64>, bool),
-        likely: Likely,
+        likely: ChangeBounds,
     ) -> i64 {
         let (least, most) = likely.range;
         let since = baseline.since(now);

@@ -27,7 +27,7 @@ const QUIET: u64 = 60_000_000_000;
 
 /// Kind of memory that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RefusedKind {
     Allocation,
     /// An allocation that takes more of the device than was asked for.
     Linear,
@@ -53,7 +53,7 @@ impl Refusals {
     }
 
     /// Prints that `asked` bytes are refused: at level `warn` if a message is due, and at level `debug` otherwise.
-    pub(crate) fn say(&self, slice: &Slice, device: Device, what: What, asked: u64) {
+    pub(crate) fn say(&self, slice: &Slice, device: Device, what: RefusedKind, asked: u64) {
         let level = if self.is_due() { LogLevel::Warn } else { LogLevel::Debug };
         messages::say(level, &Refusal { slice, device, what, asked });
     }
@@ -63,7 +63,7 @@ impl Refusals {
 struct Refusal<'slice> {
     slice: &'slice Slice,
     device: Device,
-    what: What,
+    what: RefusedKind,
     asked: u64,
 }
 
@@ -72,26 +72,26 @@ impl fmt::Display for Refusal<'_> {
         let Self { slice, device, what, asked } = *self;
         let place = slice.place_of_device(device);
         let name = place.map_or_else(String::new, |place| gpu_uuid_text(&place.uuid));
-        let asked_text = Exactly(asked);
+        let asked_text = ExactBytes(asked);
         write!(f, "gpuslice: {name}: ")?;
         match what {
-            What::Allocation => write!(f, "an allocation of {asked_text} is refused: ")?,
-            What::Linear => {
+            RefusedKind::Allocation => write!(f, "an allocation of {asked_text} is refused: ")?,
+            RefusedKind::Linear => {
                 write!(f, "an allocation of {asked_text}")?;
                 let takes = takes(asked);
                 if takes != asked {
-                    write!(f, " ({} of the device)", Exactly(takes))?;
+                    write!(f, " ({} of the device)", ExactBytes(takes))?;
                 }
                 f.write_str(" is refused: ")?;
             }
-            What::Context => {
+            RefusedKind::Context => {
                 write!(f, "a context on this device takes about {asked_text} and is refused: ")?;
             }
-            What::Code if asked == 0 => f.write_str("a module of unknown size is refused: ")?,
-            What::Code => {
+            RefusedKind::Code if asked == 0 => f.write_str("a module of unknown size is refused: ")?,
+            RefusedKind::Code => {
                 write!(f, "a module, code and variables, takes about {asked_text} and is refused: ")?;
             }
-            What::Limit => write!(
+            RefusedKind::Limit => write!(
                 f,
                 "a heap, stack or buffer set with cuCtxSetLimit takes about {asked_text} and is refused: "
             )?,
@@ -109,7 +109,7 @@ impl fmt::Display for Refusal<'_> {
         }
         f.write_str(".")?;
         // A request larger than the whole quota never fits, and few programs go on without a context or their code.
-        if !matches!(what, What::Allocation | What::Linear) || asked > limit {
+        if !matches!(what, RefusedKind::Allocation | RefusedKind::Linear) || asked > limit {
             write!(f, " {}", Advice { slice, place, limit })?;
         }
         Ok(())
@@ -198,9 +198,9 @@ fn command_of(process: &ProcessView) -> Option<String> {
 }
 
 /// Number of bytes that was asked for. It is exact, because one byte more than the quota must not read like the quota.
-struct Exactly(u64);
+struct ExactBytes(u64);
 
-impl fmt::Display for Exactly {
+impl fmt::Display for ExactBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_multiple_of(1 << 10) { Bytes::new(self.0).fmt(f) } else { write!(f, "{} bytes", self.0) }
     }

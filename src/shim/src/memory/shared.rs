@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// Memory of this process that others may use, by these keys.
 #[derive(Debug, Default)]
-pub(crate) struct Loan {
+pub(crate) struct ExportedMemory {
     keys: Vec<u64>,
     uses: Vec<SharedUse>,
     /// True if the memory lives on with its users when this process frees it. Blocks of pools do not.
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     any: AtomicBool,
     /// True if this process has ever used memory that another one made.
     has_imported: AtomicBool,
-    lent: Mutex<HashMap<u64, Loan>>,
+    lent: Mutex<HashMap<u64, ExportedMemory>>,
     opened: Mutex<HashMap<u64, OpenedMemory>>,
     /// Uses by imports, by the object that stands for the import.
     externals: Mutex<HashMap<usize, SharedUse>>,
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
 /// Uses of an address whose end is under way.
 #[derive(Debug, Default)]
 pub(crate) struct EndingUse {
-    loan: Option<Loan>,
+    loan: Option<ExportedMemory>,
     opened: Option<OpenedMemory>,
 }
 

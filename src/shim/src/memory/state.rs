@@ -12,7 +12,7 @@ use super::nvml_baseline::Baselines;
 use super::overheads::Overheads;
 use super::physical::AllocationTable;
 use super::pools::Pools;
-use super::refusals::{Refusals, What};
+use super::refusals::{Refusals, RefusedKind};
 use super::shared::Shared;
 use super::small_blocks::Small;
 use crate::slice::handle::Slice;
@@ -91,7 +91,7 @@ impl Memory {
 
     /// Counts a denial of `asked` bytes that the program gets to see, and prints it.
     #[cold]
-    pub(crate) fn count_refusal(&self, device: Device, what: What, asked: u64) {
+    pub(crate) fn count_refusal(&self, device: Device, what: RefusedKind, asked: u64) {
         self.member().count_quota_denial(device);
         self.refusals.say(&self.slice, device, what, asked);
     }

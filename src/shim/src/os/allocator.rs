@@ -20,7 +20,7 @@ use std::alloc::System;
 
 /// The library's allocator.
 #[derive(Debug)]
-pub(crate) struct Guest;
+pub(crate) struct LibraryAllocator;
 
 /// Bytes of the reserve before the limits are read. It lies in the library's own zeroed memory.
 const FIRST: usize = 64 << 10;
@@ -226,7 +226,7 @@ fn expect_more(bytes: usize) {
 // SAFETY: `GlobalAlloc` needs blocks that are aligned, long enough, and in use by one caller each. The system's allocator gives
 // such blocks. Blocks of the reserve are cut off once, aligned and long enough, and are reused only after they are given back.
 // Nothing here unwinds.
-unsafe impl GlobalAlloc for Guest {
+unsafe impl GlobalAlloc for LibraryAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `alloc` for `layout`.
         let address = unsafe { System.alloc(layout) };

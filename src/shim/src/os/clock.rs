@@ -70,12 +70,12 @@ pub(crate) fn took_less(cycles: u64, nanoseconds: u64) -> bool {
 
 /// An instant, read from both clocks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Both {
+pub(crate) struct ClockPair {
     nanoseconds: u64,
     cycles: u64,
 }
 
-impl Both {
+impl ClockPair {
     /// Reads both clocks now.
     pub(crate) fn read() -> Self {
         Self { nanoseconds: now(), cycles: cycles() }
@@ -83,8 +83,8 @@ impl Both {
 }
 
 /// Learns the duration of a cycle from an instant of the past. An earlier instant gives a better figure.
-pub(crate) fn compare(past: Both) {
-    let present = Both::read();
+pub(crate) fn compare(past: ClockPair) {
+    let present = ClockPair::read();
     let nanoseconds = u128::from(present.nanoseconds.saturating_sub(past.nanoseconds)) << 32;
     let cycles = u128::from(present.cycles.saturating_sub(past.cycles));
     if let Some(scale) = nanoseconds.checked_div(cycles).and_then(|scale| u64::try_from(scale).ok())
@@ -102,7 +102,7 @@ pub(crate) fn compare_first() {
     if SCALE.load(Ordering::Relaxed) != 0 {
         return;
     }
-    let start = Both::read();
+    let start = ClockPair::read();
     while now().saturating_sub(start.nanoseconds) < TAKES {
         core::hint::spin_loop();
     }

@@ -14,7 +14,7 @@ std::thread_local! {
 
 /// Outcome of a phase.
 #[derive(Debug)]
-pub(crate) enum Entered<T> {
+pub(crate) enum PhaseOutcome<T> {
     /// The phase ran.
     Done(T),
     /// The phase was entered from within another; nothing was done.
@@ -25,13 +25,13 @@ pub(crate) enum Entered<T> {
 
 /// Runs one of the library's steps around a call of the driver.
 #[inline]
-pub(crate) fn enter<T>(step: impl FnOnce() -> T) -> Entered<T> {
+pub(crate) fn enter<T>(step: impl FnOnce() -> T) -> PhaseOutcome<T> {
     if INSIDE.replace(true) {
-        return Entered::Nested;
+        return PhaseOutcome::Nested;
     }
     let outcome = catch_panic(step);
     INSIDE.set(false);
-    outcome.map_or(Entered::Broken, Entered::Done)
+    outcome.map_or(PhaseOutcome::Broken, PhaseOutcome::Done)
 }
 
 /// Returns true if a phase runs on this thread.
@@ -70,7 +70,7 @@ pub(crate) fn catch_panic<T>(step: impl FnOnce() -> T) -> Option<T> {
 #[inline]
 pub(crate) fn enter_or<T>(step: impl FnOnce() -> T, otherwise: T) -> T {
     match enter(step) {
-        Entered::Done(value) => value,
-        Entered::Nested | Entered::Broken => otherwise,
+        PhaseOutcome::Done(value) => value,
+        PhaseOutcome::Nested | PhaseOutcome::Broken => otherwise,
     }
 }

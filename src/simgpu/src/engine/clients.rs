@@ -1,7 +1,7 @@
 //! Clients of the device, and their streams and events.
 
 use super::config::DeviceConfig;
-use super::ids::{ClientId, EventId, Gone, Refused, StreamId, StreamKind};
+use super::ids::{ClientId, EventId, Refused, StreamId, StreamKind, UnknownId};
 use super::layout::EngineState;
 use super::rows::{Client, EventRow, life, ordering, phase, status};
 use super::table::{Link, List};
@@ -48,9 +48,9 @@ impl EngineState {
     ///
     /// # Errors
     /// The client does not exist, or no longer exists.
-    pub(crate) fn remove_client(&mut self, id: ClientId, now_ns: u64) -> Result<(), Gone> {
+    pub(crate) fn remove_client(&mut self, id: ClientId, now_ns: u64) -> Result<(), UnknownId> {
         self.advance(now_ns);
-        let link = self.client_link(id).ok_or(Gone)?;
+        let link = self.client_link(id).ok_or(UnknownId)?;
         self.retire(link);
         let mut stream = self.clients.at(link).streams;
         while stream != 0 {
@@ -92,8 +92,8 @@ impl EngineState {
     ///
     /// # Errors
     /// The client is gone.
-    pub(crate) fn legacy_stream(&self, id: ClientId) -> Result<StreamId, Gone> {
-        let client = self.client_link(id).ok_or(Gone)?;
+    pub(crate) fn legacy_stream(&self, id: ClientId) -> Result<StreamId, UnknownId> {
+        let client = self.client_link(id).ok_or(UnknownId)?;
         Ok(self.stream_id(self.clients.at(client).legacy))
     }
 
@@ -101,12 +101,12 @@ impl EngineState {
     ///
     /// # Errors
     /// The stream does not exist, or no longer exists, or is a legacy default stream.
-    pub(crate) fn remove_stream(&mut self, id: StreamId, now_ns: u64) -> Result<(), Gone> {
+    pub(crate) fn remove_stream(&mut self, id: StreamId, now_ns: u64) -> Result<(), UnknownId> {
         self.advance(now_ns);
-        let link = self.open_stream(id).ok_or(Gone)?;
+        let link = self.open_stream(id).ok_or(UnknownId)?;
         let stream = self.streams.at_mut(link);
         if stream.ordering == ordering::LEGACY {
-            return Err(Gone);
+            return Err(UnknownId);
         }
         stream.life = life::CLOSING;
         self.mark(link);
@@ -133,8 +133,8 @@ impl EngineState {
     ///
     /// # Errors
     /// The event does not exist, or no longer exists.
-    pub(crate) fn remove_event(&mut self, id: EventId) -> Result<(), Gone> {
-        let link = self.event_link(id).ok_or(Gone)?;
+    pub(crate) fn remove_event(&mut self, id: EventId) -> Result<(), UnknownId> {
+        let link = self.event_link(id).ok_or(UnknownId)?;
         self.events.give(link);
         Ok(())
     }
@@ -143,8 +143,8 @@ impl EngineState {
     ///
     /// # Errors
     /// The event does not exist, or no longer exists.
-    pub(crate) fn share_event(&mut self, id: EventId) -> Result<u32, Gone> {
-        let link = self.event_link(id).ok_or(Gone)?;
+    pub(crate) fn share_event(&mut self, id: EventId) -> Result<u32, UnknownId> {
+        let link = self.event_link(id).ok_or(UnknownId)?;
         if self.events.at(link).shared == 0 {
             self.last_serial = self.last_serial.checked_add(1).unwrap_or(1);
             self.events.at_mut(link).shared = self.last_serial;

@@ -4,7 +4,7 @@ use super::collectives;
 use super::compute::area;
 use super::config::WHOLE_DEVICE;
 use super::ids::{
-    ClientId, Completion, EnqueueError, EventId, Gone, HostCall, StreamId, Target, Ticket, Work,
+    ClientId, Completion, EnqueueError, EventId, HostCall, StreamId, Target, Ticket, UnknownId, Work,
 };
 use super::layout::EngineState;
 use super::rows::{Item, kind, ordering, phase, status};
@@ -62,11 +62,11 @@ impl EngineState {
     ///
     /// # Errors
     /// No host function of that stream was handed out.
-    pub(crate) fn finish_host_call(&mut self, call: HostCall, now_ns: u64) -> Result<(), Gone> {
+    pub(crate) fn finish_host_call(&mut self, call: HostCall, now_ns: u64) -> Result<(), UnknownId> {
         self.advance(now_ns);
         let stream = self.streams.at(call.stream.link);
         if stream.generation != call.stream.generation || stream.phase != phase::ON_HOST {
-            return Err(Gone);
+            return Err(UnknownId);
         }
         self.complete(call.stream.link);
         self.settle();

@@ -174,7 +174,7 @@ pub(crate) enum EnqueueError {
 
 /// The name does not exist, or no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct UnknownId;
 
 /// State of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -60,8 +60,8 @@ mod write_order;
 
 pub(crate) use config::{DeviceConfig, Direction, MAX_CONCURRENT, MAX_COPY_ENGINES, WHOLE_DEVICE};
 pub(crate) use ids::{
-    ClientId, Collective, Completion, ElapsedError, EnqueueError, EventId, EventStatus, Gone, HostCall,
-    Refused, StreamId, StreamKind, Target, Ticket, Work,
+    ClientId, Collective, Completion, ElapsedError, EnqueueError, EventId, EventStatus, HostCall, Refused,
+    StreamId, StreamKind, Target, Ticket, UnknownId, Work,
 };
 pub(crate) use layout::{
     CLIENTS, ClientTruth, DEVICE_SAMPLES, DeviceSample, EVENTS, EngineState, ITEMS, PROCESS_SAMPLES,

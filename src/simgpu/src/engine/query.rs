@@ -1,6 +1,6 @@
 //! Completion of work: whether it is complete, and when it will be.
 
-use super::ids::{Completion, ElapsedError, EventId, EventStatus, Gone, Target, Ticket};
+use super::ids::{Completion, ElapsedError, EventId, EventStatus, Target, Ticket, UnknownId};
 use super::layout::EngineState;
 use super::rows::{StreamRow, kind, ordering, phase, status};
 use super::table::Link;
@@ -18,7 +18,7 @@ impl EngineState {
     ///
     /// # Errors
     /// The target does not exist, or no longer exists. A ticket of a destroyed stream is [`Completion::Done`].
-    pub(crate) fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, Gone> {
+    pub(crate) fn completion(&mut self, target: Target, now_ns: u64) -> Result<Completion, UnknownId> {
         self.advance(now_ns);
         if let Target::Event(id) = target {
             self.close_record(id.link);
@@ -30,10 +30,10 @@ impl EngineState {
     ///
     /// # Errors
     /// The event does not exist, or no longer exists.
-    pub(crate) fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, Gone> {
+    pub(crate) fn event_status(&mut self, id: EventId, now_ns: u64) -> Result<EventStatus, UnknownId> {
         self.advance(now_ns);
         self.close_record(id.link);
-        let event = self.events.at(self.event_link(id).ok_or(Gone)?);
+        let event = self.events.at(self.event_link(id).ok_or(UnknownId)?);
         Ok(match event.status {
             status::FRESH => EventStatus::Fresh,
             status::DONE => EventStatus::Done { time_ns: self.config().event_time(event.time) },
@@ -56,7 +56,7 @@ impl EngineState {
         let mut ready = true;
         for (end, time) in ends.into_iter().zip(&mut times) {
             match end {
-                Err(Gone) => return Err(ElapsedError::NoEvent),
+                Err(UnknownId) => return Err(ElapsedError::NoEvent),
                 Ok(EventStatus::Fresh) => return Err(ElapsedError::NotRecorded),
                 Ok(EventStatus::Pending) => ready = false,
                 Ok(EventStatus::Done { time_ns }) => *time = i64::try_from(time_ns).unwrap_or(i64::MAX),
@@ -67,11 +67,11 @@ impl EngineState {
     }
 
     /// Returns [`EngineState::completion`] at the clock's instant.
-    pub(super) fn foresee(&self, target: Target) -> Result<Completion, Gone> {
+    pub(super) fn foresee(&self, target: Target) -> Result<Completion, UnknownId> {
         let bound = match target {
             Target::Ticket(ticket) => self.bound_of_ticket(ticket),
             Target::Stream(id) => {
-                let link = self.open_stream(id).ok_or(Gone)?;
+                let link = self.open_stream(id).ok_or(UnknownId)?;
                 let stream = self.streams.at(link);
                 if stream.ordering == ordering::LEGACY {
                     self.bound_of_streams(stream.client, |s| s.ordering != ordering::NON_BLOCKING)
@@ -80,7 +80,7 @@ impl EngineState {
                 }
             }
             Target::Event(id) => {
-                let event = self.events.at(self.event_link(id).ok_or(Gone)?);
+                let event = self.events.at(self.event_link(id).ok_or(UnknownId)?);
                 if event.status == status::PENDING {
                     self.bound(event.stream, event.order, event.total)
                 } else {
@@ -88,7 +88,7 @@ impl EngineState {
                 }
             }
             Target::Client(id) => {
-                let link = self.client_link(id).ok_or(Gone)?;
+                let link = self.client_link(id).ok_or(UnknownId)?;
                 self.bound_of_streams(link, |_| true).later(self.bound_of_area(link))
             }
         };

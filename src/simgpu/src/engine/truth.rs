@@ -1,6 +1,6 @@
 //! The ground truth: busy time of each client in each millisecond, for tests that check a limiter.
 
-use super::ids::{ClientId, Gone};
+use super::ids::{ClientId, UnknownId};
 use super::layout::{BusySpan, ClientTruth, EngineState, RETIRED, SPANS};
 use super::sample::{newest, place};
 
@@ -24,9 +24,9 @@ impl EngineState {
     ///
     /// # Errors
     /// The client does not exist, or no longer exists.
-    pub(crate) fn client_truth(&mut self, id: ClientId, now_ns: u64) -> Result<ClientTruth, Gone> {
+    pub(crate) fn client_truth(&mut self, id: ClientId, now_ns: u64) -> Result<ClientTruth, UnknownId> {
         self.advance(now_ns);
-        let link = self.client_link(id).ok_or(Gone)?;
+        let link = self.client_link(id).ok_or(UnknownId)?;
         Ok(self.truth_of(link))
     }
 

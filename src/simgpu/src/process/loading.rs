@@ -17,12 +17,12 @@ pub(crate) struct Loading {
 
 /// A load into a context. It ends with this value.
 #[derive(Debug)]
-pub(crate) struct Coming<'a> {
+pub(crate) struct PendingLoad<'a> {
     loading: &'a Loading,
     context: u64,
 }
 
-impl Drop for Coming<'_> {
+impl Drop for PendingLoad<'_> {
     fn drop(&mut self) {
         self.loading.contexts.lock().retain(|(context, _)| *context != self.context);
         self.loading.ended.notify_all();
@@ -31,13 +31,13 @@ impl Drop for Coming<'_> {
 
 impl Loading {
     /// Begins a load into a context. Waits for the end of another one.
-    pub(crate) fn begin(&self, context: u64) -> Coming<'_> {
+    pub(crate) fn begin(&self, context: u64) -> PendingLoad<'_> {
         let mut contexts = self.contexts.lock();
         while contexts.iter().any(|(other, _)| *other == context) {
             self.ended.wait(&mut contexts);
         }
         contexts.push((context, threads::number()));
-        Coming { loading: self, context }
+        PendingLoad { loading: self, context }
     }
 
     /// Waits while another thread loads code into a context that `concerns` a call.

@@ -48,7 +48,7 @@ const QUICK: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(1);
 /// Limit on the waits for NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum NvmlTimeout {
     /// Five seconds for each answer.
     Full,
     /// One second for all answers.
@@ -62,7 +62,7 @@ pub struct Nvml {
     worker: RefCell<Option<Worker>>,
     /// Devices that NVML was asked for since the last `refresh`.
     devices: RefCell<BTreeMap<String, Option<NvmlDevice>>>,
-    patience: Patience,
+    patience: NvmlTimeout,
     /// Gets one line if NVML does not answer.
     note: fn(&str),
     since: Instant,
@@ -83,7 +83,7 @@ impl Nvml {
     /// The child is this same program with [`WORKER`] as its argument. With that argument the program must call
     /// [`work`].
     #[must_use]
-    pub fn open(patience: Patience, note: fn(&str)) -> Option<Self> {
+    pub fn open(patience: NvmlTimeout, note: fn(&str)) -> Option<Self> {
         let worker = RefCell::new(Some(Worker::start()?));
         let nvml = Self { worker, devices: RefCell::default(), patience, note, since: Instant::now() };
         (nvml.heard()? == READY.trim_end()).then_some(nvml)
@@ -158,8 +158,8 @@ impl Nvml {
     /// Returns the child's next line. A child that hangs is killed, and gets no further question.
     fn heard(&self) -> Option<String> {
         let patience = match self.patience {
-            Patience::Quick => QUICK.saturating_sub(self.since.elapsed()),
-            Patience::Full => PATIENCE,
+            NvmlTimeout::Quick => QUICK.saturating_sub(self.since.elapsed()),
+            NvmlTimeout::Full => PATIENCE,
         };
         let heard = self.worker.borrow().as_ref()?.answers.recv_timeout(patience);
         if heard == Err(RecvTimeoutError::Timeout) {

@@ -83,7 +83,7 @@ const BATCH: usize = 64;
 
 /// A way to get device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum MemorySource {
     /// `cuMemAlloc`.
     Linear,
     /// `cuMemCreate`.
@@ -92,7 +92,7 @@ pub(super) enum Door {
     Ordered,
 }
 
-impl Door {
+impl MemorySource {
     /// All ways to get device memory.
     pub(super) const ALL: [Self; 3] = [Self::Linear, Self::Physical, Self::Ordered];
 
@@ -191,16 +191,16 @@ impl Driver {
     }
 
     /// Allocates `bytes` of device memory in the way of `door`. Physical memory is rounded up to the granularity.
-    pub(super) fn allocate(&self, door: Door, bytes: u64) -> Result<Block, Status> {
+    pub(super) fn allocate(&self, door: MemorySource, bytes: u64) -> Result<Block, Status> {
         let size = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
         let mut address: CUdeviceptr = 0;
         let (status, block) = match door {
-            Door::Linear => {
+            MemorySource::Linear => {
                 // SAFETY: the output is a variable of this function.
                 let status = unsafe { (self.calls.cuMemAlloc_v2)(&raw mut address, size) };
                 (status, Block::Linear(address))
             }
-            Door::Physical => {
+            MemorySource::Physical => {
                 let granule =
                     Some(self.granule).filter(|granule| *granule > 0).ok_or(status::NOT_SUPPORTED)?;
                 let properties = ptr::from_ref(&self.properties).cast();
@@ -210,7 +210,7 @@ impl Driver {
                 let status = unsafe { (self.calls.cuMemCreate)(&raw mut handle, size, properties, 0) };
                 (status, Block::Physical(handle))
             }
-            Door::Ordered => {
+            MemorySource::Ordered => {
                 // SAFETY: the output is a variable of this function; the stream is the default one.
                 let status = unsafe { (self.calls.cuMemAllocAsync)(&raw mut address, size, ptr::null_mut()) };
                 (status, Block::Ordered(address))

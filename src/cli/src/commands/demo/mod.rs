@@ -63,7 +63,7 @@ pub(crate) fn play(wish: &Demo) -> Result<Ending, Failure> {
     let signals = Signals::keep([system::SIGINT, system::SIGTERM, system::SIGHUP, system::SIGQUIT]);
     let stage = Stage::find(wish.simulated)?;
     let mut screen = Screen::open();
-    let mut play = Play::new(DemoContext { stage: &stage, signals: &signals }, &mut screen);
+    let mut play = RunningDemo::new(DemoContext { stage: &stage, signals: &signals }, &mut screen);
     match play.whole(Duration::from_secs(wish.seconds)) {
         Ok((before, verdict)) => {
             let word = if verdict.is_good() { "demo passed" } else { "demo FAILED" };
@@ -126,7 +126,7 @@ type Moment = (Instant, u64);
 type UsedByNow = (Option<Moment>, Option<Moment>);
 
 /// A demo under way. Dropping it ends all programs and leaves nothing behind.
-struct Play<'a> {
+struct RunningDemo<'a> {
     /// Empty before the second part.
     slices: Vec<DemoSlice>,
     /// Bytes that blue's program needs.
@@ -140,7 +140,7 @@ struct Play<'a> {
     looks: u32,
 }
 
-impl<'a> Play<'a> {
+impl<'a> RunningDemo<'a> {
     fn new(context: DemoContext<'a>, screen: &'a mut Screen) -> Self {
         let need = part(context.stage, 25, BLUE) / 2;
         let began = Instant::now();

@@ -1,6 +1,6 @@
 //! A program of the demo. It allocates and frees device memory, or computes, and knows of no limit.
 
-use super::driver::{Block, Door, Driver};
+use super::driver::{Block, Driver, MemorySource};
 use super::wire::{Counts, READY};
 use crate::arguments::DemoWorker;
 use crate::output::ending::Ending;
@@ -33,9 +33,9 @@ pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
     let driver = Driver::open().map_err(Failure::new)?;
     match *wish {
         DemoWorker { seed: Some(seed), .. } => take_memory(driver, seed),
-        DemoWorker { greedy: true, .. } => compute(&driver, &mut Taker::default(), true),
+        DemoWorker { greedy: true, .. } => compute(&driver, &mut TakenMemory::default(), true),
         DemoWorker { need, .. } => {
-            let mut taker = Taker::default();
+            let mut taker = TakenMemory::default();
             if let Some(bytes) = need {
                 taker.take(&driver, bytes)?;
             }
@@ -49,7 +49,7 @@ pub(crate) fn work(wish: &DemoWorker) -> Result<Ending, Failure> {
 ///
 /// A program that fills memory first waits until the other programs of its tenant have their kernels: it would leave
 /// them no room to load one.
-fn compute(driver: &Driver, taker: &mut Taker, fills: bool) -> Result<Ending, Failure> {
+fn compute(driver: &Driver, taker: &mut TakenMemory, fills: bool) -> Result<Ending, Failure> {
     let kernel = driver.kernel().map_err(Failure::new)?;
     if fills {
         failure::print(&format!("{READY}\n"))?;
@@ -74,19 +74,19 @@ fn compute(driver: &Driver, taker: &mut Taker, fills: bool) -> Result<Ending, Fa
 
 /// Memory that a program takes and keeps.
 #[derive(Default)]
-struct Taker {
+struct TakenMemory {
     blocks: Vec<Block>,
     counts: Counts,
 }
 
-impl Taker {
+impl TakenMemory {
     /// Takes `bytes` at once, or fails as most programs do.
     fn take(&mut self, driver: &Driver, bytes: u64) -> Result<(), Failure> {
         let refused = |status| match status {
             status::OUT_OF_MEMORY => Failure::new("CUDA_ERROR_OUT_OF_MEMORY"),
-            status => Failure::new(format!("{} returned {status}", Door::Linear.name())),
+            status => Failure::new(format!("{} returned {status}", MemorySource::Linear.name())),
         };
-        self.blocks.push(driver.allocate(Door::Linear, bytes).map_err(refused)?);
+        self.blocks.push(driver.allocate(MemorySource::Linear, bytes).map_err(refused)?);
         self.counts.granted = self.counts.granted.saturating_add(1);
         Ok(())
     }
@@ -95,18 +95,18 @@ impl Taker {
     fn fill(&mut self, driver: &Driver) -> Result<(), Failure> {
         let (_free, total) = driver.memory().map_err(Failure::new)?;
         let piece = (total / PIECES).next_multiple_of(GRANULE);
-        for door in Door::ALL.into_iter().cycle() {
+        for door in MemorySource::ALL.into_iter().cycle() {
             match driver.allocate(door, piece) {
                 Ok(block) => self.keep(block),
                 Err(status::OUT_OF_MEMORY) => break,
-                Err(status::NOT_SUPPORTED) if door != Door::Linear => {}
+                Err(status::NOT_SUPPORTED) if door != MemorySource::Linear => {}
                 Err(status) => return Err(Failure::new(format!("{} returned {status}", door.name()))),
             }
         }
         self.counts.refused = self.counts.refused.saturating_add(1);
         let (free, _total) = driver.memory().map_err(Failure::new)?;
         // Another program of the tenant may have taken the rest.
-        if let Ok(block) = driver.allocate(Door::Linear, free.max(1)) {
+        if let Ok(block) = driver.allocate(MemorySource::Linear, free.max(1)) {
             self.keep(block);
         }
         Ok(())
@@ -121,7 +121,7 @@ impl Taker {
 fn take_memory(driver: Driver, seed: u64) -> Result<Ending, Failure> {
     let mut worker = Worker {
         driver,
-        doors: Door::ALL.to_vec(),
+        doors: MemorySource::ALL.to_vec(),
         blocks: Vec::new(),
         choices: Choices(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
         counts: Counts::default(),
@@ -156,7 +156,7 @@ fn end_of_input() -> Receiver<()> {
 struct Worker {
     driver: Driver,
     /// The ways to get memory that this driver has.
-    doors: Vec<Door>,
+    doors: Vec<MemorySource>,
     blocks: Vec<Block>,
     choices: Choices,
     counts: Counts,

@@ -2,7 +2,7 @@
 
 use super::elf::Elf;
 use super::finding::Finding;
-use super::script::{self, Does};
+use super::script::{self, LineEffect};
 use super::{calls, library};
 use crate::system;
 use std::ffi::{OsStr, OsString};
@@ -165,7 +165,7 @@ fn follow(
     let shown: Vec<&str> = words.iter().map(String::as_str).collect();
     if let Some(does) = script::does(&shown) {
         // The configuration of `sudo` and its like decides whether they pass the environment on.
-        let unlimited = matches!(does, Does::Overwrites | Does::Removes | Does::Empties);
+        let unlimited = matches!(does, LineEffect::Overwrites | LineEffect::Removes | LineEffect::Empties);
         seen.push(CommandFinding { finding: told(does, &format!("`{}`", words.join(" "))), unlimited });
     }
     let Some(program) = find(name) else {
@@ -313,30 +313,30 @@ fn elf_of(elf: &Elf, program: &Program, ours: Option<&library::Library>) -> Find
     Finding::ok("command.program", format!("{path} is loaded by {loader}: the library can be preloaded"))
 }
 
-fn told(does: Does, place: &str) -> Finding {
+fn told(does: LineEffect, place: &str) -> Finding {
     let check = "command.environment";
     match does {
-        Does::Overwrites => Finding::error(
+        LineEffect::Overwrites => Finding::error(
             check,
             format!("{place} sets LD_PRELOAD and drops what was in it"),
             "add to it: LD_PRELOAD=libother.so:$LD_PRELOAD; or mount /etc/ld.so.preload, which nothing overwrites",
         ),
-        Does::Removes => Finding::error(
+        LineEffect::Removes => Finding::error(
             check,
             format!("{place} takes LD_PRELOAD out of the environment"),
             "leave it there; or mount /etc/ld.so.preload, which nothing overwrites",
         ),
-        Does::Empties => Finding::error(
+        LineEffect::Empties => Finding::error(
             check,
             format!("{place} starts programs with an empty environment"),
             "hand LD_PRELOAD, GPUSLICE_REGION and GPU_* on; or use /etc/ld.so.preload and an operator's file",
         ),
-        Does::OtherRights => Finding::error(
+        LineEffect::OtherRights => Finding::error(
             check,
             format!("{place} starts programs as another user: LD_PRELOAD is dropped on the way"),
             "put gpuslice run behind it: sudo -u USER gpuslice run --mem 4GiB -- CMD",
         ),
-        Does::Elsewhere => Finding::warning(
+        LineEffect::Elsewhere => Finding::warning(
             check,
             format!("{place} has a daemon start the program: it is not this command's child"),
             "bring the library into the container: see examples/container",

@@ -153,7 +153,7 @@ fn runtime_of(library: &Library, config: Option<&Config>, patience: Duration) ->
     };
     let bare = ask(None, &[]);
     let list = library.path.as_ref().ok().and_then(|path| preload_list(path).ok());
-    let trial = runtime::is_worth_a_trial(&bare).then(runtime::Trial::new).flatten();
+    let trial = runtime::is_worth_a_trial(&bare).then(runtime::TrialFolder::new).flatten();
     let (Some(list), Some(trial)) = (list, trial) else { return runtime::examine(&bare, None, None) };
     let own = config.map_or(ReportTotal::Quota, |config| config.report_total);
     let limited = ask(Some(list.clone()), &trial.settings(own));

@@ -108,9 +108,9 @@ pub(super) fn is_as(one: &ProbeOutcome<Started>, other: &ProbeOutcome<Started>) 
 }
 
 /// A folder in memory for the region of a trial. Dropping it removes the folder.
-pub(super) struct Trial(PathBuf);
+pub(super) struct TrialFolder(PathBuf);
 
-impl Trial {
+impl TrialFolder {
     /// Makes the folder. Returns `None` if that fails.
     pub(super) fn new() -> Option<Self> {
         let folder = PathBuf::from(format!("/dev/shm/gpuslice-doctor-{}", std::process::id()));
@@ -130,7 +130,7 @@ impl Trial {
     }
 }
 
-impl Drop for Trial {
+impl Drop for TrialFolder {
     fn drop(&mut self) {
         let _gone = fs::remove_dir_all(&self.0);
     }

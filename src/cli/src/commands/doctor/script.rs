@@ -10,12 +10,12 @@ pub(super) struct ScriptLine {
     /// Its text.
     pub(super) text: String,
     /// Its effect.
-    pub(super) does: Does,
+    pub(super) does: LineEffect,
 }
 
 /// Effect of a line on the programs behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum LineEffect {
     /// Sets `LD_PRELOAD` to a value that has neither its old value nor the preload library.
     Overwrites,
     /// Removes `LD_PRELOAD`.
@@ -52,7 +52,7 @@ pub(super) fn lines(script: &str) -> Vec<ScriptLine> {
 }
 
 /// Returns the effect of the first command of a line that has one.
-fn commands(line: &str) -> Option<Does> {
+fn commands(line: &str) -> Option<LineEffect> {
     line.split([';', '&', '|', '(', ')', '`']).find_map(|command| {
         let words: Vec<&str> = command.split_ascii_whitespace().map(unquoted).collect();
         does(&words)
@@ -64,7 +64,7 @@ fn unquoted(word: &str) -> &str {
 }
 
 /// Returns the effect of a command on the program that it starts.
-pub(super) fn does(words: &[&str]) -> Option<Does> {
+pub(super) fn does(words: &[&str]) -> Option<LineEffect> {
     let passed =
         ["exec", "export", "declare", "then", "do", "else", "if", "!", "{", "time", "nohup", "command"];
     let mut words = words;
@@ -78,34 +78,34 @@ pub(super) fn does(words: &[&str]) -> Option<Does> {
             break;
         }
         if *first == "exec" && rest.first() == Some(&"-c") {
-            return Some(Does::Empties);
+            return Some(LineEffect::Empties);
         }
         words = rest;
     }
     let [program, rest @ ..] = words else { return None };
     let name = program.rsplit('/').next().unwrap_or(program);
     match name {
-        "unset" if rest.contains(&"LD_PRELOAD") => Some(Does::Removes),
+        "unset" if rest.contains(&"LD_PRELOAD") => Some(LineEffect::Removes),
         "env" => env(rest),
         _ if KEEPERS.contains(&name) => None,
-        _ if OTHER_RIGHTS.contains(&name) => Some(Does::OtherRights),
+        _ if OTHER_RIGHTS.contains(&name) => Some(LineEffect::OtherRights),
         _ if ELSEWHERE.contains(&name)
             && rest.iter().any(|word| matches!(*word, "run" | "exec" | "start" | "create")) =>
         {
-            Some(Does::Elsewhere)
+            Some(LineEffect::Elsewhere)
         }
         _ => None,
     }
 }
 
-fn assigned(value: &str) -> Option<Does> {
+fn assigned(value: &str) -> Option<LineEffect> {
     let value = unquoted(value);
     if value.is_empty() {
-        return Some(Does::Removes);
+        return Some(LineEffect::Removes);
     }
     let keeps =
         value.contains("$LD_PRELOAD") || value.contains("${LD_PRELOAD") || value.contains("libgpuslice");
-    (!keeps).then_some(Does::Overwrites)
+    (!keeps).then_some(LineEffect::Overwrites)
 }
 
 /// Returns true if a script starts a program with the preload library.
@@ -133,14 +133,14 @@ fn names_library(list: &str) -> bool {
 }
 
 /// Reads the words behind `env`, up to the program that it starts: options, then variables, then the program.
-fn env(words: &[&str]) -> Option<Does> {
+fn env(words: &[&str]) -> Option<LineEffect> {
     let mut words = words;
     while let [option, rest @ ..] = words {
         let takes_value = matches!(*option, "-u" | "--unset" | "-C" | "--chdir");
         match *option {
-            "-i" | "-" | "--ignore-environment" => return Some(Does::Empties),
-            "-u" | "--unset" if rest.first() == Some(&"LD_PRELOAD") => return Some(Does::Removes),
-            "-uLD_PRELOAD" | "--unset=LD_PRELOAD" => return Some(Does::Removes),
+            "-i" | "-" | "--ignore-environment" => return Some(LineEffect::Empties),
+            "-u" | "--unset" if rest.first() == Some(&"LD_PRELOAD") => return Some(LineEffect::Removes),
+            "-uLD_PRELOAD" | "--unset=LD_PRELOAD" => return Some(LineEffect::Removes),
             option if !option.starts_with('-') => break,
             _ => words = rest.get(usize::from(takes_value)..).unwrap_or_default(),
         }
@@ -167,23 +167,23 @@ mod tests {
     #[test]
     fn lines_that_keep_the_library_out_are_found() {
         for (line, expected) in [
-            ("unset LD_PRELOAD", Does::Removes),
-            ("unset -v A LD_PRELOAD B", Does::Removes),
-            ("export LD_PRELOAD=", Does::Removes),
-            ("export LD_PRELOAD=/usr/lib/libjemalloc.so", Does::Overwrites),
-            ("LD_PRELOAD=\"libx.so\" exec python train.py", Does::Overwrites),
-            ("if true; then unset LD_PRELOAD; fi", Does::Removes),
-            ("exec env -i PATH=$PATH python", Does::Empties),
-            ("env -u LD_PRELOAD python", Does::Removes),
-            ("env -u A -C /tmp -u LD_PRELOAD B=1 python", Does::Removes),
-            ("env -- A=1 LD_PRELOAD= python", Does::Removes),
-            ("env A=1 env -i python", Does::Empties),
-            ("exec -c python", Does::Empties),
-            ("exec sudo -u worker python train.py", Does::OtherRights),
-            ("env A=1 su - worker", Does::OtherRights),
-            ("docker run --rm image", Does::Elsewhere),
+            ("unset LD_PRELOAD", LineEffect::Removes),
+            ("unset -v A LD_PRELOAD B", LineEffect::Removes),
+            ("export LD_PRELOAD=", LineEffect::Removes),
+            ("export LD_PRELOAD=/usr/lib/libjemalloc.so", LineEffect::Overwrites),
+            ("LD_PRELOAD=\"libx.so\" exec python train.py", LineEffect::Overwrites),
+            ("if true; then unset LD_PRELOAD; fi", LineEffect::Removes),
+            ("exec env -i PATH=$PATH python", LineEffect::Empties),
+            ("env -u LD_PRELOAD python", LineEffect::Removes),
+            ("env -u A -C /tmp -u LD_PRELOAD B=1 python", LineEffect::Removes),
+            ("env -- A=1 LD_PRELOAD= python", LineEffect::Removes),
+            ("env A=1 env -i python", LineEffect::Empties),
+            ("exec -c python", LineEffect::Empties),
+            ("exec sudo -u worker python train.py", LineEffect::OtherRights),
+            ("env A=1 su - worker", LineEffect::OtherRights),
+            ("docker run --rm image", LineEffect::Elsewhere),
         ] {
-            let found: Vec<Does> = lines(line).iter().map(|line| line.does).collect();
+            let found: Vec<LineEffect> = lines(line).iter().map(|line| line.does).collect();
             assert_eq!(found, [expected], "{line}");
         }
     }

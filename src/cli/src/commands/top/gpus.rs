@@ -1,7 +1,7 @@
 //! NVML's figures of the GPUs. A thread asks for them, so that the screen is drawn without waiting for an answer.
 
 use gpuslice_region::Uuid;
-use gpuslice_slices::nvml::{Nvml, NvmlDevice, Patience};
+use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlTimeout};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ impl Gpus {
 fn answer(asked: &Receiver<Vec<Uuid>>, tell: &Sender<GpuFigures>) {
     let mut started: Option<Option<Nvml>> = None;
     while let Ok(uuids) = asked.recv() {
-        let nvml = started.get_or_insert_with(|| Nvml::open(Patience::Full, |_silence| {}));
+        let nvml = started.get_or_insert_with(|| Nvml::open(NvmlTimeout::Full, |_silence| {}));
         let told = nvml.as_mut().map_or_else(Vec::new, |nvml| {
             nvml.refresh();
             uuids.into_iter().filter_map(|uuid| Some((uuid, nvml.device(&uuid.to_string())?))).collect()

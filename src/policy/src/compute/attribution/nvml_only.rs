@@ -48,17 +48,17 @@ const BINS: usize = 256;
 
 /// The prepayments of the last four seconds, in bins.
 #[derive(Debug, Clone)]
-pub struct Course {
+pub struct PrepaymentHistory {
     bins: Vec<(u64, Prepaid)>,
 }
 
-impl Default for Course {
+impl Default for PrepaymentHistory {
     fn default() -> Self {
         Self { bins: vec![(0, Prepaid::default()); BINS] }
     }
 }
 
-impl Course {
+impl PrepaymentHistory {
     /// Adds `launches` launches that were prepaid at `now` with `time` nanoseconds of GPU time in all.
     pub fn add(&mut self, now: u64, launches: u32, time: u64) {
         let number = now >> BIN_BITS;
@@ -90,7 +90,7 @@ fn place(number: u64) -> usize {
 
 /// The cost of a launch of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Coarse {
+pub struct NvmlCostModel {
     cost: u64,
     seen: u64,
     launches: u64,
@@ -98,7 +98,7 @@ pub struct Coarse {
     rounding: u64,
 }
 
-impl Coarse {
+impl NvmlCostModel {
     /// Makes a model without observations. `rounded_down`: this NVML cuts percents off, so that half a percent is missing on
     /// average.
     #[must_use]
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_nvml_saw_is_what_is_paid_in_the_end() {
-        let (mut coarse, mut paid) = (Coarse::new(false), 0);
+        let (mut coarse, mut paid) = (NvmlCostModel::new(false), 0);
         for window in 0..60 {
             let launches = 50;
             let time = launches * coarse.cost();
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn the_cost_falls_and_rises_by_no_more_than_eight_times_a_window() {
-        let mut coarse = Coarse::new(false);
+        let mut coarse = NvmlCostModel::new(false);
         let mut learn = |window, percent, launches| {
             coarse.learn(&sample(window, percent), Prepaid { time: 0, launches });
             coarse.cost()
         };
         assert_eq!(learn(0, 1, 1000), FIRST / 8);
         assert_eq!(learn(1, 0, 1_000_000), FIRST / 64);
-        let mut coarse = Coarse::new(false);
+        let mut coarse = NvmlCostModel::new(false);
         coarse.learn(&sample(0, 100), Prepaid { time: 0, launches: 1 });
         assert_eq!(coarse.cost(), 8 * FIRST);
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn what_was_seen_fades_within_seconds_and_more_of_it_in_a_longer_window() {
         let cost_after = |windows: u64| {
-            let mut coarse = Coarse::new(false);
+            let mut coarse = NvmlCostModel::new(false);
             (0..200).for_each(|window| {
                 coarse.learn(&sample(window, 100), Prepaid { time: 0, launches: WINDOW / 1_000_000 });
             });
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_window_counts_as_so_many_as_it_is_nearest_to() {
         let learned = |length| {
-            let mut coarse = Coarse::new(false);
+            let mut coarse = NvmlCostModel::new(false);
             coarse.learn(&sample(0, 100), Prepaid { time: 0, launches: 1 });
             let next = sample(1, 0);
             coarse.learn(&Sample { to: next.from + length, ..next }, Prepaid { time: 0, launches: 1 });
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_window_in_which_nothing_was_launched_and_nothing_ran_teaches_nothing() {
-        let mut coarse = Coarse::new(false);
+        let mut coarse = NvmlCostModel::new(false);
         coarse.learn(&sample(0, 30), Prepaid { time: 0, launches: 50 });
         let (cost, sum) = (coarse.cost(), coarse.seen);
         coarse.learn(&sample(1, 0), Prepaid::default());
@@ -233,11 +233,11 @@ mod tests {
 
     #[test]
     fn percents_that_were_cut_off_are_half_a_percent_more_on_average() {
-        let mut coarse = Coarse::new(true);
+        let mut coarse = NvmlCostModel::new(true);
         let difference = coarse.learn(&sample(0, 10), Prepaid::default());
         assert_eq!(difference.unsigned_abs() / 1000, WINDOW * 105 / 1000 / 1000);
         assert_eq!(
-            Coarse::new(true).learn(&sample(0, 0), Prepaid::default()),
+            NvmlCostModel::new(true).learn(&sample(0, 0), Prepaid::default()),
             0,
             "who is not listed has none"
         );
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn windows_that_follow_on_each_other_have_each_launch_once() {
         const BEGIN: u64 = 90_000 * S;
-        let mut course = Course::default();
+        let mut course = PrepaymentHistory::default();
         for at in 0..1000 {
             course.add(BEGIN + at * 1_000_000, 1, 7);
         }
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn samples_that_cannot_be_change_nothing() {
-        let mut coarse = Coarse::new(true);
+        let mut coarse = NvmlCostModel::new(true);
         coarse.learn(&sample(5, 50), Prepaid { time: 1, launches: 10 });
         let before = coarse;
         for wrong in [sample(5, 10), sample(4, 10), sample(6, 4_000_000), Sample { to: 0, ..sample(6, 1) }] {

@@ -14,13 +14,13 @@ const KEPT: u64 = 3_000_000_000;
 
 /// The numbers that NVML named in the last seconds, the slice's processes, and the consecutive looks with too many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Strangers {
-    busy: Lately<u32>,
-    members: Lately<(u64, u32)>,
+pub struct UnknownProcesses {
+    busy: RecentItems<u32>,
+    members: RecentItems<(u64, u32)>,
     looks: u32,
 }
 
-impl Strangers {
+impl UnknownProcesses {
     /// Adds a look: NVML names `uses` while the slice has `members`. A member is its process-number namespace and its
     /// number there.
     pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: u64) {
@@ -39,15 +39,15 @@ impl Strangers {
 
 /// Items seen in the last seconds, each with its last sight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Lately<Number>(Vec<(Number, u64)>);
+struct RecentItems<Number>(Vec<(Number, u64)>);
 
-impl<Number> Default for Lately<Number> {
+impl<Number> Default for RecentItems<Number> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<Number: PartialEq> Lately<Number> {
+impl<Number: PartialEq> RecentItems<Number> {
     fn note(&mut self, numbers: impl IntoIterator<Item = Number>, now: u64) {
         for number in numbers {
             match self.0.iter_mut().find(|(seen, _)| *seen == number) {
@@ -70,7 +70,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn seen(busy: impl Fn(u64) -> Vec<(u32, u32)>, members: impl Fn(u64) -> Vec<u32>) -> bool {
-        let mut strangers = Strangers::default();
+        let mut strangers = UnknownProcesses::default();
         let mut were_there = false;
         for look in 1..60 {
             let told = |(pid, percent)| Use { pid, stamp: 0, percent };
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn strangers_that_have_left_are_not_there() {
-        let mut strangers = Strangers::default();
+        let mut strangers = UnknownProcesses::default();
         let mut look = |pids: &[u32], at: u64| {
             let uses: Vec<Use> = pids.iter().map(|pid| Use { pid: *pid, stamp: 0, percent: 50 }).collect();
             strangers.look(&uses, [(1, 7)], at * SECOND);

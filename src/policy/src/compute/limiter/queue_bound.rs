@@ -49,11 +49,11 @@ pub const fn least(room: u64, is_alone: bool) -> u64 {
 
 /// Predicted work of closed batches that is not known to have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ahead {
+pub struct QueuedWork {
     queued: u64,
 }
 
-impl Ahead {
+impl QueuedWork {
     /// Makes a queue of `queued` nanoseconds of GPU time.
     #[must_use]
     pub const fn of(queued: u64) -> Self {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn predicted_work_is_bounded_and_one_launch_always_goes() {
-        let mut ahead = Ahead::default();
+        let mut ahead = QueuedWork::default();
         assert!(ahead.admits(400 * MS));
         ahead.add(19 * MS);
         assert!(ahead.admits(MS));
@@ -164,18 +164,18 @@ mod tests {
         assert!(!ahead.admits(32 * MS), "but no more than 50 ms");
         assert_eq!(ahead.queued(), 19 * MS);
         ahead.done(19 * MS);
-        assert_eq!(ahead, Ahead::default());
+        assert_eq!(ahead, QueuedWork::default());
     }
 
     #[test]
     fn beside_others_less_may_be_queued_and_of_long_launches_one() {
-        let ahead = Ahead::of(3 * MS);
-        let admits = |ahead: Ahead, cost, room| ahead.admits_within(cost, least(room, true));
+        let ahead = QueuedWork::of(3 * MS);
+        let admits = |ahead: QueuedWork, cost, room| ahead.admits_within(cost, least(room, true));
         assert!(admits(ahead, MS, 4 * MS));
         assert!(!admits(ahead, MS + MS / 2, 4 * MS));
         assert!(!admits(ahead, 3 * MS, 4 * MS));
-        assert!(!admits(Ahead::of(30 * MS), MS, u64::MAX), "its own bound stays");
-        assert!(admits(Ahead::default(), 400 * MS, 0));
+        assert!(!admits(QueuedWork::of(30 * MS), MS, u64::MAX), "its own bound stays");
+        assert!(admits(QueuedWork::default(), 400 * MS, 0));
         assert_eq!(
             [u64::MAX, 3 * MS].map(|room| least(room, false)),
             [BESIDE, 3 * MS],
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn the_next_one_goes_as_the_last_is_about_to_end_but_no_third() {
-        let one = Ahead::of(5 * MS);
+        let one = QueuedWork::of(5 * MS);
         assert!(one.admits_at_end(5 * MS, AT_END) && one.admits_at_end(5 * MS, 0));
         assert!(!one.admits_at_end(5 * MS, AT_END + 1));
-        assert!(!Ahead::of(10 * MS).admits_at_end(5 * MS, 0));
+        assert!(!QueuedWork::of(10 * MS).admits_at_end(5 * MS, 0));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub enum Opening {
 
 /// The lesson of a measurement for the estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lesson {
+pub enum EstimateUpdate {
     /// The duration of one launch.
     Single,
     /// The sum of several launches.
@@ -50,7 +50,7 @@ pub struct Verdict {
     /// opening event of the next batch then says nothing: it passed at once.
     pub held: bool,
     /// The lesson.
-    pub lesson: Lesson,
+    pub lesson: EstimateUpdate,
 }
 
 impl Batch {
@@ -75,14 +75,14 @@ impl Batch {
         let gaps = self.gaps.saturating_add(self.slack).saturating_add(held);
         let (idle, lesson) = match self.timing {
             Timing::Single if !self.is_certain && held > measured.saturating_sub(held) => {
-                (0, Lesson::Nothing)
+                (0, EstimateUpdate::Nothing)
             }
-            Timing::Single => (held.saturating_add(switch), Lesson::Single),
+            Timing::Single => (held.saturating_add(switch), EstimateUpdate::Single),
             Timing::Batched if gaps.saturating_mul(GAPLESS) > measured => {
-                (gaps.saturating_add(switch), Lesson::Gaps)
+                (gaps.saturating_add(switch), EstimateUpdate::Gaps)
             }
-            Timing::Batched if switch > 0 => (switch, Lesson::Nothing),
-            Timing::Batched => (0, Lesson::Batch),
+            Timing::Batched if switch > 0 => (switch, EstimateUpdate::Nothing),
+            Timing::Batched => (0, EstimateUpdate::Batch),
         };
         let length = self.plain.clamp(measured.saturating_sub(idle).max(1), measured);
         let after = self.tail.saturating_add(self.late).min(measured.saturating_sub(length));
@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
         let run = of(100, 100 * US);
-        let verdict = Verdict { length: 2400 * US, events: 0, after: 0, held: false, lesson: Lesson::Batch };
+        let verdict =
+            Verdict { length: 2400 * US, events: 0, after: 0, held: false, lesson: EstimateUpdate::Batch };
         assert_eq!(run.judge(2400 * US, Opening::Busy, 0), verdict);
         assert_eq!(run.judge(2403 * US, Opening::Idle, 0), verdict);
     }
@@ -161,14 +162,14 @@ mod tests {
         assert_eq!(length(2500 * US), 2000 * US);
         assert_eq!(length(1500 * US), 1500 * US);
         assert_eq!(length(3500 * US), 2500 * US);
-        assert_eq!(of(100, 1000 * US).judge(2500 * US, Opening::Busy, 0).lesson, Lesson::Gaps);
+        assert_eq!(of(100, 1000 * US).judge(2500 * US, Opening::Busy, 0).lesson, EstimateUpdate::Gaps);
     }
 
     #[test]
     fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
         let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy, 0).lesson;
-        assert_eq!(lesson(100 * US * GAPLESS), Lesson::Batch);
-        assert_eq!(lesson(100 * US * GAPLESS - 1), Lesson::Gaps);
+        assert_eq!(lesson(100 * US * GAPLESS), EstimateUpdate::Batch);
+        assert_eq!(lesson(100 * US * GAPLESS - 1), EstimateUpdate::Gaps);
     }
 
     #[test]
@@ -198,7 +199,7 @@ mod tests {
         let switched = |measured| of(100, 0).judge(measured, Opening::Switched, 0);
         assert_eq!(switched(2053 * US).length, 2000 * US);
         assert_eq!(switched(2203 * US).length, 2100 * US);
-        assert_eq!(switched(2053 * US).lesson, Lesson::Nothing);
+        assert_eq!(switched(2053 * US).lesson, EstimateUpdate::Nothing);
     }
 
     #[test]
@@ -246,8 +247,8 @@ mod tests {
             let verdict = single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle, 0);
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(false), (3_008 * US, true, Lesson::Nothing));
-        assert_eq!(judged(true), (20 * US, true, Lesson::Single));
+        assert_eq!(judged(false), (3_008 * US, true, EstimateUpdate::Nothing));
+        assert_eq!(judged(true), (20 * US, true, EstimateUpdate::Single));
         let known = |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle, 0).length;
         assert_eq!([1, 400 * US, 9_000 * US].map(known), [4 * US, 400 * US, 3_008 * US]);
     }
@@ -257,10 +258,10 @@ mod tests {
         let mut run = single(20 * US, false, 3 * US);
         run.late(3_000 * US);
         let verdict = run.judge(3_403 * US, Opening::Idle, 0);
-        assert_eq!((verdict.length, verdict.lesson), (3_400 * US, Lesson::Nothing));
+        assert_eq!((verdict.length, verdict.lesson), (3_400 * US, EstimateUpdate::Nothing));
         assert_eq!(
             run.judge(90_000 * US, Opening::Busy, 0).lesson,
-            Lesson::Single,
+            EstimateUpdate::Single,
             "of a long one it says enough"
         );
     }
@@ -268,11 +269,11 @@ mod tests {
     #[test]
     fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
         let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle, 0);
-        assert_eq!((verdict.length, verdict.lesson), (8_000 * US, Lesson::Single));
+        assert_eq!((verdict.length, verdict.lesson), (8_000 * US, EstimateUpdate::Single));
         let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle, 0);
-        assert_eq!((half.length, half.lesson), (1_000 * US, Lesson::Single));
+        assert_eq!((half.length, half.lesson), (1_000 * US, EstimateUpdate::Single));
         let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle, 0);
-        assert_eq!((less.length, less.lesson), (1_999 * US, Lesson::Nothing));
+        assert_eq!((less.length, less.lesson), (1_999 * US, EstimateUpdate::Nothing));
     }
 
     #[test]
@@ -281,15 +282,15 @@ mod tests {
             let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle, 0);
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, Lesson::Single));
-        assert_eq!(judged(RETURN, RETURN + 1), (1, false, Lesson::Single));
+        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, EstimateUpdate::Single));
+        assert_eq!(judged(RETURN, RETURN + 1), (1, false, EstimateUpdate::Single));
         assert_eq!(
             judged(6 * US, 6 * US),
-            (6 * US, true, Lesson::Nothing),
+            (6 * US, true, EstimateUpdate::Nothing),
             "it was not: the kernel has ended"
         );
         let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy, 0);
-        assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, Lesson::Single));
+        assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, EstimateUpdate::Single));
     }
 
     #[test]
@@ -297,7 +298,10 @@ mod tests {
         let mut run = of(100, 0);
         run.lead(3_000 * US);
         let judged = |measured| run.judge(measured, Opening::Idle, 0);
-        assert_eq!((judged(4_900 * US).length, judged(4_900 * US).lesson), (2_000 * US, Lesson::Gaps));
+        assert_eq!(
+            (judged(4_900 * US).length, judged(4_900 * US).lesson),
+            (2_000 * US, EstimateUpdate::Gaps)
+        );
         assert_eq!(judged(6_000 * US).length, 3_000 * US);
         assert_eq!(judged(2_900 * US).length, 2_000 * US);
     }

@@ -15,7 +15,7 @@ use crate::slice::settings;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
-use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, UNKNOWN_WAIT};
+use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT};
 
 /// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
 const RECHECK_QUEUE: Duration = Duration::from_millis(20);
@@ -112,7 +112,7 @@ impl Admission {
             return Some(RECHECK_QUEUE);
         }
         let left = limiter.time_to_end(clock::now());
-        if Ahead::of(limiter.queued.load(Ordering::Relaxed)).admits_at_end(cost, left) {
+        if QueuedWork::of(limiter.queued.load(Ordering::Relaxed)).admits_at_end(cost, left) {
             return None;
         }
         let most = Duration::from_nanos(left.saturating_sub(queue_bound::AT_END));

@@ -15,7 +15,7 @@ use crate::os::clock::now as clock_now;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use gpuslice_policy::compute::attribution::nvml_only::{Coarse, Course, FIRST};
+use gpuslice_policy::compute::attribution::nvml_only::{FIRST, NvmlCostModel, PrepaymentHistory};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -37,7 +37,7 @@ pub(crate) struct NvmlOnly {
     launched: AtomicU64,
     /// True if NVML attributes time to this process, as of its last answer.
     is_attributed: AtomicBool,
-    course: Mutex<Course>,
+    course: Mutex<PrepaymentHistory>,
     /// Locked by the thread that asks NVML. Launches do not wait for it.
     attribution: Mutex<Attribution>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct NvmlOnly {
 struct Attribution {
     open: Option<UtilizationReader>,
     next: u64,
-    coarse: Coarse,
+    coarse: NvmlCostModel,
     is_listed: bool,
     empty_windows: u32,
 }
@@ -61,7 +61,7 @@ impl Default for NvmlOnly {
             attribution: Mutex::new(Attribution {
                 open: None,
                 next: 0,
-                coarse: Coarse::new(true),
+                coarse: NvmlCostModel::new(true),
                 is_listed: false,
                 empty_windows: 0,
             }),

@@ -15,7 +15,7 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
-use gpuslice_policy::compute::attribution::strangers::Strangers;
+use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
 use gpuslice_policy::config::CoreMeter;
 
 /// Interval of the queries to NVML for the programs on the GPU, in nanoseconds.
@@ -25,7 +25,7 @@ const INTERVAL: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct ProgramSampler {
     open: Option<UtilizationReader>,
-    strangers: Strangers,
+    strangers: UnknownProcesses,
     /// Instant at which something is due next.
     next: u64,
 }
@@ -33,7 +33,7 @@ pub(crate) struct ProgramSampler {
 impl ProgramSampler {
     /// Closes NVML, and forgets the programs.
     pub(crate) fn close(&mut self) {
-        (self.open, self.strangers) = (None, Strangers::default());
+        (self.open, self.strangers) = (None, UnknownProcesses::default());
     }
 
     /// Returns true if a program that is in no slice uses the GPU.

@@ -13,7 +13,7 @@ use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use gpuslice_policy::compute::cost::estimate::Key;
-use gpuslice_policy::compute::limiter::queue_bound::{self, Ahead, Unknown};
+use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, Unknown};
 use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::config::Priority;
 use parking_lot::Mutex;
@@ -123,7 +123,7 @@ impl DeviceLimiter {
     #[inline]
     pub(crate) fn admits(&self, cost: u64) -> bool {
         let bound = self.queue_bound.load(Ordering::Relaxed);
-        Ahead::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, bound)
+        QueuedWork::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, bound)
     }
 
     /// Adds a closed batch of this prepaid time to the queue.

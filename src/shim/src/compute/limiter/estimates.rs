@@ -13,7 +13,7 @@ use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::measuring::batch::Batch;
-use gpuslice_policy::compute::measuring::verdict::{Lesson, Verdict};
+use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Verdict};
 use once_cell::race::OnceBox;
 use parking_lot::Mutex;
 
@@ -110,12 +110,14 @@ impl Estimates {
 
     /// Updates the estimates of a batch's keys with its measured cost. `opened`: the instant at which the batch was opened.
     pub(crate) fn learn(&self, run: &Batch, opened: u64, cost: MeasuredCost, verdict: Verdict) {
-        if matches!(verdict.lesson, Lesson::Single | Lesson::Batch) {
+        if matches!(verdict.lesson, EstimateUpdate::Single | EstimateUpdate::Batch) {
             let outcome = run.outcome(cost.charged, verdict.length);
             let mut table = self.table().lock();
             for part in run.parts() {
                 let changed = match verdict.lesson {
-                    Lesson::Single => table.measure(&part.key, cost.charged, (cost.own, verdict.length)),
+                    EstimateUpdate::Single => {
+                        table.measure(&part.key, cost.charged, (cost.own, verdict.length))
+                    }
                     _ => table.measure_run(part, &outcome),
                 };
                 if self.was_invalidated(&part.key, opened) {
@@ -125,7 +127,7 @@ impl Estimates {
                 changed.into_iter().flatten().for_each(|id| self.bump_version(id));
             }
         }
-        if verdict.lesson == Lesson::Gaps {
+        if verdict.lesson == EstimateUpdate::Gaps {
             self.gaps.fetch_add(1, Ordering::Relaxed);
         }
     }

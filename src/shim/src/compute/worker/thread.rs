@@ -9,7 +9,7 @@ use crate::compute::cotenants::state::{needs_arbiter, tick_interval};
 use crate::compute::measuring::usage::UsageState;
 use crate::compute::state::Compute;
 use crate::driver_calls::capture_mode;
-use crate::os::clock::{self, Both};
+use crate::os::clock::{self, ClockPair};
 use crate::os::reentrancy::catch_panic;
 use crate::os::signals::without_signals;
 use crate::os::{asymmetric_fence, messages, thread};
@@ -77,7 +77,7 @@ fn run(compute: &'static Compute) {
     let _done = thread::spawn(compute, 64 << 10, prepare_fence);
     // Called after the spawn above: that thread needs no signal.
     sigbus_forwarding::register_thread(LibraryThread::Worker);
-    let begun = Both::read();
+    let begun = ClockPair::read();
     let mut idle = 0_u32;
     while !worker.is_ending() {
         sigbus_forwarding::unblock(LibraryThread::Worker);

@@ -6,11 +6,11 @@ use crate::compute;
 use crate::driver_calls::{code, contexts, devices};
 use crate::hooks::gpu_time;
 use crate::hooks::protocol::{around, noted};
-use crate::memory::context_measurement::Making;
+use crate::memory::context_measurement::ContextMeasurement;
 use crate::memory::leaving;
 use crate::memory::overheads::OverheadOwner;
 use crate::memory::pools::Releasing;
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::{catch_panic, enter_or};
 use crate::process::{self, Enforcement, Process};
 use core::cell::Cell;
@@ -155,10 +155,10 @@ unsafe fn created(
     call: impl FnMut() -> Status,
     undo: impl Fn(CUcontext),
 ) -> Status {
-    let with = Cell::new(With::default());
+    let with = Cell::new(ContextLibraries::default());
     let plan = |process: &'static Process| {
         let place = process.place(device).filter(|_| is_new())?;
-        let libraries = With::new(process, place.device);
+        let libraries = ContextLibraries::new(process, place.device);
         let variables = libraries.variables();
         let known = process.context_bytes(place.device).map(|bytes| bytes.saturating_add(variables));
         let least = known.unwrap_or(variables);
@@ -166,12 +166,12 @@ unsafe fn created(
         // The wait comes before the first reading of free memory.
         leaving::wait_for_a_context(process, place.device, known, estimate);
         let making = if libraries.loaded.is_empty() {
-            Making::read(process, place)
+            ContextMeasurement::read(process, place)
         } else {
-            Making::beside(process, place)
+            ContextMeasurement::beside(process, place)
         };
         with.set(libraries);
-        Some(Plan { what: What::Context, how: How::Making(making, estimate), least })
+        Some(Plan { what: RefusedKind::Context, how: How::Making(making, estimate), least })
     };
     // SAFETY: by this function's contract `output` is null or valid.
     let old = unsafe { read_in(output) };
@@ -209,14 +209,14 @@ unsafe fn created(
 
 /// Libraries that come with a new context, with the bytes of their variables.
 #[derive(Default)]
-struct With {
+struct ContextLibraries {
     /// Libraries that the driver loads in the call that makes the context.
     loaded: Vec<(usize, u64)>,
     /// Libraries that the hook loads after that call.
     later: Vec<(usize, u64)>,
 }
 
-impl With {
+impl ContextLibraries {
     fn new(process: &Process, device: Device) -> Self {
         let all = process.libraries.all();
         if !all.is_empty() && code::loads_eagerly() {

@@ -11,9 +11,9 @@ use crate::compute;
 use crate::driver_calls::capture_mode::with_relaxed_capture_mode;
 use crate::driver_calls::contexts;
 use crate::hooks::protocol::{around, noted};
-use crate::memory::context_measurement::Making;
+use crate::memory::context_measurement::ContextMeasurement;
 use crate::memory::overheads::OverheadOwner;
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::process::{self, Enforcement, Process};
 use crate::slice::green_contexts::Green;
 use core::ffi::c_uint;
@@ -80,8 +80,8 @@ unsafe fn create_in(
     // SAFETY: by this function's contract `output` is null or valid.
     let old = unsafe { read_in(output) };
     let plan = |process: &'static Process| {
-        let how = How::Making(Making::beside(process, process.place(device)?), ESTIMATE);
-        Some(Plan { what: What::Context, how, least: 0 })
+        let how = How::Making(ContextMeasurement::beside(process, process.place(device)?), ESTIMATE);
+        Some(Plan { what: RefusedKind::Context, how, least: 0 })
     };
     // SAFETY: by this function's contract `output` is null or valid.
     let made =

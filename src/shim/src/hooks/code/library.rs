@@ -12,7 +12,7 @@ use crate::driver_calls::code;
 use crate::hooks::protocol::{Decision, noted, reserve_for};
 use crate::memory::memory_call::MemoryCall;
 use crate::memory::overheads::OverheadOwner;
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement, Process};
 use crate::slice::handle::Reservation;
@@ -75,7 +75,8 @@ impl Eagerly {
             if current.is_some_and(|place| place.device == device) {
                 all.here.push(context);
             } else if variables > 0 {
-                let Decision::Go(reservation) = reserve_for(process, device, What::Code, variables) else {
+                let Decision::Go(reservation) = reserve_for(process, device, RefusedKind::Code, variables)
+                else {
                     return None;
                 };
                 all.elsewhere.push((context, reservation));

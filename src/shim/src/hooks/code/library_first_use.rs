@@ -9,10 +9,10 @@ use super::module::{LATE_MOST, late};
 use crate::driver_calls::{capture_mode, contexts};
 use crate::hooks::protocol::{Decision, Granted, charge};
 use crate::memory::loaded_symbols::Key;
-use crate::memory::measurement::{CallMeasurement, Likely};
+use crate::memory::measurement::{CallMeasurement, ChangeBounds};
 use crate::memory::nvml_baseline::signed;
 use crate::memory::overheads::OverheadOwner;
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement, Process};
 use crate::slice::handle::Reservation;
@@ -101,7 +101,7 @@ impl FirstUse {
         let refused = Cell::new(false);
         let decide = |process: &'static Process| {
             let Some(before) = CallMeasurement::begin_exactly(process) else { return Decision::Forward };
-            let reserved = likely(process, before.place.device, What::Code, self.variables);
+            let reserved = likely(process, before.place.device, RefusedKind::Code, self.variables);
             if matches!(reserved, Decision::Refuse(_)) {
                 refused.set(true);
             }
@@ -112,7 +112,7 @@ impl FirstUse {
                 return code;
             }
             self.loaded.set(true);
-            let likely = Likely {
+            let likely = ChangeBounds {
                 range: (0, LATE_MOST.saturating_add(signed(self.variables))),
                 otherwise: signed(self.variables),
                 surely: true,

@@ -6,9 +6,9 @@
 
 use super::measured::{How, Plan, measured};
 use crate::driver_calls::{contexts, devices};
-use crate::memory::measurement::{CallMeasurement, Likely};
+use crate::memory::measurement::{CallMeasurement, ChangeBounds};
 use crate::memory::overheads::OverheadOwner;
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement, Process};
 use core::ffi::c_uint;
@@ -74,8 +74,8 @@ fn plan(process: &'static Process, limit: c_uint, value: u64, old: u64) -> Optio
     let most = i64::try_from(more.saturating_add(REST)).unwrap_or(i64::MAX);
     let least = i64::try_from(held).unwrap_or(i64::MAX).saturating_neg();
     let otherwise = i64::try_from(more).unwrap_or(i64::MAX);
-    let how = How::InContext(before, Likely { range: (least, most), otherwise, surely: false }, None);
-    Some(Plan { what: What::Limit, how, least: more })
+    let how = How::InContext(before, ChangeBounds { range: (least, most), otherwise, surely: false }, None);
+    Some(Plan { what: RefusedKind::Limit, how, least: more })
 }
 
 /// Returns the bytes of device memory for each unit of a limit; `None` for limits that take no memory.

@@ -5,11 +5,11 @@
 
 use crate::driver_calls::capture_mode::with_relaxed_capture_mode;
 use crate::hooks::protocol::{Decision, Granted, charge, reserve_for};
-use crate::memory::context_measurement::Making;
+use crate::memory::context_measurement::ContextMeasurement;
 use crate::memory::leaving;
-use crate::memory::measurement::{CallMeasurement, Likely};
+use crate::memory::measurement::{CallMeasurement, ChangeBounds};
 use crate::memory::overheads::OverheadOwner;
-use crate::memory::refusals::{Advice, What};
+use crate::memory::refusals::{Advice, RefusedKind};
 use crate::os::messages;
 use crate::process::Process;
 use crate::slice::handle::Reservation;
@@ -23,15 +23,15 @@ use once_cell::race::OnceBool;
 /// Method by which the hook measures the memory that a call took.
 pub(crate) enum How<'call> {
     /// A context. Its second field is the estimate, which counts where nothing can measure it.
-    Making(Making, u64),
+    Making(ContextMeasurement, u64),
     /// Anything in the current context. The cell gets the number of bytes that the call is proven to have taken, if it proves
     /// any.
-    InContext(CallMeasurement, Likely, Option<&'call Cell<u64>>),
+    InContext(CallMeasurement, ChangeBounds, Option<&'call Cell<u64>>),
 }
 
 /// Plan of a call that is to be measured.
 pub(crate) struct Plan<'call> {
-    pub(crate) what: What,
+    pub(crate) what: RefusedKind,
     pub(crate) how: How<'call>,
     /// Bytes that the call surely takes.
     pub(crate) least: u64,
@@ -108,7 +108,7 @@ pub(crate) fn measured<'call>(
 pub(crate) fn likely(
     process: &'static Process,
     device: Device,
-    what: What,
+    what: RefusedKind,
     bytes: u64,
 ) -> Decision<Reservation> {
     if bytes == 0 {

@@ -9,9 +9,9 @@ use super::measured::{How, Plan, force, measured};
 use crate::driver_calls::{capture_mode, code, devices};
 use crate::hooks::protocol::around;
 use crate::memory::loaded_symbols::Key;
-use crate::memory::measurement::{CallMeasurement, Likely};
+use crate::memory::measurement::{CallMeasurement, ChangeBounds};
 use crate::memory::overheads::{Overhead, OverheadOwner};
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::Process;
 use core::cell::Cell;
@@ -101,13 +101,13 @@ pub(crate) unsafe fn loaded<T: Copy>(
         let is_proved = process.has_quota(before.place.device) && !before.place.shares_host_memory;
         shown.set(Some(image.most()).filter(|_| is_proved));
         let bytes = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let likely = Likely {
+        let likely = ChangeBounds {
             range: (0, bytes(image.most())),
             otherwise: bytes(image.likely()),
             surely: image.least() > 0 || (image.bytes > 0 && code::loads_eagerly()),
         };
         Some(Plan {
-            what: What::Code,
+            what: RefusedKind::Code,
             how: How::InContext(before, likely, Some(&proof)),
             least: image.least(),
         })
@@ -179,7 +179,7 @@ fn give_back(process: &'static Process, before: &CallMeasurement, bytes: u64) {
     process.overheads.add(process, OverheadOwner::Rest, context, device, bytes);
     let negative = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).saturating_neg();
     let range = (negative(bytes.saturating_add(rest)), 0);
-    let gave = before.change(0, Likely { range, otherwise: negative(bytes), surely: bytes > 0 });
+    let gave = before.change(0, ChangeBounds { range, otherwise: negative(bytes), surely: bytes > 0 });
     process.overheads.shrink(process, OverheadOwner::Rest, context, gave.min(0).unsigned_abs());
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn late(
         if code == status::SUCCESS {
             process.look_ups.add(key);
         }
-        let took = before.change(0, Likely { range: (0, LATE_MOST), otherwise: 0, surely: false });
+        let took = before.change(0, ChangeBounds { range: (0, LATE_MOST), otherwise: 0, surely: false });
         if took > 0 {
             let holder = holder(process).unwrap_or(OverheadOwner::Rest);
             force(process, before.place.device, took.unsigned_abs(), (holder, before.context));

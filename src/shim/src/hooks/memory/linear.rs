@@ -5,7 +5,7 @@ use crate::hooks::protocol::{Decision, around, charge, charge_or_spill, fit, ref
 use crate::memory::addresses::Owner;
 use crate::memory::linear::{Grant, WantedAllocation};
 use crate::memory::pools::Pools;
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::memory::spill_request::HostReservation;
 use crate::process::Process;
 use crate::slice::device::SliceDevice;
@@ -128,13 +128,13 @@ pub(crate) unsafe fn spilled(claim: HostReservation, output: *mut CUdeviceptr, f
 
 /// Reserves on the device of the current context. Without a context, or for 0 bytes, the driver answers alone.
 pub(crate) fn reserve_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
-    reserve_or(process, bytes, kind, |place, _| refuse(process, place.device, What::Linear, bytes))
+    reserve_or(process, bytes, kind, |place, _| refuse(process, place.device, RefusedKind::Linear, bytes))
 }
 
 /// Reserves as [`reserve_here`] does, for an allocation that host memory can stand in for.
 pub(crate) fn reserve_or_spill_here(process: &'static Process, bytes: u64, kind: Kind) -> Decision<Grant> {
     reserve_or(process, bytes, kind, |place, context| {
-        spill_or_refuse(process, place, Some(context), What::Linear, bytes)
+        spill_or_refuse(process, place, Some(context), RefusedKind::Linear, bytes)
     })
 }
 

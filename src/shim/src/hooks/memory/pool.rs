@@ -5,7 +5,7 @@ use crate::driver_calls::{capture_mode, contexts, locations, memory, pools, stre
 use crate::hooks::protocol::{Decision, Granted, around, charge_or_spill, refuse, spill_or_refuse};
 use crate::memory::linear::Grant;
 use crate::memory::pools::{Flight, Pool, Releasing};
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::process::{self, Process};
 use crate::slice::device::SliceDevice;
 use gpuslice_driver::arguments::read_in;
@@ -181,9 +181,9 @@ unsafe fn allocate(
             None => match process.places().iter().find(|place| place.device == device) {
                 Some(place) => {
                     let context = streams::stream_context(order.0).map(|context| process.owner_of(context));
-                    spill_or_refuse(process, place, context, What::Allocation, bytes)
+                    spill_or_refuse(process, place, context, RefusedKind::Allocation, bytes)
                 }
-                None => refuse(process, device, What::Allocation, bytes),
+                None => refuse(process, device, RefusedKind::Allocation, bytes),
             },
         }
     };

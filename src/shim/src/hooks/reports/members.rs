@@ -4,7 +4,7 @@ use super::entries::Listed;
 use super::nvml;
 use crate::driver_calls::nvml::devices::{self, ComputeDevice};
 use crate::driver_calls::nvml::utilization::{knows_our_numbers, pid_namespace};
-use crate::os::reentrancy::{Entered, enter};
+use crate::os::reentrancy::{PhaseOutcome, enter};
 use crate::process::{self, Enforcement};
 use crate::slice::settings;
 use gpuslice_driver::types::nvmlDevice_t;
@@ -112,10 +112,10 @@ pub(crate) fn sharers(device: nvmlDevice_t) -> Option<Members> {
 
 fn found(find: impl FnOnce() -> Option<Members>) -> Option<Members> {
     match enter(find) {
-        Entered::Done(members) => members,
-        Entered::Nested => None,
+        PhaseOutcome::Done(members) => members,
+        PhaseOutcome::Nested => None,
         // After a defect of the library no member is shown.
-        Entered::Broken => Some(Members::default()),
+        PhaseOutcome::Broken => Some(Members::default()),
     }
 }
 

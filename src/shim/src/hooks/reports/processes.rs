@@ -166,7 +166,7 @@ unsafe fn untold(
     // SAFETY: `real` requires room for as many entries as `count` says. `ask` provides it, for entries of the largest form.
     match ask(|count, entries: *mut UnknownEntry| unsafe { real(device, count, entries.cast()) }) {
         Ok((answer, length)) => {
-            let show = Untold { members: &members, answer: &answer, length, unnamed };
+            let show = UnknownForm { members: &members, answer: &answer, length, unnamed };
             match enter_or(|| entries::words(&answer, length), USUAL) {
                 // SAFETY: `deliver` requires room for `count` entries. The caller has it for the form that this driver writes:
                 // the short one.
@@ -184,14 +184,14 @@ unsafe fn untold(
 }
 
 /// Answer of the driver. The form of its entries has to be found out.
-struct Untold<'a> {
+struct UnknownForm<'a> {
     members: &'a Members,
     answer: &'a [UnknownEntry],
     length: usize,
     unnamed: Unnamed,
 }
 
-impl Untold<'_> {
+impl UnknownForm<'_> {
     /// # Safety
     /// `count` is null or the caller's, and says how many entries there is room for at `to`, which may be null.
     unsafe fn deliver<T: Form>(self, count: *mut c_uint, to: *mut T) -> Status {

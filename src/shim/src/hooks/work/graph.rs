@@ -8,7 +8,7 @@ use crate::driver_calls::contexts;
 use crate::hooks::protocol::{Decision, Granted, around, charge, refuse};
 use crate::memory::device_full;
 use crate::memory::graphs::{Executable, Obstacle};
-use crate::memory::refusals::What;
+use crate::memory::refusals::RefusedKind;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Process};
 use core::ffi::{c_char, c_ulonglong};
@@ -109,7 +109,7 @@ fn reserve(process: &'static Process, graph: CUgraph) -> Decision<(&'static Proc
         Ok(executable) => Decision::Go((process, executable)),
         Err(Obstacle::NotOurs) => Decision::Forward,
         Err(Obstacle::Untold) => Decision::Refuse(status::OUT_OF_MEMORY),
-        Err(Obstacle::Full(device, bytes)) => refuse(process, device, What::Allocation, bytes),
+        Err(Obstacle::Full(device, bytes)) => refuse(process, device, RefusedKind::Allocation, bytes),
     }
 }
 

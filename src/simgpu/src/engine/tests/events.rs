@@ -177,7 +177,7 @@ fn a_destroyed_event_still_releases_those_who_wait() {
     assert_ne!(e, again);
     assert_eq!(wait(&mut d, Target::Ticket(ticket), T0).0, T0 + MS);
     assert_eq!(d.event_status(again, T0 + S), Ok(EventStatus::Fresh));
-    assert_eq!(d.event_status(e, T0 + S), Err(Gone));
+    assert_eq!(d.event_status(e, T0 + S), Err(UnknownId));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn names_survive_as_words() {
     assert_ne!(s.to_bits(), 0);
     assert_eq!(StreamId::from_bits(s.to_bits()), s);
     for bits in [0, 1, u64::MAX, u64::from(u32::MAX), 1 << 32] {
-        assert_eq!(d.event_status(EventId::from_bits(bits), T0), Err(Gone));
+        assert_eq!(d.event_status(EventId::from_bits(bits), T0), Err(UnknownId));
     }
 }
 

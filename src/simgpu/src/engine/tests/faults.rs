@@ -17,9 +17,9 @@ fn a_removed_client_takes_its_queue_and_its_running_kernel_with_it() {
     assert_eq!(wait(&mut d, Target::Client(b), T0 + MS).0, T0 + 6 * MS);
     let truth = d.device_truth(T0 + S);
     assert_eq!((truth.busy_ns, truth.retired_busy_ns), (6 * MS, MS));
-    assert_eq!(d.client_truth(a, T0 + S), Err(Gone));
+    assert_eq!(d.client_truth(a, T0 + S), Err(UnknownId));
     assert_eq!(d.enqueue(sa, kernel(1), T0 + S), Err(EnqueueError::NoStream));
-    assert_eq!(d.remove_client(a, T0 + S), Err(Gone));
+    assert_eq!(d.remove_client(a, T0 + S), Err(UnknownId));
     assert_eq!(d.busy_between(Some(a), T0, T0 + S), Some(MS));
     let mut gone = Vec::new();
     d.each_removed(|truth| gone.push((truth.id, truth.pid, truth.busy_ns, truth.removed_ns)));
@@ -56,7 +56,7 @@ fn who_waited_for_a_removed_client_goes_on() {
     d.enqueue(sb, kernel(MS), T0).unwrap();
     d.remove_client(a, T0 + MS).unwrap();
     assert_eq!(wait(&mut d, Target::Stream(sb), T0 + MS).0, T0 + 2 * MS);
-    assert_eq!(d.event_status(e, T0 + S), Err(Gone));
+    assert_eq!(d.event_status(e, T0 + S), Err(UnknownId));
     assert_eq!(time(&mut d, foreign, T0 + S), Some(MS));
 }
 
@@ -190,7 +190,7 @@ fn a_client_that_died_half_made_is_gone_after_a_repair() {
     d.clients.at_mut(half.link).legacy = 0;
     tear(&mut d);
     d.repair(T0);
-    assert_eq!(d.client_truth(half, T0), Err(Gone));
+    assert_eq!(d.client_truth(half, T0), Err(UnknownId));
     assert!(d.client_truth(a, T0).is_ok());
     assert!(d.add_client(3, T0).is_ok());
 }

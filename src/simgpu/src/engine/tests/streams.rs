@@ -180,7 +180,7 @@ fn a_host_function_holds_its_stream_until_it_is_finished() {
     assert_eq!(d.next_host_call(c, T0 + 5 * MS), None);
     assert_eq!(d.completion(Target::Stream(s), T0 + 6 * MS), Ok(Completion::NeedsHost));
     d.finish_host_call(call, T0 + 7 * MS).unwrap();
-    assert_eq!(d.finish_host_call(call, T0 + 7 * MS), Err(Gone));
+    assert_eq!(d.finish_host_call(call, T0 + 7 * MS), Err(UnknownId));
     assert_eq!(wait(&mut d, Target::Stream(s), T0 + 7 * MS).0, T0 + 8 * MS);
 }
 
@@ -209,7 +209,7 @@ fn a_destroyed_stream_still_does_its_work() {
     assert_eq!(busy(&mut d, c, T0 + S), MS);
     let again = d.add_stream(c, StreamKind::NonBlocking).unwrap();
     assert_ne!(again, s);
-    assert_eq!(d.completion(Target::Stream(s), T0 + S), Err(Gone));
+    assert_eq!(d.completion(Target::Stream(s), T0 + S), Err(UnknownId));
     let legacy = d.legacy_stream(c).unwrap();
-    assert_eq!(d.remove_stream(legacy, T0 + S), Err(Gone));
+    assert_eq!(d.remove_stream(legacy, T0 + S), Err(UnknownId));
 }
