@@ -183,12 +183,16 @@ impl Mapped {
     /// A file that was cut behind the words that a member reads shows no zeroes to that member. Only its size tells.
     pub(crate) fn check_path(&self) -> Result<(), RegionError> {
         match self.path.symlink_metadata() {
-            Ok(found) if id_of(&found) == self.id && found.len() == FILE_SIZE => Ok(()),
-            Ok(found) if id_of(&found) == self.id => Err(RegionError::Damaged { path: self.path.clone() }),
+            Ok(found) if id_of(&found) == self.id => self.check_size(&found),
             Ok(_) => Err(self.replaced()),
             Err(_) if self.has_lost_its_name() => Err(self.replaced()),
             Err(_) => Ok(()),
         }
+    }
+
+    /// Checks that the file has its full size.
+    fn check_size(&self, found: &fs::Metadata) -> Result<(), RegionError> {
+        if found.len() == FILE_SIZE { Ok(()) } else { Err(RegionError::Damaged { path: self.path.clone() }) }
     }
 
     /// Tells whether the kernel says that the file was removed.
@@ -208,9 +212,7 @@ impl Mapped {
         if found.nlink() == 0 {
             return Err(self.replaced());
         }
-        if found.len() != FILE_SIZE {
-            return Err(RegionError::Damaged { path: self.path.clone() });
-        }
+        self.check_size(&found)?;
         match self.path.symlink_metadata() {
             Ok(found) if id_of(&found) != self.id => Err(self.replaced()),
             _ => Ok(()),
