@@ -88,9 +88,13 @@ impl CallMeasurement {
         }
         let before = Self::read(memory)?;
         let device = before.place.device;
-        let is_explained = |baseline: &Baseline| baseline.explains(before.free, before.charged);
-        let baseline = memory.baselines.of(device).filter(|baseline| baseline.unmeasured.is_none());
-        if baseline.is_none_or(|baseline| baseline.own.is_none() || is_explained(&baseline)) {
+        let is_unexplained = memory.has_quota(device)
+            && memory.baselines.of(device).is_some_and(|baseline| {
+                baseline.own.is_some()
+                    && baseline.unmeasured.is_none()
+                    && !baseline.explains(before.free, before.charged)
+            });
+        if !is_unexplained {
             return Some(before);
         }
         memory.baselines.note_unmeasured(device, before.context);

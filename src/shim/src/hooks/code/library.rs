@@ -138,8 +138,11 @@ unsafe fn load(
         None
     };
     let is_tried = image.unread && eagerly.is_none() && enter_or(|| has_quota_here(process), false);
-    // A library that the driver loads lazily takes no memory for variables yet.
-    let contexts = eagerly.as_ref().map_or_else(|| u64::from(is_tried), |eagerly| eagerly.here.len() as u64);
+    // The driver loads code and variables into each context at once. Or it loads lazily: variables only if the hook tries.
+    let (images, copies) = match eagerly.as_ref().map(|eagerly| eagerly.here.len() as u64) {
+        Some(contexts) => (contexts, contexts),
+        None => (1, u64::from(is_tried)),
+    };
     let call = || {
         // SAFETY: by this function's contract `output` is null or valid.
         let old = unsafe { read_in(output) };
@@ -148,8 +151,8 @@ unsafe fn load(
         if is_tried && code == status::SUCCESS { unsafe { try_out(output, old, undo) } } else { code }
     };
     let now = Image {
-        bytes: image.bytes.saturating_mul(contexts.max(u64::from(eagerly.is_none()))),
-        variables: image.variables.saturating_mul(contexts),
+        bytes: image.bytes.saturating_mul(images),
+        variables: image.variables.saturating_mul(copies),
         ..image
     };
     // SAFETY: by this function's contract `output` is null or valid.
