@@ -2,22 +2,9 @@
 
 use crate::support::bench::{Bench, Host};
 use crate::support::compiler;
+use crate::support::families::FAMILIES;
 
 const QUOTA: u64 = 64 << 20;
-
-/// Functions that take memory, in the order of `families.h`.
-const FAMILIES: &[&str] = &[
-    "cuMemAlloc",
-    "cuMemAlloc_v2",
-    "cuMemAllocPitch",
-    "cuMemAllocPitch_v2",
-    "cuMemAllocManaged",
-    "cuMemCreate",
-    "cuMemAllocAsync",
-    "cuMemAllocAsync_ptsz",
-    "cuMemAllocFromPoolAsync",
-    "cuMemAllocFromPoolAsync_ptsz",
-];
 
 /// Returns the output of a host that found every function in the library and was held to the quota by each family.
 fn expected() -> Vec<String> {

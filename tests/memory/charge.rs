@@ -1,6 +1,7 @@
 //! Charges of memory: to the device that holds it, for as long as it is held, and never beyond the quota.
 
 use crate::support::bench::Bench;
+use crate::support::families::FAMILIES;
 use crate::support::outcome::Outcome;
 
 const QUOTA: &str = "67108864";
@@ -220,25 +221,13 @@ fn memory_given_back_by_another_familys_call_is_refunded() {
 
 #[test]
 fn what_the_driver_refuses_is_not_charged() {
-    let families = [
-        "cuMemAlloc",
-        "cuMemAlloc_v2",
-        "cuMemAllocPitch",
-        "cuMemAllocPitch_v2",
-        "cuMemAllocManaged",
-        "cuMemCreate",
-        "cuMemAllocAsync",
-        "cuMemAllocAsync_ptsz",
-        "cuMemAllocFromPoolAsync",
-        "cuMemAllocFromPoolAsync_ptsz",
-    ];
     // Each family fails on its first call. The probes between them are later calls of cuMemAlloc_v2.
-    let faults: Vec<_> = families.iter().map(|family| format!("{family}=719@1")).collect();
+    let faults: Vec<_> = FAMILIES.iter().map(|family| format!("{family}=719@1")).collect();
     let bench = Bench::simulated();
     let host = bench.host("traps", &["driver_fails", QUOTA]).set("SIMGPU_FAULTS", &faults.join(";"));
     let outcome = host.limited("64MiB").run().quiet();
     // The probe after the first family meets the fault of cuMemAlloc_v2, so the test of cuMemAlloc_v2 itself then succeeds.
-    for family in families.iter().filter(|family| **family != "cuMemAlloc_v2") {
+    for family in FAMILIES.iter().filter(|family| **family != "cuMemAlloc_v2") {
         outcome.contains(&[&format!("{family}: 719, untouched")]);
     }
     let probes: Vec<_> = outcome.out.lines().filter(|line| line.starts_with("  then")).collect();

@@ -11,6 +11,7 @@ pub(crate) mod chance;
 pub(crate) mod command;
 pub(crate) mod compiler;
 pub(crate) mod executable;
+pub(crate) mod families;
 pub(crate) mod freshness;
 pub(crate) mod host;
 pub(crate) mod living;
