@@ -13,8 +13,7 @@ use support::compiler;
 
 /// Returns the nanoseconds for which the only device of the bench ran kernels.
 fn busy(bench: &Bench) -> u64 {
-    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    report.pointer("/devices/0/busy_ns").and_then(serde_json::Value::as_u64).expect("the device is there")
+    bench.figure("/devices/0/busy_ns")
 }
 
 /// Returns the part of the time for which the device is busy while `program` runs again and again, in thousandths. The first run

@@ -4,7 +4,6 @@
 mod support;
 
 use gpuslice_driver::table::{ALL, Treatment};
-use gpuslice_region::{Monitor, Trust};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,9 +28,7 @@ fn program(door: &str) -> PathBuf {
 
 /// Returns the number of kernels that the only process has run, and their durations in nanoseconds.
 fn kernels(bench: &Bench) -> (u64, u64) {
-    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    let number =
-        |name: &str| report.pointer(&format!("/processes/0/devices/0/{name}")).unwrap().as_u64().unwrap();
+    let number = |name: &str| bench.figure(&format!("/processes/0/devices/0/{name}"));
     (number("launches"), number("kernel_ns"))
 }
 
@@ -93,16 +90,13 @@ fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
         .fold(bench.host("launches", &arguments).loaded(), |host, (name, value)| host.set(name, value));
     let host = host.start();
     assert_eq!(host.hear().as_deref(), Some("0, then 0"), "{name}");
-    let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
-    let device = region.devices().first().expect("it has a device").device;
-    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    let busy = report.pointer("/devices/0/busy_ns").unwrap().as_u64().unwrap();
+    let busy = bench.figure("/devices/0/busy_ns");
     // The last batch is closed and measured a moment after the wait.
     let until = Instant::now() + Duration::from_millis(500);
-    while region.time_used(device).used < busy * 9 / 10 && Instant::now() < until {
+    while bench.time_used().used < busy * 9 / 10 && Instant::now() < until {
         std::thread::yield_now();
     }
-    let charged = region.time_used(device).used;
+    let charged = bench.time_used().used;
     assert!(host.end().0.success());
     (charged, busy)
 }

@@ -4,7 +4,6 @@ use crate::node::{Node, may_have_containers, text};
 use crate::support::bench::Bench;
 use crate::support::{compiler, neighbours};
 use crate::{MIB, TWO, dies, first_process, witness};
-use serde_json::Value;
 
 #[test]
 fn slices_are_told_before_their_first_process_and_with_what_they_use_afterwards() {
@@ -72,10 +71,7 @@ fn gpu_time_is_the_simulated_gpus() {
     load.order("");
     let seconds =
         |node: &Node| node.scrape().get("gpuslice_slice_gpu_time_seconds_total", &[("slot", "b")]).unwrap();
-    let busy = |node: &Node| {
-        let truth: Value = serde_json::from_str(&node.bench.report()).expect("this is JSON");
-        truth["devices"][0]["busy_ns"].as_u64().expect("there is a device") as f64 / 1e9
-    };
+    let busy = |node: &Node| node.bench.figure("/devices/0/busy_ns") as f64 / 1e9;
     node.until("a second of GPU time", |node| (seconds(node) > 1.0).then_some(()));
     let (before, told, after) = (busy(&node), seconds(&node), busy(&node));
     // Work in flight is not charged yet.

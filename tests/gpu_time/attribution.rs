@@ -1,15 +1,12 @@
 //! Attribution of a shared GPU's time: a slice finds its own part, and says so if it cannot.
 #![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     clippy::disallowed_methods,
-    clippy::print_stdout,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
     reason = "a test: it ends where something is wrong, and waits for what must come"
 )]
 
+use super::hosts::PATIENCE;
 use crate::support::bench::{Bench, Host, driver_copy};
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
@@ -24,8 +21,6 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Time within which an expected state is reached, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Faults with which NVML supports neither the older of its two questions nor the newer one.
 const NO_SAMPLES: &str = "nvmlDeviceGetProcessUtilization=3";
 const NO_LIST: &str = "nvmlDeviceGetProcessesUtilizationInfo=3";

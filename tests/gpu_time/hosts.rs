@@ -3,10 +3,13 @@
 use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
 use crate::support::outcome::Outcome;
-use gpuslice_region::{Monitor, TimeUsed, Trust};
+use gpuslice_region::TimeUsed;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+/// Time within which an expected state is reached, on a machine that has other things to do.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes a bench whose driver has every function.
 pub(super) fn bench() -> Bench {
@@ -26,20 +29,14 @@ pub(super) fn same(program: &str, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// Returns a number of the ground truth.
-pub(super) fn truth(bench: &Bench, place: &str) -> u64 {
-    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    report.pointer(place).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("{place} in {report}"))
-}
-
 /// Returns the nanoseconds for which the only device ran kernels.
 pub(super) fn busy(bench: &Bench) -> u64 {
-    truth(bench, "/devices/0/busy_ns")
+    bench.figure("/devices/0/busy_ns")
 }
 
 /// Returns the number of kernels that the only process has run.
 pub(super) fn kernels(bench: &Bench) -> u64 {
-    truth(bench, "/processes/0/devices/0/launches")
+    bench.figure("/processes/0/devices/0/launches")
 }
 
 /// Returns the number that follows `before` on its line.
@@ -50,13 +47,11 @@ pub(super) fn number(outcome: &Outcome, before: &str) -> u64 {
 
 /// Returns the time that the slice has used, once it no longer changes.
 pub(super) fn used(bench: &Bench) -> TimeUsed {
-    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
-    let device = monitor.devices().first().expect("a device is in use").device;
     let end = Instant::now() + Duration::from_secs(10);
     loop {
-        let before = monitor.time_used(device);
+        let before = bench.time_used();
         sleep(Duration::from_millis(50));
-        if monitor.time_used(device) == before {
+        if bench.time_used() == before {
             return before;
         }
         assert!(Instant::now() < end, "{before:?} and more");
@@ -88,7 +83,7 @@ pub(super) fn at_30(arguments: &[&str]) -> Outcome {
 
 /// Runs a host with launches paced at 30 percent and with another preload.
 pub(super) fn at_30_beside(arguments: &[&str], preload: Option<&Path>) -> Outcome {
-    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    let bench = bench();
     let host = preload.into_iter().fold(bench.host("paced_streams", arguments), Host::preload);
-    host.loaded().set("GPU_CORE_PERCENT", "30").run()
+    paced(host, "30").run()
 }

@@ -1,6 +1,6 @@
 //! Launches are measured and queued by what they take, in each state of the meter.
 
-use super::hosts::{at_30, number};
+use super::hosts::{at_30, bench, number, paced};
 use crate::support::bench::Bench;
 use crate::support::{skip, timed};
 use gpuslice_region::{Monitor, Trust};
@@ -87,7 +87,7 @@ fn while_nvml_keeps_the_meter_launches_go_on() {
 #[test]
 fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_then_on() {
     let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuCtxDestroy_v2=delay:2s");
-    let host = bench.host("paced_streams", &["ends", "100us"]).loaded().set("GPU_CORE_PERCENT", "95");
+    let host = paced(bench.host("paced_streams", &["ends", "100us"]), "95");
     let mut host = host.start();
     match host.hear().as_deref() {
         Some("untold") => {
@@ -116,7 +116,7 @@ fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_the
 
 #[test]
 fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
-    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    let bench = bench();
     // Without a limit it would be less than a millisecond. At 95 percent the saved time and the queue delay the launch. At 30
     // percent a debt does too, which grows as long as the kernel runs.
     for (percent, most) in [("95", 1_000), ("30", 8_000)] {
@@ -133,7 +133,7 @@ fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
 
 /// Returns the most milliseconds that are queued when a launch returns, of a slice whose burst covers all of them.
 fn ahead(words: &[&str]) -> u64 {
-    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
+    let bench = bench();
     let host = bench.host("ahead", words).loaded();
     let outcome = host.set("GPU_CORE_PERCENT", "95").set("GPU_CORE_BURST", "60s").run().quiet();
     println!("{words:?}: {outcome}");
@@ -161,7 +161,7 @@ fn what_a_graph_takes_that_was_changed_is_known_after_one_launch() {
 #[test]
 fn launches_that_return_when_their_kernels_have_ended_are_charged() {
     let bench = Bench::simulated();
-    let host = bench.host("paced_streams", &["retains", "5ms", "60"]).loaded().set("GPU_CORE_PERCENT", "30");
+    let host = paced(bench.host("paced_streams", &["retains", "5ms", "60"]), "30");
     let outcome = host.set("CUDA_LAUNCH_BLOCKING", "1").run().quiet();
     println!("{outcome}");
     outcome.contains(&["failed 0"]);

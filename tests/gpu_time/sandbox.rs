@@ -1,9 +1,8 @@
 //! Launches in a sandbox that forbids `membarrier`.
 
-use super::hosts::{at_30, at_30_beside, number};
+use super::hosts::{at_30, at_30_beside, number, paced};
 use crate::support::bench::Bench;
 use crate::support::{compiler, skip, timed};
-use gpuslice_region::{Monitor, Trust};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -33,9 +32,7 @@ fn where_a_sandbox_forbids_membarrier_later_streams_end_all_the_same() {
 
 /// Returns the number of launches that the slice has counted.
 fn counted(bench: &Bench) -> u64 {
-    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
-    let device = monitor.devices().first().expect("a device is in use").device;
-    monitor.time_used(device).launches
+    bench.time_used().launches
 }
 
 /// Returns true if all launches are counted within `within` milliseconds.
@@ -53,8 +50,7 @@ fn are_counted(bench: &Bench, launched: u64, within: u64) -> bool {
 #[test]
 fn where_a_sandbox_forbids_membarrier_later_a_threads_launches_are_looked_after_from_its_next_one_on() {
     let bench = Bench::simulated();
-    let mut host =
-        bench.host("paced_streams", &["sealed", "100us"]).loaded().set("GPU_CORE_PERCENT", "50").start();
+    let mut host = paced(bench.host("paced_streams", &["sealed", "100us"]), "50").start();
     assert_eq!(host.hear().as_deref(), Some("ready"));
     host.ask("8");
     let mut launched = 8;

@@ -1,25 +1,19 @@
 //! Utilisation that a slice is shown if NVML does not name its processes by their own numbers.
 #![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     clippy::disallowed_methods,
-    clippy::print_stdout,
     clippy::indexing_slicing,
     reason = "a test: it ends where something is wrong, and waits for what must come"
 )]
 
+use super::hosts::PATIENCE;
 use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
 use crate::support::{compiler, skip_without_rights};
-use gpuslice_region::{Monitor, Trust};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Time within which an expected state is reached, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Ways in which NVML numbers processes, each with the CUDA version of a driver that does so.
 const NUMBERINGS: [(&str, &str); 3] = [("mixed", "12040"), ("offset", "12040"), ("foreign", "13000")];
 /// Percentages that a slice may be shown if it uses all of its 30 %.
@@ -108,8 +102,7 @@ fn a_busy_slice_beside_a_busy_neighbour_is_shown_its_share() {
 
 /// Returns the GPU time that the slice was charged for so far, in nanoseconds, with the instant of the look.
 fn charged(bench: &Bench) -> (u64, Instant) {
-    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
-    (monitor.time_used(monitor.devices()[0].device).used, Instant::now())
+    (bench.time_used().used, Instant::now())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Streams and contexts that wait, are used aside or end take no cost out of the account.
 
-use super::hosts::{at_30, number};
+use super::hosts::{at_30, busy, kernels, number, paced};
 use crate::support::bench::Bench;
 use crate::support::outcome::Outcome;
 use crate::support::{compiler, timed};
@@ -20,11 +20,7 @@ fn what_runs_on_a_stream_of_a_green_context_is_charged_though_that_ends() {
     // With `unnamed` the program never asks for the handle that the driver uses for the stream's context.
     for on in ["stream", "default", "unnamed"] {
         let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040");
-        let host = bench
-            .host("paced_streams", &["green", "300ms", on])
-            .loaded()
-            .set("GPU_CORE_PERCENT", "50")
-            .start();
+        let host = paced(bench.host("paced_streams", &["green", "300ms", on]), "50").start();
         assert_eq!(host.hear().as_deref(), Some("failed 0"));
         let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
         let device = monitor.devices().first().expect("a device is in use").device;
@@ -40,8 +36,7 @@ fn what_runs_on_a_stream_of_a_green_context_is_charged_though_that_ends() {
 fn a_driver_that_keeps_events_of_a_green_context_apart_fails_no_launch_and_is_no_news() {
     let bench =
         Bench::simulated().with("SIMGPU_CUDA_VERSION", "13040").with("SIMGPU_FAULTS", "cuEventRecord=400@1");
-    let host =
-        bench.host("paced_streams", &["green", "1ms", "default"]).loaded().set("GPU_CORE_PERCENT", "50");
+    let host = paced(bench.host("paced_streams", &["green", "1ms", "default"]), "50");
     host.run().quiet().says(&["failed 0"]);
 }
 
@@ -120,29 +115,22 @@ fn what_a_stream_waits_for_between_kernels_is_not_charged() {
 #[test]
 fn what_measures_the_default_stream_waits_for_no_stream_that_is_held_up() {
     let bench = Bench::simulated();
-    let outcome =
-        bench.host("paced_streams", &["one-held-up", "20us"]).loaded().set("GPU_CORE_PERCENT", "95");
+    let outcome = paced(bench.host("paced_streams", &["one-held-up", "20us"]), "95");
     outcome.run().quiet().contains(&["failed 0"]);
 }
 
 /// Returns the milliseconds that a slice was charged for and used, with a thread that changes between streams.
 fn charged_and_used_aside() -> (u64, u64) {
     let bench = Bench::simulated();
-    let host =
-        bench.host("paced_streams", &["aside", "5us", "30"]).loaded().set("GPU_CORE_PERCENT", "95").start();
+    let host = paced(bench.host("paced_streams", &["aside", "5us", "30"]), "95").start();
     assert_eq!(host.hear().as_deref(), Some("failed 0"));
-    let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
-    let device = region.devices().first().expect("a device is in use").device;
-    let report: serde_json::Value = serde_json::from_str(&bench.report()).expect("the ground truth is JSON");
-    let truth = |path| report.pointer(path).unwrap().as_u64().unwrap();
-    let (busy, launches) =
-        (truth("/devices/0/busy_ns") / 1_000_000, truth("/processes/0/devices/0/launches"));
+    let (busy, launches) = (busy(&bench) / 1_000_000, kernels(&bench));
     let until = Instant::now() + Duration::from_secs(5);
-    while region.time_used(device).launches < launches {
+    while bench.time_used().launches < launches {
         assert!(Instant::now() < until, "not all has been charged");
         std::thread::yield_now();
     }
-    let used = region.time_used(device).used / 1_000_000;
+    let used = bench.time_used().used / 1_000_000;
     println!("charged {used} ms, used {busy} ms");
     assert!(host.end().0.success());
     (used, busy)

@@ -44,10 +44,14 @@ impl<'bench> Tenant<'bench> {
 
     /// Starts a host and makes the primary context of the device current.
     fn in_context(bench: &'bench Bench) -> Self {
-        let mut tenant = Self::through(bench, "dlsym");
-        tenant.just("retain");
-        tenant.does("current primary");
-        tenant
+        Self::through(bench, "dlsym").with_context()
+    }
+
+    /// Makes the primary context of the device current.
+    fn with_context(mut self) -> Self {
+        self.just("retain");
+        self.does("current primary");
+        self
     }
 
     /// Returns the bytes that this process holds in truth.
@@ -63,7 +67,14 @@ impl<'bench> Tenant<'bench> {
     /// Gives an order. Returns its status and the bytes of the quota that are held after it.
     #[track_caller]
     fn order(&mut self, order: &str) -> (u64, u64) {
-        match self.living.numbers(order).as_slice() {
+        self.living.order(order);
+        self.answer(order)
+    }
+
+    /// Returns the answer to an order that was given, as [`order`](Self::order) does.
+    #[track_caller]
+    fn answer(&mut self, order: &str) -> (u64, u64) {
+        match self.living.numbers_of_answer(order).as_slice() {
             [status, left] => (*status, QUOTA - left),
             other => panic!("{order}: {other:?}"),
         }
@@ -110,9 +121,7 @@ fn a_module_is_charged_what_the_device_lost_whatever_door_it_comes_through() {
     for loading in ["LAZY", "EAGER"] {
         for door in ["dlsym", "first", "second"] {
             let bench = bench().with("CUDA_MODULE_LOADING", loading);
-            let mut tenant = Tenant::through(&bench, door);
-            tenant.just("retain");
-            tenant.does("current primary");
+            let mut tenant = Tenant::through(&bench, door).with_context();
             let code = if loading == "LAZY" { 0 } else { CODE };
             for how in ["data", "ex", "text", "file"] {
                 assert_eq!(tenant.does(&format!("load {how} 9000000")), CONTEXT + 10 * MIB + code, "{how}");
@@ -143,9 +152,7 @@ fn a_library_is_charged_at_its_first_use_in_a_context_and_given_back_with_it() {
     for door in ["dlsym", "first", "second"] {
         for how in ["data", "file"] {
             let bench = bench();
-            let mut tenant = Tenant::through(&bench, door);
-            tenant.just("retain");
-            tenant.does("current primary");
+            let mut tenant = Tenant::through(&bench, door).with_context();
             for first_use in ["module", "libraryglobal", "librarymanaged"] {
                 assert_eq!(tenant.does(&format!("library {how} 4194304")), CONTEXT);
                 assert_eq!(tenant.does(&format!("use {first_use}")), CONTEXT + 4 * MIB, "{first_use}");
@@ -180,9 +187,7 @@ const USES: [&str; 5] = ["kernel", "kernels", "module", "libraryglobal", "librar
 fn variables_of_libraries_that_do_not_fit_never_reach_the_device() {
     for door in ["dlsym", "first", "second"] {
         let bench = bench();
-        let mut tenant = Tenant::through(&bench, door);
-        tenant.just("retain");
-        tenant.does("current primary");
+        let mut tenant = Tenant::through(&bench, door).with_context();
         tenant.does(&format!("library data {}", 6_u64 << 30));
         for first_use in USES {
             assert_eq!(tenant.answers(&format!("use {first_use}"), 2), CONTEXT, "{first_use}");
@@ -544,13 +549,9 @@ impl Tenant<'_> {
             assert!(Instant::now() < until, "{order}: the call does not begin");
         }
         neighbour.just("free");
-        let answer = self.living.hear().expect("an answer");
-        let [status, left] = answer.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<u64>>()[..]
-        else {
-            panic!("{order}: {answer}")
-        };
+        let (status, held) = self.answer(order);
         assert_eq!((status, self.bench.truth(0).held), (0, before), "{order}: no free memory moved");
-        QUOTA - left
+        held
     }
 }
 
@@ -559,12 +560,7 @@ fn neighbours<'bench>(bench: &'bench Bench, slow: &str) -> [Tenant<'bench>; 2] {
     let other = bench.region().with_file_name("other").display().to_string();
     let host = || bench.host("modules", &["dlsym"]).limited(&QUOTA.to_string());
     let slow = host().set("SIMGPU_FAULTS", &format!("{slow}=delay:300ms"));
-    [slow, host().set("GPUSLICE_REGION", &other)].map(|host| {
-        let mut tenant = Tenant::started(bench, host);
-        tenant.just("retain");
-        tenant.does("current primary");
-        tenant
-    })
+    [slow, host().set("GPUSLICE_REGION", &other)].map(|host| Tenant::started(bench, host).with_context())
 }
 
 #[test]
@@ -824,9 +820,7 @@ fn look_ups_in_a_row_ask_nvml_ten_times_a_second_and_open_it_once() {
 fn what_a_neighbour_took_beside_a_look_up_is_not_charged_from_the_next_wait_on() {
     let bench = bench();
     let slow = bench.host("modules", &["dlsym"]).set("SIMGPU_FAULTS", "cuModuleGetFunction=delay:200ms");
-    let mut tenant = Tenant::started(&bench, slow.limited(&QUOTA.to_string()));
-    tenant.just("retain");
-    tenant.does("current primary");
+    let mut tenant = Tenant::started(&bench, slow.limited(&QUOTA.to_string())).with_context();
     let mut neighbour = Tenant::started(&bench, bench.host("modules", &["dlsym"]));
     neighbour.unlimited(&["retain", "current primary"]);
     for _ in 0..3 {

@@ -3,6 +3,7 @@
 use super::living::send;
 use super::outcome::Outcome;
 use super::{artefacts, compiler};
+use gpuslice_region::{Monitor, TimeUsed, Trust};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::unix::fs::symlink;
@@ -151,6 +152,23 @@ impl Bench {
     /// Returns everything that the simulated GPU reports about itself.
     pub(crate) fn report(&self) -> String {
         self.tell(&[])
+    }
+
+    /// Returns a number of that report, e.g. `/devices/0/busy_ns`.
+    pub(crate) fn figure(&self, place: &str) -> u64 {
+        let report: serde_json::Value =
+            serde_json::from_str(&self.report()).expect("the ground truth is JSON");
+        report
+            .pointer(place)
+            .and_then(serde_json::Value::as_u64)
+            .unwrap_or_else(|| panic!("{place} in {report}"))
+    }
+
+    /// Returns the time that the slice has used of its first device, by the ledger.
+    pub(crate) fn time_used(&self) -> TimeUsed {
+        let monitor = Monitor::open(&self.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+        let device = monitor.devices().first().expect("a device is in use").device;
+        monitor.time_used(device)
     }
 
     /// Makes the calls in `faults` fail from now on, in all processes. They replace the faults that were set before.

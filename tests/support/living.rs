@@ -49,6 +49,12 @@ impl Living {
     #[track_caller]
     pub(crate) fn ask(&mut self, order: &str) -> String {
         self.order(order);
+        self.answer(order)
+    }
+
+    /// Returns the answer to an order that was given.
+    #[track_caller]
+    fn answer(&mut self, order: &str) -> String {
         match self.hear() {
             Some(answer) => answer,
             None => panic!("{order}: the host has ended: {}", self.complaints()),
@@ -58,7 +64,14 @@ impl Living {
     /// Gives the host an order and returns its answer, which consists of numbers.
     #[track_caller]
     pub(crate) fn numbers(&mut self, order: &str) -> Vec<u64> {
-        let answer = self.ask(order);
+        self.order(order);
+        self.numbers_of_answer(order)
+    }
+
+    /// Returns the answer to an order that was given. It consists of numbers.
+    #[track_caller]
+    pub(crate) fn numbers_of_answer(&mut self, order: &str) -> Vec<u64> {
+        let answer = self.answer(order);
         let number = |word: &str| word.parse().unwrap_or_else(|_| panic!("{order}: {answer}"));
         answer.split_whitespace().map(number).collect()
     }
