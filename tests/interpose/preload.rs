@@ -2,7 +2,7 @@
 
 use crate::support::bench::{Bench, Host};
 use crate::support::outcome::Outcome;
-use crate::support::{artefacts, compiler, skip};
+use crate::support::{artefacts, compiler, executable, skip};
 use std::path::{Path, PathBuf};
 
 const QUOTA: &str = "67108864";
@@ -137,6 +137,28 @@ fn both_other_preloads_work_with_us_in_between() {
     let host = bench.program(&program, &[QUOTA]).preload(&compiler::wrapper("wrap_files"));
     let outcome = host.limited("64MiB").preload(&compiler::wrapper("wrap_driver")).run().quiet();
     outcome.contains(&["take 0, one more 2", "looked up: take 0, one more 2", "wrapped_opens: some"]);
+}
+
+#[test]
+fn of_two_copies_of_the_library_the_first_charges_and_the_other_says_so() {
+    let program = chain(&[], "chain").expect("chain.c links with the simulated driver");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (library, copy) = (artefacts::library(), folder.path().join("libgpuslice.so"));
+    executable::copy(&library, &copy, 0o755);
+    for order in [[&library, &copy], [&copy, &library]] {
+        let bench = Bench::simulated();
+        let host = order.iter().fold(bench.program(&program, &[QUOTA]), |host, object| host.preload(object));
+        let outcome = host.set("GPU_MEM_LIMIT", "64MiB").run();
+        outcome.contains(&["take 0, one more 2", "give 0", "looked up: take 0, one more 2"]);
+        let [first, second] = order.map(|path| path.display().to_string());
+        let told = format!(
+            "gpuslice: {first} limits, and {second} does nothing, because it is a second copy; preload one of them.\n"
+        );
+        assert!(
+            outcome.err.starts_with(&told) && outcome.err.matches("a second copy").count() == 1,
+            "{outcome}"
+        );
+    }
 }
 
 #[test]

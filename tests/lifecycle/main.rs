@@ -4,7 +4,7 @@
 mod deaths;
 mod file_faults;
 mod lifetimes;
-
+mod one_slice;
 mod starved;
 #[path = "../support/mod.rs"]
 mod support;

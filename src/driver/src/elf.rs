@@ -13,12 +13,14 @@ pub struct Image {
     start: usize,
     end: usize,
     dynamic: *const Dynamic,
+    headers: *const libc::Elf64_Phdr,
+    header_count: usize,
 }
 
-// SAFETY: the pointer leads to tables of a loaded library, which no thread writes. A caller that keeps an image keeps
+// SAFETY: the pointers lead to tables of a loaded library, which no thread writes. A caller that keeps an image keeps
 // the library loaded.
 unsafe impl Send for Image {}
-// SAFETY: the tables behind the pointer do not change while the library is loaded, so all threads may read them at the
+// SAFETY: the tables behind the pointers do not change while the library is loaded, so all threads may read them at the
 // same time.
 unsafe impl Sync for Image {}
 
@@ -127,7 +129,8 @@ impl Image {
         let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(place);
         let (start, end) = loaded.reduce(|(first, last), (start, end)| (first.min(start), last.max(end)))?;
         let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC).map(place)?.0;
-        Some(Self { base, start, end, dynamic: ptr::with_exposed_provenance(dynamic) })
+        let dynamic = ptr::with_exposed_provenance(dynamic);
+        Some(Self { base, start, end, dynamic, headers: headers.as_ptr(), header_count: headers.len() })
     }
 
     /// Returns true if an address lies in the library.
@@ -158,6 +161,19 @@ impl Image {
     pub fn symbol(&self, name: &CStr) -> Option<*const c_void> {
         let symbol = SymbolTable::of(self)?.find(name)?;
         Some(ptr::with_exposed_provenance(self.base.wrapping_add(symbol.value)))
+    }
+
+    /// Returns the address, the size and the alignment of each segment of notes.
+    pub(crate) fn segments_of_notes(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        // SAFETY: the image was made of these headers, which stay mapped while the library is loaded.
+        let headers = unsafe { core::slice::from_raw_parts(self.headers, self.header_count) };
+        let base = self.base;
+        #[allow(clippy::cast_possible_truncation, reason = "addresses fit the machine word")]
+        let segment = move |header: &libc::Elf64_Phdr| {
+            let start = base.wrapping_add(header.p_vaddr as usize);
+            (start, header.p_memsz as usize, header.p_align as usize)
+        };
+        headers.iter().filter(|header| header.p_type == libc::PT_NOTE).map(segment)
     }
 
     fn entry(&self, tag: i64) -> Option<usize> {
@@ -303,7 +319,7 @@ fn about(address: *const c_void) -> Option<libc::Dl_info> {
 }
 
 /// Returns the first loaded library that `wanted` accepts.
-fn find(mut wanted: impl FnMut(&Image) -> bool) -> Option<Image> {
+pub(crate) fn find(mut wanted: impl FnMut(&Image) -> bool) -> Option<Image> {
     let mut found = None;
     visit(|info| {
         found = image(info).filter(&mut wanted);

@@ -7,6 +7,7 @@ pub mod arguments;
 pub mod elf;
 pub mod families;
 pub mod functions;
+pub mod notes;
 pub mod resolve;
 mod signature;
 pub mod slot;

@@ -133,6 +133,9 @@ type Chain = [Option<Image>; LINKS];
 /// The chain of each API with the [`Image::generation`] in which it was made.
 static CHAINS: Mutex<[((u64, u64), Chain); 2]> = Mutex::new([((0, 0), [None; LINKS]); 2]);
 
+/// Name of the note in each copy of the preload library, with its final zero.
+pub const NOTE: &[u8] = b"gpuslice\0";
+
 /// Returns the libraries after gpuslice that define functions of this API, in the loader's order.
 ///
 /// The chain is kept until the program loads or unloads a library. The lock is only tried: a child forked while another
@@ -153,12 +156,14 @@ fn chain(api: Api) -> Chain {
     links
 }
 
+/// Makes the chain. Another copy of gpuslice is no part of it: it would charge each call once more.
 fn make_chain(api: Api) -> Chain {
     let mut links = [None; LINKS];
     let Some(ours) = Image::containing(SLOTS.as_ptr().cast()) else { return links };
     let mut free = links.iter_mut();
     Image::each_behind(&ours, |image| {
         if defines(&image, api)
+            && !image.has_note(NOTE)
             && let Some(link) = free.next()
         {
             *link = Some(image);

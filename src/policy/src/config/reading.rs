@@ -14,6 +14,11 @@ use super::sizes::{in_powers_of_1000, parse_hami_size};
 use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
 use super::values::parse_hami_share;
 
+/// The variable that names the region.
+const REGION: &str = "GPUSLICE_REGION";
+/// Why the region of another source than the fixed file has no effect.
+const BESIDE_FIXED: &str = "beside /run/gpuslice/conf/config: all programs here are one slice, and only that file can name its region";
+
 /// A configuration that cannot be enforced. GPU work is refused. Each of `malformed` is one line on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
@@ -76,6 +81,8 @@ impl<T> Default for Limit<T> {
 #[derive(Default)]
 pub(super) struct ConfigReading {
     layers: Vec<Layer>,
+    /// True if the first layer is the fixed file.
+    has_fixed: bool,
     malformed: Vec<Malformed>,
     warnings: Vec<Warning>,
 }
@@ -86,6 +93,7 @@ impl ConfigReading {
         let mut reading = Self::default();
         if files.fixed != FileRead::Absent {
             reading.file(FIXED_FILE, files.fixed, SourcedValue::file(FIXED_FILE));
+            reading.has_fixed = true;
         }
         reading.named_file(env, files);
         reading.layers.push(layers::environment(env));
@@ -145,7 +153,7 @@ impl ConfigReading {
             oversubscribe: self.value("GPU_MEM_OVERSUBSCRIBE", parse_switch).unwrap_or_default(),
             deepbind: self.value("GPUSLICE_DEEPBIND", parse_switch).unwrap_or_default(),
             report_total: self.value("GPU_MEM_REPORT_TOTAL", str::parse).unwrap_or_default(),
-            region: self.value("GPUSLICE_REGION", parse_path),
+            region: self.region(),
             log: self.log(),
             warnings: Vec::new(),
         };
@@ -209,6 +217,19 @@ impl ConfigReading {
 
     fn value<T>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, Fault>) -> Option<T> {
         self.setting(key, parse).map(|(value, _)| value)
+    }
+
+    /// Reads the region. Beside the fixed file only that file can name one. Otherwise a program could leave its slice, and have
+    /// the quota once more.
+    fn region(&mut self) -> Option<PathBuf> {
+        let of_fixed = self.layers.first().and_then(|layer| layer.get(REGION)).cloned();
+        if self.has_fixed
+            && let Some(said) = self.said(REGION).filter(|said| Some(said) != of_fixed.as_ref())
+        {
+            self.warnings.push(Warning::WithoutEffect(said, BESIDE_FIXED));
+            return None;
+        }
+        self.value(REGION, parse_path)
     }
 
     /// Reads the log setting. It limits nothing, so a fault is only a warning.

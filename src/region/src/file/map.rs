@@ -39,18 +39,22 @@ use crate::{
 
 /// Permissions of a new region: for its owner only.
 const MODE: u32 = 0o600;
+/// Permissions of a new region that processes of all users join.
+const MODE_FOR_ALL: u32 = 0o666;
 /// Bytes at the start of a file that identify it: magic, version, ready, size.
 const PREFIX: usize = 24;
 /// [`SIZE`] in the type of the file system.
 const FILE_SIZE: u64 = SIZE as u64;
 
-/// The owners that a region file may have.
+/// The owners that a region file may have, and the users that a new one is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// This user or root: for a path that gpuslice has chosen, in a directory where all users may create files.
     OwnerOnly,
     /// Any user: for a path that the user has named.
     AnyOwner,
+    /// Any user, and all users may join: an operator's file makes all programs of a container one slice.
+    AllUsers,
 }
 
 /// Identifies a file, whatever its name.
@@ -268,9 +272,9 @@ fn open_with(path: &Path, trust: Trust, rights: Rights) -> Result<Option<(Mapped
     Ok(Some((Mapped { memory, path: path.into(), id: id_of(&found) }, file, is_protected)))
 }
 
-/// Makes an empty region at `path`, for its owner alone. Succeeds if another process has made one meanwhile.
-pub(crate) fn create(path: &Path) -> Result<(), RegionError> {
-    make(path, MODE).map(drop)
+/// Makes an empty region at `path`, for its owner alone or for all users. Succeeds if another process has made one meanwhile.
+pub(crate) fn create(path: &Path, trust: Trust) -> Result<(), RegionError> {
+    make(path, if trust == Trust::AllUsers { MODE_FOR_ALL } else { MODE }).map(drop)
 }
 
 /// Makes an empty region at `path`, an absolute path, with these rights (`0o600`, `0o666`), and tells whether there was none.

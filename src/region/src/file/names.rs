@@ -8,18 +8,24 @@ use std::{
     path::{Path, PathBuf, absolute},
 };
 
-use gpuslice_policy::config::Config;
+use gpuslice_policy::config::{Config, FIXED_FILE};
 
-use crate::{file::folders, file::operator::Operator};
+use crate::file::{
+    folders,
+    map::Trust,
+    operator::{Contents, Operator},
+};
 
 pub use folders::{FOLDER, ends_with_session, folder};
 
-/// Start of the file names of regions that no setting names. The user's number follows.
+/// Start of the file names of regions that no setting names. The user's number follows, or [`ALL`].
 pub const PREFIX: &str = "gpuslice-";
+/// Takes the place of the user's number in the region of all users of a container.
+const ALL: &str = "all";
 /// Follows the user's number in the regions of `gpuslice run`.
 pub const RUN: &str = "run-";
-/// The region of a container in which a node agent has mounted a folder for it.
-const MOUNTED: &str = "/run/gpuslice/region/region";
+/// The folder that a node agent mounts into a container for its region.
+const MOUNTED: &str = "/run/gpuslice/region";
 /// The folder in which a node agent, or `gpuslice cdi`, makes a folder for each slice of the host.
 pub const SLOTS: &str = "/run/gpuslice/slots";
 /// The region's name in the folder of a slice.
@@ -38,11 +44,12 @@ pub enum NameMatch {
     Several(Vec<PathBuf>),
 }
 
-/// Returns the user's number in a region's name, and the rest of the name after it.
+/// Returns the user's number in a region's name, or [`ALL`], and the rest of the name after it.
 fn parts(region: &Path) -> Option<(&str, &str)> {
     let (user, rest) = region.file_name()?.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
     let is_number = !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number && region.parent().is_some_and(folders::is_folder)).then_some((user, rest))
+    let is_usual = (is_number || user == ALL) && region.parent().is_some_and(folders::is_folder);
+    is_usual.then_some((user, rest))
 }
 
 /// Tells whether a path is one of a region that no setting names.
@@ -55,6 +62,45 @@ pub fn is_usual(region: &Path) -> bool {
 #[must_use]
 pub fn is_of_run(region: &Path) -> bool {
     parts(region).is_some_and(|(_, rest)| rest.starts_with(RUN))
+}
+
+/// Returns the region of a program and the owners that it may have. `named` is the region that the configuration names.
+/// `has_operator_file` is true if there is an operator's file at [`FIXED_FILE`].
+///
+/// A folder that a node agent has mounted comes after a named region. Otherwise an operator's file makes all users of the
+/// container one slice, and without it each user of a container has a slice.
+#[must_use]
+pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, Trust) {
+    let mounted = || Path::new(MOUNTED).is_dir().then(|| Path::new(MOUNTED).join(REGION));
+    let chosen = named.or_else(mounted);
+    if has_operator_file {
+        return (chosen.unwrap_or_else(of_all_users), Trust::AllUsers);
+    }
+    match chosen {
+        Some(chosen) => (chosen, Trust::AnyOwner),
+        None => (usual(user(), inode(Path::new("/proc/self/ns/mnt"))), Trust::OwnerOnly),
+    }
+}
+
+/// Returns the region of all users of a container: by the folder of the operator's file.
+///
+/// The folder stays the same when the operator writes a new file, and in a mount namespace that a program makes. There is one
+/// name only: if a program could have the next one by damaging the file, it would have the quota once more.
+fn of_all_users() -> PathBuf {
+    let folder = Path::new(FIXED_FILE).parent().unwrap_or_else(|| Path::new("/"));
+    let device = fs::metadata(folder).map_or(0, |found| found.dev());
+    Path::new(FOLDER).join(format!("{PREFIX}{ALL}-{device}-{}", inode(folder)))
+}
+
+/// Returns the number of a file in its file system; 0 if it does not exist.
+fn inode(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |found| found.ino())
+}
+
+/// Returns the effective user of this process.
+fn user() -> u32 {
+    // SAFETY: `geteuid` has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// Returns the region of a container's processes that no setting names: by user and number of the mount namespace. If another
@@ -148,16 +194,18 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
 /// as in the library. A region that a node agent has mounted follows.
 fn around() -> impl Iterator<Item = PathBuf> {
     let variable = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
-    of_operator().or(variable).into_iter().chain([MOUNTED.into()])
+    of_operator().or(variable).into_iter().chain([Path::new(MOUNTED).join(REGION)])
 }
 
-/// Returns the region that an operator's file names. Every program that is started here with the library belongs to its slice,
-/// whatever the environment.
+/// Returns the region to which an operator's file ties every program that is started here with the library, whatever the
+/// environment. `None`: no file does.
 #[must_use]
 pub fn of_operator() -> Option<PathBuf> {
     let env = |name: &str| env::var_os(name).map(OsStringExt::into_vec);
     let files_alone = |name: &str| env(name).filter(|_| name == "GPUSLICE_CONFIG");
-    Config::from_sources(&files_alone, &Operator::look(&env).files()).ok()?.region
+    let operator = Operator::look(&env);
+    let named = Config::from_sources(&files_alone, &operator.files()).ok()?.region;
+    if operator.fixed == Contents::Absent { named } else { Some(of_program(named, true).0) }
 }
 
 /// Returns the regions that a slice's name or path matches. A text with a slash is a path. A name matches regions of this user
@@ -180,8 +228,7 @@ pub fn find(slice: &OsStr) -> io::Result<NameMatch> {
 
 /// Returns the rank of a region for this user. `None`: only its path matches it.
 fn nearness(path: &Path) -> Option<NameRank> {
-    // SAFETY: `geteuid` has no arguments and cannot fail.
-    let ours = unsafe { libc::geteuid() };
+    let ours = user();
     let owner = fs::symlink_metadata(path).ok()?.uid();
     if owner == ours || around().any(|own| own == path) {
         return Some(NameRank::Own);
@@ -198,6 +245,7 @@ mod tests {
         for (path, name) in [
             ("/dev/shm/gpuslice-1000-run-red", "red"),
             ("/dev/shm/gpuslice-1000-4026531841", "4026531841"),
+            ("/dev/shm/gpuslice-all-66-2305", "66-2305"),
             ("/dev/shm/gpuslice-else", "gpuslice-else"),
             ("/tmp/gpuslice-1000-run-red", "red"),
             ("/srv/gpuslice-1000-run-red", "gpuslice-1000-run-red"),
@@ -208,6 +256,22 @@ mod tests {
         ] {
             assert_eq!(name_of(Path::new(path)), name);
         }
+    }
+
+    #[test]
+    fn an_operators_file_makes_all_users_of_a_container_one_slice() {
+        let (of_all, trust) = of_program(None, true);
+        assert!(is_usual(&of_all) && !is_of_run(&of_all) && trust == Trust::AllUsers, "{}", of_all.display());
+        assert!(
+            !of_all.display().to_string().contains(&format!("{PREFIX}{}-", user())),
+            "{}",
+            of_all.display()
+        );
+        let (of_user, trust) = of_program(None, false);
+        assert!(of_user != of_all && trust == Trust::OwnerOnly, "{}", of_user.display());
+        let named = |has_file| of_program(Some("/srv/region".into()), has_file);
+        assert_eq!(named(false), ("/srv/region".into(), Trust::AnyOwner));
+        assert_eq!(named(true), ("/srv/region".into(), Trust::AllUsers));
     }
 
     #[test]

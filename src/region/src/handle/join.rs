@@ -67,7 +67,7 @@ impl Member {
                 if !members.is_empty() {
                     return Err(RegionError::Detached { path: path.into(), members });
                 }
-                map::create(path)?;
+                map::create(path, trust)?;
                 continue;
             };
             match Self::enter(mapped, wanted) {

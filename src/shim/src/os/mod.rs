@@ -3,6 +3,7 @@
 pub(crate) mod allocator;
 pub(crate) mod asymmetric_fence;
 pub(crate) mod clock;
+pub(crate) mod copies;
 pub(crate) mod futex;
 pub(crate) mod host_memory;
 pub(crate) mod messages;

@@ -1,6 +1,9 @@
 //! ELF note with the version of this library. `readelf -n` shows it, and `gpuslice doctor` reads it without loading the library.
 
-/// Bytes of the note's name, with its final zero.
+use core::ffi::c_void;
+use core::ptr;
+
+/// Bytes of the note's name, [`NOTE`](gpuslice_driver::slot::NOTE).
 const NAME_SIZE: u32 = 9;
 /// Bytes of the note's text.
 const TEXT_SIZE: u32 = 32;
@@ -30,6 +33,11 @@ static LABEL: Note = Note {
     region: gpuslice_region::layout::VERSION,
     version: padded(env!("CARGO_PKG_VERSION").as_bytes()),
 };
+
+/// Returns the address of the note of this copy of the library.
+pub(super) fn address() -> *const c_void {
+    ptr::from_ref(&LABEL).cast()
+}
 
 const fn padded(version: &[u8]) -> [u8; 28] {
     let mut text = [0; 28];

@@ -6,14 +6,13 @@
 
 use super::enforcement::{self, Stage, refuse, stage};
 use crate::os::reentrancy::catch_panic;
-use crate::os::{allocator, messages};
+use crate::os::{allocator, copies, messages};
 use gpuslice_policy::config::{Ceilings, Config, LogLevel, ReportTotal, misspelt};
 use gpuslice_region::operator::Operator;
 use gpuslice_region::{Trust, names};
 use once_cell::race::OnceBox;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The settings, if a limit is set.
 static SETTINGS: OnceBox<Settings> = OnceBox::new();
@@ -99,14 +98,19 @@ fn environment() -> Vec<(String, Vec<u8>)> {
 
 fn apply(config: Config, ceilings: Option<Ceilings>) {
     messages::set(config.log.clone());
+    if copies::is_behind_another() {
+        enforcement::set_free();
+        return;
+    }
     config.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
     if config.is_unlimited() {
         enforcement::set_free();
         return;
     }
-    let named = config.region.clone().or_else(mounted_region);
-    let trust = if named.is_some() { Trust::AnyOwner } else { Trust::OwnerOnly };
-    let region = named.unwrap_or_else(default_region);
+    if let Some(other) = copies::passed_over() {
+        messages::say(LogLevel::Warn, &other);
+    }
+    let (region, trust) = names::of_program(config.region.clone(), ceilings.is_some());
     enforcement::note_share(config.has_share());
     let _already = SETTINGS.set(Box::new(Settings { config, region, trust, ceilings }));
     if !allocator::take(&(enforcement::run_out as fn())) {
@@ -116,19 +120,4 @@ fn apply(config: Config, ceilings: Option<Ceilings>) {
         return;
     }
     enforcement::limit();
-}
-
-/// Returns the region in the folder that a node agent mounts into a container. A process that can write there may share the
-/// slice.
-fn mounted_region() -> Option<PathBuf> {
-    const FOLDER: &str = "/run/gpuslice/region";
-    let folder = Path::new(FOLDER);
-    folder.is_dir().then(|| folder.join("region"))
-}
-
-fn default_region() -> PathBuf {
-    // SAFETY: `geteuid` takes no arguments and always succeeds.
-    let user = unsafe { libc::geteuid() };
-    let container = std::fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
-    names::usual(user, container)
 }

@@ -35,6 +35,7 @@ use asking::ProbeOutcome;
 use devices::DeviceEnvironment;
 use finding::{DoctorReport, Finding};
 use gpuslice_policy::config::{Config, ReportTotal};
+use gpuslice_region::operator::Contents;
 use gpuslice_slices::installed;
 use library::Library;
 use machine::Machine;
@@ -73,7 +74,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     let library = Library::look(installed::library());
     let sources = Sources::look();
     let config = sources.config().ok();
-    let regions = Regions::look(config.as_ref());
+    let regions = Regions::look(config.as_ref(), sources.operator.fixed != Contents::Absent);
     let around = DeviceEnvironment {
         mps: mps(),
         wsl: machine.wsl,

@@ -11,12 +11,9 @@ use gpuslice_slices::figures;
 use gpuslice_slices::overcommit::Committed;
 use gpuslice_slices::process;
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Path at which a node agent mounts a container's region.
-const MOUNTED: &str = "/run/gpuslice/region";
 /// Bytes that a region of one device takes.
 const REGION_BYTES: u64 = (1 << 20) + (164 << 10);
 
@@ -70,14 +67,15 @@ pub(super) struct Living {
 }
 
 impl Regions {
-    /// Looks at the regions. If the configuration is refused, `config` is `None` and names no region.
-    pub(super) fn look(config: Option<&Config>) -> Self {
+    /// Looks at the regions. If the configuration is refused, `config` is `None` and names no region. `has_operator_file`: there
+    /// is one at the fixed place.
+    pub(super) fn look(config: Option<&Config>, has_operator_file: bool) -> Self {
         let named = config.and_then(|config| config.region.clone());
         let is_named = named.is_some();
-        let path = named.unwrap_or_else(usual);
+        let (path, trust) = names::of_program(named, has_operator_file);
         let folder = path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let mode = folder.metadata().map_or(0, |found| found.permissions().mode());
-        let trust = if is_named || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly };
+        let trust = if system::user() == 0 { Trust::AnyOwner } else { trust };
         let mut living = Living::default();
         let own = look_at(&path, trust, &mut living);
         let all = slices::all().unwrap_or_default().into_iter().filter(|other| *other != path);
@@ -104,16 +102,6 @@ impl Regions {
 fn is_lingering() -> bool {
     let name = std::env::var_os("USER").or_else(|| std::env::var_os("LOGNAME"));
     name.is_some_and(|name| Path::new("/var/lib/systemd/linger").join(name).exists())
-}
-
-/// Returns the path of a region that no setting names.
-fn usual() -> PathBuf {
-    let mounted = Path::new(MOUNTED);
-    if mounted.is_dir() {
-        return mounted.join("region");
-    }
-    let namespace = fs::metadata("/proc/self/ns/mnt").map_or(0, |namespace| namespace.ino());
-    names::usual(system::user(), namespace)
 }
 
 fn look_at(path: &Path, trust: Trust, living: &mut Living) -> RegionState {

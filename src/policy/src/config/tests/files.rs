@@ -38,8 +38,31 @@ fn the_fixed_file_wins_over_the_named_one_and_that_over_the_environment() {
     let config = Config::from_sources(&env, &OperatorFiles { named, fixed }).unwrap();
     assert_eq!(memory(&config, 0), Some(GIB));
     assert_eq!(config.core_weight.get(), 2);
-    assert_eq!(config.region, Some("/r/9".into()));
     assert!(config.warnings.is_empty());
+}
+
+#[test]
+fn beside_the_fixed_file_only_that_file_names_the_region() {
+    let env = variables(&[("GPUSLICE_CONFIG", "/etc/slice"), ("GPUSLICE_REGION", "/r/9")]);
+    let region = |named: &[u8], fixed| {
+        let named = FileRead::Contents(named);
+        let config = Config::from_sources(&env, &OperatorFiles { named, fixed }).unwrap();
+        (config.region, config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(region(b"", FileRead::Absent), (Some("/r/9".into()), Vec::new()));
+    assert_eq!(region(b"GPUSLICE_REGION=/r/2", FileRead::Absent), (Some("/r/2".into()), Vec::new()));
+    let fixed = FileRead::Contents(b"GPUSLICE_REGION=/r/1");
+    assert_eq!(region(b"GPUSLICE_REGION=/r/2", fixed), (Some("/r/1".into()), Vec::new()));
+    let of_nobody = FileRead::Contents(b"GPU_MEM_LIMIT=1g");
+    let warning = |said: &str| {
+        format!(
+            "gpuslice: {said} has no effect beside /run/gpuslice/conf/config: all programs here are one slice, and only \
+             that file can name its region."
+        )
+    };
+    assert_eq!(region(b"", of_nobody), (None, vec![warning("GPUSLICE_REGION=\"/r/9\"")]));
+    let said = "/etc/slice:1: GPUSLICE_REGION=\"/r/2\"";
+    assert_eq!(region(b"GPUSLICE_REGION=/r/2", of_nobody), (None, vec![warning(said)]));
 }
 
 #[test]
