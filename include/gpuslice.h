@@ -198,7 +198,7 @@ struct gpuslice_device_time {
     uint64_t coupled_until;         /* until when the device is coupled with others */
     uint64_t overrun_seen_at;       /* when a batch was last seen that may wait for another device */
     uint64_t overdraft_at;          /* when a launch last went beyond the share for such a batch */
-    uint64_t overdraft_paid_until;  /* until when such overdrafts are paid */
+    uint64_t overdraft_paid_until;  /* until when overdrafts of any kind are paid */
     uint64_t round;                 /* number of the last payment among those of coupled devices */
     uint8_t reserved6[64];
     uint64_t interval_head;         /* number of published intervals */

@@ -6,6 +6,7 @@ use super::allocate::{self, AllocatedPart, Claim, WHOLE, divide};
 use super::budget::{Budget, Findings};
 use super::demand::{DemandEstimator, SliceFigures};
 use super::grant_word::Grant;
+use crate::compute::limiter::lease;
 use crate::compute::limiter::queue_bound;
 use crate::compute::limiter::token_bucket::RateLimit;
 use crate::config::{CorePolicy, Priority};
@@ -17,9 +18,6 @@ pub const MOST_SLICES: usize = 48;
 
 /// Nanoseconds that a late look, or the first one, counts for at most: 4 ms.
 const LATE: u64 = 4_000_000;
-
-/// Burst of a slice that uses lent time, in nanoseconds of GPU time: one turn.
-const LENT: u64 = 4_000_000;
 
 /// Queue bound of a slice beside one of high priority, in nanoseconds of GPU time: 3 ms.
 ///
@@ -202,7 +200,7 @@ impl Arbiter {
         known.borrows = policy != CorePolicy::Fixed && lately > bound;
         let most = match (must_yield && policy != CorePolicy::Fixed, known.borrows) {
             (true, _) => SHORT_BURST,
-            (false, true) => LENT,
+            (false, true) => lease::TURN,
             (false, false) => u64::MAX,
         };
         let burst = Nanos::new(burst.get().min(most));

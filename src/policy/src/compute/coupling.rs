@@ -14,6 +14,9 @@
 //! *Peer overdraft.* While a kernel overruns, it may wait. So a launch that another device throttles is admitted
 //! early, and the slice owes its cost ([`peer_overdraft`](super::peer_overdraft)).
 
+use super::limiter::lease;
+use super::limiter::overdraft::MOST_WAIT;
+
 /// A measured batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasuredBatch {
@@ -57,8 +60,6 @@ pub struct PeerDevice {
 /// Tolerance of comparisons between two clocks, in nanoseconds: 1 ms. It covers the error of the clocks and the time
 /// of a launch.
 const SLACK: u64 = 1_000_000;
-/// Nanoseconds of work that may run between a payment and the awaited kernel: the largest turn.
-const BETWEEN: u64 = 4_000_000;
 /// Smallest part of the overrun for which the launch that ended it was throttled: one in eight. Other launches before
 /// it may have been throttled as well.
 const PART: u64 = 8;
@@ -75,8 +76,6 @@ pub const LASTS: u64 = 60_000_000_000;
 const PREPARES: u64 = 50_000_000;
 /// Nanoseconds after which the end of a batch is known: 10 ms.
 const SEEN: u64 = 10_000_000;
-/// Longest wait of a launch for another device, in nanoseconds: 10 s. It bounds the damage of wrong evidence.
-pub(super) const MOST: u64 = 10_000_000_000;
 /// Overrun beyond which a batch waits for no launch, in nanoseconds: one second. Kernels that never end are no reason
 /// for an overdraft.
 const PATIENCE: u64 = 1_000_000_000;
@@ -108,7 +107,7 @@ impl MeasuredBatch {
     #[must_use]
     pub fn ended_by(&self, kept: ThrottledLaunch) -> bool {
         let Some(beyond) = self.beyond() else { return false };
-        let between = if kept.is_overdraft { 0 } else { BETWEEN };
+        let between = if kept.is_overdraft { 0 } else { lease::TURN };
         let ends = kept.until.saturating_add(self.plain).saturating_add(between).saturating_add(SLACK);
         let meanwhile = kept.until.saturating_sub(kept.since.max(self.until.saturating_sub(self.length)));
         let latest = self.until.saturating_add(self.after);
@@ -184,7 +183,7 @@ pub fn wait(other: &PeerDevice, round: u64, since: u64, now: u64) -> Option<u64>
         return None;
     }
     let prepares = if other.is_asked { u64::MAX } else { other.ended.saturating_add(PREPARES) };
-    let until = other.paid_until.min(prepares).min(since.saturating_add(MOST));
+    let until = other.paid_until.min(prepares).min(since.saturating_add(MOST_WAIT));
     (until > now).then_some(until)
 }
 
@@ -321,10 +320,10 @@ mod tests {
     #[test]
     fn nobody_waits_for_longer_than_ten_seconds() {
         let far = PeerDevice { paid_until: u64::MAX, ..OTHER };
-        assert_eq!(wait(&far, 60 * MS), Some(20 * MS + MOST));
-        assert_eq!(wait(&far, 20 * MS + MOST), None);
+        assert_eq!(wait(&far, 60 * MS), Some(20 * MS + MOST_WAIT));
+        assert_eq!(wait(&far, 20 * MS + MOST_WAIT), None);
         let ended_later = PeerDevice { is_asked: false, ended: u64::MAX, ..far };
-        assert_eq!(wait(&ended_later, 60 * MS), Some(20 * MS + MOST));
+        assert_eq!(wait(&ended_later, 60 * MS), Some(20 * MS + MOST_WAIT));
     }
 
     #[test]

@@ -18,8 +18,9 @@
 //!
 //! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling` and `peer_overdraft`.
 //!
-//! Instants and spans are plain `u64` nanoseconds, as in the shared words and in the driver's figures. An instant is of
-//! the monotonic clock. A span is GPU time unless its name or text says otherwise.
+//! Times of events have a type of their own, [`EventTime`](measuring::event_clock::EventTime), because they lie on another
+//! time line. Instants of the monotonic clock and spans are plain `u64` nanoseconds, as in the shared words. A span is GPU
+//! time unless its name or text says otherwise.
 
 pub mod attribution;
 pub mod cost;

@@ -3,21 +3,15 @@
 //! Example: a collective kernel on one GPU overruns its estimate, and a launch on a second GPU is throttled. The
 //! kernel may wait for that launch. So the launch is admitted at once, and the slice owes its cost.
 //!
-//! The overrun may have other reasons, so the overdraft is bounded ([`peer_overdraft`]).
+//! The overrun may have other reasons, so the budget of all overdrafts bounds it
+//! ([`overdraft`](super::limiter::overdraft)).
 
-use super::coupling::MOST;
-use super::limiter::token_bucket::{self, RateLimit};
-use crate::units::{Nanos, Permille};
+use super::cost::estimate;
+use super::limiter::token_bucket::RateLimit;
 
 /// Nanoseconds for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond,
 /// on a host that may be late.
 const FRESH: u64 = 5_000_000;
-/// GPU time of peer overdrafts that may be admitted at once, in nanoseconds: 20 ms. It has room for a few launches
-/// before the awaited one.
-const MOST_OVERDRAFT: u64 = 20_000_000;
-/// Debt beyond which no peer overdraft is admitted, in nanoseconds of GPU time: one second. An overdraft is paid by
-/// its prediction and may run for far longer.
-const MOST_OWED: u64 = 1_000_000_000;
 
 /// Returns true if an overrun that was seen at `seen` continues.
 #[must_use]
@@ -33,32 +27,17 @@ pub const fn is_published(seen: u64, now: u64) -> bool {
 }
 
 /// Returns true if the share of a device throttles a launch that may be admitted by a peer overdraft. The slice must
-/// owe time, and at most one second of GPU time.
+/// owe time, and no more than the largest estimate, one second of GPU time. An overdraft is paid by its prediction and
+/// may run for far longer.
 #[must_use]
 pub fn may_overdraw(paid_until: u64, now: u64, terms: RateLimit) -> bool {
-    paid_until > now && paid_until <= now.saturating_add(terms.wall(MOST_OWED))
-}
-
-/// Returns the word of paid overdrafts, after one more of `amount` nanoseconds of GPU time. `until` is the word
-/// before. `None`: the launch is not admitted.
-///
-/// Half of the share pays for overdrafts, and the other half pays the debt. The bucket saves at most 20 ms of GPU
-/// time, or the burst if that is less; a launch that costs more is admitted once. A word too far ahead belongs to
-/// other terms or is invalid.
-#[must_use]
-pub fn peer_overdraft(until: u64, now: u64, amount: u64, terms: RateLimit) -> Option<u64> {
-    let (rate, most) = (terms.rate(), now.saturating_add(MOST));
-    let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    let terms = RateLimit::new(half, Nanos::new(MOST_OVERDRAFT.min(terms.burst())));
-    let until = if until > most { 0 } else { until };
-    token_bucket::wait(until, now)
-        .is_none()
-        .then(|| token_bucket::prepay(until, now, amount, terms).min(most))
+    paid_until > now && paid_until <= now.saturating_add(terms.wall(estimate::MOST))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::{Nanos, Permille};
 
     const MS: u64 = 1_000_000;
 
@@ -83,22 +62,6 @@ mod tests {
 
     fn terms(rate: u16, burst: u64) -> RateLimit {
         RateLimit::new(Permille::new(rate).unwrap(), Nanos::from_millis(burst))
-    }
-
-    #[test]
-    fn half_of_a_share_pays_for_what_goes_ahead() {
-        let now = 100_000 * MS;
-        let peer_overdraft =
-            |until, cost, rate, burst| peer_overdraft(until, now, cost * MS, terms(rate, burst));
-        assert_eq!(peer_overdraft(0, 25, 500, 20), Some(now + 20 * MS), "20 ms are saved up");
-        assert_eq!(peer_overdraft(now, 5, 500, 20), Some(now + 20 * MS));
-        assert_eq!(peer_overdraft(now + 1, 5, 500, 20), None);
-        assert_eq!(peer_overdraft(0, 25, 500, 200), Some(now + 20 * MS), "no more");
-        assert_eq!(peer_overdraft(0, 2, 500, 1), Some(now + 4 * MS), "less, where less is lent");
-        assert_eq!(peer_overdraft(now, 1, 1, 1), Some(now + 1000 * MS), "a thousandth is not divided");
-        assert_eq!(peer_overdraft(now, 200, 1, 1), Some(now + MOST), "nobody waits for longer");
-        assert_eq!(peer_overdraft(now + MOST, 5, 500, 20), None);
-        assert_eq!(peer_overdraft(now + MOST + 1, 5, 500, 20), Some(now - 60 * MS), "that is no such word");
     }
 
     #[test]

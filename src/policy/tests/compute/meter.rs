@@ -3,7 +3,7 @@
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::cost::thread_cache::epoch_of;
 use gpuslice_policy::compute::limiter::settlement;
-use gpuslice_policy::compute::measuring::event_clock;
+use gpuslice_policy::compute::measuring::event_clock::{self, EventTime};
 use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval};
 use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Opening, Verdict};
 
@@ -52,7 +52,7 @@ impl Shim {
             return;
         };
         for pair in times.windows(2) {
-            self.cost.adjacent(self.readings.of(pair[1]) - self.readings.of(pair[0]));
+            self.cost.adjacent(self.readings.of(pair[1]).since(self.readings.of(pair[0])));
         }
         self.at_first.clear();
     }
@@ -70,7 +70,7 @@ impl Shim {
             return false;
         }
         self.long_kernels += u64::from(flight.run.launches() == 1 && flight.truth >= LONG_KERNEL);
-        let measured = self.readings.of(end) - self.readings.of(start);
+        let measured = self.readings.of(end).since(self.readings.of(start));
         let before = core::mem::replace(&mut self.last_end[stream], self.readings.of(end));
         let was_idle =
             flight.known_idle || event_clock::was_idle(before, self.readings.of(start), self.cost.get());
@@ -82,7 +82,7 @@ impl Shim {
         };
         let verdict = flight.run.judge(measured, opening, self.cost.get());
         if verdict.held {
-            self.last_end[stream] = 0;
+            self.last_end[stream] = EventTime::BEGIN;
         }
         let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
         self.charge_rest(&mut flight, (verdict.length + verdict.events, until), now, slice);
@@ -98,7 +98,7 @@ impl Shim {
     }
 
     /// Charges running work while it runs.
-    fn charge_running(&mut self, flight: &mut Bracketed, start: u64, now: u64, slice: &mut Slice) {
+    fn charge_running(&mut self, flight: &mut Bracketed, start: EventTime, now: u64, slice: &mut Slice) {
         let start = self.offset.instant(start).unwrap() + flight.run.gaps();
         let start = start.max(flight.charged_to);
         if let Some(until) = settlement::running(start, now) {

@@ -6,11 +6,11 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
-use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
-use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost};
+use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, EventTime};
 use gpuslice_policy::compute::measuring::peer_intervals::Reader;
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::when_alone::Sampler;
@@ -71,9 +71,9 @@ pub struct Readings {
 }
 
 impl Readings {
-    pub fn of(self, time: u64) -> u64 {
+    pub fn of(self, time: u64) -> EventTime {
         let time = time + (time >> 20) * self.drift + self.origin;
-        time - time % self.resolution
+        EventTime::new(time - time % self.resolution)
     }
 }
 
@@ -111,7 +111,7 @@ pub struct Shim {
     /// The payment of a launch inside the driver.
     pub entering: u64,
     /// The last observed event of each stream.
-    pub last_end: Vec<u64>,
+    pub last_end: Vec<EventTime>,
     /// The end of the intervals of this process and of its siblings.
     pub own_until: u64,
     pub others_until: u64,
@@ -130,7 +130,6 @@ pub struct Shim {
     pub closed: Vec<u64>,
     /// The predicted end of each stream's submitted work.
     pub until: Vec<u64>,
-    pub beside: Beside,
     /// Number of payments.
     pub takes: u32,
     pub events: u64,
@@ -165,7 +164,7 @@ impl Shim {
             spells: vec![None; streams],
             read_to: 0,
             entering: 0,
-            last_end: vec![0; streams],
+            last_end: vec![EventTime::BEGIN; streams],
             own_until: 0,
             others_until: 0,
             beside_until: 0,
@@ -178,7 +177,6 @@ impl Shim {
             is_calibrated: false,
             closed: vec![0; streams],
             until: vec![0; streams],
-            beside: Beside::default(),
             takes: 0,
             events: 0,
             blind: None,
@@ -232,12 +230,11 @@ impl Shim {
         }
         if known.is_some()
             && self.open.len() > 1
-            && let Some(owed) = self.goes_beside(stream, &estimate, now)
+            && self.ends_with_others(stream, &estimate, now)
+            && slice.owe(self.me, cost.saturating_sub(self.lease.left()), now)
         {
             let lacks = cost.saturating_sub(self.lease.left());
             slice.asks[self.me].wants = 0;
-            slice.owe(self.me, lacks, now);
-            self.beside = Beside::of(owed);
             self.outstanding += lacks;
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));
@@ -253,15 +250,14 @@ impl Shim {
             self.settled_at = now;
         }
         self.takes += 1;
-        self.beside = Beside::default();
         self.lease.fill(lacks);
         self.outstanding += lacks;
         assert!(self.lease.spend(cost));
         Ok(self.pay(known, estimate))
     }
 
-    /// Returns the debt of a launch that runs beside others without credit. `None`: it may not go.
-    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<u64> {
+    /// Returns true if a launch runs beside others and ends with them.
+    fn ends_with_others(&self, stream: usize, estimate: &Estimate, now: u64) -> bool {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
@@ -269,7 +265,7 @@ impl Shim {
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
-        self.beside.go(estimate, overdraft::done(ends(stream), now, estimate.plain), last)
+        overdraft::ends_with_others(estimate, overdraft::done(ends(stream), now, estimate.plain), last)
     }
 
     /// Returns the smallest payment with which overlapping launches go together.

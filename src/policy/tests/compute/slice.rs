@@ -3,6 +3,7 @@
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 use gpuslice_policy::compute::measuring::overlap::Overlap;
@@ -19,6 +20,8 @@ pub struct Slice {
     pub paid_until: u64,
     /// The instant from which on time is free.
     free_from: u64,
+    /// The instant up to which overdrafts are paid.
+    overdrawn_until: u64,
     /// The expected value of the word.
     pub debt: Debt,
     /// The largest debt at a payment.
@@ -67,6 +70,7 @@ impl Slice {
             terms,
             paid_until: 0,
             free_from: 0,
+            overdrawn_until: 0,
             debt: Debt::new(terms),
             owed_at_take: 0,
             places: 0,
@@ -151,14 +155,19 @@ impl Slice {
         self.free_from = token_bucket::free_from(self.free_from, paid_until, now);
     }
 
-    /// Records debt: a process launched without credit.
-    pub fn owe(&mut self, me: usize, amount: u64, now: u64) {
+    /// Records the debt of a launch without credit. Returns false if the budget of overdrafts does not pay for it.
+    pub fn owe(&mut self, me: usize, amount: u64, now: u64) -> bool {
+        let Some(until) = overdraft::admit(self.overdrawn_until, now, amount, self.terms) else {
+            return false;
+        };
+        self.overdrawn_until = until;
         self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
         self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
         self.got[me] += amount as i64;
         self.asks[me].served += amount;
+        true
     }
 
     pub fn settle(&mut self, difference: i64, now: u64) {

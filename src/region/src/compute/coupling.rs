@@ -91,7 +91,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// - No overrun was seen since this device's last payment.
     /// - The slice could pay, or owes too much.
     /// - The device has work under way, which may be the work that the batch waits for.
-    /// - Other overdrafts have used the part of the share that is set aside for them.
+    /// - The budget of overdrafts does not pay for it.
     pub(crate) fn overdraw_for_peer(
         &self,
         device: usize,
@@ -100,20 +100,14 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         (since, now): (u64, u64),
     ) -> bool {
         let Some(time) = self.time(device) else { return false };
-        let (CouplingWords { last_payment_at, overdraft_paid_until, .. }, terms) =
-            (&time.coupling.0, self.terms(device));
+        let (last_payment_at, terms) = (&time.coupling.0.last_payment_at, self.terms(device));
         if self.peer_overrun(device, now).is_none_or(|seen| seen <= last_payment_at.get())
             || !peer_overdraft::may_overdraw(load_repaired(time, terms, now), now, terms)
             || self.is_busy(time)
+            || !self.overdraw(device, slot, amount, now)
         {
             return false;
         }
-        let until = overdraft_paid_until.get();
-        let next = peer_overdraft::peer_overdraft(until, now, amount, terms);
-        if next.is_none_or(|next| !overdraft_paid_until.replace(until, next)) {
-            return false;
-        }
-        self.overdraw(device, slot, amount, now);
         self.note_payment(device, ThrottledLaunch { since, until: now, is_overdraft: true });
         self.withdraw_request(device, slot);
         true

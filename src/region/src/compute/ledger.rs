@@ -18,6 +18,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::ThrottledLaunch;
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::token_bucket;
 
 use crate::{
@@ -180,13 +181,26 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         Err(now)
     }
 
-    /// Charges `amount` for a launch that is admitted although the slice has no time left: the slice owes it.
-    pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: u64, now: u64) {
-        let Some((_, process)) = self.process_time(device, slot) else { return };
+    /// Charges `amount` for a launch that is admitted although the slice has no time left: the slice owes it. Returns false,
+    /// and charges nothing, if the budget of overdrafts does not pay for it.
+    ///
+    /// A process killed after the payment from the budget loses that part of the budget.
+    pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: u64, now: u64) -> bool {
+        let Some((time, process)) = self.process_time(device, slot) else { return true };
+        let (budget, terms) = (&time.coupling.0.overdraft_paid_until, self.terms(device));
+        let is_paid = (0..TRIES).find_map(|_| {
+            let until = budget.get();
+            let next = overdraft::admit(until, now, amount, terms);
+            next.map_or(Some(false), |next| budget.replace(until, next).then_some(true))
+        });
+        if is_paid != Some(true) {
+            return false;
+        }
         self.settle_time(device, i64::try_from(amount).unwrap_or(i64::MAX), now);
         // In the order of a payment.
         process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
         process.virtual_service.change(|served| served.saturating_add(amount));
+        true
     }
 
     /// Ends the request of a process.

@@ -81,16 +81,17 @@ impl Member {
     }
 
     /// Charges `amount` although the slice owes time already, because [a batch on another
-    /// device](Self::has_peer_overrun) may wait for this launch. Returns `false` if no batch waits, if half of the
-    /// share has been used for such overdrafts, or if the slice owes too much.
+    /// device](Self::has_peer_overrun) may wait for this launch. Returns `false` if no batch waits, if the slice owes too
+    /// much, or if [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
     pub fn overdraw_for_peer(&self, device: Device, amount: u64, since: u64, now: u64) -> bool {
         self.layout().overdraw_for_peer(device.index(), self.slot(), amount, (since, now))
     }
 
     /// Charges `amount` although the slice has no time left or another process comes first. For launches that add no
-    /// busy time to the work under way.
-    pub fn overdraw(&self, device: Device, amount: u64, now: u64) {
-        self.layout().overdraw(device.index(), self.slot(), amount, now);
+    /// busy time to the work under way, or for which a kernel of the process may wait. Returns `false`, and charges
+    /// nothing, if [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
+    pub fn overdraw(&self, device: Device, amount: u64, now: u64) -> bool {
+        self.layout().overdraw(device.index(), self.slot(), amount, now)
     }
 
     /// Ends the request of this process.

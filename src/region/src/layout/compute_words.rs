@@ -89,7 +89,7 @@ pub(crate) struct CouplingWords {
     pub(crate) overrun_seen_at: Word64,
     /// When a launch last went beyond the share because a batch on another device may wait for it.
     pub(crate) overdraft_at: Word64,
-    /// The instant up to which such overdrafts are paid.
+    /// The instant up to which overdrafts of any kind are paid: `gpuslice_policy::compute::limiter::overdraft`.
     pub(crate) overdraft_paid_until: Word64,
     /// Number of the last payment among those of coupled devices: `gpuslice_policy::compute::coupling::next_round`.
     pub(crate) round: Word64,

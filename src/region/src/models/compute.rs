@@ -335,7 +335,7 @@ fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
         let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, 4 * MS, NOW));
-        world.layout.overdraw(DEVICE, 0, 3 * MS, NOW);
+        assert!(world.layout.overdraw(DEVICE, 0, 3 * MS, NOW));
         other.join().unwrap();
         assert_eq!(world.owed(), 9 * MS, "a gift or a debt was lost");
     });

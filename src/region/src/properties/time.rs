@@ -1,6 +1,7 @@
 //! Property tests of the compute ledger: it answers as a simple model does, after calls, deaths and changes of terms.
 
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
+use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::refund;
 use gpuslice_policy::compute::limiter::token_bucket::{self, MOST_DEBT, RateLimit};
 use gpuslice_policy::units::{Nanos, Permille};
@@ -49,6 +50,7 @@ struct Model {
     terms: RateLimit,
     paid_until: u64,
     free_from: u64,
+    overdrawn_until: u64,
     virtual_time: u64,
     now: u64,
     asks: [Ask; SLOTS],
@@ -125,6 +127,7 @@ fn start() -> (World, Model) {
         terms: terms(500, 20 * MS),
         paid_until: 0,
         free_from: 0,
+        overdrawn_until: 0,
         virtual_time: 0,
         now: NOW,
         asks: [Ask::default(); SLOTS],
@@ -160,10 +163,14 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             prop_assert_eq!(layout.take_time(DEVICE, slot, amount, (now, now)), model.take(slot, amount));
         }
         Step::Owe(slot, amount) if lives[slot] => {
-            layout.overdraw(DEVICE, slot, amount, now);
-            model.settle(i64::try_from(amount).unwrap());
-            model.asks[slot].served += amount;
-            model.outstanding[slot] += amount;
+            let paid = overdraft::admit(model.overdrawn_until, now, amount, model.terms);
+            prop_assert_eq!(layout.overdraw(DEVICE, slot, amount, now), paid.is_some());
+            if let Some(until) = paid {
+                model.overdrawn_until = until;
+                model.settle(i64::try_from(amount).unwrap());
+                model.asks[slot].served += amount;
+                model.outstanding[slot] += amount;
+            }
         }
         Step::StopAsking(slot) if lives[slot] => {
             layout.withdraw_request(DEVICE, slot);

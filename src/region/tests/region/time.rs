@@ -142,8 +142,19 @@ fn what_is_saved_up_goes_at_once_and_the_rest_is_owed_by_all() {
 fn what_goes_although_nothing_is_left_is_owed_by_all() {
     let directory = directory();
     let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    first.overdraw(device, 5 * MS, NOW);
+    assert!(first.overdraw(device, 5 * MS, NOW));
     assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 110 * MS));
+}
+
+#[test]
+fn all_processes_of_a_slice_overdraw_one_budget() {
+    let directory = directory();
+    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
+    assert!(first.overdraw(device, 15 * MS, NOW) && second.overdraw(device, 15 * MS, NOW));
+    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 160 * MS));
+    assert!(!first.overdraw(device, 1, NOW), "20 ms were saved up");
+    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 160 * MS), "nothing was charged");
+    assert!(first.overdraw(device, 1, NOW + 40 * MS), "a quarter of the clock pays for it");
 }
 
 #[test]

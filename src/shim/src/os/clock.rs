@@ -28,21 +28,73 @@ const UNKNOWN: u8 = 0;
 const IS_EVEN: u8 = 1;
 const IS_NOT: u8 = 2;
 
-/// Returns a number that grows with time, for [`between`].
+/// An instant of the time stamp counter. It cannot be compared with instants of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CycleInstant(u64);
+
+/// A time in cycles of the time stamp counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Cycles(u64);
+
+impl CycleInstant {
+    /// The instant at which the counter began.
+    pub(crate) const BEGIN: Self = Self(0);
+
+    /// Reads the counter.
+    #[inline]
+    pub(crate) fn now() -> Self {
+        Self(read_counter())
+    }
+
+    /// Returns the time since an earlier instant; none if `earlier` is later.
+    #[inline]
+    pub(crate) const fn since(self, earlier: Self) -> Cycles {
+        Cycles(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Cycles {
+    /// Returns the time in nanoseconds. 0 before the first [`compare`].
+    #[inline]
+    pub(crate) fn nanoseconds(self) -> u64 {
+        let product = u128::from(self.0) * u128::from(SCALE.load(Ordering::Relaxed));
+        u64::try_from(product >> 32).unwrap_or(u64::MAX)
+    }
+
+    /// Returns true if the time is less than `nanoseconds`.
+    #[inline]
+    pub(crate) fn is_less_than(self, nanoseconds: u64) -> bool {
+        // No processor with the counter has cycles longer than a nanosecond: the usual answer needs no conversion.
+        self.0 < nanoseconds || self.nanoseconds() < nanoseconds
+    }
+
+    /// Returns the sum. No process runs for as long as 64 bits of cycles.
+    #[inline]
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
+    /// Returns the difference; none if `other` is longer.
+    #[inline]
+    pub(crate) const fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
 #[inline]
-pub(crate) fn cycles() -> u64 {
+fn read_counter() -> u64 {
     match EVEN.load(Ordering::Relaxed) {
         // SAFETY: every x86-64 processor has the instruction.
         IS_EVEN => unsafe { _rdtsc() },
-        _ => first_cycles(),
+        _ => first_reading(),
     }
 }
 
 #[cold]
-fn first_cycles() -> u64 {
+fn first_reading() -> u64 {
     if EVEN.load(Ordering::Relaxed) == UNKNOWN {
         EVEN.store(if is_even() { IS_EVEN } else { IS_NOT }, Ordering::Relaxed);
-        return cycles();
+        return read_counter();
     }
     now()
 }
@@ -54,31 +106,17 @@ fn is_even() -> bool {
     is_known && __cpuid(0x8000_0007).edx & 1 << 8 != 0
 }
 
-/// Returns the nanoseconds between two readings of [`cycles`], the later one first. 0 before the first [`compare`].
-#[inline]
-pub(crate) fn between(later: u64, earlier: u64) -> u64 {
-    let product = u128::from(later.saturating_sub(earlier)) * u128::from(SCALE.load(Ordering::Relaxed));
-    u64::try_from(product >> 32).unwrap_or(u64::MAX)
-}
-
-/// Returns true if `cycles` cycles took less than `nanoseconds` nanoseconds.
-#[inline]
-pub(crate) fn took_less(cycles: u64, nanoseconds: u64) -> bool {
-    // No processor with the counter has cycles longer than a nanosecond: the usual answer needs no conversion.
-    cycles < nanoseconds || between(cycles, 0) < nanoseconds
-}
-
 /// An instant, read from both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockPair {
     nanoseconds: u64,
-    cycles: u64,
+    cycles: CycleInstant,
 }
 
 impl ClockPair {
     /// Reads both clocks now.
     pub(crate) fn read() -> Self {
-        Self { nanoseconds: now(), cycles: cycles() }
+        Self { nanoseconds: now(), cycles: CycleInstant::now() }
     }
 }
 
@@ -86,7 +124,7 @@ impl ClockPair {
 pub(crate) fn compare(past: ClockPair) {
     let present = ClockPair::read();
     let nanoseconds = u128::from(present.nanoseconds.saturating_sub(past.nanoseconds)) << 32;
-    let cycles = u128::from(present.cycles.saturating_sub(past.cycles));
+    let cycles = u128::from(present.cycles.since(past.cycles).0);
     if let Some(scale) = nanoseconds.checked_div(cycles).and_then(|scale| u64::try_from(scale).ok())
         && scale != 0
     {

@@ -8,6 +8,7 @@
 //! errors of events are microseconds. And nothing bounds the queued work: launches at a wrong cost run before the
 //! next window corrects it.
 
+use super::super::cost::estimate;
 use super::correction::scale;
 use super::nvml_windows::Sample;
 
@@ -18,12 +19,8 @@ const DECAY: u64 = 930_000;
 pub const FIRST: u64 = 2_000_000;
 /// Smallest cost of a launch, in nanoseconds.
 const LEAST: u64 = 1_000;
-/// Largest cost of a launch, in nanoseconds: one second.
-const MOST: u64 = 1_000_000_000;
-/// Largest factor by which the cost falls with a window.
-const MOST_FALL: u64 = 8;
-/// Largest factor by which the cost rises with a window.
-const MOST_RISE: u64 = 8;
+/// Largest factor by which the cost changes with a window.
+const MOST_STEP: u64 = 8;
 /// NVML's own window on most devices, in nanoseconds: 1/6 s.
 const WINDOW: u64 = 166_666_667;
 /// Windows of NVML that one observation counts for at most: 12, which is two seconds. The slowest devices have one
@@ -140,9 +137,9 @@ impl NvmlCostModel {
         self.launches = self.launches.saturating_add(launches.saturating_mul(PARTS));
         let whole = u128::from(self.seen).saturating_mul(u128::from(PARTS));
         let Some(cost) = whole.checked_div(u128::from(self.launches)) else { return };
-        let cost = u64::try_from(cost).unwrap_or(MOST);
-        let (least, most) = (self.cost / MOST_FALL, self.cost.saturating_mul(MOST_RISE));
-        self.cost = cost.clamp(least.max(LEAST), most.min(MOST));
+        let cost = u64::try_from(cost).unwrap_or(estimate::MOST);
+        let (least, most) = (self.cost / MOST_STEP, self.cost.saturating_mul(MOST_STEP));
+        self.cost = cost.clamp(least.max(LEAST), most.min(estimate::MOST));
     }
 }
 

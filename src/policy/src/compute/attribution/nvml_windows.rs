@@ -57,7 +57,7 @@ const SHORTEST: u64 = 80_000;
 /// Longest window, in nanoseconds. Prepayments are known for somewhat longer.
 const LONGEST: u64 = 2_000_000_000;
 /// Greatest age of a new sample, in nanoseconds: the longest window, and a delay of a second.
-const OLDEST: u64 = 3_000_000_000;
+pub(super) const OLDEST: u64 = 3_000_000_000;
 /// Nanoseconds by which a sample may seem to lie in the future, because another clock dates it.
 const AHEAD: u64 = 50_000_000;
 /// Nanoseconds by which two readings of the wall clock may differ against the monotonic clock without a set. Slewing

@@ -24,10 +24,6 @@ const TURNS: [u64; 20] = [
 /// Shortest work that is evidence, in nanoseconds. Shorter work is a single launch among batches.
 const TELLING: u64 = 500_000;
 
-/// Nanoseconds within which following work was queued behind the work that ends. No other context runs in between,
-/// and ends are not known more exactly.
-const GAP: u64 = SWITCH;
-
 /// Half-life of the evidence against a replay, in nanoseconds.
 const FORGETS: u64 = 2_000_000_000;
 
@@ -180,7 +176,9 @@ impl Slicing {
         let Some(first) = context.begun.iter().position(|span| span.end <= at) else { return };
         let span = context.begun.swap_remove(first);
         // Continued work is in flight until it is published again, unless its process has died.
-        let gap = if span.goes_on { BEHIND } else { GAP };
+        // Work that follows within a switch was queued behind the work that ends: no other context runs in between. Ends
+        // are not known more exactly; with 4 us, their errors are taken for pauses (10 points).
+        let gap = if span.goes_on { BEHIND } else { SWITCH };
         let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
         if !span.goes_on {

@@ -3,14 +3,11 @@
 //! NVML's process numbers may belong to another process-number namespace, so they are only counted. If more numbers
 //! were busy lately than the slice had processes, at least one of them is outside the slice.
 
-use super::nvml_windows::Use;
+use super::nvml_windows::{OLDEST, Use};
 
 /// Consecutive looks that must find too many processes. NVML names a dead process of the slice for a moment longer
 /// than the slice remembers it.
 const LOOKS: u32 = 3;
-/// Nanoseconds for which a number is remembered. NVML names one process at a time, so a busy one may be unnamed for a
-/// second.
-const KEPT: u64 = 3_000_000_000;
 
 /// The numbers that NVML named in the last seconds, the slice's processes, and the consecutive looks with too many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,7 +52,8 @@ impl<Number: PartialEq> RecentItems<Number> {
                 None => self.0.push((number, now)),
             }
         }
-        self.0.retain(|(_, last)| now.saturating_sub(*last) < KEPT);
+        // NVML names one process at a time, so a busy one may be unnamed for a second.
+        self.0.retain(|(_, last)| now.saturating_sub(*last) < OLDEST);
     }
 
     const fn count(&self) -> usize {

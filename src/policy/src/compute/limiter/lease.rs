@@ -28,12 +28,12 @@ pub const MOST: u64 = 200_000;
 /// A thread closes its batch before each lease, and waits after it. Two events and the error at both ends of a batch
 /// are 2 to 4 us. That is 2 % of 0.2 ms; and 0.2 ms have room for one kernel of 0.1 ms only. A killed thread keeps
 /// the lease from its own process only.
-const MOST_ALONE: u64 = 1_000_000;
+pub const MOST_ALONE: u64 = 1_000_000;
 /// Wall time that a lease of a process alone may stand for, in nanoseconds: 12 ms.
 const SPAN_ALONE: u64 = 12_000_000;
 
 /// Largest turn, in nanoseconds of GPU time: 4 ms.
-const TURN: u64 = 4_000_000;
+pub const TURN: u64 = 4_000_000;
 /// Wall time that a turn may stand for, in nanoseconds: 60 ms.
 const TURN_SPAN: u64 = 60_000_000;
 
@@ -82,14 +82,12 @@ pub fn turn_among(terms: RateLimit, processes: usize) -> u64 {
     turn(terms).min(part).max(size(terms))
 }
 
-/// Largest lease beside slices that must not wait for long, in nanoseconds of GPU time: 1 ms.
-const MOST_BESIDE: u64 = 1_000_000;
-
 /// Limits a lease of `size` where other slices leave less `room` for queued work than usual. Both are in nanoseconds.
-/// A thread may spend its credit after the other slice's work has arrived, so the credit must be small.
+/// A thread may spend its credit after the other slice's work has arrived, so the credit must be small: the largest
+/// lease of a process alone.
 #[must_use]
 pub const fn beside(size: u64, room: u64) -> u64 {
-    if room < queue_bound::LEAST && size > MOST_BESIDE { MOST_BESIDE } else { size }
+    if room < queue_bound::LEAST && size > MOST_ALONE { MOST_ALONE } else { size }
 }
 
 /// The least GPU time that a process should take.

@@ -15,13 +15,11 @@ pub const LEAST: u64 = 20_000_000;
 /// times its fair turn.
 pub const BESIDE: u64 = 4_000_000;
 /// Largest bound, in nanoseconds of predicted GPU time: 50 ms.
-pub const MOST: u64 = 50_000_000;
-/// Nanoseconds without a start of work after which a stream counts as blocked: 50 ms. The stream then waits for a
-/// host function, a word in memory, another device or a semaphore.
 ///
-/// The thread that would wait for the queue may be the one that must end the wait. So the blocked work does not
-/// count; the slice's paid time bounds later launches, as always.
-pub const HELD_UP: u64 = MOST;
+/// A stream on which no work has started for as long counts as blocked: it waits for a host function, a word in
+/// memory, another device or a semaphore. The thread that would wait for the queue may be the one that must end the
+/// wait. So the blocked work does not count; the slice's paid time bounds later launches, as always.
+pub const MOST: u64 = 50_000_000;
 /// Launches of one unknown key that may be in flight.
 const UNKNOWN_OF_KEY: u8 = 2;
 /// Launches of all unknown keys that may be in flight. A program meets thousands of shapes in its warm-up.

@@ -7,15 +7,37 @@
 //! - [`EventEpoch`]: the position of an event on the time line of its context.
 //! - [`ClockOffset`]: the position of that time line on the monotonic clock.
 
+/// Time of an event on the time line of its context, in nanoseconds. It can be compared with other events of the context,
+/// and not with instants of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct EventTime(u64);
+
+impl EventTime {
+    /// The beginning of the time line, before any event.
+    pub const BEGIN: Self = Self(0);
+
+    /// Makes the time that lies `nanoseconds` after the beginning of the time line.
+    #[must_use]
+    pub const fn new(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// Returns the nanoseconds since an earlier time; 0 if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 /// Largest distance of two events with nothing in between, in nanoseconds: 2 us, two steps of the slowest clock of a
 /// driver.
 const STEP: u64 = 2_000;
 
 /// Returns true if a stream was empty before an event. `before` and `event` are the times of the previous event and of
-/// this one, and `cost` is the cost of an event ([`EventCost`]). All in nanoseconds.
+/// this one, and `cost` is the cost of an event in nanoseconds ([`EventCost`]).
 #[must_use]
-pub const fn was_idle(before: u64, event: u64, cost: u64) -> bool {
-    event.saturating_sub(before) > STEP.saturating_add(cost)
+pub const fn was_idle(before: EventTime, event: EventTime, cost: u64) -> bool {
+    event.since(before) > STEP.saturating_add(cost)
 }
 
 /// The time for which a timing event occupies its stream, measured with events in a row.
@@ -39,13 +61,14 @@ pub const AT_FIRST: usize = 8;
 impl EventCost {
     /// Adds the distance of two events in a row, in nanoseconds.
     pub const fn adjacent(&mut self, apart: u64) {
-        const NEAR: u64 = STEP / 2;
+        // One step of a clock of 1 us.
+        let near = STEP / 2;
         if apart > MOST_COST {
             return;
         }
-        if self.count == 0 || apart.saturating_add(NEAR) < self.least {
+        if self.count == 0 || apart.saturating_add(near) < self.least {
             *self = Self { least: apart, sum: apart, count: 1 };
-        } else if apart <= self.least.saturating_add(NEAR) {
+        } else if apart <= self.least.saturating_add(near) {
             self.least = if apart < self.least { apart } else { self.least };
             (self.sum, self.count) = (self.sum.saturating_add(apart), self.count.saturating_add(1));
         }
@@ -109,9 +132,9 @@ const SECOND: u64 = 1_000_000_000;
 impl ClockOffset {
     /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
     /// event has passed.
-    pub fn recorded(&mut self, host: u64, event: u64) {
+    pub fn recorded(&mut self, host: u64, event: EventTime) {
         self.turn(host);
-        let offset = host.wrapping_sub(event).cast_signed();
+        let offset = host.wrapping_sub(event.0).cast_signed();
         if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
             // Impossible, unless the host's clock has jumped.
             self.bounds = [Bounds::default(); 2];
@@ -122,9 +145,9 @@ impl ClockOffset {
     }
 
     /// Adds a sight: the host saw at the instant `host` that the event of time `event` had passed.
-    pub fn passed(&mut self, host: u64, event: u64) {
+    pub fn passed(&mut self, host: u64, event: EventTime) {
         self.turn(host);
-        let offset = host.wrapping_sub(event).cast_signed();
+        let offset = host.wrapping_sub(event.0).cast_signed();
         let [current, _] = &mut self.bounds;
         current.below = Some(current.below.map_or(offset, |below| below.min(offset)));
         self.fit();
@@ -132,8 +155,8 @@ impl ClockOffset {
 
     /// Returns the instant of an event on the monotonic clock. `None` before the first record.
     #[must_use]
-    pub fn instant(&self, event: u64) -> Option<u64> {
-        Some(event.saturating_add_signed(self.offset?))
+    pub fn instant(&self, event: EventTime) -> Option<u64> {
+        Some(event.0.saturating_add_signed(self.offset?))
     }
 
     /// Moves the offset between its bounds.
@@ -163,8 +186,8 @@ impl ClockOffset {
 /// a value is half a microsecond off. So the base event is replaced every second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventEpoch {
-    /// Time of the base event, in nanoseconds since the first base event.
-    origin: u64,
+    /// Time of the base event.
+    origin: EventTime,
     since: u64,
 }
 
@@ -173,7 +196,7 @@ impl EventEpoch {
     #[must_use]
     pub const fn new(now: u64) -> Self {
         // Far from 0, so that events before the base have a time.
-        Self { origin: 1 << 62, since: now }
+        Self { origin: EventTime(1 << 62), since: now }
     }
 
     /// Returns true if the base event should be replaced.
@@ -184,8 +207,8 @@ impl EventEpoch {
 
     /// Returns the time of an event `elapsed` nanoseconds after the base event; negative before it.
     #[must_use]
-    pub const fn time(&self, elapsed: i64) -> u64 {
-        self.origin.saturating_add_signed(elapsed)
+    pub const fn time(&self, elapsed: i64) -> EventTime {
+        EventTime(self.origin.0.saturating_add_signed(elapsed))
     }
 
     /// Replaces the base event by one that is `elapsed` nanoseconds after it.
@@ -224,6 +247,7 @@ mod tests {
 
     #[test]
     fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
+        let was_idle = |before, event, cost| was_idle(EventTime(before), EventTime(event), cost);
         assert!(!was_idle(1_000, 1_000 + STEP, 0));
         assert!(was_idle(1_000, 1_001 + STEP, 0));
         assert!(!was_idle(9_000, 1_000, 0), "clocks that were laid on each other anew");
@@ -247,22 +271,22 @@ mod tests {
     #[test]
     fn an_offset_lies_between_what_was_recorded_and_what_was_seen_to_pass() {
         let mut offset = ClockOffset::default();
-        assert_eq!(offset.instant(5), None);
-        offset.recorded(1_000, 900);
-        assert_eq!(offset.instant(900), Some(1_000));
-        offset.recorded(1_100, 1_080);
-        assert_eq!(offset.instant(1_080), Some(1_180), "it waited behind other work");
-        offset.passed(1_150, 1_080);
-        assert_eq!(offset.instant(1_080), Some(1_150));
+        assert_eq!(offset.instant(EventTime(5)), None);
+        offset.recorded(1_000, EventTime(900));
+        assert_eq!(offset.instant(EventTime(900)), Some(1_000));
+        offset.recorded(1_100, EventTime(1_080));
+        assert_eq!(offset.instant(EventTime(1_080)), Some(1_180), "it waited behind other work");
+        offset.passed(1_150, EventTime(1_080));
+        assert_eq!(offset.instant(EventTime(1_080)), Some(1_150));
     }
 
     #[test]
     fn where_no_stream_is_ever_idle_many_sights_tell_the_offset() {
         let mut offset = ClockOffset::default();
         for event in (0..5_000_000_000_u64).step_by(2_100_000) {
-            offset.recorded(SECOND + event - 20_000_000, event);
-            offset.passed(SECOND + event + event % 1_000_000, event);
-            let error = offset.instant(event).unwrap().abs_diff(SECOND + event);
+            offset.recorded(SECOND + event - 20_000_000, EventTime(event));
+            offset.passed(SECOND + event + event % 1_000_000, EventTime(event));
+            let error = offset.instant(EventTime(event)).unwrap().abs_diff(SECOND + event);
             assert!(event < 100_000_000 || error <= 100_000, "{error}");
         }
     }
@@ -271,11 +295,11 @@ mod tests {
     fn a_clock_that_jumps_is_believed_at_once() {
         let mut offset = ClockOffset::default();
         for event in (0..100).map(|at| at * 1000) {
-            offset.recorded(SECOND + event, event);
-            offset.passed(SECOND + event, event);
+            offset.recorded(SECOND + event, EventTime(event));
+            offset.passed(SECOND + event, EventTime(event));
         }
-        offset.recorded(9 * SECOND, 200_000);
-        assert_eq!(offset.instant(200_000), Some(9 * SECOND));
+        offset.recorded(9 * SECOND, EventTime(200_000));
+        assert_eq!(offset.instant(EventTime(200_000)), Some(9 * SECOND));
     }
 
     #[test]
@@ -283,23 +307,23 @@ mod tests {
         let mut offset = ClockOffset::default();
         // Kernels of 20 ms on two streams, in which the event clock gains 500 ns. The second kernel has not been seen
         // to end.
-        offset.recorded(SECOND, 0);
-        offset.passed(SECOND + 20_000_000, 20_000_500);
-        offset.recorded(SECOND + 6_000, 6_000);
-        offset.passed(SECOND + 20_000_000, 6_000);
-        assert_eq!(offset.instant(20_000_500), Some(SECOND + 20_000_000));
+        offset.recorded(SECOND, EventTime(0));
+        offset.passed(SECOND + 20_000_000, EventTime(20_000_500));
+        offset.recorded(SECOND + 6_000, EventTime(6_000));
+        offset.passed(SECOND + 20_000_000, EventTime(6_000));
+        assert_eq!(offset.instant(EventTime(20_000_500)), Some(SECOND + 20_000_000));
     }
 
     #[test]
     fn a_clock_that_loses_is_followed_by_what_is_seen_alone() {
         let mut offset = ClockOffset::default();
-        offset.recorded(SECOND, 0);
+        offset.recorded(SECOND, EventTime(0));
         for event in (0..SECOND).step_by(1_000_000) {
             let host = SECOND + event + event / 100;
-            offset.passed(host, event);
+            offset.passed(host, EventTime(event));
             // The part that two tenths of a second hide, and the delay of a late sight.
             assert!(
-                offset.instant(event).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
+                offset.instant(EventTime(event)).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
                 "{event}"
             );
         }
@@ -310,9 +334,9 @@ mod tests {
         let mut offset = ClockOffset::default();
         for second in 0..100_u64 {
             // The event clock gains 100 us in a second.
-            offset.recorded(second * SECOND, second * (SECOND + 100_000));
-            offset.passed(second * SECOND + 500_000, second * (SECOND + 100_000));
-            let at = offset.instant(second * (SECOND + 100_000)).unwrap();
+            offset.recorded(second * SECOND, EventTime(second * (SECOND + 100_000)));
+            offset.passed(second * SECOND + 500_000, EventTime(second * (SECOND + 100_000)));
+            let at = offset.instant(EventTime(second * (SECOND + 100_000))).unwrap();
             assert!(at.abs_diff(second * SECOND) <= 500_000);
         }
     }
@@ -324,7 +348,7 @@ mod tests {
         assert!(!base.is_due(SECOND - 1) && base.is_due(SECOND));
         base.replace(1_000_000_000, SECOND);
         assert_eq!(base.time(500_000_000), before);
-        assert_eq!(base.time(-1), base.time(0) - 1);
+        assert_eq!(base.time(0).since(base.time(-1)), 1);
         assert!(!base.is_due(SECOND + 1));
     }
 

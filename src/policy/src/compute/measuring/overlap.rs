@@ -23,8 +23,6 @@ impl Default for Overlap {
 const LATELY: u64 = 20_000_000;
 /// Bits of one sum in a word: a sum is at most [`LATELY`].
 const HALF: u32 = 32;
-/// The bits of the lower sum.
-const LEAST_HALF: u64 = (1 << HALF) - 1;
 
 impl Overlap {
     /// Returns both sums in one word, so that processes that share it never read one without the other.
@@ -40,7 +38,7 @@ impl Overlap {
             return Self::default();
         }
         let plain = (word >> HALF).min(LATELY);
-        Self { plain, covered: (word & LEAST_HALF).min(plain) }
+        Self { plain, covered: (word & u64::MAX >> HALF).min(plain) }
     }
 
     /// Adds a measured interval of any process of the slice: its length, and the nanoseconds of it that were newly

@@ -15,8 +15,6 @@ use crate::units::MOST_GPU_TIME;
 /// Nanoseconds for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
 /// between taking and writing it.
 pub const PATIENCE: u64 = 2_000_000;
-/// Longest valid interval, in nanoseconds: one minute, the largest debt of a slice.
-const LONGEST: u64 = MOST_GPU_TIME.get();
 /// Nanoseconds by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
 const AHEAD: u64 = 1_000_000_000;
 
@@ -41,7 +39,7 @@ impl Interval {
     #[must_use]
     pub const fn is_sane(&self, now: u64) -> bool {
         self.start <= self.end
-            && self.end.saturating_sub(self.start) <= LONGEST
+            && self.end.saturating_sub(self.start) <= MOST_GPU_TIME.get()
             && self.end <= now.saturating_add(AHEAD)
     }
 
@@ -248,7 +246,7 @@ mod tests {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.publish(200, 100);
         ring.publish(0, u64::MAX);
-        ring.publish(0, LONGEST + 1);
+        ring.publish(0, MOST_GPU_TIME.get() + 1);
         assert!(ring.read(&mut reader, NOW, &mut union));
         assert_eq!(union.cover(0, 1000), 1000);
         ring.slots = [IntervalEntry { ticket: u64::MAX, ..told(0, 0, 1) }; SLOTS as usize];

@@ -11,7 +11,7 @@ use crate::compute::threads::stream_lookup::stream_for;
 use crate::compute::threads::stream_state::StreamState;
 use crate::compute::worker::thread::ensure;
 use crate::driver_calls::streams::Stream;
-use crate::os::clock;
+use crate::os::clock::CycleInstant;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -90,7 +90,7 @@ pub(crate) fn ends_run(compute: &'static Compute, stream: Stream) {
 fn end_batch(compute: &'static Compute, stream: Stream) {
     let close = || {
         if let Some(mut held) = compute.acquire_own() {
-            held.enter_driver(clock::cycles());
+            held.enter_driver(CycleInstant::now());
             if !stream.is_legacy() {
                 held.close_legacy(compute);
             }

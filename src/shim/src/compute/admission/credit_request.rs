@@ -7,7 +7,7 @@
 //!
 //! The thread admits three kinds of launches without credit, as a debt: a launch that overlaps others, and so takes no
 //! time of its own; a launch that a kernel of the process may wait for; a launch that a kernel on another device may
-//! wait for.
+//! wait for. One budget of the slice pays for all three ([`overdraft`]).
 
 use crate::compute::limiter::credit::CreditGuard;
 use crate::compute::limiter::device::DeviceLimiter;
@@ -20,18 +20,13 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease;
-use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+use gpuslice_policy::compute::limiter::overdraft;
 
-/// How long a thread waits for another thread of its process that requests for both, before it looks again.
-const HOLDER_WAIT: Duration = Duration::from_millis(100);
-/// The least that a launch takes as a peer overdraft, where its lease is more, in nanoseconds of GPU time: 1 ms.
-const LEAST_PEER_OVERDRAFT: u64 = 1_000_000;
-/// How long a thread sleeps, in nanoseconds, before it looks whether another process has died: 0.1 s.
-const RECHECK_DEATHS: u64 = 100_000_000;
+/// How often a waiting thread looks for changes that wake no thread, in nanoseconds: 0.1 s. Another process dies, the thread that
+/// requests for both never comes back, or the region is gone. The last look takes half a microsecond.
+const RECHECK: u64 = 100_000_000;
 /// How long a throttled thread sleeps if work on another device may delay it, in nanoseconds: 2 ms.
 const RECHECK_COUPLED: u64 = 2_000_000;
-/// How often a thread checks that the region is still there, in nanoseconds: 0.1 s. A check takes half a microsecond.
-const REGION_CHECK: u64 = 100_000_000;
 /// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and no batch ends. Because that kernel is
 /// charged as it runs, the launch would never be due, and the kernel may wait for it.
 const STUCK: u64 = 1_000_000_000;
@@ -150,8 +145,8 @@ impl CreditRequest {
 
     /// Admits a launch as debt if it ends while other work in flight runs on, so that it takes no time of its own.
     ///
-    /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The debt is bounded ([`Beside`]):
-    /// the risk is a prediction that is wrong.
+    /// On a single stream nothing overlaps. A slice that must yield takes nothing in advance. The risk is a prediction that is
+    /// wrong, and the budget of overdrafts bounds it.
     fn overdraw(&self, held: &mut OwnerGuard, estimate: &Estimate) -> bool {
         let limiter = self.limiter;
         if limiter.streams.load(Ordering::Relaxed) < 2 || limiter.must_yield() {
@@ -165,13 +160,12 @@ impl CreditRequest {
         let last = last.max(limiter.busy_until.load(Ordering::Relaxed));
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let missing = estimate.charged.saturating_sub(credit.left());
-        let more = |debt| Beside::of(debt).go(estimate, done, last);
-        if limiter.overlap_debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return false;
+        let goes = overdraft::ends_with_others(estimate, done, last)
+            && self.compute.member().overdraw(limiter.gpu.device, missing, now);
+        if goes {
+            credit.fill(missing);
         }
-        self.compute.member().overdraw(limiter.gpu.device, missing, now);
-        credit.fill(missing);
-        true
+        goes
     }
 
     /// Waits while another thread of this process requests, or requests beside a thread that never came back.
@@ -179,7 +173,7 @@ impl CreditRequest {
         let lock = &self.limiter.credit;
         if !lock.is_abandoned(clock::now()) {
             held.close_all(self.compute);
-            self.guard = self.timed(|| held.unlocked(|| lock.try_lock_for(HOLDER_WAIT)));
+            self.guard = self.timed(|| held.unlocked(|| lock.try_lock_for(Duration::from_nanos(RECHECK))));
             return false;
         }
         let Some(paid) = self.request(held, shortfall.with_lease, shortfall.launch) else { return false };
@@ -196,7 +190,7 @@ impl CreditRequest {
         // Read before the request, so that no wake-up in between is missed.
         let sequence = member.wake_sequence(device);
         // Small launches are not requested one by one, because a kernel that waits for them is charged meanwhile.
-        let least = launch.max(amount.min(LEAST_PEER_OVERDRAFT));
+        let least = launch.max(amount.min(lease::MOST_ALONE));
         let now = clock::now();
         if !self.compute.is_anything_under_way() {
             member.idle_until_now(device, now);
@@ -204,14 +198,8 @@ impl CreditRequest {
         self.check_region(now);
         let since = *self.asked_since.get_or_insert(now);
         match member.acquire_since(device, amount, since, now) {
-            Ok(()) => {
-                self.limiter.overlap_debt.store(0, Ordering::Relaxed);
-                Some(amount)
-            }
-            Err(_) if self.poll_stuck(now) => {
-                member.overdraw(device, amount, now);
-                Some(amount)
-            }
+            Ok(()) => Some(amount),
+            Err(_) if self.poll_stuck(now) && member.overdraw(device, least, now) => Some(least),
             Err(_) if !self.limiter.must_yield() && member.overdraw_for_peer(device, least, since, now) => {
                 Some(least)
             }
@@ -234,15 +222,15 @@ impl CreditRequest {
             ensure(self.compute);
         }
         let looks_soon = member.is_coupled(device, now) || member.has_peer_overrun(device, now);
-        let most = if looks_soon { RECHECK_COUPLED } else { RECHECK_DEATHS };
+        let most = if looks_soon { RECHECK_COUPLED } else { RECHECK };
         let until = until.min(now.saturating_add(most));
         self.timed(|| held.unlocked(|| member.sleep(device, sequence, until)));
         let _noticed = self.compute.region().reap_if_due(clock::now());
     }
 
     /// Returns true if no batch of the process has ended for [`STUCK`] while work is under way: that work may wait for this
-    /// launch. Then the launch is admitted as debt. Without events running work is not charged, so the launch is
-    /// admitted when the slice's debt is paid.
+    /// launch. Then the launch is admitted as debt, if the budget of overdrafts pays for it. Without events running work is
+    /// not charged, so the launch is admitted when the slice's debt is paid.
     fn poll_stuck(&mut self, now: u64) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();
@@ -254,7 +242,7 @@ impl CreditRequest {
     /// Checks from time to time that the region is still there.
     fn check_region(&self, now: u64) {
         let last = self.limiter.region_checked_at.load(Ordering::Relaxed);
-        if now.saturating_sub(last) >= REGION_CHECK {
+        if now.saturating_sub(last) >= RECHECK {
             self.limiter.region_checked_at.store(now, Ordering::Relaxed);
             self.compute.look();
         }

@@ -12,7 +12,7 @@ use crate::compute::threads::slot::OwnerGuard;
 use crate::compute::threads::stream_lookup::stream_for;
 use crate::compute::threads::thread_state::ThreadState;
 use crate::compute::worker::thread::ensure;
-use crate::os::clock;
+use crate::os::clock::CycleInstant;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
@@ -92,7 +92,7 @@ pub(crate) fn gate_all(
         // If streams have ended meanwhile, the thread has forgotten them.
         if let Some(stream) = stream_for(&mut held, compute, launch.stream) {
             ticket.stream = stream;
-            place(&mut held, compute, launch, ticket, clock::cycles());
+            place(&mut held, compute, launch, ticket, CycleInstant::now());
         }
     }
     let code = call();
@@ -113,8 +113,8 @@ fn enter(
     Some(())
 }
 
-/// Pays for a launch, and waits for credit if necessary. Returns the instant of the payment, in cycles. None: the launch goes to
-/// the driver unpaid.
+/// Pays for a launch, and waits for credit if necessary. Returns the instant of the payment. None: the launch goes to the
+/// driver unpaid.
 ///
 /// The usual launch writes no word that other threads write too, and no word that they often read. So threads do not slow each
 /// other down. Shared words that it reads, such as the version of the estimate, seldom change.
@@ -124,9 +124,9 @@ fn prepay(
     compute: &'static Compute,
     launch: &Launch,
     ticket: &mut LaunchTicket,
-) -> Option<u64> {
+) -> Option<CycleInstant> {
     let stream = stream_for(held, compute, launch.stream)?;
-    let now = clock::cycles();
+    let now = CycleInstant::now();
     let state: &mut ThreadState = held;
     state.enter_driver(now);
     let device = state.streams.get(stream)?.device?;
@@ -157,21 +157,27 @@ fn prepay_slowly(
     launch: &Launch,
     ticket: &mut LaunchTicket,
     is_paced: bool,
-) -> Option<u64> {
+) -> Option<CycleInstant> {
     if !is_paced {
-        enter_or(|| held.close(compute, ticket.stream, clock::cycles()), ());
+        enter_or(|| held.close(compute, ticket.stream, CycleInstant::now()), ());
         return None;
     }
     (ticket.estimate, ticket.is_known) =
         enter_or(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
     // The wait counts as time inside the driver's call.
-    held.left = clock::cycles();
+    held.left = CycleInstant::now();
     Some(held.left)
 }
 
 /// Puts the launch into the open batch of its stream, or into a new one.
 #[inline(always)]
-fn place(held: &mut OwnerGuard, compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket, now: u64) {
+fn place(
+    held: &mut OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    ticket: &LaunchTicket,
+    now: CycleInstant,
+) {
     let joins = ticket.is_known && held.joins_open_batch(ticket.stream, &ticket.estimate, launch.kind, now);
     if !joins {
         prepare(held, compute, launch, ticket);
@@ -221,7 +227,7 @@ fn leave_slowly(
         if let Some(credit) = held.leases.get_mut(*device) {
             credit.fill(estimate.charged);
         }
-        held.left = clock::cycles();
+        held.left = CycleInstant::now();
         return;
     }
     if !is_known {

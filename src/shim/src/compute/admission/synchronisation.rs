@@ -8,7 +8,7 @@ use crate::compute::threads::stream_state::StreamState;
 use crate::compute::worker::waiting;
 use crate::driver_calls::contexts;
 use crate::driver_calls::streams::Stream;
-use crate::os::clock;
+use crate::os::clock::CycleInstant;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
 
@@ -38,7 +38,7 @@ pub(crate) fn waits(compute: &'static Compute, what: Waits, call: impl FnOnce() 
 /// Makes a call after which streams are empty, and notes that.
 fn timed(compute: &'static Compute, what: Waits, call: impl FnOnce() -> Status) -> Status {
     if let Some(mut held) = compute.acquire_own() {
-        held.enter_driver(clock::cycles());
+        held.enter_driver(CycleInstant::now());
     }
     let code = call();
     if code == status::SUCCESS

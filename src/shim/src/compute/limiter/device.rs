@@ -37,9 +37,6 @@ pub(crate) struct DeviceLimiter {
     pub(crate) busy_until: AtomicU64,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
-    /// Debt of launches that were admitted without credit because they overlap others. Counted since the slice's time was last
-    /// paid for.
-    pub(crate) overlap_debt: AtomicU64,
     /// Room that co-tenants leave for queued work, as of the worker's last tick.
     pub(crate) room: AtomicU64,
     /// True if no other process of the slice uses the device, as of the last request for time.
@@ -64,7 +61,6 @@ impl DeviceLimiter {
             queued: AtomicU64::new(0),
             busy_until: AtomicU64::new(0),
             is_running: AtomicBool::new(false),
-            overlap_debt: AtomicU64::new(0),
             room: AtomicU64::new(u64::MAX),
             is_alone: AtomicBool::new(true),
             queue_bound: AtomicU64::new(queue_bound::LEAST),

@@ -15,7 +15,7 @@ use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::coupling::{CouplingEvidence, MeasuredBatch};
 use gpuslice_policy::compute::limiter::settlement;
-use gpuslice_policy::compute::measuring::event_clock::{self, ClockOffset, EventCost};
+use gpuslice_policy::compute::measuring::event_clock::{self, ClockOffset, EventCost, EventTime};
 use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, Reader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
@@ -41,11 +41,11 @@ pub(crate) struct DeviceUsage {
 /// The measurement of an ended batch by its events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventReading {
-    /// End of the batch before it in the stream, its start and its end, on the context's time line.
-    pub(crate) before: u64,
-    pub(crate) began: u64,
-    pub(crate) ended: u64,
-    /// Offset from that line to the monotonic clock.
+    /// End of the batch before it in the stream, its start and its end.
+    pub(crate) before: EventTime,
+    pub(crate) began: EventTime,
+    pub(crate) ended: EventTime,
+    /// Offset from the context's time line to the monotonic clock.
     pub(crate) offset: ClockOffset,
     /// Cost of an event.
     pub(crate) cost: EventCost,
@@ -86,7 +86,7 @@ impl DeviceUsage {
             (true, false) => Opening::Idle,
             _ => Opening::Busy,
         };
-        let verdict = batch.closed.run.judge(ended.saturating_sub(began), opening, cost.get());
+        let verdict = batch.closed.run.judge(ended.since(began), opening, cost.get());
         if batch.closed.is_copy {
             usage.member().count_copied(device, verdict.length);
             learn(usage, batch, MeasuredCost { charged: verdict.length, own: verdict.length }, verdict);

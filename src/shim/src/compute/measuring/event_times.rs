@@ -7,7 +7,7 @@ use super::pending_batch::PendingBatch;
 use crate::driver_calls::events::{self, Event, Events};
 use crate::os::clock;
 use gpuslice_driver::types::{Status, status};
-use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, EventEpoch};
+use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, EventEpoch, EventTime};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -30,7 +30,7 @@ impl EventTimes {
         Self { event, base: EventEpoch::new(now), offset: ClockOffset::default() }
     }
 
-    fn time(&self, event: Event) -> Result<u64, Status> {
+    fn time(&self, event: Event) -> Result<EventTime, Status> {
         events::elapsed(self.event, event).map(|elapsed| self.base.time(elapsed))
     }
 

@@ -4,6 +4,7 @@ use super::usage::UsageState;
 use crate::driver_calls::events::Event;
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::Batch;
+use gpuslice_policy::compute::measuring::event_clock::EventTime;
 
 /// A batch as its thread closed it.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(crate) struct ClosedBatch {
     pub(crate) is_copy: bool,
 }
 
-/// A closed batch and the state of its measurement. Times of events are on the time line of the context.
+/// A closed batch and the state of its measurement.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
     pub(crate) closed: ClosedBatch,
@@ -40,9 +41,9 @@ pub(crate) struct PendingBatch {
     /// True if launches of unknown cost may have to wait for it.
     is_awaited: bool,
     /// Time of the start event; none before the GPU has passed it.
-    pub(crate) began: Option<u64>,
-    /// Time of the end event; none before the GPU has passed it, 0 if the batch was given up.
-    pub(crate) ended: Option<u64>,
+    pub(crate) began: Option<EventTime>,
+    /// Time of the end event; none before the GPU has passed it, the beginning of the time line if the batch was given up.
+    pub(crate) ended: Option<EventTime>,
     is_given_up: bool,
     /// True if the region was told that the batch runs for far longer than predicted.
     pub(crate) is_overrun: bool,
@@ -119,7 +120,7 @@ impl PendingBatch {
 
     /// Gives the batch up because its events fail: it counts as ended and is not measured.
     pub(crate) fn give_up(&mut self) {
-        (self.is_given_up, self.ended) = (true, Some(0));
+        (self.is_given_up, self.ended) = (true, Some(EventTime::BEGIN));
     }
 
     /// Returns true if its events have failed.

@@ -7,7 +7,7 @@ use super::usage::UsageState;
 use crate::os::clock;
 use gpuslice_driver::types::Status;
 use gpuslice_policy::compute::limiter::queue_bound;
-use gpuslice_policy::compute::measuring::event_clock::EventCost;
+use gpuslice_policy::compute::measuring::event_clock::{EventCost, EventTime};
 use std::collections::VecDeque;
 
 /// Pending batches of a stream, and the state of the last ones. Instants are on the monotonic clock.
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 pub(crate) struct StreamQueue {
     batches: VecDeque<PendingBatch>,
     /// End of the last batch, on the context's time line.
-    last_end: u64,
+    last_end: EventTime,
     /// Instant since which the queue is empty; 0 while it is not.
     empty_since: u64,
     pub(crate) device: usize,
@@ -114,7 +114,7 @@ impl StreamQueue {
                     let before = core::mem::replace(&mut self.last_end, ended);
                     let reading = EventReading { before, began, ended, offset, cost, is_only };
                     if device.settle(usage, &mut batch, reading) {
-                        self.last_end = 0;
+                        self.last_end = EventTime::BEGIN;
                     }
                 }
                 _ => batch.leave_unmeasured(usage),
@@ -132,7 +132,7 @@ impl StreamQueue {
     /// is over. Returns true if launches may have waited for them until now.
     ///
     /// The GPU does not tell that a stream waits, for example for a host callback. So a stream counts as waiting if it has not
-    /// moved for [`queue_bound::HELD_UP`] plus the predicted time of its running batch: its work may wait for the very launch
+    /// moved for [`queue_bound::MOST`] plus the predicted time of its running batch: its work may wait for the very launch
     /// that waits for it. The risk is a batch that is only slow: then more than the bound is queued.
     fn update_blocked(&mut self, usage: &UsageState, has_moved: bool) -> bool {
         let is_running = self.is_running();
@@ -147,7 +147,7 @@ impl StreamQueue {
             return false;
         }
         let predicted = if self.has_begun { front.closed.run.plain() } else { 0 };
-        if now.saturating_sub(self.moved_at) < queue_bound::HELD_UP.saturating_add(predicted) {
+        if now.saturating_sub(self.moved_at) < queue_bound::MOST.saturating_add(predicted) {
             return false;
         }
         self.is_blocked = true;
@@ -164,6 +164,6 @@ impl StreamQueue {
             batch.leave_unmeasured(usage);
             batch.complete(usage, clock::now());
         }
-        self.last_end = 0;
+        self.last_end = EventTime::BEGIN;
     }
 }

@@ -9,7 +9,7 @@ use super::stream_state::StreamState;
 use super::thread_state::ThreadState;
 use crate::compute::launch::{Kind, Launch};
 use crate::compute::measuring::state::MeasuringState;
-use crate::os::clock;
+use crate::os::clock::{CycleInstant, Cycles};
 use crate::os::reentrancy::enter_or;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::measuring::batch::OLD;
@@ -19,21 +19,27 @@ impl ThreadState {
     /// Returns true if a launch with the estimate `known` joins the open batch of its stream, as most launches do. Otherwise the
     /// caller [prepares](Self::prepare_batch) a batch before the launch.
     #[inline(always)]
-    pub(crate) fn joins_open_batch(&mut self, at: usize, known: &Estimate, kind: Kind, now: u64) -> bool {
+    pub(crate) fn joins_open_batch(
+        &mut self,
+        at: usize,
+        known: &Estimate,
+        kind: Kind,
+        now: CycleInstant,
+    ) -> bool {
         let long = self.batching.long(kind);
         let Some(stream) = self.streams.get_mut(at) else { return false };
         let Some(open) = &mut stream.open else { return false };
-        let gap = self.outside.saturating_sub(stream.outside_at_launch);
+        let gap = self.outside.minus(stream.outside_at_launch);
         let joins = Timing::is_together(known, long)
-            && clock::took_less(gap, SPARSE)
-            && clock::took_less(now.saturating_sub(open.since), OLD)
+            && gap.is_less_than(SPARSE)
+            && now.since(open.since).is_less_than(OLD)
             && !self.batching.has_idle
             && !(self.batching.has_legacy && stream.joins_legacy)
             && (kind == Kind::Chained || !self.batching.sampler.is_due(known));
         if joins {
             self.batching.sampler.passes();
             if stream.empty_since.is_none() {
-                open.gaps = open.gaps.wrapping_add(gap);
+                open.gaps = open.gaps.plus(gap);
             }
         }
         joins
@@ -54,12 +60,12 @@ impl ThreadState {
         known: Option<&Estimate>,
         kind: Kind,
     ) {
-        let now = clock::cycles();
+        let now = CycleInstant::now();
         let does_block = measuring.timing.launches_block;
         self.batching.set_event_cost(measuring.timing.cost());
         let Some(stream) = self.streams.get(at) else { return };
-        let gap = self.outside.saturating_sub(stream.outside_at_launch);
-        let pause = clock::between(gap, 0);
+        let gap = self.outside.minus(stream.outside_at_launch);
+        let pause = gap.nanoseconds();
         let mut timing =
             if does_block { Timing::Single } else { self.batching.choose(known, kind, pause, stream, now) };
         self.batching.note_gaps(measuring.estimates.gaps());
@@ -68,7 +74,7 @@ impl ThreadState {
         }
         self.close_others(measuring, at, now);
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
-        let is_old = open.is_some_and(|open| clock::between(now, open.since) >= OLD);
+        let is_old = open.is_some_and(|open| now.since(open.since).nanoseconds() >= OLD);
         if timing == Timing::Single || is_old {
             self.close(measuring, at, now);
         }
@@ -80,17 +86,17 @@ impl ThreadState {
     }
 
     /// Closes batches of other streams that the thread has left, or whose streams were empty.
-    fn close_others(&mut self, measuring: &MeasuringState, at: usize, now: u64) {
+    fn close_others(&mut self, measuring: &MeasuringState, at: usize, now: CycleInstant) {
         self.close_each(measuring, now, |other, stream| other != at && stream.is_left(now));
         if core::mem::take(&mut self.batching.has_idle) {
             self.close_each(measuring, now, |other, stream| other != at && stream.empty_since.is_some());
         }
     }
 
-    fn open_or_continue(&mut self, measuring: &MeasuringState, at: usize, timing: Timing, gap: u64) {
+    fn open_or_continue(&mut self, measuring: &MeasuringState, at: usize, timing: Timing, gap: Cycles) {
         let Some(stream) = self.streams.get_mut(at) else { return };
         match &mut stream.open {
-            Some(open) if stream.empty_since.is_none() => open.gaps = open.gaps.wrapping_add(gap),
+            Some(open) if stream.empty_since.is_none() => open.gaps = open.gaps.plus(gap),
             Some(_) => {}
             None => {
                 stream.open = Some(stream.new_batch(measuring, timing));
@@ -115,7 +121,7 @@ impl ThreadState {
 
     /// Opens the batch of a copy that is measured and not paid for.
     pub(crate) fn begin_copy(&mut self, measuring: &MeasuringState, at: usize, key: &Key, known: Estimate) {
-        self.close(measuring, at, clock::cycles());
+        self.close(measuring, at, CycleInstant::now());
         let Some(stream) = self.streams.get_mut(at) else { return };
         let mut open = stream.new_batch(measuring, Timing::Single);
         let mut unpaid = known;
@@ -127,7 +133,7 @@ impl ThreadState {
 
     /// Closes the batch of a copy after the call. `is_made`: the driver has accepted the copy.
     pub(crate) fn end_copy(&mut self, measuring: &MeasuringState, at: usize, is_made: bool) {
-        let now = clock::cycles();
+        let now = CycleInstant::now();
         if let Some(stream) = self.streams.get_mut(at)
             && let Some(open) = &mut stream.open
         {
@@ -155,7 +161,7 @@ impl ThreadState {
         launch: &Launch,
         estimate: &Estimate,
     ) -> Option<()> {
-        let now = clock::cycles();
+        let now = CycleInstant::now();
         self.left = now;
         let stream = self.streams.get_mut(at)?;
         (stream.outside_at_launch, stream.launched_at) = (self.outside, now);
@@ -171,31 +177,31 @@ impl ThreadState {
 
     #[cold]
     #[inline(never)]
-    fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: Kind, now: u64) {
+    fn close_full(&mut self, measuring: &MeasuringState, at: usize, kind: Kind, now: CycleInstant) {
         // Another chained launch is likely to follow.
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
         if kind == Kind::Chained && open.is_some_and(|open| open.run.can_go_on()) {
             return;
         }
         enter_or(|| self.close(measuring, at, now), ());
-        self.left = clock::cycles();
+        self.left = CycleInstant::now();
     }
 
     /// Closes the open batch of a stream, and submits it.
-    pub(crate) fn close(&mut self, measuring: &MeasuringState, at: usize, now: u64) {
+    pub(crate) fn close(&mut self, measuring: &MeasuringState, at: usize, now: CycleInstant) {
         let stream = self.streams.get_mut(at);
         let Some(stream) = stream.filter(|stream| stream.open.is_some()) else { return };
         if stream.empty_since.is_none() {
-            self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
+            self.outside = self.outside.plus(now.since(self.left));
             self.left = now;
         }
         let idle = match stream.empty_since {
-            Some(since) => clock::between(now, since),
+            Some(since) => now.since(since).nanoseconds(),
             // The thread's work on other streams was not for this stream.
-            None => clock::between(now, stream.launched_at),
+            None => now.since(stream.launched_at).nanoseconds(),
         };
         if let Some(mut open) = stream.open.take() {
-            open.run.idle(clock::between(open.gaps, 0));
+            open.run.idle(open.gaps.nanoseconds());
             if let Some(since) = &mut stream.busy_since {
                 let inside = since.inside(stream.launched_at, stream.outside_at_launch);
                 since.spell.close(&mut open.run, inside);
@@ -219,13 +225,13 @@ impl ThreadState {
         measuring: &MeasuringState,
         is_meant: impl Fn(&StreamState) -> bool,
     ) {
-        self.close_each(measuring, clock::cycles(), |_, stream| is_meant(stream));
+        self.close_each(measuring, CycleInstant::now(), |_, stream| is_meant(stream));
     }
 
     fn close_each(
         &mut self,
         measuring: &MeasuringState,
-        now: u64,
+        now: CycleInstant,
         is_meant: impl Fn(usize, &StreamState) -> bool,
     ) {
         for at in 0..self.streams.len() {
@@ -253,17 +259,17 @@ impl ThreadState {
     /// Notes that the host is back from a wait for the streams that `is_meant` accepts: they are empty. It entered the driver at
     /// `self.left`.
     pub(crate) fn host_synchronised(&mut self, is_meant: impl Fn(&StreamState) -> bool) {
-        let now = clock::cycles();
+        let now = CycleInstant::now();
         // The other streams may have been empty during the whole wait.
-        let inside = now.saturating_sub(self.left);
+        let inside = now.since(self.left);
         self.enter_driver(now);
         for stream in self.streams.iter_mut().filter(|stream| is_meant(stream)) {
             let since = stream.busy_since.take();
             if let Some(OpenBatch { run, .. }) = &mut stream.open {
                 let all = since.map(|since| since.spell.left(since.inside(now, stream.outside_at_launch)));
-                run.waited(all.unwrap_or_else(|| clock::between(inside, 0)));
+                run.waited(all.unwrap_or_else(|| inside.nanoseconds()));
             }
-            stream.outside_at_launch = stream.outside_at_launch.saturating_add(inside);
+            stream.outside_at_launch = stream.outside_at_launch.plus(inside);
             stream.empty_since = Some(now);
         }
         self.batching.has_idle = self.streams.len() > 1;

@@ -2,6 +2,7 @@
 
 use super::stream_state::StreamState;
 use crate::compute::launch::Kind;
+use crate::os::clock::CycleInstant;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::when_alone::{self, Sampler, Timing};
 
@@ -48,7 +49,7 @@ impl Batching {
         kind: Kind,
         pause: u64,
         stream: &StreamState,
-        now: u64,
+        now: CycleInstant,
     ) -> Timing {
         let timing = Timing::of(known, self.long(kind), pause);
         if timing == Timing::Batched

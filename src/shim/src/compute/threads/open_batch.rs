@@ -1,10 +1,10 @@
 //! A batch that launches still join, and the busy period of a stream.
 
 use crate::driver_calls::events::Event;
-use crate::os::clock;
+use crate::os::clock::{CycleInstant, Cycles};
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
 
-/// A batch that is not closed. Instants are cycles of `clock` unless they say otherwise.
+/// A batch that is not closed.
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
     pub(crate) run: Batch,
@@ -12,12 +12,12 @@ pub(crate) struct OpenBatch {
     pub(crate) start: Option<Event>,
     /// Instant of that event, on the monotonic clock, as events are.
     pub(crate) opened: u64,
-    /// Instant of that event, in cycles.
-    pub(crate) since: u64,
+    /// The same instant by the time stamp counter.
+    pub(crate) since: CycleInstant,
     /// How long after that instant the event passes if the stream is known to be empty, in nanoseconds.
     pub(crate) delay: u64,
-    /// Time of the host outside the driver between its launches, in cycles.
-    pub(crate) gaps: u64,
+    /// Time of the host outside the driver between its launches.
+    pub(crate) gaps: Cycles,
     /// True if the host had waited for the stream.
     pub(crate) known_idle: bool,
     /// True if it is a launch of unknown cost.
@@ -28,24 +28,24 @@ pub(crate) struct OpenBatch {
 
 impl OpenBatch {
     /// Notes that the first launch has left the driver at `now`.
-    pub(crate) fn lead(&mut self, now: u64) {
-        self.run.lead(clock::between(now, self.since).saturating_sub(self.delay));
+    pub(crate) fn lead(&mut self, now: CycleInstant) {
+        self.run.lead(now.since(self.since).nanoseconds().saturating_sub(self.delay));
     }
 }
 
-/// Busy period of a stream: the stream was empty, had its first launch then, and the host has not waited for it since. In cycles.
+/// Busy period of a stream: the stream was empty, had its first launch then, and the host has not waited for it since.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BusySince {
-    pub(crate) at: u64,
+    pub(crate) at: CycleInstant,
     /// Sum of the host's time outside the driver, at that instant.
-    pub(crate) outside: u64,
+    pub(crate) outside: Cycles,
     pub(crate) spell: Spell,
 }
 
 impl BusySince {
     /// Returns for how many nanoseconds the host was inside the driver until `now`. `outside`: the sum of its time outside at
     /// `now`.
-    pub(crate) fn inside(&self, now: u64, outside: u64) -> u64 {
-        clock::between(now.saturating_sub(self.at), outside.saturating_sub(self.outside))
+    pub(crate) fn inside(&self, now: CycleInstant, outside: Cycles) -> u64 {
+        now.since(self.at).minus(outside.minus(self.outside)).nanoseconds()
     }
 }

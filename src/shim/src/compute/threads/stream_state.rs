@@ -7,7 +7,7 @@ use crate::driver_calls::capture_mode::{self, relaxed_if_capturing};
 use crate::driver_calls::contexts::{self, within};
 use crate::driver_calls::events::{self, Event};
 use crate::driver_calls::streams::{self, Stream};
-use crate::os::clock;
+use crate::os::clock::{self, CycleInstant, Cycles};
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::overdraft;
@@ -24,7 +24,7 @@ const LEFT_AFTER: u64 = 2_000_000;
 /// `CUDA_ERROR_INVALID_HANDLE`: the driver's status for an event in a stream of another context.
 const NOT_OF_THIS_CONTEXT: Status = 400;
 
-/// A thread's use of a stream. Instants are cycles of `clock` unless they say otherwise.
+/// A thread's use of a stream.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) stream: Stream,
@@ -40,11 +40,11 @@ pub(crate) struct StreamState {
     /// Number of this use of the stream: batches with the same number end in order.
     number: u64,
     /// Sum of the host's time outside the driver, at the last launch.
-    pub(crate) outside_at_launch: u64,
+    pub(crate) outside_at_launch: Cycles,
     /// Instant of the last launch.
-    pub(crate) launched_at: u64,
+    pub(crate) launched_at: CycleInstant,
     /// Instant since which the stream is known to be empty.
-    pub(crate) empty_since: Option<u64>,
+    pub(crate) empty_since: Option<CycleInstant>,
     /// Start of the busy period, if the stream was known to be empty before.
     pub(crate) busy_since: Option<BusySince>,
     /// Instant at which the stream is predicted to have done the closed batches, on the monotonic clock.
@@ -52,7 +52,7 @@ pub(crate) struct StreamState {
     /// Duration of the last closing of a batch, in nanoseconds.
     close_duration: u64,
     /// Instant of that closing.
-    closed_at: u64,
+    closed_at: CycleInstant,
     /// True if its first batch has to measure the cost of an event in its context.
     calibrates: bool,
     pub(crate) open: Option<OpenBatch>,
@@ -61,7 +61,12 @@ pub(crate) struct StreamState {
 impl StreamState {
     /// Makes the state of a stream on which the thread launches for the first time. `outside` and `now` are the thread's. None if
     /// the driver does not tell the stream's context.
-    pub(crate) fn new(measuring: &MeasuringState, stream: Stream, outside: u64, now: u64) -> Option<Self> {
+    pub(crate) fn new(
+        measuring: &MeasuringState,
+        stream: Stream,
+        outside: Cycles,
+        now: CycleInstant,
+    ) -> Option<Self> {
         let context = streams::stream_context(stream.handle)?;
         let event_context = measuring.contexts.event_context(measuring, context);
         let handle = contexts::context_device(event_context)?;
@@ -82,7 +87,7 @@ impl StreamState {
             busy_since: None,
             busy_until: 0,
             close_duration: 0,
-            closed_at: 0,
+            closed_at: CycleInstant::BEGIN,
             calibrates: measuring.timing.pools.is_first(pool),
             open: None,
         })
@@ -100,9 +105,9 @@ impl StreamState {
     }
 
     /// Returns true if the stream has an open batch into which nothing was launched for [`LEFT_AFTER`].
-    pub(crate) fn is_left(&self, now: u64) -> bool {
+    pub(crate) fn is_left(&self, now: CycleInstant) -> bool {
         let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
-        is_used && self.empty_since.is_none() && clock::between(now, self.launched_at) >= LEFT_AFTER
+        is_used && self.empty_since.is_none() && now.since(self.launched_at).nanoseconds() >= LEFT_AFTER
     }
 
     /// Returns true if other threads can record events in the stream. The handle of a thread's own default stream means another
@@ -121,18 +126,19 @@ impl StreamState {
     /// Returns true if the stream may have run empty since it had its first launch: see [`Spell::may_have_ended`].
     ///
     /// [`Spell::may_have_ended`]: gpuslice_policy::compute::measuring::batch::Spell::may_have_ended
-    pub(crate) fn may_be_empty(&self, now: u64, known: &Estimate) -> bool {
+    pub(crate) fn may_be_empty(&self, now: CycleInstant, known: &Estimate) -> bool {
         let Some(since) = self.busy_since.as_ref().filter(|_| self.empty_since.is_none()) else {
             return false;
         };
         let run = self.open.as_ref().map(|open| &open.run);
-        since.spell.may_have_ended(run, clock::between(now, since.at), known.plain.saturating_mul(BACKLOG))
+        let passed = now.since(since.at).nanoseconds();
+        since.spell.may_have_ended(run, passed, known.plain.saturating_mul(BACKLOG))
     }
 
     /// Notes that the first launch since the batch was opened, or since the stream was empty, has left the driver. `has_ended`:
     /// the launch left the driver only after its kernel had ended.
     #[cold]
-    pub(crate) fn note_first(&mut self, now: u64, has_ended: bool) {
+    pub(crate) fn note_first(&mut self, now: CycleInstant, has_ended: bool) {
         let Some(open) = &mut self.open else { return };
         let is_idle = open.known_idle || open.opened >= self.busy_until;
         if self.empty_since.is_some() || self.busy_since.is_none() && open.run.is_empty() && is_idle {
@@ -140,7 +146,7 @@ impl StreamState {
             self.busy_since = Some(BusySince { at: now, outside, spell: Default::default() });
         }
         match self.empty_since.take() {
-            Some(since) => open.run.idle(clock::between(now, since)),
+            Some(since) => open.run.idle(now.since(since).nanoseconds()),
             // The driver may have loaded the code of an unknown kernel first.
             None if has_ended && !open.is_unknown => {}
             None => open.lead(now),
@@ -149,7 +155,7 @@ impl StreamState {
 
     /// Opens a batch: records its opening event, unless events fail.
     pub(crate) fn new_batch(&mut self, measuring: &MeasuringState, timing: Timing) -> OpenBatch {
-        let (opened, before) = (clock::now(), clock::cycles());
+        let (opened, before) = (clock::now(), CycleInstant::now());
         let start = measuring.timing.are_used().then(|| self.record(measuring)).and_then(Result::ok);
         let after = start.map_or(before, |(_, returned)| returned);
         let start = start.map(|(event, _)| event);
@@ -158,7 +164,7 @@ impl StreamState {
         }
         let known_idle = self.empty_since.take().is_some();
         let cost = measuring.timing.cost();
-        let delay = if known_idle { clock::between(after, self.closed_at) } else { 0 };
+        let delay = if known_idle { after.since(self.closed_at).nanoseconds() } else { 0 };
         OpenBatch {
             run: Batch::open(timing, cost),
             start,
@@ -166,21 +172,21 @@ impl StreamState {
             // An event and a kernel reach the GPU at about the same place of their calls. So the time between the two
             // is the time from return to return. A call that took long may have been delayed before or after that
             // place.
-            since: if clock::took_less(after.saturating_sub(before), RETURN) { after } else { before },
+            since: if after.since(before).is_less_than(RETURN) { after } else { before },
             delay: if known_idle { when_alone::delay(delay, cost) } else { 0 },
-            gaps: 0,
+            gaps: Cycles::default(),
             known_idle,
             is_unknown: false,
             is_copy: false,
         }
     }
 
-    /// Records an event in the stream. Returns the event, and the instant at which the driver returned, in cycles.
+    /// Records an event in the stream. Returns the event, and the instant at which the driver returned.
     ///
     /// Another thread may close the batch, so the call is made within the right context. A default stream belongs to the current
     /// context, and for other streams the driver wants some context to be current. A green context can be current to one thread
     /// at a time, so its primary context serves. An event in a stream that captures would spoil the program's capture.
-    fn record(&self, measuring: &MeasuringState) -> Result<(Event, u64), Status> {
+    fn record(&self, measuring: &MeasuringState) -> Result<(Event, CycleInstant), Status> {
         let may_capture = capture_mode::is_open();
         let pools = &measuring.timing.pools;
         let recorded = relaxed_if_capturing(|| {
@@ -191,7 +197,7 @@ impl StreamState {
             let current = if self.stream.is_default() { self.context } else { self.event_context };
             let recorded = within(current, || {
                 let recorded = events::record(event, self.stream);
-                recorded.map(|()| clock::cycles())
+                recorded.map(|()| CycleInstant::now())
             });
             let recorded = recorded.map(|recorded| {
                 recorded.map_err(|code| match code {
@@ -223,16 +229,21 @@ impl StreamState {
 
     /// Records the closing event of a batch, and submits the batch to the meter. `closed`: the instant of the closing; none if no
     /// event may be recorded any more. A batch without both events is not measured.
-    pub(crate) fn submit(&mut self, measuring: &MeasuringState, open: OpenBatch, closed: Option<u64>) {
+    pub(crate) fn submit(
+        &mut self,
+        measuring: &MeasuringState,
+        open: OpenBatch,
+        closed: Option<CycleInstant>,
+    ) {
         self.busy_until = overdraft::done(self.busy_until, open.opened, open.run.plain());
         let Some(device) = self.device else { return };
         let is_measured = open.start.filter(|_| closed.is_some() && !open.run.is_empty());
         let end = is_measured.and_then(|_| self.record(measuring).ok()).map(|(event, _)| event);
-        match (open.start, end) {
-            (Some(start), Some(end)) => {
-                self.submit_measured(measuring, device, open, [start, end], closed.unwrap_or(0));
+        match (open.start, end, closed) {
+            (Some(start), Some(end), Some(closed)) => {
+                self.submit_measured(measuring, device, open, [start, end], closed);
             }
-            (start, _) => {
+            (start, ..) => {
                 start.into_iter().for_each(|start| measuring.timing.pools.put(self.pool, start));
                 if !open.is_copy {
                     measuring.leave_unmeasured(device, &open.run, open.is_unknown);
@@ -251,11 +262,11 @@ impl StreamState {
         device: usize,
         open: OpenBatch,
         [start, end]: [Event; 2],
-        closed: u64,
+        closed: CycleInstant,
     ) {
         let OpenBatch { mut run, opened, known_idle, is_unknown, is_copy, .. } = open;
-        self.closed_at = clock::cycles();
-        let duration = clock::between(self.closed_at, closed);
+        self.closed_at = CycleInstant::now();
+        let duration = self.closed_at.since(closed).nanoseconds();
         let before = core::mem::replace(&mut self.close_duration, duration);
         // Only the excess over the last call shows a delayed host; the rest is the driver's usual time.
         run.late(duration.saturating_sub(before));

@@ -1,6 +1,6 @@
 //! State of one thread that launches: its credit, its copies of estimates and its streams.
 //!
-//! Instants are cycles of `clock`, which costs a launch less than the monotonic clock.
+//! Its instants are of the time stamp counter, which costs a launch less than the monotonic clock.
 
 use super::batching::Batching;
 use super::stream_state::StreamState;
@@ -8,7 +8,7 @@ use crate::compute::measuring::state::MeasuringState;
 use crate::compute::measuring::usage::UsageState;
 use crate::driver_calls::contexts;
 use crate::driver_calls::streams::Stream;
-use crate::os::clock;
+use crate::os::clock::{self, CycleInstant, Cycles};
 use gpuslice_policy::compute::cost::thread_cache::Recent;
 use gpuslice_policy::compute::limiter::lease::Lease;
 
@@ -20,9 +20,9 @@ pub(crate) struct ThreadState {
     /// Copies of estimates.
     pub(crate) cache: Recent,
     /// Instant at which the host last left the driver.
-    pub(crate) left: u64,
+    pub(crate) left: CycleInstant,
     /// Sum of the host's time outside the driver.
-    pub(crate) outside: u64,
+    pub(crate) outside: Cycles,
     /// The streams that the thread launches on.
     pub(crate) streams: Vec<StreamState>,
     /// The stream of the last launch.
@@ -40,8 +40,8 @@ impl ThreadState {
         Self {
             leases: vec![Lease::NONE; devices],
             cache: Recent::NONE,
-            left: clock::cycles(),
-            outside: 0,
+            left: CycleInstant::now(),
+            outside: Cycles::default(),
             streams: Vec::new(),
             last: 0,
             batching: Batching::default(),
@@ -52,8 +52,8 @@ impl ThreadState {
 
     /// Notes that the host enters the driver: it was outside until now.
     #[inline]
-    pub(crate) fn enter_driver(&mut self, now: u64) {
-        self.outside = self.outside.saturating_add(now.saturating_sub(self.left));
+    pub(crate) fn enter_driver(&mut self, now: CycleInstant) {
+        self.outside = self.outside.plus(now.since(self.left));
         self.left = now;
     }
 

@@ -19,9 +19,6 @@ use core::ptr;
 use core::time::Duration;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 
-/// How often the thread looks whether a question is due: as often as a question may be.
-const STEP: Duration = Duration::from_nanos(nvml_only::INTERVAL);
-
 /// Lets NVML be asked, if that is due.
 pub(super) fn want_answers(compute: &'static Compute) {
     let status = &compute.nvml.status;
@@ -55,7 +52,7 @@ fn run(compute: &'static Compute) {
         sigbus_forwarding::unblock(LibraryThread::Nvml);
         if nvml.take_want() {
             ask(compute, CotenantState::ask_nvml);
-            gpuslice_region::pause(STEP);
+            gpuslice_region::pause(Duration::from_nanos(nvml_only::INTERVAL));
         } else if !nvml.sleep_until_wanted(Some(LINGER)) {
             ask(compute, CotenantState::close_nvml);
             nvml.sleep_until_wanted(None);

@@ -5,7 +5,7 @@ use crate::compute::attribution::nvml_only::NvmlOnly;
 use crate::compute::cotenants::state::needs_arbiter;
 use crate::compute::state::Compute;
 use crate::compute::threads::slot::{RemoteAccess, RemoteGuard, ThreadSlot};
-use crate::os::clock;
+use crate::os::clock::{self, CycleInstant};
 use gpuslice_policy::compute::measuring::batch::OLD;
 
 /// How long a thread keeps credit that it does not spend, in nanoseconds.
@@ -61,17 +61,17 @@ struct Flushed {
 
 /// Flushes one thread that is not in a launch. Clears the state of a thread that has ended, for another thread.
 fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: RemoteGuard) -> Flushed {
-    let (now, has_ended) = (clock::cycles(), slot.occupancy.has_ended());
+    let (now, has_ended) = (CycleInstant::now(), slot.occupancy.has_ended());
     state.give_up_pending();
     state.close_where(compute, |stream| {
-        let age = stream.open.as_ref().map_or(0, |open| clock::between(now, open.since));
+        let age = stream.open.as_ref().map_or(0, |open| now.since(open.since).nanoseconds());
         stream.is_shared() && (age >= OLD || has_ended)
     });
     if has_ended {
         // No other thread can close the rest.
         state.abandon(compute);
     }
-    let is_quiet = clock::between(now, state.left) >= CREDIT_KEPT;
+    let is_quiet = now.since(state.left).nanoseconds() >= CREDIT_KEPT;
     if has_ended || is_quiet {
         state.return_credit(compute);
     }

@@ -10,8 +10,6 @@ use crate::os::signals::without_signals_but;
 use core::time::Duration;
 use gpuslice_policy::arbiter;
 
-/// Pause of a thread that ticks itself because there is no worker.
-const OWN_TICK: Duration = Duration::from_nanos(arbiter::STEP);
 /// A thread polls itself if the worker has not ended a tick for this long.
 const WORKER_LATE: Duration = Duration::from_millis(2);
 /// How long the threads that leave the polling to another thread sleep. If many woke too often, they would occupy a processor.
@@ -23,8 +21,8 @@ const FIRST_POLL: Duration = Duration::from_micros(50);
 pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: Duration) {
     let worker = &compute.worker;
     if !worker.status.is_running() {
-        // Only the waiting threads poll.
-        gpuslice_region::pause(OWN_TICK.min(most));
+        // Only the waiting threads poll, as often as the worker would.
+        gpuslice_region::pause(Duration::from_nanos(arbiter::STEP).min(most));
         let _is_busy = undisturbed(|| tick(compute));
         return;
     }
