@@ -5,26 +5,58 @@ use crate::support::{artefacts, compiler, skip};
 use crate::{MIB, TWO};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Gives the engine folders of its own. It reads specifications in `/run/cdi` only, and others may have some there.
-const ENGINE: &str = "set -e
+/// A container engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Podman,
+    /// Docker with a daemon of its own, from `ci/docker.sh`.
+    Docker,
+}
+
+/// Gives Podman folders of its own. It reads specifications in `/run/cdi` only, and others may have some there.
+const PODMAN: &str = "set -e
 mount -t tmpfs tmpfs /run
 mkdir /run/cdi
 mount --bind \"$CDI\" /run/cdi
 exec podman --root \"$ENGINE/storage\" --runroot /run/engine --cgroup-manager cgroupfs \"$@\"";
+
+/// Starts Docker's daemon, makes an image of the file system, and ends the daemon behind the command.
+const DOCKER: &str = "set -e
+mount -t tmpfs tmpfs /run
+PATH=$DOCKER/usr/sbin:$DOCKER/usr/bin:$PATH
+export DOCKER_HOST=unix:///run/docker.sock
+echo {} >/run/daemon.json
+dockerd --data-root \"$ENGINE/storage\" --exec-root /run/engine -H $DOCKER_HOST --pidfile /run/engine.pid \
+    --config-file /run/daemon.json --cdi-spec-dir \"$CDI\" --storage-driver vfs --exec-opt native.cgroupdriver=cgroupfs \
+    --bridge=none --iptables=false --ip6tables=false >\"$ENGINE/log\" 2>&1 &
+daemon=$!
+until docker version >/dev/null 2>&1; do
+    kill -0 $daemon 2>/dev/null || { cat \"$ENGINE/log\"; exit 125; }
+    sleep 0.1
+done
+tar -C \"$ENGINE/root\" -c . | docker import - base:1 >/dev/null
+code=0
+docker \"$@\" || code=$?
+kill $daemon
+wait $daemon || true
+exit $code";
 
 /// Settings of podman in a container, which may not have the limits that podman sets by itself.
 const SETTINGS: &str =
     "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=1024:1024\"]\n[engine]\nruntime=\"runc\"\n";
 
 /// Folders of the engine, and a file system that has the host's programs.
-struct Engine(TempDir);
+struct Engine {
+    kind: Kind,
+    folder: TempDir,
+}
 
 impl Engine {
-    fn make() -> Self {
+    fn make(kind: Kind) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         for name in ["etc", "proc", "sys", "dev", "tmp", "run", "usr/local/lib"] {
@@ -35,65 +67,98 @@ impl Engine {
             symlink(format!("usr/{name}"), root.join(name)).unwrap();
         }
         fs::write(folder.path().join("containers.conf"), SETTINGS).unwrap();
-        Self(folder)
+        Self { kind, folder }
     }
 
     fn at(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
+        self.folder.path().join(name).display().to_string()
     }
 
     /// Returns a command of the engine as arguments of `unshare`.
     fn words(&self, node: &Node, words: &[String]) -> Vec<String> {
-        let mut all: Vec<String> = ["--mount", "env"].map(str::to_owned).to_vec();
+        // Docker's daemon and its children end with their process-number namespace.
+        let namespaces: &[&str] = match self.kind {
+            Kind::Podman => &["--mount"],
+            Kind::Docker => &["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"],
+        };
+        let mut all: Vec<String> = namespaces.iter().map(|word| (*word).to_owned()).collect();
+        all.push("env".to_owned());
+        all.push(format!("DOCKER={}", docker().display()));
         all.push(format!("CDI={}", node.at("/var/run/cdi").display()));
         all.push(format!("ENGINE={}", self.at("")));
         all.push(format!("CONTAINERS_CONF={}", self.at("containers.conf")));
-        all.extend(["sh", "-c", ENGINE, "engine"].map(str::to_owned));
+        let script = if self.kind == Kind::Podman { PODMAN } else { DOCKER };
+        all.extend(["sh", "-c", script, "engine"].map(str::to_owned));
         all.extend_from_slice(words);
         all
     }
+
+    /// Returns the words that name the file system of a container.
+    fn image(&self) -> Vec<String> {
+        match self.kind {
+            Kind::Podman => vec!["--rootfs".to_owned(), self.at("root")],
+            Kind::Docker => vec!["base:1".to_owned()],
+        }
+    }
+
+    /// Returns the programs that the engine needs and that are missing, each with the way to get it.
+    fn lacks(&self) -> Vec<(&'static str, &'static str)> {
+        let has = |program: &&(&str, &str)| Command::new(program.0).arg("--version").output().is_ok();
+        let runc = ("runc", "apt-get install runc");
+        match self.kind {
+            Kind::Podman => {
+                let podman = ("podman", "apt-get install podman");
+                [podman, runc].iter().filter(|program| !has(program)).copied().collect()
+            }
+            Kind::Docker => {
+                let daemon = docker().join("usr/sbin/dockerd").exists();
+                let daemon = (!daemon).then_some(("dockerd", "ci/docker.sh"));
+                daemon.into_iter().chain([runc].iter().filter(|program| !has(program)).copied()).collect()
+            }
+        }
+    }
+}
+
+/// Returns the folder with Docker's programs.
+fn docker() -> PathBuf {
+    artefacts::repository().join("build/docker")
 }
 
 /// Tells whether the engine can run a container at all.
 fn can_run(engine: &Engine, node: &Node) -> bool {
-    for (program, package) in [("podman", "podman"), ("runc", "runc")] {
-        if Command::new(program).arg("--version").output().is_err() {
-            skip(&format!(
-                "a slice by a container engine: there is no {program}; to mend it: apt-get install {package}"
-            ));
-            return false;
-        }
+    let kind = engine.kind;
+    if let Some((program, how)) = engine.lacks().first() {
+        skip(&format!("a slice by {kind:?}: there is no {program}; to mend it: {how}"));
+        return false;
     }
-    let root = engine.at("root");
-    let usr = [
-        "-v",
-        "/usr/bin:/usr/bin:ro",
-        "-v",
-        "/usr/lib:/usr/lib:ro",
-        "-v",
-        "/usr/lib64:/usr/lib64:ro",
-        "--rootfs",
-        &root,
-        "true",
-    ];
-    let words: Vec<String> =
-        ["run", "--rm", "--network=none"].into_iter().chain(usr).map(str::to_owned).collect();
+    let programs = ["/usr/bin", "/usr/lib", "/usr/lib64"].map(|folder| format!("{folder}:{folder}:ro"));
+    let mounts = programs.iter().flat_map(|mount| ["-v", mount]);
+    let words = ["run", "--rm", "--network=none"].into_iter().chain(mounts).map(str::to_owned);
+    let words: Vec<String> = words.chain(engine.image()).chain(["true".to_owned()]).collect();
     let tried = Command::new("unshare").args(engine.words(node, &words)).output();
     match tried {
         Ok(output) if output.status.success() => true,
         other => {
-            skip(&format!(
-                "a slice by a container engine: podman runs no container: {other:?}; elsewhere: as root"
-            ));
+            skip(&format!("a slice by {kind:?}: it runs no container: {other:?}; elsewhere: as root"));
             false
         }
     }
 }
 
 #[test]
-fn a_container_engine_takes_the_specification_and_its_container_is_the_slice() {
+fn podman_takes_the_specification_and_its_container_is_the_slice() {
+    takes_the_specification(Kind::Podman);
+}
+
+#[test]
+fn docker_takes_the_specification_and_its_container_is_the_slice() {
+    takes_the_specification(Kind::Docker);
+}
+
+/// Runs a program in a container that has a slice of the node by its specification.
+fn takes_the_specification(kind: Kind) {
     let mut node = Node::start(TWO);
-    let engine = Engine::make();
+    let engine = Engine::make(kind);
     if !can_run(&engine, &node) {
         return;
     }
@@ -124,8 +189,8 @@ fn a_container_engine_takes_the_specification_and_its_container_is_the_slice() {
     }
     let name = program.file_name().unwrap().to_str().unwrap();
     let bytes = (16 * MIB).to_string();
-    let rest = ["--device", "gpuslice.dev/slice=a", "--rootfs", &engine.at("root")].map(str::to_owned);
-    words.extend(rest.into_iter().chain([format!("/programs/{name}"), bytes]));
+    words.extend(["--device", "gpuslice.dev/slice=a"].map(str::to_owned));
+    words.extend(engine.image().into_iter().chain([format!("/programs/{name}"), bytes]));
     let words = engine.words(&node, &words);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut container = node.bench.program(Path::new("/usr/bin/unshare"), &words).start();

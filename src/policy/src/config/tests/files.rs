@@ -31,7 +31,6 @@ fn the_fixed_file_wins_over_the_named_one_and_that_over_the_environment() {
         ("GPU_MEM_LIMIT", "9g"),
         ("GPU_CORE_WEIGHT", "9"),
         ("GPU_CORE_POLICY", "equal"),
-        ("GPUSLICE_REGION", "/r/9"),
     ]);
     let named = FileRead::Contents(b"GPU_MEM_LIMIT=2g\nGPU_CORE_WEIGHT=2\n");
     let fixed = FileRead::Contents(b"# by the operator\r\n\r\n  GPU_MEM_LIMIT = 1g \r\n");
