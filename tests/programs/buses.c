@@ -115,6 +115,8 @@ int main(int count, char **words) {
     if (!start() || cu.cuMemAlloc_v2(&address, 1 << 20)) return 3;
     if (late) set(words[1] + 5);
     make_page();
+    // The driver may have left another value, for example of a lock that it waited for.
+    errno = ENOTTY;
     for (int i = 0; i < 2; i++) {
         if (!sigsetjmp(back, 1)) come(words[2]);
         say("goes on, blocked %lx, errno %d", blocked(), errno);
