@@ -159,12 +159,15 @@ impl fmt::Display for RegionError {
                 "{}: is {found}, but a region is a regular file; name another path, or remove it if it is not needed",
                 path.display()
             ),
-            Self::Owner { path, found, ours } => write!(
-                out,
-                "{}: belongs to user {found}, but must belong to user {ours} or 0; remove it, or set GPUSLICE_REGION to \
-                 this path to use the slice of user {found}",
-                path.display()
-            ),
+            Self::Owner { path, found, ours } => {
+                let ours = if *ours == 0 { "0".to_owned() } else { format!("{ours} or 0") };
+                write!(
+                    out,
+                    "{}: belongs to user {found}, but must belong to user {ours}; let user {found} or root remove it, or set \
+                     GPUSLICE_REGION to this path to use the slice of user {found}",
+                    path.display()
+                )
+            }
             Self::Magic { path, found } => write!(
                 out,
                 "{}: begins with \"{}\", a region begins with \"{}\"; name another path, or remove it if it is not needed",

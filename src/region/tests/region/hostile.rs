@@ -119,6 +119,8 @@ fn a_file_of_another_user_is_refused_unless_it_was_named_on_purpose() {
     }
     let error = refusal(&path);
     assert!(matches!(error, RegionError::Owner { found: 4242, ours: 0, .. }), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("must belong to user 0; let user 4242 or root remove it"), "{said}");
     assert!(Member::join(&path, Trust::AnyOwner, &[request(1)]).is_ok());
 }
 
