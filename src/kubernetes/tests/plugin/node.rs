@@ -91,9 +91,12 @@ impl Node {
         self.root().join("kubelet/device-plugins/gpuslice.sock")
     }
 
-    /// Makes a pod with one container that asks for slices.
+    /// Makes a pod with one container that asks for slices. `core`: its percent of time, or 0 for no limit.
     pub(crate) fn pod(&self, name: &str, slices: u64, mem_mib: u64, core: u64) -> Container {
-        let limits = json!({SLICE: slices.to_string(), MEMORY_MIB: mem_mib.to_string(), CORE_PERCENT: core.to_string()});
+        let mut limits = json!({SLICE: slices.to_string(), MEMORY_MIB: mem_mib.to_string()});
+        if core > 0 {
+            limits[CORE_PERCENT] = json!(core.to_string());
+        }
         self.apiserver.put(&json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
