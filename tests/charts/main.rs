@@ -307,3 +307,27 @@ fn the_agent_takes_the_configuration_of_the_chart() {
     let checked = check.args(["check", "--config"]).arg(&config).env("NODE_NAME", "n1").output().unwrap();
     assert!(checked.status.success(), "{}", told(&checked));
 }
+
+/// Checks that agents apply later amounts only where a policy leaves the annotation to the extender.
+#[test]
+fn agents_resize_where_the_chart_has_its_policies() {
+    let Some(tools) = Tools::find("the agent's configuration with policies") else { return };
+    for (version, policies, resize) in
+        [("1.30.0", "true", "true"), ("1.30.0", "false", "false"), ("1.29.0", "true", "false")]
+    {
+        let setting = format!("policies.enabled={policies}");
+        let arguments = [
+            "template",
+            "g",
+            "charts/gpuslice",
+            "--set",
+            IMAGE,
+            "--set",
+            &setting,
+            "--kube-version",
+            version,
+        ];
+        let rendered = told(&tools.helm(&arguments));
+        assert!(rendered.contains(&format!("\n    resize = {resize}\n")), "{version} {policies}: {rendered}");
+    }
+}

@@ -55,6 +55,7 @@ async fn try_serve(
             dra::sweep::clear(&places, &client, &node, PATIENCE).await?;
             let mut plugin = plugin::PluginConfig::usual(node, kubelet, places, library);
             (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
+            plugin.resize = cluster.resize;
             plugin::serve(plugin, client, gpus, end(alive)).await.map_err(|problem| problem.to_string())
         }
         Mode::Dra => {

@@ -53,6 +53,9 @@ pub struct PluginConfig {
     pub slots_per_gpu: u32,
     /// True if containers without the extender's annotation get the amounts that they ask for. Only for nodes with one GPU.
     pub auto_alloc: bool,
+    /// True if only the extender can write the annotation of a pod's parts, because admission policies refuse it from others.
+    /// Then later generations may differ from the pod's request, and running containers get their amounts.
+    pub resize: bool,
     /// Time between two checks of the node and of the kubelet's list.
     pub interval: Duration,
     /// Time between two checks of the kubelet's sockets.
@@ -75,6 +78,7 @@ impl PluginConfig {
             machine: PathBuf::from("/"),
             slots_per_gpu: SLOTS_PER_GPU,
             auto_alloc: false,
+            resize: false,
             interval: Duration::from_secs(10),
             poll: Duration::from_millis(200),
             grace: Duration::from_secs(30),

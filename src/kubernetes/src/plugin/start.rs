@@ -1,8 +1,8 @@
 //! Finds the container that is about to start, and gives it its slice.
 
-use super::Plugin;
 use super::owners::{Holder, holders};
 use super::slots::{Owner, Slots};
+use super::{Plugin, PluginConfig};
 use crate::api::Pod;
 use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests};
 use crate::placement::{Order, Room, Used, place, take};
@@ -55,7 +55,7 @@ impl Plugin {
             let of_all = |each: u64| each.saturating_mul(asked.slices);
             owner.asked = Some((of_all(asked.mem_mib), of_all(asked.core.into())));
             owner.parts = match pod.metadata.annotations.get(ALLOC) {
-                Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config.node, rooms)?,
+                Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config, rooms)?,
                 None => decided(known, &owner, &pod, config.auto_alloc, &inventory, rooms)?,
             };
             known.give(&owner)
@@ -105,11 +105,11 @@ fn checked(
     alloc: &Alloc,
     owner: &Owner,
     pod: &Pod,
-    node: &str,
+    config: &PluginConfig,
     mut rooms: Vec<Room<'_>>,
 ) -> Result<Vec<Part>, String> {
     let Owner { uid, container, slots, .. } = owner;
-    for (what, said, is) in [("uid", &alloc.uid, uid.as_str()), ("node", &alloc.node, node)] {
+    for (what, said, is) in [("uid", &alloc.uid, uid), ("node", &alloc.node, &config.node)] {
         if said != is {
             return Err(format!("the annotation {ALLOC} is of the {what} {said:?}, and this is {is:?}"));
         }
@@ -129,10 +129,12 @@ fn checked(
     let request = request(pod, owner)?;
     for part in parts {
         let Part { uuid, mem_mib, core } = part;
-        // Later generations come from a resize, which an admission policy leaves to the extender.
-        if alloc.generation <= 1 && (*mem_mib, *core) != (request.mem_mib, request.core) {
+        // Later generations come from a resize. A tenant can write them too, unless an admission policy leaves them to the extender.
+        let may_differ = config.resize && alloc.generation > 1;
+        if !may_differ && (*mem_mib, *core) != (request.mem_mib, request.core) {
+            let key = if alloc.generation > 1 { "; kubernetes.resize is off on this node" } else { "" };
             return Err(format!(
-                "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %",
+                "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %{key}",
                 request.mem_mib, request.core
             ));
         }

@@ -19,6 +19,7 @@ pub(crate) struct Node {
     machine: Machine,
     pub(crate) kubelet: Kubelet,
     auto_alloc: bool,
+    resize: bool,
 }
 
 impl Deref for Node {
@@ -35,7 +36,7 @@ impl Node {
         let machine = Machine::new().await;
         let mut kubelet = Kubelet::new(&machine.root().join("kubelet"));
         kubelet.begin();
-        let node = Self { machine, kubelet, auto_alloc: false };
+        let node = Self { machine, kubelet, auto_alloc: false, resize: false };
         node.has_gpus(gpus, gpus);
         node
     }
@@ -44,9 +45,22 @@ impl Node {
     pub(crate) async fn start(gpus: u32, auto_alloc: bool) -> Self {
         let mut node = Self::new(gpus).await;
         node.auto_alloc = auto_alloc;
-        node.begin();
-        node.kubelet.sees(16 * usize::try_from(gpus).unwrap()).await;
+        node.begin_with(gpus).await;
         node
+    }
+
+    /// Starts a node whose plugin trusts later generations of annotations.
+    pub(crate) async fn start_resizing(gpus: u32) -> Self {
+        let mut node = Self::new(gpus).await;
+        node.resize = true;
+        node.begin_with(gpus).await;
+        node
+    }
+
+    /// Starts the plugin, and waits until the kubelet knows the slots of all GPUs.
+    async fn begin_with(&self, gpus: u32) {
+        self.begin();
+        self.kubelet.sees(16 * usize::try_from(gpus).unwrap()).await;
     }
 
     /// Gives the node `gpus` GPUs, of which the first `healthy` ones work.
@@ -56,7 +70,9 @@ impl Node {
 
     /// Starts the plugin.
     pub(crate) fn begin(&self) {
-        self.run("node::a_process_of_the_plugin", &[("AUTO_ALLOC", self.auto_alloc.to_string())]);
+        let settings = [("AUTO_ALLOC", self.auto_alloc), ("RESIZE", self.resize)];
+        let variables = settings.map(|(name, is_set)| (name, is_set.to_string()));
+        self.run("node::a_process_of_the_plugin", &variables);
     }
 
     /// Kills the plugin, starts the next one, and waits until that has registered. Until the kubelet sees that the old plugin has
@@ -165,7 +181,8 @@ fn a_process_of_the_plugin() {
     let mut config =
         PluginConfig::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
     config.machine = root;
-    config.auto_alloc = std::env::var("AUTO_ALLOC").unwrap() == "true";
+    let is_set = |name| std::env::var(name).unwrap() == "true";
+    (config.auto_alloc, config.resize) = (is_set("AUTO_ALLOC"), is_set("RESIZE"));
     (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
     (config.grace, config.patience) = (Duration::from_millis(400), Duration::from_secs(1));
     let (ended, ends) = oneshot::channel();
