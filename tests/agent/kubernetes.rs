@@ -143,6 +143,37 @@ fn the_node_names_the_gpus_that_nvlink_connects() {
     assert_eq!(linked, [json!([1]), json!([0]), json!([3]), json!([2]), json!(null)]);
 }
 
+/// A slice's limit names the GPU, and would not hold on an instance of it.
+#[test]
+fn a_gpu_that_mig_divides_is_offered_to_no_pod() {
+    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
+    let apiserver = Apiserver::default();
+    apiserver.add_node("n1");
+    let address = runtime.block_on(apiserver.serve());
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2").with("SIMGPU_MIG", "0,2");
+    let mut node =
+        Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
+    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
+    runtime.block_on(async {
+        kubelet.begin();
+        kubelet.sees(16).await;
+    });
+    let gpus = node.until("the node has the GPUs", |_| {
+        let text = apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
+        let inventory: serde_json::Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
+        inventory["gpus"].as_array().cloned()
+    });
+    let healthy: Vec<_> = gpus.iter().map(|gpu| gpu["healthy"].clone()).collect();
+    assert_eq!(healthy, [json!(true), json!(false)]);
+    assert!(gpus[1]["why"].as_str().expect("it has a reason").starts_with("MIG is enabled"), "{gpus:?}");
+    let capacity = node.until("the node has the sums", |_| {
+        let status = apiserver.node("n1")["status"]["capacity"].clone();
+        status.is_object().then_some(status)
+    });
+    assert_eq!(capacity["gpuslice.dev/core-percent"], "100", "{capacity}");
+    assert_eq!(node.log().matches("no slice is placed on it: MIG is enabled").count(), 1, "{}", node.log());
+}
+
 #[test]
 fn a_program_of_a_claim_has_the_memory_that_the_scheduler_gave_it() {
     if !may_have_containers() {

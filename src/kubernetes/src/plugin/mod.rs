@@ -17,6 +17,7 @@ use crate::grpc::device_plugin::Device;
 use crate::objects::Inventory;
 pub use clear::clear;
 use gpuslice_slices::slot::{Places, Problem, SLOT};
+pub(crate) use node::taken;
 use slots::Slots;
 pub use slots::{Owner, owner_of};
 use std::collections::BTreeSet;
@@ -106,6 +107,8 @@ pub struct Plugin {
     is_registered: watch::Sender<bool>,
     /// True from the request to end on.
     is_leaving: watch::Sender<bool>,
+    /// Resource by which another device plugin gives away the GPUs of the node; none without one.
+    foreign: watch::Sender<Option<String>>,
 }
 
 impl fmt::Debug for Plugin {
@@ -128,8 +131,9 @@ pub async fn serve(
     let library = config.places.install(&config.library)?;
     let slots = Arc::new(Mutex::new(Slots::open(config.places.clone(), library)));
     let (devices, is_registered) = (watch::Sender::default(), watch::Sender::default());
-    let is_leaving = watch::Sender::default();
-    let plugin = Arc::new(Plugin { config, client, gpus, slots, devices, is_registered, is_leaving });
+    let (is_leaving, foreign) = (watch::Sender::default(), watch::Sender::default());
+    let plugin =
+        Arc::new(Plugin { config, client, gpus, slots, devices, is_registered, is_leaving, foreign });
     plugin.show_devices();
     let leave = async {
         ends.await;

@@ -2,7 +2,7 @@
 
 use super::owners::{Holder, holders};
 use super::slots::{Owner, Slots};
-use super::{Plugin, PluginConfig};
+use super::{Plugin, PluginConfig, taken};
 use crate::api::Pod;
 use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests};
 use crate::placement::{Order, Room, Used, place, take};
@@ -43,6 +43,7 @@ impl Plugin {
         }
         let used: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
         let (inventory, config) = ((self.gpus)(), self.config.clone());
+        let foreign = self.foreign.borrow().clone();
         self.with_slots(move |known| {
             let mut owner = owner(&holder, &pod, &config.node)?;
             // An owner that the kubelet does not list is gone, unless it was added after the list.
@@ -56,7 +57,10 @@ impl Plugin {
             owner.asked = Some((of_all(asked.mem_mib), of_all(asked.core.into())));
             owner.parts = match pod.metadata.annotations.get(ALLOC) {
                 Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config, rooms)?,
-                None => decided(known, &owner, &pod, config.auto_alloc, &inventory, rooms)?,
+                None if config.auto_alloc => {
+                    decided(known, &owner, &pod, foreign.as_deref(), &inventory, rooms)?
+                }
+                None => return Err(format!("{}: gpuslice's scheduler has not placed it", missing(&owner))),
             };
             known.give(&owner)
         })
@@ -149,23 +153,25 @@ fn checked(
     Ok(parts.clone())
 }
 
-/// Chooses the parts of a container that no extender has placed.
+/// Returns the reason why the parts of a container are not known.
+fn missing(owner: &Owner) -> String {
+    format!("the pod {}/{} has no annotation {ALLOC}", owner.namespace, owner.pod)
+}
+
+/// Chooses the parts of a container that no extender has placed. `foreign`: the resource of another plugin that gives away the
+/// same GPUs.
 fn decided(
     known: &Slots,
     owner: &Owner,
     pod: &Pod,
-    auto_alloc: bool,
+    foreign: Option<&str>,
     inventory: &Inventory,
     mut rooms: Vec<Room<'_>>,
 ) -> Result<Vec<Part>, String> {
-    let missing = || format!("the pod {}/{} has no annotation {ALLOC}", owner.namespace, owner.pod);
-    if !auto_alloc {
-        return Err(format!("{}: gpuslice's scheduler has not placed it", missing()));
-    }
     if inventory.gpus.len() != 1 {
         return Err(format!(
             "{}, and auto_alloc decides on nodes with one GPU only; this one has {}",
-            missing(),
+            missing(owner),
             inventory.gpus.len()
         ));
     }
@@ -173,8 +179,11 @@ fn decided(
     if let Some(before) = before.filter(|before| before.is(owner)) {
         return Ok(before.parts.clone());
     }
+    if let Some(resource) = foreign {
+        return Err(format!("this node gives no slice away: {}", taken(resource)));
+    }
     let mut placed = place(&mut rooms, &[request(pod, owner)?], Order::Binpack)?;
-    placed.remove(&owner.container).ok_or_else(missing)
+    placed.remove(&owner.container).ok_or_else(|| missing(owner))
 }
 
 /// Returns the request of the container.

@@ -12,6 +12,7 @@
 #[allow(dead_code, reason = "the extender's tests use the rest")]
 mod apiserver;
 mod authority;
+mod foreign;
 mod kills;
 mod kubelet;
 #[path = "../support/machine.rs"]
