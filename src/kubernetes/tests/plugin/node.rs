@@ -131,19 +131,71 @@ impl Node {
         made
     }
 
+    /// Makes a pod with the containers `first` and `second`, each with a part of one GPU: its number, and mebibytes.
+    pub(crate) fn placed_two(&self, name: &str, parts: [(u32, u64); 2]) -> [Container; 2] {
+        let names = ["first", "second"];
+        let spec = |(container, (_, mib)): (&str, (u32, u64))| {
+            let limits = json!({SLICE: "1", MEMORY_MIB: mib.to_string()});
+            json!({"name": container, "resources": {"limits": limits}})
+        };
+        let containers: Vec<Value> = names.into_iter().zip(parts).map(spec).collect();
+        let uid = format!("uid-{name}");
+        self.apiserver.put(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "ns", "name": name, "uid": uid},
+            "spec": {"nodeName": NODE, "containers": containers},
+            "status": {"phase": "Pending"},
+        }));
+        let mut given = alloc(&uid, NODE, &[], 0, 0);
+        let part = |(gpu, mib): (u32, u64)| json!([{"uuid": uuid(gpu), "memMiB": mib, "core": 0}]);
+        given["c"] =
+            names.into_iter().zip(parts).map(|(name, given)| (name.to_owned(), part(given))).collect();
+        self.apiserver.annotate(&format!("ns/{name}"), &given);
+        names.map(|container| ("ns".to_owned(), name.to_owned(), container.to_owned()))
+    }
+
+    /// Returns true if a container with one slice has the GPU and the memory of its pod's annotation.
+    pub(crate) fn has_its_slice(&self, container: &Container) -> bool {
+        let pod = self.apiserver.pod(&format!("{}/{}", container.0, container.1));
+        let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap();
+        let alloc: Value = serde_json::from_str(text).unwrap();
+        let part = &alloc["c"][&container.2][0];
+        let (uuid, mib) = (part["uuid"].as_str().unwrap(), part["memMiB"].as_u64().unwrap());
+        let environment = self.environment(container).unwrap();
+        let says = |item: String| environment.contains(&item);
+        says(format!("NVIDIA_VISIBLE_DEVICES={uuid}")) && says(format!("GPU_MEM_LIMIT={uuid}={}", mib << 20))
+    }
+
+    /// Returns the paths of the host that a container gets, and whether it may write there.
+    pub(crate) fn mounts(&self, container: &Container) -> Vec<(PathBuf, bool)> {
+        let spec = self.spec(container).unwrap();
+        let mounts = spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap().iter();
+        let mount = |mount: &Value| {
+            let is_read_only = mount["options"].as_array().unwrap().contains(&json!("ro"));
+            (mount["hostPath"].as_str().unwrap().into(), !is_read_only)
+        };
+        mounts.map(mount).collect()
+    }
+
     /// Returns the environment that the names of a container lead to; none if a file is missing.
     pub(crate) fn environment(&self, container: &Container) -> Option<Vec<String>> {
+        let spec = self.spec(container)?;
+        for mount in spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap() {
+            assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
+        }
+        let items = spec["devices"][0]["containerEdits"]["env"].as_array().unwrap().iter();
+        Some(items.map(|item| item.as_str().unwrap().to_owned()).collect())
+    }
+
+    /// Returns the specification that the name of a container leads to.
+    fn spec(&self, container: &Container) -> Option<Value> {
         let named = self.kubelet.with(|state| state.named[container].clone());
         assert_eq!(named.len(), 1, "an engine merges the files of all names");
         let slot = named[0].strip_prefix("gpuslice.dev/slice=").unwrap();
         let spec = fs::read(self.places().cdi.join(format!("gpuslice-{slot}.json"))).ok()?;
         let spec: Value = serde_json::from_slice(&spec).unwrap();
         assert_eq!(spec["devices"][0]["name"], slot);
-        for mount in spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap() {
-            assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
-        }
-        let items = spec["devices"][0]["containerEdits"]["env"].as_array().unwrap().iter();
-        Some(items.map(|item| item.as_str().unwrap().to_owned()).collect())
+        Some(spec)
     }
 
     /// Returns the container's memory limit on its first GPU, in MiB.
