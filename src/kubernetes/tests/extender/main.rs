@@ -14,6 +14,7 @@ mod apiserver;
 mod cluster;
 mod election;
 mod latency;
+mod ledger;
 mod placement;
 mod preemption;
 mod resize;
