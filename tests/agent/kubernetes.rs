@@ -98,18 +98,34 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     });
     let slot = kubelet.with(|state| state.named[&pod][0].clone());
     let slot = slot.strip_prefix("gpuslice.dev/slice=").expect("it is a slice");
+    // The pod has series before its first GPU process.
+    let labels = [("namespace", "ns"), ("pod", "a"), ("container", "main"), ("slot", slot)];
+    let limit = node
+        .until("the pod has series", |node| node.scrape().get("gpuslice_slice_memory_limit_bytes", &labels));
+    let metrics = node.scrape();
+    assert_eq!(limit, 256.0 * 1_048_576.0);
+    for (name, value) in [
+        ("gpuslice_slice_core_limit_ratio", 0.3),
+        ("gpuslice_slice_memory_used_bytes", 0.0),
+        ("gpuslice_slice_processes", 0.0),
+        ("gpuslice_slice_gpu_time_seconds_total", 0.0),
+    ] {
+        assert_eq!(metrics.get(name, &labels), Some(value), "{name}");
+    }
+    for (state, slots) in [("allocated", 1.0), ("free", 15.0), ("stale", 0.0)] {
+        assert_eq!(metrics.get("gpuslice_agent_slots", &[("state", state)]), Some(slots), "{state}");
+    }
     let mut program = witness(&node, slot, 64 * MIB);
     assert!(program.ask(&format!("take {}", 300 * MIB)).starts_with("2 "), "it is refused");
     assert!(program.ask(&format!("take {}", 100 * MIB)).starts_with("0 "), "it is granted");
     // The kubelet knows the pod, and so do the metrics and the JSON.
-    let labels = [("namespace", "ns"), ("pod", "a"), ("container", "main")];
-    let used = node.until("the metrics name the pod", |node| {
-        node.scrape().get("gpuslice_slice_memory_used_bytes", &labels)
+    node.until("the metrics have the program's memory", |node| {
+        let used = node.scrape().get("gpuslice_slice_memory_used_bytes", &labels)?;
+        (used >= 64.0 * 1_048_576.0).then_some(())
     });
-    assert!(used >= 64.0 * 1_048_576.0, "{used}");
     let told = node.slice(|slice| slice["pod"]["name"] == "a").expect("the pod is told");
-    let pod = serde_json::json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
-    assert_eq!(told["pod"], pod, "{told}");
+    let named = serde_json::json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
+    assert_eq!(told["pod"], named, "{told}");
     let capacity = node.until("the node has the sums", |_| {
         let status = apiserver.node("n1")["status"]["capacity"].clone();
         status.is_object().then_some(status)
@@ -120,6 +136,14 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     let most: u64 = most.expect("it has a line").parse().expect("it is a number");
     println!("the agent with a kubelet: {most} KiB");
     assert!(most < MOST_KIB, "{most} KiB");
+    // A pod that is gone has no series.
+    program.kill();
+    kubelet.forget(&pod);
+    apiserver.delete("ns/a");
+    node.until("the pod has no series", |node| {
+        let used = node.scrape().get("gpuslice_slice_memory_limit_bytes", &labels);
+        used.is_none().then_some(())
+    });
 }
 
 /// The extender needs the connections for pods whose slices are to be on connected GPUs.
@@ -141,6 +165,37 @@ fn the_node_names_the_gpus_that_nvlink_connects() {
     });
     let linked: Vec<_> = gpus.iter().map(|gpu| gpu["nvlink"].clone()).collect();
     assert_eq!(linked, [json!([1]), json!([0]), json!([3]), json!([2]), json!(null)]);
+}
+
+/// A slice's limit names the GPU, and would not hold on an instance of it.
+#[test]
+fn a_gpu_that_mig_divides_is_offered_to_no_pod() {
+    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
+    let apiserver = Apiserver::default();
+    apiserver.add_node("n1");
+    let address = runtime.block_on(apiserver.serve());
+    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2").with("SIMGPU_MIG", "0,2");
+    let mut node =
+        Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
+    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
+    runtime.block_on(async {
+        kubelet.begin();
+        kubelet.sees(16).await;
+    });
+    let gpus = node.until("the node has the GPUs", |_| {
+        let text = apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
+        let inventory: serde_json::Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
+        inventory["gpus"].as_array().cloned()
+    });
+    let healthy: Vec<_> = gpus.iter().map(|gpu| gpu["healthy"].clone()).collect();
+    assert_eq!(healthy, [json!(true), json!(false)]);
+    assert!(gpus[1]["why"].as_str().expect("it has a reason").starts_with("MIG is enabled"), "{gpus:?}");
+    let capacity = node.until("the node has the sums", |_| {
+        let status = apiserver.node("n1")["status"]["capacity"].clone();
+        status.is_object().then_some(status)
+    });
+    assert_eq!(capacity["gpuslice.dev/core-percent"], "100", "{capacity}");
+    assert_eq!(node.log().matches("no slice is placed on it: MIG is enabled").count(), 1, "{}", node.log());
 }
 
 #[test]

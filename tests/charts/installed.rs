@@ -107,6 +107,10 @@ fn an_apiserver_takes_the_chart_and_its_policies_refuse_what_they_say() {
     ] {
         installed.refused(User::Tenant, &create, &pod("wrong", containers), says);
     }
+    // A pod without the key has no limit of time.
+    let mut without_time = pod("wrong", &[[1, 4096, 30]]);
+    without_time["spec"]["containers"][0]["resources"]["limits"]["gpuslice.dev/core-percent"] = json!("0");
+    installed.refused(User::Tenant, &create, &without_time, "gpuslice.dev/core-percent is 0");
     for (name, containers) in [
         ("a", &[[1, 4096, 30]][..]),
         ("b", &[[2, 8192, 200]]),

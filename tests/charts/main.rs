@@ -19,7 +19,7 @@ mod tools;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{artefacts, skip};
 use tools::{Tools, objects, told};
@@ -240,6 +240,31 @@ fn values_that_are_wrong_are_refused_with_the_reason() {
     assert!(told(&old).contains("incompatible with Kubernetes v1.28.0"), "{}", told(&old));
 }
 
+/// Returns all files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Checks that nothing of ours stands between the apiserver and a new pod: a webhook that does not answer stops a cluster.
+#[test]
+fn no_manifest_has_a_webhook() {
+    let is_webhook = |text: &str| {
+        let kinds = text.lines().filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix("kind:"));
+        kinds.into_iter().any(|kind| kind.trim().trim_matches('"').ends_with("WebhookConfiguration"))
+    };
+    assert!(is_webhook("- kind: ValidatingWebhookConfiguration\n"));
+    let folders = ["charts/gpuslice/templates", "examples/kubernetes"];
+    let files: Vec<PathBuf> =
+        folders.iter().flat_map(|folder| files(&artefacts::repository().join(folder))).collect();
+    assert!(files.iter().any(|file| file.ends_with("slices/gpuslice.yaml")), "{files:?}");
+    for file in files {
+        assert!(!is_webhook(&fs::read_to_string(&file).unwrap()), "{}", file.display());
+    }
+    let Some(tools) = Tools::find("webhooks of the rendered chart") else { return };
+    assert!(!is_webhook(&tools.render(&[IMAGE, "podMonitor.enabled=true", "namespace.create=true"])));
+}
+
 /// The policies name the accounts that the programs have.
 #[test]
 fn policies_name_the_accounts_of_the_extender_and_the_agent() {
@@ -306,4 +331,28 @@ fn the_agent_takes_the_configuration_of_the_chart() {
     let mut check = Command::new(artefacts::agent());
     let checked = check.args(["check", "--config"]).arg(&config).env("NODE_NAME", "n1").output().unwrap();
     assert!(checked.status.success(), "{}", told(&checked));
+}
+
+/// Checks that agents apply later amounts only where a policy leaves the annotation to the extender.
+#[test]
+fn agents_resize_where_the_chart_has_its_policies() {
+    let Some(tools) = Tools::find("the agent's configuration with policies") else { return };
+    for (version, policies, resize) in
+        [("1.30.0", "true", "true"), ("1.30.0", "false", "false"), ("1.29.0", "true", "false")]
+    {
+        let setting = format!("policies.enabled={policies}");
+        let arguments = [
+            "template",
+            "g",
+            "charts/gpuslice",
+            "--set",
+            IMAGE,
+            "--set",
+            &setting,
+            "--kube-version",
+            version,
+        ];
+        let rendered = told(&tools.helm(&arguments));
+        assert!(rendered.contains(&format!("\n    resize = {resize}\n")), "{version} {policies}: {rendered}");
+    }
 }

@@ -6,11 +6,12 @@ use gpuslice_kubernetes::api::Client;
 use gpuslice_kubernetes::objects::{self, Inventory};
 use gpuslice_kubernetes::{dra, plugin};
 use gpuslice_slices::installed;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tracing::error;
+use tracing::{error, warn};
 
 /// Percent of time that a GPU has.
 const WHOLE: u32 = 100;
@@ -48,13 +49,19 @@ async fn try_serve(
     let places = config.places.clone();
     let library: PathBuf = config.library.clone().map_or_else(installed::library, Ok)?;
     let client = Client::at(cluster.apiserver.as_deref())?;
-    let gpus = Arc::new(move || inventory(&gpus));
+    let obstacles = Obstacles::default();
+    let gpus = Arc::new(move || {
+        let all = gpus.all();
+        obstacles.tell(&all);
+        inventory(gpus.driver(), &all)
+    });
     let Cluster { node, kubelet, .. } = cluster;
     match cluster.mode {
         Mode::DevicePlugin => {
             dra::sweep::clear(&places, &client, &node, PATIENCE).await?;
             let mut plugin = plugin::PluginConfig::usual(node, kubelet, places, library);
             (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
+            plugin.resize = cluster.resize;
             plugin::serve(plugin, client, gpus, end(alive)).await.map_err(|problem| problem.to_string())
         }
         Mode::Dra => {
@@ -67,24 +74,39 @@ async fn try_serve(
     }
 }
 
-fn inventory(gpus: &Gpus) -> Inventory {
-    Inventory { v: objects::VERSION, driver: gpus.driver().unwrap_or_default(), gpus: listed(&gpus.all()) }
+/// Reasons that were logged why slices cannot share GPUs, by UUID.
+#[derive(Debug, Default)]
+struct Obstacles(Mutex<BTreeMap<String, &'static str>>);
+
+impl Obstacles {
+    /// Logs each new reason, and returns how many it has logged.
+    fn tell(&self, gpus: &[Gpu]) -> usize {
+        let found: BTreeMap<String, &str> =
+            gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone(), gpu.obstacle?))).collect();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = found.iter().filter(|(uuid, why)| known.get(*uuid) != Some(*why));
+        let told = new.map(|(uuid, why)| warn!(gpu = %uuid, "no slice is placed on it: {why}")).count();
+        *known = found;
+        told
+    }
 }
 
-/// Returns GPUs as the cluster sees them. The memory that the driver keeps for itself cannot be given away.
+fn inventory(driver: Option<String>, gpus: &[Gpu]) -> Inventory {
+    Inventory { v: objects::VERSION, driver: driver.unwrap_or_default(), gpus: listed(gpus) }
+}
+
+/// Returns GPUs as the cluster sees them.
 fn listed(gpus: &[Gpu]) -> Vec<objects::Gpu> {
     let position = |uuid: &String| gpus.iter().position(|gpu| gpu.uuid == *uuid);
-    let listed = |gpu: &Gpu| {
-        let memory = gpu.memory_total.unwrap_or(0).saturating_sub(gpu.memory_reserved.unwrap_or(0));
-        objects::Gpu {
-            uuid: gpu.uuid.clone(),
-            model: gpu.model.clone().unwrap_or_default(),
-            mem_mib: memory >> 20,
-            core: WHOLE,
-            healthy: gpu.healthy && memory > 0,
-            nvlink: gpu.nvlink.iter().filter_map(position).collect(),
-            ..objects::Gpu::default()
-        }
+    let listed = |gpu: &Gpu| objects::Gpu {
+        uuid: gpu.uuid.clone(),
+        model: gpu.model.clone().unwrap_or_default(),
+        mem_mib: gpu.memory_for_slices() >> 20,
+        core: WHOLE,
+        healthy: gpu.is_shared(),
+        why: gpu.obstacle.map(str::to_owned),
+        nvlink: gpu.nvlink.iter().filter_map(position).collect(),
+        ..objects::Gpu::default()
     };
     gpus.iter().map(listed).collect()
 }
@@ -92,6 +114,24 @@ fn listed(gpus: &[Gpu]) -> Vec<objects::Gpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_that_slices_cannot_share_has_the_reason_and_it_is_logged_once() {
+        let gpu = |uuid: &str, obstacle| Gpu {
+            uuid: uuid.to_owned(),
+            healthy: true,
+            memory_total: Some(1 << 30),
+            obstacle,
+            ..Gpu::default()
+        };
+        let whole = [gpu("GPU-a", None), gpu("GPU-b", None)];
+        let divided = [gpu("GPU-a", None), gpu("GPU-b", Some("MIG is enabled"))];
+        let told: Vec<_> = listed(&divided).into_iter().map(|gpu| (gpu.healthy, gpu.why)).collect();
+        assert_eq!(told, [(true, None), (false, Some("MIG is enabled".to_owned()))]);
+        let obstacles = Obstacles::default();
+        let logged = [&whole, &divided, &divided, &whole, &divided].map(|gpus| obstacles.tell(gpus));
+        assert_eq!(logged, [0, 1, 0, 0, 1]);
+    }
 
     #[test]
     fn a_gpu_has_its_links_by_position() {

@@ -4,7 +4,7 @@
 //! threads get the last answer while it is fresh.
 
 use gpuslice_slices::figures::printable;
-use gpuslice_slices::nvml::{Nvml, NvmlMachine, NvmlTimeout};
+use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlMachine, NvmlTimeout, PROHIBITED, SHARED};
 use serde::Serialize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +42,9 @@ pub(crate) struct Gpu {
     /// UUIDs of the GPUs to which it has NVLink.
     #[serde(skip)]
     pub(crate) nvlink: Vec<String>,
+    /// The reason why slices cannot share it, or none if they can.
+    #[serde(skip)]
+    pub(crate) obstacle: Option<&'static str>,
 }
 
 /// The GPUs at the last look.
@@ -123,10 +126,20 @@ impl Gpus {
 }
 
 impl Gpu {
+    /// Returns the bytes that slices can have. The driver keeps the others for itself.
+    pub(crate) fn memory_for_slices(&self) -> u64 {
+        self.memory_total.unwrap_or(0).saturating_sub(self.memory_reserved.unwrap_or(0))
+    }
+
+    /// Returns true if the agent offers it to pods.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.healthy && self.obstacle.is_none() && self.memory_for_slices() > 0
+    }
+
     /// Returns the GPU without its figures: only which GPU it is.
     fn silent(self) -> Self {
-        let Self { uuid, index, model, memory_total, nvlink, .. } = self;
-        Self { uuid, index, model, memory_total, nvlink, ..Self::default() }
+        let Self { uuid, index, model, memory_total, nvlink, obstacle, .. } = self;
+        Self { uuid, index, model, memory_total, nvlink, obstacle, ..Self::default() }
     }
 }
 
@@ -175,14 +188,42 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
             utilization_percent: device.utilization,
             temperature_celsius: device.temperature,
             nvlink: Vec::new(),
+            obstacle: obstacle(&device),
         })
     };
     machine.gpus.iter().enumerate().filter_map(gpu).collect()
 }
 
+/// Returns the reason why slices cannot share a GPU, or none if they can.
+fn obstacle(device: &NvmlDevice) -> Option<&'static str> {
+    if device.is_divided == Some(true) {
+        return Some(
+            "MIG is enabled, and a slice has no limits on an instance; to share it: nvidia-smi -mig 0",
+        );
+    }
+    match device.compute_mode {
+        None | Some(SHARED) => None,
+        Some(PROHIBITED) => Some("no process may use it (compute mode); to share it: nvidia-smi -c 0"),
+        Some(_) => Some("only one process may use it (compute mode); to share it: nvidia-smi -c 0"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_with_mig_or_for_one_process_is_not_shared() {
+        let found = |is_divided: Option<bool>, compute_mode: Option<u32>| {
+            obstacle(&NvmlDevice { is_divided, compute_mode, ..NvmlDevice::default() }).unwrap_or_default()
+        };
+        // NVML tells no mode of some GPUs.
+        assert_eq!([found(None, None), found(Some(false), Some(0))], ["", ""]);
+        assert!(found(Some(true), Some(0)).starts_with("MIG is enabled"));
+        for (mode, says) in [(1, "only one process"), (2, "no process"), (3, "only one process")] {
+            assert!(found(Some(false), Some(mode)).starts_with(says), "{mode}");
+        }
+    }
 
     fn gpu(uuid: &str) -> Gpu {
         Gpu {

@@ -254,14 +254,16 @@ fn agent(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
         let is_it = |slice: &&SliceSnapshot| {
             slice.made && (slice.process_count > 0 || slice.container.is_some()) == is_used
         };
-        whole(now.slices.iter().filter(is_it).count().try_into().unwrap_or(u64::MAX))
+        let of_kubelet = if is_used { now.kubelet.owned } else { now.kubelet.free };
+        let count = now.slices.iter().filter(is_it).count().saturating_add(of_kubelet);
+        whole(count.try_into().unwrap_or(u64::MAX))
     };
     let stale = whole(now.left_behind.try_into().unwrap_or(u64::MAX));
     gauges(
         encoder,
         &metric(
             "gpuslice_agent_slots",
-            "Slices that the agent made: with and without a user, and with one but not configured any more",
+            "Slices of the configuration and slots of the kubelet, with and without a user; stale: used, but not configured any more",
         ),
         [("free", made(false)), ("allocated", made(true)), ("stale", stale)]
             .into_iter()
@@ -290,6 +292,7 @@ fn seconds(nanoseconds: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::KubeletSlots;
     use gpuslice_region::Limits;
 
     fn slice(name: &str, container: Option<&str>) -> SliceSnapshot {
@@ -333,6 +336,7 @@ mod tests {
             gpus: vec![gpu],
             slices: vec![slice("a", None), slice("b", Some("c0")), in_pod],
             left_behind: 0,
+            kubelet: KubeletSlots { owned: 2, free: 14 },
         };
         let text = text(now).unwrap();
         let a = "namespace=\"\",pod=\"\",container=\"\",uuid=\"GPU-a\",slot=\"a\"";
@@ -355,8 +359,8 @@ mod tests {
             "gpuslice_slice_info{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\",pod_uid=\"u\",policy=\"fixed\",priority=\"normal\"} 1",
             "gpuslice_slice_processes{namespace=\"ns\",pod=\"p\",container=\"main\",uuid=\"GPU-a\",slot=\"slot-3\"} 2",
             "gpuslice_slice_processes{namespace=\"\",pod=\"\",container=\"c0\",uuid=\"GPU-a\",slot=\"b\"} 2",
-            "gpuslice_agent_slots{state=\"free\"} 0",
-            "gpuslice_agent_slots{state=\"allocated\"} 1",
+            "gpuslice_agent_slots{state=\"free\"} 14",
+            "gpuslice_agent_slots{state=\"allocated\"} 3",
             "gpuslice_agent_slots{state=\"stale\"} 0",
             concat!("gpuslice_agent_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         ] {

@@ -112,6 +112,17 @@ pub(crate) struct Snapshot {
     pub(crate) slices: Vec<SliceSnapshot>,
     /// Number of slices that are not configured any more and in which processes live.
     pub(crate) left_behind: usize,
+    /// The slots that the agent offers a kubelet.
+    pub(crate) kubelet: KubeletSlots,
+}
+
+/// Numbers of the slots that the agent offers a kubelet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct KubeletSlots {
+    /// Slots that containers of pods have.
+    pub(crate) owned: usize,
+    /// The other slots of GPUs that slices can share.
+    pub(crate) free: usize,
 }
 
 /// The sums of the limits and the use of the slices on a GPU.
@@ -130,7 +141,7 @@ pub(crate) struct Sums {
 }
 
 impl Snapshot {
-    /// Returns the sums of a GPU. Slices that were made count even before their first process.
+    /// Returns the sums of a GPU. Slices of the configuration and of pods count even before their first process.
     pub(crate) fn sums(&self, gpu: &Gpu) -> Sums {
         let on_it =
             || self.slices.iter().flat_map(|slice| &slice.devices).filter(|device| device.uuid == gpu.uuid);

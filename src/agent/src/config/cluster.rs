@@ -38,6 +38,8 @@ pub(crate) struct Cluster {
     pub(crate) slots_per_gpu: u32,
     /// True if the agent places containers that no extender has placed.
     pub(crate) auto_alloc: bool,
+    /// True if running containers get the amounts of later annotations.
+    pub(crate) resize: bool,
 }
 
 /// Reads the settings of the cluster. Returns `None` if the node has no name; `reading` has that and all other
@@ -52,6 +54,7 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
     let keys = [
         ("slots_per_gpu", said.slots_per_gpu.as_ref().map(|value| value.span().start)),
         ("auto_alloc", said.auto_alloc.as_ref().map(|value| value.span().start)),
+        ("resize", said.resize.as_ref().map(|value| value.span().start)),
     ];
     for (key, start) in keys.into_iter().filter(|_| mode == Mode::Dra) {
         if let Some(start) = start {
@@ -81,6 +84,7 @@ pub(super) fn cluster(reading: &mut Reading<'_>, said: &Kubernetes, root: &Path)
         kubelet: below(root, &kubelet.unwrap_or_else(|| "/var/lib/kubelet".into())),
         slots_per_gpu: slots.unwrap_or(SLOTS_PER_GPU),
         auto_alloc: said.auto_alloc.as_ref().is_some_and(|value| *value.get_ref()),
+        resize: said.resize.as_ref().is_some_and(|value| *value.get_ref()),
     })
 }
 

@@ -44,6 +44,7 @@ pub(super) struct Kubernetes {
     pub(super) kubelet: Option<Spanned<PathBuf>>,
     pub(super) slots_per_gpu: Option<Spanned<i64>>,
     pub(super) auto_alloc: Option<Spanned<bool>>,
+    pub(super) resize: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -203,6 +203,7 @@ mod tests {
             "kubelet",
             "slots_per_gpu",
             "auto_alloc",
+            "resize",
             "mode",
             "state",
             "run",
@@ -311,6 +312,9 @@ mod tests {
     fn a_node_of_a_cluster_has_a_name_and_its_slots_are_the_kubelets() {
         let cluster = parse("[kubernetes]\nnode = \"n1\"\nauto_alloc = true\n").unwrap().cluster.unwrap();
         assert_eq!((cluster.node.as_str(), cluster.slots_per_gpu, cluster.auto_alloc), ("n1", 16, true));
+        assert!(!cluster.resize, "the agent cannot know whether a cluster has the policies");
+        let resizing = parse("[kubernetes]\nnode = \"n1\"\nresize = true\n").unwrap().cluster.unwrap();
+        assert!(resizing.resize);
         assert_eq!((cluster.apiserver, cluster.kubelet), (None, PathBuf::from("/var/lib/kubelet")));
         assert_eq!(cluster.mode, Mode::DevicePlugin);
         let dra = parse("[kubernetes]\nnode = \"n1\"\nmode = \"dra\"\n").unwrap().cluster.unwrap();
@@ -327,6 +331,10 @@ mod tests {
             (
                 "[kubernetes]\nnode = \"n\"\nmode = \"dra\"\nauto_alloc = true\n",
                 "agent.toml:4: kubernetes.auto_alloc: belongs to the mode device-plugin",
+            ),
+            (
+                "[kubernetes]\nnode = \"n\"\nmode = \"dra\"\nresize = true\n",
+                "agent.toml:4: kubernetes.resize: belongs to the mode device-plugin",
             ),
             (
                 "[kubernetes]\nnode = \"n\"\n[[slices]]\nname = \"claim-a\"\ngpu = 0\n",

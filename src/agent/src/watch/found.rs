@@ -1,10 +1,10 @@
 //! Finds and reads the slices that others made, on the host and in containers.
 
 use super::regions::{LookUp, devices, processes};
+use super::slots::OwnedSlots;
 use crate::cotenants::RegionPlace;
 use crate::gpus::Gpu;
 use crate::snapshot::{Pod, SliceSnapshot};
-use gpuslice_kubernetes::plugin::{Owner, owner_of};
 use gpuslice_region::{Reader, RegionError, Trust, names};
 use gpuslice_slices::discovery::{Candidate, Container, FileId};
 use gpuslice_slices::figures::printable;
@@ -45,6 +45,8 @@ struct Open {
 #[derive(Debug, Default)]
 pub(super) struct FoundSlices {
     open: BTreeMap<FileId, Open>,
+    /// The slots that pods have.
+    pub(super) slots: OwnedSlots,
     /// Messages about files that cannot be read. Each is logged once.
     complaints: BTreeMap<FileId, String>,
     /// The file with which the next search begins.
@@ -54,7 +56,7 @@ pub(super) struct FoundSlices {
 }
 
 impl FoundSlices {
-    /// Forgets all slices.
+    /// Forgets all slices. It keeps the slots of pods, whose number is told in any case.
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.complaints.clear();
@@ -68,7 +70,7 @@ impl FoundSlices {
         made: &BTreeSet<FileId>,
         limit: usize,
     ) {
-        let mut there = on_the_host(places);
+        let mut there = on_the_host(places, &self.slots);
         in_containers(containers, &mut there);
         there.retain(|file, _| !made.contains(file));
         self.open.retain(|file, open| {
@@ -132,7 +134,7 @@ impl FoundSlices {
         self.open.retain(|_, open| open.there.place.as_ref().is_none_or(|(mounts, _)| lives(*mounts)));
     }
 
-    /// Returns the slices in which processes live. A name that is `taken` in its container is not used again.
+    /// Returns the slices in which processes live, and those of pods. A name that is `taken` in its container is not used again.
     pub(super) fn look(
         &mut self,
         gpus: &[Gpu],
@@ -149,22 +151,20 @@ impl FoundSlices {
             Ok(None) => true,
             Err(_) => false,
         });
+        self.slots.complete(&mut slices, |slice| unique(slice, "region", &mut taken));
         slices
     }
 }
 
 /// Returns files of the host: those in the usual folders, and those of `gpuslice cdi` beside the slices of the
 /// configuration.
-fn on_the_host(places: &Places) -> BTreeMap<FileId, CandidateFile> {
+fn on_the_host(places: &Places, slots: &OwnedSlots) -> BTreeMap<FileId, CandidateFile> {
     let usual = names::all().unwrap_or_default().into_iter().map(|path| {
         let name = printable(&names::name_of(&path));
         (path, name, None)
     });
-    let of_cdi = Name::all_in(&places.regions).map(|name| {
-        let pod =
-            |Owner { namespace, pod: name, uid, container, .. }| Pod { namespace, name, uid, container };
-        (places.region(&name), name.to_string(), owner_of(places, &name).map(pod))
-    });
+    let of_cdi =
+        Name::all_in(&places.regions).map(|name| (places.region(&name), name.to_string(), slots.pod(&name)));
     let files = of_cdi.chain(usual).take(MOST_FILES);
     files
         .filter_map(|(path, name, pod)| {

@@ -6,8 +6,9 @@
 mod found;
 mod made;
 mod regions;
+mod slots;
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::cotenants::RegionPlace;
 use crate::gpus::Gpus;
 use crate::history::History;
@@ -166,9 +167,14 @@ impl Watch {
         let mut slices: Vec<SliceSnapshot> =
             self.owned.iter().map(|slice| made.look(slice, places, &gpus, look_up)).collect();
         let taken = slices.iter().map(|slice| (slice.place().to_owned(), slice.name.clone())).collect();
-        slices.extend(self.found.look(&gpus, look_up, taken));
+        if self.config.discover > 0 {
+            slices.extend(self.found.look(&gpus, look_up, taken));
+        }
         let left_behind = self.left_behind.len();
-        Snapshot { driver: self.gpus.driver(), gpus, slices, left_behind }
+        let cluster = self.config.cluster.as_ref().filter(|cluster| cluster.mode == Mode::DevicePlugin);
+        let kubelet = cluster.map(|cluster| self.found.slots.count(&gpus, cluster.slots_per_gpu));
+        let kubelet = kubelet.unwrap_or_default();
+        Snapshot { driver: self.gpus.driver(), gpus, slices, left_behind, kubelet }
     }
 
     /// Looks for containers and slices, and makes or mends the slices of the configuration.
@@ -221,11 +227,14 @@ impl Watch {
 
     /// Opens regions that this agent has not made.
     fn find(&mut self) {
+        let places = &self.config.places;
+        if self.config.cluster.is_some() {
+            self.found.slots.search(places);
+        }
         if self.config.discover == 0 {
             self.found.clear();
             return;
         }
-        let places = &self.config.places;
         let region = |slice: &Owned| FileId::of(&places.region(slice.name())).ok();
         let made = self.owned.iter().filter_map(region).collect();
         self.found.search(&self.containers, places, &made, self.config.discover);

@@ -79,6 +79,9 @@ impl Allocated {
         let Some(gpu) = inventory.gpus.iter().find(|gpu| device::name(gpu) == *device) else {
             return Err(format!("{device} is no GPU of this node"));
         };
+        if let Some(why) = &gpu.why {
+            return Err(format!("{device} cannot be shared: {why}"));
+        }
         if !gpu.healthy {
             return Err(format!("{device} does not work"));
         }
@@ -134,7 +137,8 @@ mod tests {
             healthy,
             ..Gpu::default()
         };
-        let gpus = vec![gpu("GPU-A", true), gpu("GPU-B", true), gpu("GPU-C", false)];
+        let divided = Gpu { why: Some("MIG is enabled".to_owned()), ..gpu("GPU-D", false) };
+        let gpus = vec![gpu("GPU-A", true), gpu("GPU-B", true), gpu("GPU-C", false), divided];
         Inventory { v: 1, driver: String::new(), gpus }
     }
 
@@ -189,6 +193,7 @@ mod tests {
         for (part, has) in [
             (result("gpu-x", &json!({})), "gpu-x is no GPU of this node"),
             (result("gpu-c", &json!({})), "gpu-c does not work"),
+            (result("gpu-d", &json!({})), "gpu-d cannot be shared: MIG is enabled"),
             (result("gpu-a", &json!({"cores": "1"})), "has no memory"),
             (result("gpu-a", &json!({"memory": "1Gi"})), "has no cores"),
             (result("gpu-a", &json!({"memory": "1500m", "cores": "1"})), "\"1500m\""),

@@ -51,7 +51,8 @@ fn device(gpu: &Gpu, driver: &str, seat: Option<&GpuLocation>) -> Value {
         "allowMultipleAllocations": true,
     });
     // Pods that have the GPU keep it, because NVML may only have been late.
-    let taints = json!([{"key": UNHEALTHY, "value": "lost", "effect": "NoSchedule"}]);
+    let reason = if gpu.why.is_some() { "not-shared" } else { "lost" };
+    let taints = json!([{"key": UNHEALTHY, "value": reason, "effect": "NoSchedule"}]);
     if let Some(fields) = device.as_object_mut().filter(|_| !gpu.healthy) {
         fields.insert("taints".to_owned(), taints);
     }
@@ -155,6 +156,9 @@ mod tests {
             json!([{"key": "gpuslice.dev/unhealthy", "value": "lost", "effect": "NoSchedule"}])
         );
         assert_eq!(tainted[0].get("taints"), None);
+        let mut divided = inventory(false);
+        divided.gpus[0].why = Some("MIG is enabled".to_owned());
+        assert_eq!(devices(&divided, &seats, true)[1]["taints"][0]["value"], "not-shared");
         let left = devices(&inventory(false), &seats, false);
         assert_eq!((left.as_array().unwrap().len(), &left[0]["name"]), (1, &json!("gpu-a")));
     }

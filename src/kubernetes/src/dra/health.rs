@@ -41,7 +41,7 @@ fn healths(inventory: &Inventory, pool: &str, now: i64) -> Vec<DeviceHealth> {
         let (health, message) = if gpu.healthy {
             (HealthStatus::Healthy, "")
         } else {
-            (HealthStatus::Unhealthy, "NVML does not answer for this GPU")
+            (HealthStatus::Unhealthy, gpu.why.as_deref().unwrap_or("NVML does not answer for this GPU"))
         };
         DeviceHealth {
             device: Some(DeviceIdentifier { pool_name: pool.to_owned(), device_name: device::name(gpu) }),
@@ -84,5 +84,21 @@ impl V1 for DriverService {
         _: Request<NodeWatchResourcesRequest>,
     ) -> Result<Response<Healths>, Status> {
         Ok(self.healths())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unhealthy_device_has_its_reason() {
+        let message = |why: Option<&str>| {
+            let gpu = Gpu { uuid: "GPU-a".to_owned(), why: why.map(str::to_owned), ..Gpu::default() };
+            let inventory = Inventory { v: 1, driver: String::new(), gpus: vec![gpu] };
+            healths(&inventory, "n1", 0).remove(0).message
+        };
+        assert_eq!(message(None), "NVML does not answer for this GPU");
+        assert_eq!(message(Some("MIG is enabled")), "MIG is enabled");
     }
 }

@@ -2,6 +2,8 @@
 
 use super::{Driver, device};
 use crate::api::{Failure, List, Metadata, Node};
+use crate::objects::foreign;
+use crate::plugin::taken;
 use crate::topology::seats;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -40,11 +42,13 @@ struct Published {
     written: Option<(Value, String)>,
     /// False if the apiserver drops taints.
     taints: bool,
+    /// Resource by which another plugin gives away the GPUs of the node; none without one.
+    foreign: Option<String>,
 }
 
 /// Publishes the devices until the future is dropped.
 pub(super) async fn watch(driver: &Driver) {
-    let mut state = Published { written: None, taints: true };
+    let mut state = Published { written: None, taints: true, foreign: None };
     loop {
         let (seen, at) = ((driver.gpus)(), Instant::now());
         if let Err(failure) = publish(driver, &mut state).await {
@@ -59,7 +63,8 @@ pub(super) async fn watch(driver: &Driver) {
     }
 }
 
-/// Writes the devices if the apiserver has others, and removes all other lists of this node.
+/// Writes the devices if the apiserver has others, and removes all other lists of this node. While another plugin gives away the
+/// GPUs of the node, it writes no device.
 async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> {
     let (client, node) = (&driver.client, &driver.config.node);
     let path = format!("{SLICES}?fieldSelector=spec.driver%3D{}%2Cspec.nodeName%3D{node}", device::DRIVER);
@@ -72,6 +77,11 @@ async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> 
     ours.sort_by_key(|slice| slice.spec.pool.generation);
     let kept = ours.pop();
     stale.extend(ours);
+    let found = client.get::<Node>(&format!("/api/v1/nodes/{node}")).await?.as_ref().and_then(foreign);
+    if let Some(resource) = found.as_ref().filter(|_| found != state.foreign) {
+        warn!("the node {node} is offered to no claim: {}", taken(resource));
+    }
+    state.foreign = found;
     write(driver, state, kept.as_ref()).await?;
     for slice in stale {
         info!(slice = slice.metadata.name, "removed a list of devices that is not this driver's");
@@ -82,7 +92,8 @@ async fn publish(driver: &Driver, state: &mut Published) -> Result<(), Failure> 
 
 async fn write(driver: &Driver, state: &mut Published, kept: Option<&Slice>) -> Result<(), Failure> {
     let seats = seats(&driver.config.machine);
-    let wanted = device::devices(&(driver.gpus)(), &seats, state.taints);
+    let offered = || device::devices(&(driver.gpus)(), &seats, state.taints);
+    let wanted = if state.foreign.is_some() { json!([]) } else { offered() };
     let is_there = |slice: &Slice| {
         let version = &slice.metadata.resource_version;
         let is_as_written =

@@ -18,8 +18,11 @@ pub struct Gpu {
     pub mem_mib: u64,
     /// Percent of time that can be given away: 100.
     pub core: u32,
-    /// True if NVML answers for the GPU.
+    /// True if NVML answers for the GPU, and slices can share it.
     pub healthy: bool,
+    /// Reason why slices cannot share the GPU; none if they can, or if NVML does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Number of its NUMA node; none if the machine does not tell one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
@@ -35,7 +38,7 @@ pub struct Inventory {
     pub v: u32,
     /// Version of the driver; empty if NVML does not tell it.
     pub driver: String,
-    /// All GPUs, including those that NVML has lost.
+    /// All GPUs, including those that NVML has lost, and those that slices cannot share.
     pub gpus: Vec<Gpu>,
 }
 

@@ -3,6 +3,7 @@
 mod alloc;
 mod annotation;
 mod constraints;
+mod foreign;
 mod inventory;
 mod request;
 mod resize;
@@ -10,6 +11,7 @@ mod resize;
 pub use alloc::{ALLOC, Alloc, Part};
 pub use annotation::VERSION;
 pub use constraints::{Constraints, GPU_MODEL, GPU_TOPOLOGY, Topology};
+pub use foreign::foreign;
 pub use inventory::{Gpu, INVENTORY, Inventory};
 pub(crate) use request::whole;
 

@@ -19,7 +19,7 @@ pub struct Request {
     pub slices: u64,
     /// Mebibytes of each slice; 1 or more.
     pub mem_mib: u64,
-    /// Percent of its GPU's time of each slice, up to 100; 0: no limit.
+    /// Percent of its GPU's time of each slice, up to 100; 0: no limit, because the container does not ask for time.
     pub core: u32,
     /// GPUs that the slices may be on.
     pub constraints: Constraints,
@@ -72,6 +72,11 @@ fn request(container: &Container) -> Result<Option<Request>, String> {
     let Some(memory) = memory.filter(|memory| *memory > 0) else {
         return Err(format!("container {name}: {SLICE} without {MEMORY_MIB}"));
     };
+    if core == Some(0) {
+        return Err(format!(
+            "container {name}: {CORE_PERCENT} 0 is no part of the time; leave it out for no limit"
+        ));
+    }
     let core = core.unwrap_or(0);
     for (resource, total) in [(MEMORY_MIB, memory), (CORE_PERCENT, core)] {
         if total.checked_rem(slices) != Some(0) {
@@ -140,6 +145,8 @@ mod tests {
             (asked("2", "5", "6"), "gpuslice.dev/memory-mib 5 is not divisible by gpuslice.dev/slice 2"),
             (asked("2", "6", "5"), "gpuslice.dev/core-percent 5 is not divisible"),
             (asked("1", "6", "101"), "101 is more than 100"),
+            (asked("1", "6", "0"), "a: gpuslice.dev/core-percent 0 is no part of the time; leave it out"),
+            (asked("1", "6", "0k"), "gpuslice.dev/core-percent 0 is no part of the time"),
             (asked("1", "1500m", "1"), "\"1500m\" is no whole number"),
             (asked("1", "99999999999999999999", "1"), "is no whole number"),
             (asked("1", "18446744073709551615k", "1"), "is no whole number"),
@@ -153,12 +160,12 @@ mod tests {
     #[test]
     fn an_init_container_shares_the_slice_of_another_one_and_a_sidecar_has_its_own() {
         let app = container("app", &asked("1", "4096", "30"));
-        let init = container("init", &asked("1", "1024", "0"));
+        let init = container("init", &json!({SLICE: "1", MEMORY_MIB: "1024"}));
         let found = requests(&pod(&json!([app]), &json!([init]))).unwrap();
         assert_eq!(found.iter().map(|request| request.container.as_str()).collect::<Vec<_>>(), ["app"]);
         let why = requests(&pod(&json!([{"name": "app"}]), &json!([init]))).unwrap_err();
         assert!(why.contains("init container init asks for 1"), "{why}");
-        let mut sidecar = container("side", &asked("1", "1024", "0"));
+        let mut sidecar = container("side", &json!({SLICE: "1", MEMORY_MIB: "1024"}));
         sidecar["restartPolicy"] = json!("Always");
         assert_eq!(requests(&pod(&json!([app]), &json!([sidecar]))).unwrap().len(), 2);
     }

@@ -17,6 +17,7 @@ use crate::grpc::device_plugin::Device;
 use crate::objects::Inventory;
 pub use clear::clear;
 use gpuslice_slices::slot::{Places, Problem, SLOT};
+pub(crate) use node::taken;
 use slots::Slots;
 pub use slots::{Owner, owner_of};
 use std::collections::BTreeSet;
@@ -53,6 +54,9 @@ pub struct PluginConfig {
     pub slots_per_gpu: u32,
     /// True if containers without the extender's annotation get the amounts that they ask for. Only for nodes with one GPU.
     pub auto_alloc: bool,
+    /// True if only the extender can write the annotation of a pod's parts, because admission policies refuse it from others.
+    /// Then later generations may differ from the pod's request, and running containers get their amounts.
+    pub resize: bool,
     /// Time between two checks of the node and of the kubelet's list.
     pub interval: Duration,
     /// Time between two checks of the kubelet's sockets.
@@ -75,6 +79,7 @@ impl PluginConfig {
             machine: PathBuf::from("/"),
             slots_per_gpu: SLOTS_PER_GPU,
             auto_alloc: false,
+            resize: false,
             interval: Duration::from_secs(10),
             poll: Duration::from_millis(200),
             grace: Duration::from_secs(30),
@@ -102,6 +107,8 @@ pub struct Plugin {
     is_registered: watch::Sender<bool>,
     /// True from the request to end on.
     is_leaving: watch::Sender<bool>,
+    /// Resource by which another device plugin gives away the GPUs of the node; none without one.
+    foreign: watch::Sender<Option<String>>,
 }
 
 impl fmt::Debug for Plugin {
@@ -124,8 +131,9 @@ pub async fn serve(
     let library = config.places.install(&config.library)?;
     let slots = Arc::new(Mutex::new(Slots::open(config.places.clone(), library)));
     let (devices, is_registered) = (watch::Sender::default(), watch::Sender::default());
-    let is_leaving = watch::Sender::default();
-    let plugin = Arc::new(Plugin { config, client, gpus, slots, devices, is_registered, is_leaving });
+    let (is_leaving, foreign) = (watch::Sender::default(), watch::Sender::default());
+    let plugin =
+        Arc::new(Plugin { config, client, gpus, slots, devices, is_registered, is_leaving, foreign });
     plugin.show_devices();
     let leave = async {
         ends.await;

@@ -4,7 +4,7 @@ use super::owners::holders;
 use super::slots::Owner;
 use super::{Plugin, resize};
 use crate::api::{Failure, List, Node, Pod, Resources};
-use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, whole};
+use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, foreign, whole};
 use crate::topology::seats;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -33,13 +33,16 @@ pub(super) async fn advertise_or_tell(plugin: &Plugin) {
 
 /// Writes the sums of memory and time, and the list of GPUs, if the node does not have them: another client may have removed
 /// them. While the kubelet does not know the plugin, it writes no list, so that the extender places no pod on the node: a pod
-/// that is admitted then fails permanently.
+/// that is admitted then fails permanently. Nor does it while another plugin gives away the same GPUs.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), placed(plugin));
     let Some(node) = plugin.client.get::<Node>(&path).await? else {
         return Err(Failure::Refused(404, "there is no such node".to_owned()));
     };
-    let text = plugin.is_served().then(|| json!(inventory).to_string());
+    let found = foreign(&node);
+    let is_offered = plugin.is_served() && found.is_none();
+    note_foreign(plugin, found);
+    let text = is_offered.then(|| json!(inventory).to_string());
     if node.metadata.annotations.get(INVENTORY) != text.as_ref() {
         plugin.client.patch(&path, &json!({"metadata": {"annotations": {INVENTORY: text}}})).await?;
     }
@@ -49,6 +52,29 @@ async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
         plugin.client.patch(&format!("{path}/status"), &patch).await?;
     }
     Ok(())
+}
+
+/// Records the resource of another plugin, and logs it once.
+fn note_foreign(plugin: &Plugin, found: Option<String>) {
+    plugin.foreign.send_if_modified(|known| {
+        let is_new = *known != found;
+        match found.as_ref().filter(|_| is_new) {
+            Some(resource) => {
+                warn!("the node {} is offered to no pod: {}", plugin.config.node, taken(resource));
+            }
+            None if is_new => info!("no other plugin gives away the GPUs of the node {}", plugin.config.node),
+            None => {}
+        }
+        *known = found;
+        is_new
+    });
+}
+
+/// Returns the reason why a node gives no slices away beside another plugin.
+pub(crate) fn taken(resource: &str) -> String {
+    format!(
+        "it has {resource}, by which another plugin gives away the same GPUs; remove that plugin from the node"
+    )
 }
 
 /// Returns the GPUs with their NUMA nodes, which only the extender needs.

@@ -9,27 +9,55 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use tracing::{info, warn};
 
+/// Reason why a container keeps its amounts, for its user and for the operator of the node.
+const KEPT: &str = "the annotation gpuslice.dev/alloc has other amounts, and the agent of this node does not apply them. \
+    If the admission policies of gpuslice are installed, set kubernetes.resize = true in its configuration";
+
 /// Applies the annotations of the node's pods.
 pub(super) async fn apply(plugin: &Plugin, pods: Vec<Pod>) -> Result<(), String> {
-    let (inventory, node) = ((plugin.gpus)(), plugin.config.node.clone());
+    let (inventory, config) = ((plugin.gpus)(), plugin.config.clone());
     let pods: HashMap<String, Pod> = pods.into_iter().map(|pod| (pod.metadata.uid.clone(), pod)).collect();
-    let (pods, resized) = plugin
+    let (pods, resized, kept) = plugin
         .with_slots(move |slots| {
-            let resized = resize(slots, &pods, &node, &inventory);
-            (pods, resized)
+            let changed = changed(slots, &pods, &config.node);
+            let (resized, kept) = if config.resize {
+                (resize(slots, changed, &inventory), Vec::new())
+            } else {
+                (Vec::new(), changed.into_iter().map(|(has, _)| has).filter(|has| slots.tell(has)).collect())
+            };
+            for problem in slots.hold() {
+                warn!("a region may have more than its limits: {problem}");
+            }
+            (pods, resized, kept)
         })
         .await?;
     for owner in resized {
         let message = message(&owner);
         info!(pod = %format!("{}/{}", owner.namespace, owner.pod), "{message}");
-        let Some(pod) = pods.get(&owner.uid) else { continue };
         let event =
             Event { is_warning: false, reason: "Resized", message: &message, component: "gpuslice-agent" };
-        if let Err(failure) = plugin.client.tell(&pod.metadata, event).await {
-            warn!("an event: {failure}");
-        }
+        tell(plugin, pods.get(&owner.uid), event).await;
+    }
+    for owner in kept {
+        let message = format!("{}: {KEPT}", message(&owner));
+        warn!(pod = %format!("{}/{}", owner.namespace, owner.pod), "{message}");
+        let event = Event {
+            is_warning: true,
+            reason: "ResizeRefused",
+            message: &message,
+            component: "gpuslice-agent",
+        };
+        tell(plugin, pods.get(&owner.uid), event).await;
     }
     Ok(())
+}
+
+/// Reports an event of a pod, if the apiserver has listed the pod.
+async fn tell(plugin: &Plugin, pod: Option<&Pod>, event: Event<'_>) {
+    let Some(pod) = pod else { return };
+    if let Err(failure) = plugin.client.tell(&pod.metadata, event).await {
+        warn!("an event: {failure}");
+    }
 }
 
 fn message(owner: &Owner) -> String {
@@ -41,14 +69,17 @@ fn message(owner: &Owner) -> String {
     format!("container {} has {}", owner.container, parts.join(", "))
 }
 
-/// Resizes the slices that have room, and returns their owners. Slices that shrink come first, because they make room for the
-/// others.
-fn resize(slots: &mut Slots, pods: &HashMap<String, Pod>, node: &str, inventory: &Inventory) -> Vec<Owner> {
-    let owners: Vec<Owner> = slots.known().map(|known| known.owner.clone()).collect();
+/// Returns the owners whose annotations have other parts: with their present parts, and with those of the annotation.
+fn changed(slots: &Slots, pods: &HashMap<String, Pod>, node: &str) -> Vec<(Owner, Owner)> {
     let wanted =
         |owner: &Owner| Some(Owner { parts: wanted(owner, pods.get(&owner.uid)?, node)?, ..owner.clone() });
-    let mut changed: Vec<(Owner, Owner)> =
-        owners.iter().filter_map(|owner| Some((owner.clone(), wanted(owner)?))).collect();
+    let owners = slots.known().map(|known| &known.owner);
+    owners.filter_map(|owner| Some((owner.clone(), wanted(owner)?))).collect()
+}
+
+/// Resizes the slices that have room, and returns their owners. Slices that shrink come first, because they make room for the
+/// others.
+fn resize(slots: &mut Slots, mut changed: Vec<(Owner, Owner)>, inventory: &Inventory) -> Vec<Owner> {
     let memory = |owner: &Owner| owner.parts.iter().map(|part| part.mem_mib).fold(0, u64::saturating_add);
     changed.sort_by_key(|(has, gets)| Reverse(memory(has).saturating_sub(memory(gets))));
     let mut resized = Vec::new();
@@ -64,9 +95,6 @@ fn resize(slots: &mut Slots, pods: &HashMap<String, Pod>, node: &str, inventory:
             Ok(()) => resized.push(gets),
             Err(why) => warn!(pod = %format!("{}/{}", gets.namespace, gets.pod), "not resized yet: {why}"),
         }
-    }
-    for problem in slots.hold() {
-        warn!("a region may have more than its limits: {problem}");
     }
     resized
 }

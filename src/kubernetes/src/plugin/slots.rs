@@ -66,6 +66,14 @@ pub fn owner_of(places: &Places, slot: &Name) -> Option<Owner> {
 pub(crate) struct Known {
     pub(crate) owner: Owner,
     pub(crate) since: Instant,
+    /// True if the pod's user was told that the owner keeps its amounts.
+    pub(crate) is_told: bool,
+}
+
+impl Known {
+    fn new(owner: Owner) -> Self {
+        Self { owner, since: Instant::now(), is_told: false }
+    }
 }
 
 /// Slots that have owners, by the first slot of each owner.
@@ -81,7 +89,7 @@ impl Slots {
     pub(crate) fn open(places: Places, library: PathBuf) -> Self {
         let read = |name: Name| {
             let owner = owner_of(&places, &name)?;
-            Some((name, Known { owner, since: Instant::now() }))
+            Some((name, Known::new(owner)))
         };
         let known = Name::all_in(&places.slots()).filter(Name::is_slot).filter_map(read).collect();
         let mut opened = Self { places, library, known };
@@ -102,6 +110,12 @@ impl Slots {
     /// Returns all owners.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Known> {
         self.known.values()
+    }
+
+    /// Records that the user of an owner's pod was told that the owner keeps its amounts. Returns true the first time.
+    pub(crate) fn tell(&mut self, owner: &Owner) -> bool {
+        let known = self.known.values_mut().find(|known| known.owner.is(owner));
+        known.is_some_and(|known| !std::mem::replace(&mut known.is_told, true))
     }
 
     /// Returns the owner of a slot.
@@ -139,8 +153,8 @@ impl Slots {
             }
         }
         self.write(&first, owner).map_err(|problem| problem.to_string())?;
-        let since = self.known.get(&first).map_or_else(Instant::now, |known| known.since);
-        self.known.insert(first, Known { owner: owner.clone(), since });
+        let known = self.known.entry(first).or_insert_with(|| Known::new(owner.clone()));
+        known.owner.clone_from(owner);
         Ok(())
     }
 

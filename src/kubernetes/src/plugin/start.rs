@@ -1,8 +1,8 @@
 //! Finds the container that is about to start, and gives it its slice.
 
-use super::Plugin;
 use super::owners::{Holder, holders};
 use super::slots::{Owner, Slots};
+use super::{Plugin, PluginConfig, taken};
 use crate::api::Pod;
 use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests};
 use crate::placement::{Order, Room, Used, place, take};
@@ -43,6 +43,7 @@ impl Plugin {
         }
         let used: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
         let (inventory, config) = ((self.gpus)(), self.config.clone());
+        let foreign = self.foreign.borrow().clone();
         self.with_slots(move |known| {
             let mut owner = owner(&holder, &pod, &config.node)?;
             // An owner that the kubelet does not list is gone, unless it was added after the list.
@@ -55,8 +56,11 @@ impl Plugin {
             let of_all = |each: u64| each.saturating_mul(asked.slices);
             owner.asked = Some((of_all(asked.mem_mib), of_all(asked.core.into())));
             owner.parts = match pod.metadata.annotations.get(ALLOC) {
-                Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config.node, rooms)?,
-                None => decided(known, &owner, &pod, config.auto_alloc, &inventory, rooms)?,
+                Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config, rooms)?,
+                None if config.auto_alloc => {
+                    decided(known, &owner, &pod, foreign.as_deref(), &inventory, rooms)?
+                }
+                None => return Err(format!("{}: gpuslice's scheduler has not placed it", missing(&owner))),
             };
             known.give(&owner)
         })
@@ -105,11 +109,11 @@ fn checked(
     alloc: &Alloc,
     owner: &Owner,
     pod: &Pod,
-    node: &str,
+    config: &PluginConfig,
     mut rooms: Vec<Room<'_>>,
 ) -> Result<Vec<Part>, String> {
     let Owner { uid, container, slots, .. } = owner;
-    for (what, said, is) in [("uid", &alloc.uid, uid.as_str()), ("node", &alloc.node, node)] {
+    for (what, said, is) in [("uid", &alloc.uid, uid), ("node", &alloc.node, &config.node)] {
         if said != is {
             return Err(format!("the annotation {ALLOC} is of the {what} {said:?}, and this is {is:?}"));
         }
@@ -129,10 +133,12 @@ fn checked(
     let request = request(pod, owner)?;
     for part in parts {
         let Part { uuid, mem_mib, core } = part;
-        // Later generations come from a resize, which an admission policy leaves to the extender.
-        if alloc.generation <= 1 && (*mem_mib, *core) != (request.mem_mib, request.core) {
+        // Later generations come from a resize. A tenant can write them too, unless an admission policy leaves them to the extender.
+        let may_differ = config.resize && alloc.generation > 1;
+        if !may_differ && (*mem_mib, *core) != (request.mem_mib, request.core) {
+            let key = if alloc.generation > 1 { "; kubernetes.resize is off on this node" } else { "" };
             return Err(format!(
-                "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %",
+                "the annotation {ALLOC} has {mem_mib} MiB and {core} % for {container}, which asks for {} MiB and {} %{key}",
                 request.mem_mib, request.core
             ));
         }
@@ -147,23 +153,25 @@ fn checked(
     Ok(parts.clone())
 }
 
-/// Chooses the parts of a container that no extender has placed.
+/// Returns the reason why the parts of a container are not known.
+fn missing(owner: &Owner) -> String {
+    format!("the pod {}/{} has no annotation {ALLOC}", owner.namespace, owner.pod)
+}
+
+/// Chooses the parts of a container that no extender has placed. `foreign`: the resource of another plugin that gives away the
+/// same GPUs.
 fn decided(
     known: &Slots,
     owner: &Owner,
     pod: &Pod,
-    auto_alloc: bool,
+    foreign: Option<&str>,
     inventory: &Inventory,
     mut rooms: Vec<Room<'_>>,
 ) -> Result<Vec<Part>, String> {
-    let missing = || format!("the pod {}/{} has no annotation {ALLOC}", owner.namespace, owner.pod);
-    if !auto_alloc {
-        return Err(format!("{}: gpuslice's scheduler has not placed it", missing()));
-    }
     if inventory.gpus.len() != 1 {
         return Err(format!(
             "{}, and auto_alloc decides on nodes with one GPU only; this one has {}",
-            missing(),
+            missing(owner),
             inventory.gpus.len()
         ));
     }
@@ -171,8 +179,11 @@ fn decided(
     if let Some(before) = before.filter(|before| before.is(owner)) {
         return Ok(before.parts.clone());
     }
+    if let Some(resource) = foreign {
+        return Err(format!("this node gives no slice away: {}", taken(resource)));
+    }
     let mut placed = place(&mut rooms, &[request(pod, owner)?], Order::Binpack)?;
-    placed.remove(&owner.container).ok_or_else(missing)
+    placed.remove(&owner.container).ok_or_else(|| missing(owner))
 }
 
 /// Returns the request of the container.

@@ -112,6 +112,24 @@ async fn an_apiserver_that_keeps_no_taints_has_no_device_that_does_not_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_gpus_another_plugin_gives_away_has_no_device() {
+    let node = Node::start(2).await;
+    node.devices("two devices", |slice| of(slice).len() == 2).await;
+    let offer = |count: &str| {
+        node.apiserver.change_node(NODE, |node| node["status"]["capacity"]["nvidia.com/gpu"] = json!(count));
+    };
+    offer("2");
+    node.devices("no device", |slice| of(slice).is_empty()).await;
+    assert!(
+        node.log().contains("the node n1 is offered to no claim: it has nvidia.com/gpu"),
+        "{}",
+        node.log()
+    );
+    offer("0");
+    node.devices("two devices again", |slice| of(slice).len() == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apiserver_without_the_api_is_told_and_asked_again() {
     let node = Node::new(1).await;
     node.apiserver.is_old(true);

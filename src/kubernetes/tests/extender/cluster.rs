@@ -26,10 +26,13 @@ pub(crate) struct Extender {
     end: Option<oneshot::Sender<()>>,
 }
 
-/// Makes a pod that is not bound.
+/// Makes a pod that is not bound. `core`: its percent of time, or 0 for no limit.
 pub(crate) fn pod(name: &str, slices: u32, memory: u32, core: u32) -> Value {
-    let limits = json!({"gpuslice.dev/slice": slices.to_string(), "gpuslice.dev/memory-mib": memory.to_string(),
-        "gpuslice.dev/core-percent": core.to_string()});
+    let mut limits =
+        json!({"gpuslice.dev/slice": slices.to_string(), "gpuslice.dev/memory-mib": memory.to_string()});
+    if core > 0 {
+        limits["gpuslice.dev/core-percent"] = json!(core.to_string());
+    }
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},

@@ -93,8 +93,10 @@ fn a_thousand_nodes_of_a_large_cluster_are_filtered_in_twenty_milliseconds() {
     let anew = times(9, |wanted| counted_anew(&cluster, wanted, &asked))[4];
     let ratio = anew.as_secs_f64() / median.as_secs_f64();
     println!("with all pods counted anew at each request: median {anew:?}, {ratio:.1} times as long");
-    // Without optimization the code takes several times as long.
-    if !cfg!(debug_assertions) {
-        assert!(worst < MOST, "{worst:?}");
+    // Without optimization the code takes several times as long. A part of ci/test-full.sh runs this test with optimization.
+    if cfg!(debug_assertions) {
+        println!("not compared with {MOST:?}: the code is not optimized");
+    } else {
+        assert!(worst < MOST && full < MOST, "{worst:?}, {full:?}");
     }
 }

@@ -14,6 +14,7 @@ mod apiserver;
 mod cluster;
 mod election;
 mod latency;
+mod ledger;
 mod placement;
 mod preemption;
 mod resize;
@@ -21,7 +22,7 @@ mod watches;
 
 use apiserver::Mishap;
 use cluster::{Cluster, pod};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time within which an event comes that the test waits for, on a machine under other load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,6 +76,54 @@ async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {
     cluster.apiserver.change(&format!("ns/{ended}"), |pod| pod["status"]["phase"] = "Failed".into());
     cluster.until_it_fits(waiting, "n1").await;
     assert_eq!(cluster.bind(waiting, "n1").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_binding_writes_and_takes_room() {
+    let cluster = Cluster::start(&[("n1", 1), ("n2", 1)]).await;
+    cluster.apiserver.put(&pod("victim", 1, 16_384, 100));
+    assert_eq!(cluster.bind("victim", "n1").await, "");
+    let writes = cluster.apiserver.writes();
+    // Each pod needs the whole GPU that is free.
+    for name in ["a", "b"] {
+        let mut asked = pod(name, 1, 16_384, 100);
+        asked["spec"]["priority"] = 9.into();
+        cluster.apiserver.put(&asked);
+        let answer = cluster.filter(&asked, &["n1", "n2"]).await;
+        assert_eq!(answer["NodeNames"], serde_json::json!(["n2"]), "{answer}");
+        assert_eq!(cluster.prioritize(&asked, &["n1", "n2"]).await.len(), 2);
+        assert_eq!(cluster.preempt(&asked, &serde_json::json!({"n1": ["victim"]})).await.len(), 1);
+    }
+    assert_eq!(cluster.apiserver.writes(), writes);
+    assert_eq!(cluster.bind("b", "n2").await, "");
+    assert_eq!(cluster.apiserver.writes(), writes + 2, "the annotation, and the binding");
+    assert!(cluster.bind("a", "n2").await.contains("at most 0 MiB"));
+}
+
+/// Makes the apiserver delay the annotation of one pod until another pod of the node is bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_binding_that_hangs_does_not_delay_another_one_on_its_node() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    for (name, memory) in [("a", 10_000), ("b", 6000)] {
+        cluster.apiserver.put(&pod(name, 1, memory, 30));
+    }
+    cluster.apiserver.hold(Some("ns/a"));
+    let (hung, other) = tokio::join!(cluster.bind("a", "n1"), async {
+        // The first pod counts once another one of its size has no room.
+        let end = Instant::now() + PATIENCE;
+        while cluster.filter(&pod("c", 1, 10_000, 0), &["n1"]).await["NodeNames"] != serde_json::json!([]) {
+            assert!(Instant::now() < end, "the first pod does not count");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let error = cluster.bind("b", "n1").await;
+        assert!(cluster.apiserver.pod("ns/a")["spec"]["nodeName"].is_null(), "it still hangs");
+        cluster.apiserver.hold(None);
+        error
+    });
+    assert_eq!((hung.as_str(), other.as_str()), ("", ""));
+    assert!([("a", 10_000), ("b", 6000)].iter().all(|(name, memory)| {
+        cluster.alloc(name).unwrap()["c"]["main"][0]["memMiB"].as_u64() == Some(*memory)
+    }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

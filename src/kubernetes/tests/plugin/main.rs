@@ -12,6 +12,7 @@
 #[allow(dead_code, reason = "the extender's tests use the rest")]
 mod apiserver;
 mod authority;
+mod foreign;
 mod kills;
 mod kubelet;
 #[path = "../support/machine.rs"]
@@ -51,27 +52,67 @@ async fn a_pod_starts_in_its_slice_and_its_slot_is_free_once_it_is_gone() {
     until("nothing is left", || node.files().is_empty()).await;
 }
 
-/// Starts pods at the same time that were bound in one order and admitted in another.
+/// Starts pods at the same time that were bound in one order and admitted in another. Three pods each have the same amounts, on
+/// different GPUs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_six_pods_that_start_together_have_their_own_slices() {
     let node = std::sync::Arc::new(Node::start(3, false).await);
-    let pods: Vec<_> = (0..36_u32)
-        .map(|at| (u64::from(at) + 100, node.placed(&format!("p{at}"), &[at % 3], u64::from(at) + 100, 5)))
-        .collect();
-    for (_, pod) in pods.iter().rev() {
+    let place = |at: u32| node.placed(&format!("p{at}"), &[at % 3], u64::from(at / 3) + 100, 5);
+    let pods: Vec<_> = (0..36).map(place).collect();
+    for pod in pods.iter().rev() {
         node.kubelet.admit(pod, 1).await.unwrap();
     }
     let mut starts = JoinSet::new();
-    for (_, pod) in &pods {
+    for pod in &pods {
         let (node, pod) = (std::sync::Arc::clone(&node), pod.clone());
         starts.spawn(async move { node.kubelet.start(&pod).await });
     }
     starts.join_all().await;
-    let mismatches = pods.iter().filter(|(limit, pod)| node.limit(pod) != Some(*limit)).count();
+    let mismatches = pods.iter().filter(|pod| !node.has_its_slice(pod)).count();
     assert_eq!(mismatches, 0);
     let slots: BTreeSet<_> = node.kubelet.with(|state| state.named.values().flatten().cloned().collect());
     assert_eq!(slots.len(), 36);
     println!("36 pods at once: {mismatches} mismatches");
+}
+
+/// Starts the containers of a pod in another order than that of their admission.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_container_of_a_pod_has_its_own_slice_in_any_order() {
+    let node = Node::start(2, false).await;
+    let [first, second] = node.placed_two("a", [(0, 1000), (1, 3000)]);
+    node.kubelet.admit(&first, 1).await.unwrap();
+    node.kubelet.admit(&second, 1).await.unwrap();
+    node.kubelet.pre_start(&second).await.unwrap();
+    assert_eq!(node.environment(&first), None, "it has not started");
+    node.kubelet.pre_start(&first).await.unwrap();
+    assert_eq!([&first, &second].map(|container| node.limit(container)), [Some(1000), Some(3000)]);
+    assert!([&first, &second].into_iter().all(|container| node.has_its_slice(container)));
+}
+
+/// Checks the mounts of two pods: what both can see is read-only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_pods_have_no_folder_of_the_host_in_common() {
+    let node = Node::start(1, false).await;
+    let pods = ["a", "b"].map(|name| node.placed(name, &[0], 1000, 10));
+    for pod in &pods {
+        node.kubelet.admit(pod, 1).await.unwrap();
+        node.kubelet.pre_start(pod).await.unwrap();
+    }
+    let library = node.places().state.join("lib");
+    let preload = node.places().state.join("ld.so.preload");
+    let [first, second] = pods.each_ref().map(|pod| {
+        let (shared, own): (Vec<_>, Vec<_>) = node
+            .mounts(pod)
+            .into_iter()
+            .partition(|(host, _)| host.starts_with(&library) || *host == preload);
+        assert!(shared.iter().all(|(_, is_writable)| !is_writable), "{shared:?}");
+        own.into_iter().map(|(host, _)| host).collect::<Vec<_>>()
+    });
+    assert_eq!((first.len(), second.len()), (2, 2), "{first:?} {second:?}");
+    for one in &first {
+        let meets = |other: &&std::path::PathBuf| one.starts_with(other) || other.starts_with(one);
+        assert_eq!(second.iter().find(meets), None, "{one:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,7 @@ pub(crate) struct Node {
     machine: Machine,
     pub(crate) kubelet: Kubelet,
     auto_alloc: bool,
+    resize: bool,
 }
 
 impl Deref for Node {
@@ -35,7 +36,7 @@ impl Node {
         let machine = Machine::new().await;
         let mut kubelet = Kubelet::new(&machine.root().join("kubelet"));
         kubelet.begin();
-        let node = Self { machine, kubelet, auto_alloc: false };
+        let node = Self { machine, kubelet, auto_alloc: false, resize: false };
         node.has_gpus(gpus, gpus);
         node
     }
@@ -44,9 +45,22 @@ impl Node {
     pub(crate) async fn start(gpus: u32, auto_alloc: bool) -> Self {
         let mut node = Self::new(gpus).await;
         node.auto_alloc = auto_alloc;
-        node.begin();
-        node.kubelet.sees(16 * usize::try_from(gpus).unwrap()).await;
+        node.begin_with(gpus).await;
         node
+    }
+
+    /// Starts a node whose plugin trusts later generations of annotations.
+    pub(crate) async fn start_resizing(gpus: u32) -> Self {
+        let mut node = Self::new(gpus).await;
+        node.resize = true;
+        node.begin_with(gpus).await;
+        node
+    }
+
+    /// Starts the plugin, and waits until the kubelet knows the slots of all GPUs.
+    async fn begin_with(&self, gpus: u32) {
+        self.begin();
+        self.kubelet.sees(16 * usize::try_from(gpus).unwrap()).await;
     }
 
     /// Gives the node `gpus` GPUs, of which the first `healthy` ones work.
@@ -56,7 +70,9 @@ impl Node {
 
     /// Starts the plugin.
     pub(crate) fn begin(&self) {
-        self.run("node::a_process_of_the_plugin", &[("AUTO_ALLOC", self.auto_alloc.to_string())]);
+        let settings = [("AUTO_ALLOC", self.auto_alloc), ("RESIZE", self.resize)];
+        let variables = settings.map(|(name, is_set)| (name, is_set.to_string()));
+        self.run("node::a_process_of_the_plugin", &variables);
     }
 
     /// Kills the plugin, starts the next one, and waits until that has registered. Until the kubelet sees that the old plugin has
@@ -91,9 +107,12 @@ impl Node {
         self.root().join("kubelet/device-plugins/gpuslice.sock")
     }
 
-    /// Makes a pod with one container that asks for slices.
+    /// Makes a pod with one container that asks for slices. `core`: its percent of time, or 0 for no limit.
     pub(crate) fn pod(&self, name: &str, slices: u64, mem_mib: u64, core: u64) -> Container {
-        let limits = json!({SLICE: slices.to_string(), MEMORY_MIB: mem_mib.to_string(), CORE_PERCENT: core.to_string()});
+        let mut limits = json!({SLICE: slices.to_string(), MEMORY_MIB: mem_mib.to_string()});
+        if core > 0 {
+            limits[CORE_PERCENT] = json!(core.to_string());
+        }
         self.apiserver.put(&json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
@@ -112,19 +131,71 @@ impl Node {
         made
     }
 
+    /// Makes a pod with the containers `first` and `second`, each with a part of one GPU: its number, and mebibytes.
+    pub(crate) fn placed_two(&self, name: &str, parts: [(u32, u64); 2]) -> [Container; 2] {
+        let names = ["first", "second"];
+        let spec = |(container, (_, mib)): (&str, (u32, u64))| {
+            let limits = json!({SLICE: "1", MEMORY_MIB: mib.to_string()});
+            json!({"name": container, "resources": {"limits": limits}})
+        };
+        let containers: Vec<Value> = names.into_iter().zip(parts).map(spec).collect();
+        let uid = format!("uid-{name}");
+        self.apiserver.put(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "ns", "name": name, "uid": uid},
+            "spec": {"nodeName": NODE, "containers": containers},
+            "status": {"phase": "Pending"},
+        }));
+        let mut given = alloc(&uid, NODE, &[], 0, 0);
+        let part = |(gpu, mib): (u32, u64)| json!([{"uuid": uuid(gpu), "memMiB": mib, "core": 0}]);
+        given["c"] =
+            names.into_iter().zip(parts).map(|(name, given)| (name.to_owned(), part(given))).collect();
+        self.apiserver.annotate(&format!("ns/{name}"), &given);
+        names.map(|container| ("ns".to_owned(), name.to_owned(), container.to_owned()))
+    }
+
+    /// Returns true if a container with one slice has the GPU and the memory of its pod's annotation.
+    pub(crate) fn has_its_slice(&self, container: &Container) -> bool {
+        let pod = self.apiserver.pod(&format!("{}/{}", container.0, container.1));
+        let text = pod["metadata"]["annotations"]["gpuslice.dev/alloc"].as_str().unwrap();
+        let alloc: Value = serde_json::from_str(text).unwrap();
+        let part = &alloc["c"][&container.2][0];
+        let (uuid, mib) = (part["uuid"].as_str().unwrap(), part["memMiB"].as_u64().unwrap());
+        let environment = self.environment(container).unwrap();
+        let says = |item: String| environment.contains(&item);
+        says(format!("NVIDIA_VISIBLE_DEVICES={uuid}")) && says(format!("GPU_MEM_LIMIT={uuid}={}", mib << 20))
+    }
+
+    /// Returns the paths of the host that a container gets, and whether it may write there.
+    pub(crate) fn mounts(&self, container: &Container) -> Vec<(PathBuf, bool)> {
+        let spec = self.spec(container).unwrap();
+        let mounts = spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap().iter();
+        let mount = |mount: &Value| {
+            let is_read_only = mount["options"].as_array().unwrap().contains(&json!("ro"));
+            (mount["hostPath"].as_str().unwrap().into(), !is_read_only)
+        };
+        mounts.map(mount).collect()
+    }
+
     /// Returns the environment that the names of a container lead to; none if a file is missing.
     pub(crate) fn environment(&self, container: &Container) -> Option<Vec<String>> {
+        let spec = self.spec(container)?;
+        for mount in spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap() {
+            assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
+        }
+        let items = spec["devices"][0]["containerEdits"]["env"].as_array().unwrap().iter();
+        Some(items.map(|item| item.as_str().unwrap().to_owned()).collect())
+    }
+
+    /// Returns the specification that the name of a container leads to.
+    fn spec(&self, container: &Container) -> Option<Value> {
         let named = self.kubelet.with(|state| state.named[container].clone());
         assert_eq!(named.len(), 1, "an engine merges the files of all names");
         let slot = named[0].strip_prefix("gpuslice.dev/slice=").unwrap();
         let spec = fs::read(self.places().cdi.join(format!("gpuslice-{slot}.json"))).ok()?;
         let spec: Value = serde_json::from_slice(&spec).unwrap();
         assert_eq!(spec["devices"][0]["name"], slot);
-        for mount in spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap() {
-            assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
-        }
-        let items = spec["devices"][0]["containerEdits"]["env"].as_array().unwrap().iter();
-        Some(items.map(|item| item.as_str().unwrap().to_owned()).collect())
+        Some(spec)
     }
 
     /// Returns the container's memory limit on its first GPU, in MiB.
@@ -162,7 +233,8 @@ fn a_process_of_the_plugin() {
     let mut config =
         PluginConfig::usual(NODE.to_owned(), root.join("kubelet"), Places::usual(&root), library);
     config.machine = root;
-    config.auto_alloc = std::env::var("AUTO_ALLOC").unwrap() == "true";
+    let is_set = |name| std::env::var(name).unwrap() == "true";
+    (config.auto_alloc, config.resize) = (is_set("AUTO_ALLOC"), is_set("RESIZE"));
     (config.interval, config.poll) = (Duration::from_millis(200), Duration::from_millis(20));
     (config.grace, config.patience) = (Duration::from_millis(400), Duration::from_secs(1));
     let (ended, ends) = oneshot::channel();

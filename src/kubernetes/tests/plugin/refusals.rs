@@ -35,6 +35,8 @@ async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_
     without["c"] = json!({});
     let mut later = alloc("uid-a", NODE, &[0], 7000, 30);
     later["v"] = json!(2);
+    let mut resized = alloc("uid-a", NODE, &[0], 100, 30);
+    resized["gen"] = json!(2);
     for (said, has) in [
         (alloc("uid-b", NODE, &[0], 7000, 30), "is of the uid \"uid-b\""),
         (alloc("uid-a", "n2", &[0], 7000, 30), "is of the node \"n2\""),
@@ -44,6 +46,7 @@ async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_
         (alloc("uid-a", NODE, &[7], 7000, 30), "is no GPU of this node"),
         // An annotation that the pod's owner wrote.
         (alloc("uid-a", NODE, &[0], 100, 30), "which asks for 7000 MiB and 30 %"),
+        (resized, "which asks for 7000 MiB and 30 %; kubernetes.resize is off on this node"),
         (alloc("uid-a", NODE, &[0], 7000, 30), "6384 MiB and 40 % are left"),
     ] {
         node.apiserver.annotate("ns/a", &said);

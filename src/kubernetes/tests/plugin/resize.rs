@@ -30,7 +30,7 @@ fn change(node: &Node, name: &str, mem_mib: u64, core: u64, generation: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_runs_has_the_new_limits_and_so_has_the_next_one() {
-    let node = Node::start(2, false).await;
+    let node = Node::start_resizing(2).await;
     let pod = node.placed("a", &[1], 4096, 30);
     node.kubelet.admit(&pod, 1).await.unwrap();
     node.kubelet.pre_start(&pod).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_process_that_runs_has_the_new_limits_and_so_has_the_next_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_than_the_gpu_has_waits_until_another_pod_is_smaller() {
-    let node = Node::start(2, false).await;
+    let node = Node::start_resizing(2).await;
     let (first, second) = (node.placed("a", &[1], 8192, 30), node.placed("b", &[1], 8192, 30));
     for pod in [&first, &second] {
         node.kubelet.admit(pod, 1).await.unwrap();
@@ -81,7 +81,7 @@ async fn more_than_the_gpu_has_waits_until_another_pod_is_smaller() {
 /// Writes annotations that do not belong to the slice: a first generation, another pod's, one with another GPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
-    let node = Node::start(2, false).await;
+    let node = Node::start_resizing(2).await;
     let pod = node.placed("a", &[1], 4096, 30);
     node.kubelet.admit(&pod, 1).await.unwrap();
     node.kubelet.pre_start(&pod).await.unwrap();
@@ -95,6 +95,33 @@ async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
         until("the agent has looked twice", || node.apiserver.looks() >= looks + 2).await;
         assert_eq!(node.limit(&pod), Some(4096), "{wrong}");
     }
+}
+
+/// Checks a node whose cluster may lack the admission policies: there a tenant can write a later generation itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_key_a_running_container_keeps_its_amounts_and_its_user_is_told_once() {
+    let node = Node::start(2, false).await;
+    let pod = node.placed("a", &[1], 4096, 30);
+    node.kubelet.admit(&pod, 1).await.unwrap();
+    node.kubelet.pre_start(&pod).await.unwrap();
+    let process = process(&node, &pod);
+    for generation in [2, 3] {
+        change(&node, "a", 16_384, 100, generation);
+        until("its user is told", || !node.apiserver.events("ResizeRefused").is_empty()).await;
+        let looks = node.apiserver.looks();
+        until("the agent has looked twice", || node.apiserver.looks() >= looks + 2).await;
+        assert_eq!((limits(&process), node.limit(&pod)), ((Some(4096), 300), Some(4096)));
+    }
+    let told = node.apiserver.events("ResizeRefused");
+    assert_eq!(told.len(), 1, "{told:?}");
+    let kept = format!("container main has 4096 MiB and 30 % of the time of {}: ", uuid(1));
+    assert!(told[0].starts_with(&kept) && told[0].contains("kubernetes.resize = true"), "{told:?}");
+    // The container cannot start with the amounts either. It starts again with those that its pod asks for.
+    let why = node.kubelet.pre_start(&pod).await.unwrap_err();
+    assert!(why.message().contains("kubernetes.resize is off on this node"), "{why}");
+    change(&node, "a", 4096, 30, 4);
+    node.kubelet.pre_start(&pod).await.unwrap();
+    assert_eq!(node.limit(&pod), Some(4096));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

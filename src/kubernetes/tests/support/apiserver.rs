@@ -4,8 +4,9 @@
 mod resources;
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -31,6 +32,8 @@ struct Stored {
     /// Kind whose lists are answered with an error.
     unlisted: Option<&'static str>,
     node_writes: u32,
+    /// Requests of any kind that change something.
+    writes: u32,
     /// Version of the last change.
     version: u64,
     /// Mishap of the next binding.
@@ -89,7 +92,8 @@ impl Apiserver {
             .route("/api/v1/nodes", get(list_nodes))
             .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
             .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node));
-        resources::add(routes).with_state(self.clone())
+        let counted = axum::middleware::from_fn_with_state(self.clone(), count_writes);
+        resources::add(routes).layer(counted).with_state(self.clone())
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Stored) -> T) -> T {
@@ -142,6 +146,11 @@ impl Apiserver {
 
     pub(crate) fn node_writes(&self) -> u32 {
         self.with(|stored| stored.node_writes)
+    }
+
+    /// Returns how many requests have changed something, or have tried to.
+    pub(crate) fn writes(&self) -> u32 {
+        self.with(|stored| stored.writes)
     }
 
     /// Answers every request with an error from now on, or stops that.
@@ -242,6 +251,13 @@ impl Apiserver {
             }
         })
     }
+}
+
+async fn count_writes(State(server): State<Apiserver>, request: Request, next: Next) -> Response {
+    if request.method() != Method::GET {
+        server.with(|stored| stored.writes += 1);
+    }
+    next.run(request).await
 }
 
 async fn get_pod(State(server): State<Apiserver>, Path((namespace, name)): Path<(String, String)>) -> Answer {

@@ -8,7 +8,7 @@ mod worker;
 
 #[doc(hidden)]
 pub use gpuslice_driver as driver;
-pub use words::{NvmlDevice, NvmlMachine, Use, WORKER, number, text};
+pub use words::{NvmlDevice, NvmlMachine, PROHIBITED, SHARED, Use, WORKER, number, text};
 pub use worker::work;
 
 use std::cell::RefCell;

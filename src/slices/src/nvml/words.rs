@@ -65,7 +65,16 @@ pub struct NvmlDevice {
     pub utilization: Option<u32>,
     /// Degrees Celsius.
     pub temperature: Option<u32>,
+    /// True for a GPU that is divided into instances (MIG), or is to be divided.
+    pub is_divided: Option<bool>,
+    /// Which processes may use it, by NVML's number: [`SHARED`] for any number of them.
+    pub compute_mode: Option<u32>,
 }
+
+/// Compute mode in which any number of processes may use a GPU (`NVML_COMPUTEMODE_DEFAULT`).
+pub const SHARED: u32 = 0;
+/// Compute mode in which no process may use a GPU (`NVML_COMPUTEMODE_PROHIBITED`). In the other ones only one process may.
+pub const PROHIBITED: u32 = 2;
 
 /// A process, as NVML names it to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

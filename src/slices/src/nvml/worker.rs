@@ -53,6 +53,8 @@ struct Calls {
     nvmlDeviceGetUtilizationRates: Option<functions::nvmlDeviceGetUtilizationRates>,
     nvmlDeviceGetTemperature: Option<functions::nvmlDeviceGetTemperature>,
     nvmlDeviceGetP2PStatus: Option<functions::nvmlDeviceGetP2PStatus>,
+    nvmlDeviceGetMigMode: Option<functions::nvmlDeviceGetMigMode>,
+    nvmlDeviceGetComputeMode: Option<functions::nvmlDeviceGetComputeMode>,
     nvmlDeviceGetDeviceHandleFromMigDeviceHandle:
         Option<functions::nvmlDeviceGetDeviceHandleFromMigDeviceHandle>,
 }
@@ -88,6 +90,8 @@ impl NvmlSession {
             nvmlDeviceGetUtilizationRates: find!(image, nvmlDeviceGetUtilizationRates),
             nvmlDeviceGetTemperature: find!(image, nvmlDeviceGetTemperature),
             nvmlDeviceGetP2PStatus: find!(image, nvmlDeviceGetP2PStatus),
+            nvmlDeviceGetMigMode: find!(image, nvmlDeviceGetMigMode),
+            nvmlDeviceGetComputeMode: find!(image, nvmlDeviceGetComputeMode),
             nvmlDeviceGetDeviceHandleFromMigDeviceHandle: find!(
                 image,
                 nvmlDeviceGetDeviceHandleFromMigDeviceHandle
@@ -164,6 +168,8 @@ impl NvmlSession {
             used: memory.map(|memory| memory.used),
             utilization: self.utilization(handle),
             temperature: self.temperature(gpu),
+            is_divided: self.is_divided(handle),
+            compute_mode: self.compute_mode(gpu),
         }
     }
 
@@ -222,6 +228,21 @@ impl NvmlSession {
         let call = self.calls.nvmlDeviceGetTemperature?;
         // SAFETY: `device` is a handle that NVML gave, and `degrees` points to a number.
         number(|degrees| unsafe { call(device, GPU_SENSOR, degrees) })
+    }
+
+    /// Returns true if a GPU is divided into instances, or will be after its next reset.
+    fn is_divided(&self, device: nvmlDevice_t) -> Option<bool> {
+        let call = self.calls.nvmlDeviceGetMigMode?;
+        let mut pending = 0;
+        // SAFETY: `device` is a handle that NVML gave, and `mode` and `pending` point to a number each.
+        let mode = number(|mode| unsafe { call(device, mode, &raw mut pending) })?;
+        Some(mode != 0 || pending != 0)
+    }
+
+    fn compute_mode(&self, device: nvmlDevice_t) -> Option<u32> {
+        let call = self.calls.nvmlDeviceGetComputeMode?;
+        // SAFETY: `device` is a handle that NVML gave, and `mode` points to a number.
+        number(|mode| unsafe { call(device, mode) })
     }
 
     /// Returns for each GPU the UUIDs of those to which it has NVLink.

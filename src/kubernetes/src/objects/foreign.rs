@@ -1,0 +1,41 @@
+//! Resources by which another device plugin gives away the GPUs of a node.
+
+use super::request::whole;
+use crate::api::Node;
+
+/// Returns the resource by which another device plugin gives away the GPUs of a node; none without one. A pod of that plugin uses
+/// a GPU without a limit, so the GPUs cannot be slices as well.
+#[must_use]
+pub fn foreign(node: &Node) -> Option<String> {
+    let is_foreign = |name: &str| {
+        // Time slicing and MPS of NVIDIA's plugin may rename the resource: nvidia.com/gpu.shared.
+        name == "nvidia.com/gpu" || name.starts_with("nvidia.com/gpu.") || name.starts_with("nvidia.com/mig-")
+    };
+    let offered = node.status.capacity.iter().filter(|(_, quantity)| whole(quantity) != Some(0));
+    offered.map(|(name, _)| name).find(|name| is_foreign(name)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_and_instances_of_another_plugin_count_and_none_of_them_does_not() {
+        for (name, quantity, counts) in [
+            ("nvidia.com/gpu", "8", true),
+            ("nvidia.com/gpu", "1k", true),
+            ("nvidia.com/gpu", "0", false),
+            ("nvidia.com/gpu.shared", "4", true),
+            ("nvidia.com/mig-1g.10gb", "7", true),
+            ("nvidia.com/mig-1g.10gb", "0", false),
+            ("nvidia.com/gpumem", "100", false),
+            ("nvidia.com/hostdev", "1", false),
+            ("gpuslice.dev/slice", "16", false),
+            ("cpu", "8", false),
+        ] {
+            let mut node = Node::default();
+            node.status.capacity.insert(name.to_owned(), quantity.to_owned());
+            assert_eq!(foreign(&node), counts.then(|| name.to_owned()), "{name} {quantity}");
+        }
+    }
+}
