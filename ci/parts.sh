@@ -62,11 +62,6 @@ long_tests() {
     return $status
 }
 
-# Only optimized code has the latency that the test asserts.
-latency() {
-    cargo test --release -p gpuslice-kubernetes --test extender latency:: -- --show-output
-}
-
 first_parts() {
     part "tools" tools
     need_compilers
@@ -85,7 +80,6 @@ long_parts() {
     part "docker" ci/docker.sh   # the daemon that tests/agent starts
     part "release" ci/dist.sh    # the files that tests/dist installs
     part "long tests" long_tests
-    part "latency of the extender" latency
     part "models" ci/loom.sh
     part "instructions" ci/instructions.sh
     part "other C libraries" ci/everywhere.sh

@@ -93,7 +93,7 @@ fn a_thousand_nodes_of_a_large_cluster_are_filtered_in_twenty_milliseconds() {
     let anew = times(9, |wanted| counted_anew(&cluster, wanted, &asked))[4];
     let ratio = anew.as_secs_f64() / median.as_secs_f64();
     println!("with all pods counted anew at each request: median {anew:?}, {ratio:.1} times as long");
-    // Without optimization the code takes several times as long. A part of ci/test-full.sh runs this test with optimization.
+    // Without optimization the code takes several times as long: run this test with `cargo test --release`.
     if cfg!(debug_assertions) {
         println!("not compared with {MOST:?}: the code is not optimized");
     } else {
