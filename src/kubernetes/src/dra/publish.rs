@@ -2,8 +2,7 @@
 
 use super::{Driver, device};
 use crate::api::{Failure, List, Metadata, Node};
-use crate::objects::foreign;
-use crate::plugin::taken;
+use crate::objects::{foreign, taken};
 use crate::topology::seats;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -15,6 +15,13 @@ pub fn foreign(node: &Node) -> Option<String> {
     offered.map(|(name, _)| name).find(|name| is_foreign(name)).cloned()
 }
 
+/// Returns the reason why a node gives no slices away beside another plugin.
+pub(crate) fn taken(resource: &str) -> String {
+    format!(
+        "it has {resource}, by which another plugin gives away the same GPUs; remove that plugin from the node"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

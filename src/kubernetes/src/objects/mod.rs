@@ -12,6 +12,7 @@ pub use alloc::{ALLOC, Alloc, Part};
 pub use annotation::VERSION;
 pub use constraints::{Constraints, GPU_MODEL, GPU_TOPOLOGY, Topology};
 pub use foreign::foreign;
+pub(crate) use foreign::taken;
 pub use inventory::{Gpu, INVENTORY, Inventory};
 pub(crate) use request::whole;
 

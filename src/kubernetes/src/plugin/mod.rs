@@ -17,7 +17,6 @@ use crate::grpc::device_plugin::Device;
 use crate::objects::Inventory;
 pub use clear::clear;
 use gpuslice_slices::slot::{Places, Problem, SLOT};
-pub(crate) use node::taken;
 use slots::Slots;
 pub use slots::{Owner, owner_of};
 use std::collections::BTreeSet;

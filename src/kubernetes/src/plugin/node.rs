@@ -4,7 +4,7 @@ use super::owners::holders;
 use super::slots::Owner;
 use super::{Plugin, resize};
 use crate::api::{Failure, List, Node, Pod, Resources};
-use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, foreign, whole};
+use crate::objects::{CORE_PERCENT, INVENTORY, Inventory, MEMORY_MIB, Part, foreign, taken, whole};
 use crate::topology::seats;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -68,13 +68,6 @@ fn note_foreign(plugin: &Plugin, found: Option<String>) {
         *known = found;
         is_new
     });
-}
-
-/// Returns the reason why a node gives no slices away beside another plugin.
-pub(crate) fn taken(resource: &str) -> String {
-    format!(
-        "it has {resource}, by which another plugin gives away the same GPUs; remove that plugin from the node"
-    )
 }
 
 /// Returns the GPUs with their NUMA nodes, which only the extender needs.

@@ -2,9 +2,9 @@
 
 use super::owners::{Holder, holders};
 use super::slots::{Owner, Slots};
-use super::{Plugin, PluginConfig, taken};
+use super::{Plugin, PluginConfig};
 use crate::api::Pod;
-use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests};
+use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests, taken};
 use crate::placement::{Order, Room, Used, place, take};
 use std::collections::BTreeSet;
 use std::time::Instant;
