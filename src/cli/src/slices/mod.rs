@@ -1,6 +1,7 @@
 //! The slices of this machine, and the region that a slice's name means.
 
 pub(crate) mod too_many;
+pub(crate) mod typed_limits;
 
 use crate::arguments::SliceName;
 use crate::output::ending::Ending;
