@@ -91,7 +91,7 @@ A quota below what the slice holds takes nothing away: new allocations are refus
 enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
 What is not mentioned stays. Nothing is changed where anything of it cannot be. Who may change a slice is who may
-write its region.
+write its region. Of a slice of `gpuslice cdi` root changes the operator's file too, for this and later starts.
 
 Examples:
   gpuslice set team --mem 6GiB

@@ -1,5 +1,6 @@
 //! The slices of this machine, and the region that a slice's name means.
 
+pub(crate) mod bounds;
 pub(crate) mod too_many;
 pub(crate) mod typed_limits;
 
