@@ -16,7 +16,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Path at which a node agent mounts a container's region.
-const MOUNTED: &str = "/run/gpuslice/region";
+pub(super) const MOUNTED: &str = "/run/gpuslice/region";
 /// Bytes that a region of one device takes.
 const REGION_BYTES: u64 = (1 << 20) + (164 << 10);
 
