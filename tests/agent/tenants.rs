@@ -273,6 +273,11 @@ fn other_users_of_the_host_raise_no_limits() {
     let node = Node::start(TWO);
     let root = node.at("/").display().to_string();
     ask(&["cdi", "c", "--mem", "256MiB", "--cores", "30", "--root", &root]).code(0);
+    let unused = |node: &Node| {
+        let refused = node.gpuslice(&["set", "c", "--cores", "50"]).code(1);
+        refused.complains("`gpuslice cdi c` changes the limits of its next start");
+    };
+    unused(&node);
     let mut program = witness(&node, "c", 48 * MIB);
     let config = node.at("/var/lib/gpuslice/slots/c/conf/config");
     let before = fs::read_to_string(&config).unwrap();
@@ -283,4 +288,6 @@ fn other_users_of_the_host_raise_no_limits() {
     node.gpuslice_as(&other, &["set", "c", "--mem", "100MiB"]).code(0);
     assert_eq!(take(&mut program, 100 * MIB), "2");
     assert_eq!(fs::read_to_string(&config).unwrap(), before);
+    let _ended = program.end();
+    unused(&node);
 }

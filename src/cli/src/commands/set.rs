@@ -4,7 +4,7 @@ use crate::arguments::Set;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::slices;
-use crate::slices::bounds::Bounds;
+use crate::slices::bounds::{self, Bounds};
 use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority, gpu_uuid_text};
 use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
 use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
@@ -32,10 +32,12 @@ pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
 pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failure> {
     monitor.reap()?;
     if monitor.processes().is_empty() {
-        return Err(Failure::new(format!(
-            "no process lives in {}; the next one brings its own limits, set them where it is started",
-            monitor.path().display()
-        )));
+        let path = monitor.path().display();
+        return Err(bounds::unused(monitor.path()).unwrap_or_else(|| {
+            Failure::new(format!(
+                "no process lives in {path}; the next one brings its own limits, set them where it is started"
+            ))
+        }));
     }
     let config = config_of(wish);
     let devices = monitor.devices();

@@ -95,6 +95,19 @@ impl Bounds {
     }
 }
 
+/// Returns the refusal to change a slice of `gpuslice cdi` in which no process lives. None: the region is that of
+/// another slice.
+pub(crate) fn unused(region: &Path) -> Option<Failure> {
+    let places = Places::usual(Path::new("/"));
+    let name = places.name_of(region).filter(|name| places.config(name).exists())?;
+    let is_of_command = !name.is_of_kubelet() && !places.owner_file(&name).exists();
+    is_of_command.then(|| {
+        Failure::new(format!(
+            "no process lives in the slice {name}; `gpuslice cdi {name}` changes the limits of its next start"
+        ))
+    })
+}
+
 /// Returns the way to raise the limits of a slice of gpuslice-agent, which takes back limits that are raised past it.
 fn agent(name: &Name) -> String {
     format!(
