@@ -104,6 +104,50 @@ fn limits_are_written_again_and_the_region_stays() {
 }
 
 #[test]
+fn a_limit_that_is_left_out_stays() {
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = root.path().join("var/lib/gpuslice/slots/a/conf/config");
+    cdi(root.path(), &["a", "--mem", "4GiB", "--cores", "30", "--priority", "low"]).code(0);
+    let by_hand = fs::read_to_string(&config).unwrap() + "GPU_MEM_OVERSUBSCRIBE=1\n";
+    fs::write(&config, by_hand).unwrap();
+    let printed = cdi(root.path(), &["a", "--cores", "50", "--print"]).code(0).out;
+    cdi(root.path(), &["a", "--cores", "50"]).code(0);
+    let text = fs::read_to_string(&config).unwrap();
+    let settings: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(
+        settings,
+        [
+            "GPU_CORE_PERCENT=50",
+            "GPU_MEM_LIMIT=4GiB",
+            "GPU_PRIORITY=low",
+            "GPU_MEM_OVERSUBSCRIBE=1",
+            "GPUSLICE_REGION=/run/gpuslice/region/region"
+        ]
+    );
+    let spec = fs::read_to_string(root.path().join("var/run/cdi/gpuslice-a.json")).unwrap();
+    assert_eq!(spec, printed);
+    assert!(spec.contains("\"GPU_MEM_LIMIT=4GiB\"") && spec.contains("\"GPU_CORE_PERCENT=50\""), "{spec}");
+    // All that the device has is no limit.
+    cdi(root.path(), &["a", "--mem", "100%", "--cores", "100"]).code(0);
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(text.contains("GPU_MEM_LIMIT=100%\n") && text.contains("GPU_CORE_PERCENT=100\n"), "{text}");
+}
+
+#[test]
+fn a_file_of_limits_that_is_damaged_is_told_and_stays() {
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    let config = root.path().join("var/lib/gpuslice/slots/a/conf/config");
+    cdi(root.path(), &["a", "--mem", "4GiB"]).code(0);
+    let damaged = "GPU_MEM_LIMT=4GiB\n";
+    fs::write(&config, damaged).unwrap();
+    cdi(root.path(), &["a", "--cores", "50"])
+        .code(1)
+        .complains("conf/config:1: GPU_MEM_LIMT=\"4GiB\" is not a setting")
+        .complains("mend the line, or remove the file");
+    assert_eq!(fs::read_to_string(&config).unwrap(), damaged);
+}
+
+#[test]
 fn files_are_readable_in_containers_whatever_the_umask() {
     use std::os::unix::fs::PermissionsExt as _;
     let root = tempfile::tempdir_in("/dev/shm").unwrap();

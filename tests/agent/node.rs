@@ -3,7 +3,9 @@
 use crate::openmetrics::Metrics;
 use crate::support::artefacts;
 use crate::support::bench::Bench;
+use crate::support::command::{Ended, PROGRAM, end, gpuslice};
 use crate::support::living::{Living, send};
+use crate::support::other_user::OtherUser;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -205,6 +207,28 @@ impl Node {
     pub(crate) fn spec(&self, slice: &str) -> Value {
         let text = fs::read(self.at(&format!("/var/run/cdi/gpuslice-{slice}.json"))).expect("there is one");
         serde_json::from_slice(&text).expect("this is JSON")
+    }
+
+    /// Runs `gpuslice` on the node.
+    pub(crate) fn gpuslice(&self, arguments: &[&str]) -> Ended {
+        self.on_the_node(&[&[PROGRAM], arguments].concat())
+    }
+
+    /// Runs `gpuslice` on the node as a user without rights.
+    pub(crate) fn gpuslice_as(&self, other: &OtherUser, arguments: &[&str]) -> Ended {
+        let user = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        let program = other.path("gpuslice");
+        self.on_the_node(&[&user, &[program.as_str()][..], arguments].concat())
+    }
+
+    /// Runs a command with the node's `/run` and `/var` in the places of this machine's.
+    fn on_the_node(&self, words: &[&str]) -> Ended {
+        let place = "mount --bind \"$0/run\" /run; mount --bind \"$0/var\" /var; exec \"$@\"";
+        let asked = gpuslice(&[]);
+        let mut command = Command::new("/usr/bin/unshare");
+        command.args(["--mount", "sh", "-ec", place]).arg(self.root.path()).args(words);
+        command.env_clear().envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        end(&mut command)
     }
 
     /// Starts a program in a container that has the slice, by the slice's specification.

@@ -2,7 +2,9 @@
 
 use crate::cotenants::busy;
 use crate::node::{Node, may_have_containers, text};
+use crate::support::command::ask;
 use crate::support::living::Living;
+use crate::support::other_user::OtherUser;
 use crate::support::{artefacts, compiler};
 use crate::{MIB, TWO, dies, first_process, join, witness};
 use gpuslice_region::layout::VERSION;
@@ -187,4 +189,105 @@ fn the_command_refuses_limits_above_the_operators_file() {
     }
     let (status, said) = set(&["--mem", "100MiB", "--cores", "20", "--priority", "low"]);
     assert!(status.success(), "{said}");
+}
+
+#[test]
+fn limits_that_root_raises_on_the_host_hold_in_running_programs() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(TWO);
+    // The specification names files as this machine sees them.
+    let root = node.at("/").display().to_string();
+    ask(&["cdi", "c", "--mem", "256MiB", "--cores", "30", "--root", &root]).code(0);
+    let (mut program, busy) = (witness(&node, "c", 48 * MIB), busy(&node, "c"));
+    assert_eq!(take(&mut program, 300 * MIB), "2");
+    let config = node.at("/var/lib/gpuslice/slots/c/conf/config");
+    let text = || fs::read_to_string(&config).unwrap();
+    let set = |node: &Node, limits: &[&str]| node.gpuslice(&[&["set", "c"], limits].concat());
+    set(&node, &["--mem", "768MiB", "--cores", "60"]).code(0).says("256MiB -> 768MiB").says("30% -> 60%");
+    assert_eq!(take(&mut program, 300 * MIB), "0");
+    let region = Monitor::open(&node.region("c"), Trust::AnyOwner).unwrap().unwrap();
+    let device = region.devices()[0].device;
+    let limits = region.limits(device);
+    assert_eq!((limits.memory, limits.cores_permille), (Some(768 * MIB), 600));
+    assert!(
+        text().contains("GPU_MEM_LIMIT=768MiB\n") && text().contains("GPU_CORE_PERCENT=60\n"),
+        "{}",
+        text()
+    );
+    let environment = node.spec("c")["devices"][0]["containerEdits"]["env"].to_string();
+    assert!(environment.contains("GPU_CORE_PERCENT=60"), "{environment}");
+    // The programs have the new limits as their ceiling.
+    region.set_limits(device, Limits { memory: None, cores_permille: 1000, ..limits });
+    assert_eq!(take(&mut program, 900 * MIB), "2");
+    node.until("the share is that of the file", |_| (region.limits(device) == limits).then_some(()));
+    drop(busy);
+    // Limits that a tenant has raised, and that no process has set back yet, do not stand in the way of root.
+    region.set_limits(device, Limits { memory: None, ..limits });
+    set(&node, &["--cores", "50"]).code(0);
+    // A setting that is left out stays, and the file is written for policies too.
+    set(&node, &["--policy", "equal"]).code(0);
+    assert!(
+        text().contains("GPU_CORE_POLICY=equal\n") && text().contains("GPU_MEM_LIMIT=768MiB\n"),
+        "{}",
+        text()
+    );
+    // A list is no limit of all devices: it changes the region alone, and not past the file.
+    let before = text();
+    set(&node, &["--mem", "0=1GiB"])
+        .code(1)
+        .complains("above the limits of /var/lib/gpuslice/slots/c/conf/config: 768MiB")
+        .complains("`gpuslice cdi c` raises limits");
+    set(&node, &["--mem", "0=300MiB"]).code(0);
+    assert_eq!((text(), region.limits(device).memory), (before, Some(300 * MIB)));
+}
+
+#[test]
+fn a_slice_of_the_agent_is_raised_through_the_agent() {
+    if !may_have_containers() {
+        return;
+    }
+    let node = Node::start(TWO);
+    let mut program = witness(&node, "a", 48 * MIB);
+    let config = node.at("/var/lib/gpuslice/slots/a/conf/config");
+    let before = fs::read_to_string(&config).unwrap();
+    let refused = node.gpuslice(&["set", "a", "--mem", "1GiB"]).code(1);
+    let refused = refused.complains("above the limits of /var/lib/gpuslice/slots/a/conf/config");
+    let (_, line) = refused.err.split_once("write ").expect("it says how");
+    let (line, _) = line.split_once(" to /run/gpuslice/agent.sock").expect("it says where");
+    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+    assert_eq!(take(&mut program, 300 * MIB), "2");
+    assert_eq!(node.control(line)["ok"], true, "{line}");
+    assert_eq!(take(&mut program, 300 * MIB), "0");
+    node.gpuslice(&["set", "a", "--mem", "100MiB"]).code(0);
+    assert_eq!(take(&mut program, 100 * MIB), "2");
+}
+
+#[test]
+fn other_users_of_the_host_raise_no_limits() {
+    let Some(other) = OtherUser::new("limits of a slice that other users of the host set") else { return };
+    if !may_have_containers() {
+        return;
+    }
+    let node = Node::start(TWO);
+    let root = node.at("/").display().to_string();
+    ask(&["cdi", "c", "--mem", "256MiB", "--cores", "30", "--root", &root]).code(0);
+    let unused = |node: &Node| {
+        let refused = node.gpuslice(&["set", "c", "--cores", "50"]).code(1);
+        refused.complains("`gpuslice cdi c` changes the limits of its next start");
+    };
+    unused(&node);
+    let mut program = witness(&node, "c", 48 * MIB);
+    let config = node.at("/var/lib/gpuslice/slots/c/conf/config");
+    let before = fs::read_to_string(&config).unwrap();
+    let raised = node.gpuslice_as(&other, &["set", "c", "--mem", "512MiB"]).code(1);
+    raised
+        .complains("above the limits of /var/lib/gpuslice/slots/c/conf/config")
+        .complains("root raises them");
+    node.gpuslice_as(&other, &["set", "c", "--mem", "100MiB"]).code(0);
+    assert_eq!(take(&mut program, 100 * MIB), "2");
+    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+    let _ended = program.end();
+    unused(&node);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::command::{Ended, OwnSlice, PROGRAM, RegionFile, ask, end, gpuslice, name};
 use crate::support::terminal::Terminal;
-use crate::support::{artefacts, compiler, executable, skip, skip_without_rights};
+use crate::support::{artefacts, compiler, executable, other_user, skip, skip_without_rights};
 use gpuslice_region::layout::VERSION;
 use serde_json::Value;
 use std::fs;
@@ -132,11 +132,11 @@ impl Told {
     }
 }
 
-/// Runs a line of shell in a mount namespace and then the doctor there. Returns `None` if that is not allowed here.
+/// Runs a line of shell in namespaces of mounts and of IPC, and then the doctor there. Returns `None` if that is not allowed here.
 fn with_mounts(line: &str, machine: &Machine, arguments: &[&str]) -> Option<Told> {
     let mut command = Command::new("unshare");
     command.args([
-        "-m",
+        "-mi",
         "sh",
         "-c",
         &format!("{{ {line}; }} || exit 99; exec \"$0\" doctor --json \"$@\""),
@@ -419,9 +419,8 @@ fn another_interposer_is_found_however_it_is_preloaded() {
     fs::copy(artefacts::library(), &copy).unwrap();
     asks(&copy.display().to_string()).has("preload.conflict", "error", "another copy of gpuslice");
     // The loader preloads a library in /etc/ld.so.preload into the doctor's children, as into all programs.
-    let line = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
-                mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
-    if let Some(told) = with_mounts(&format!("{line} && echo {both} > /etc/ld.so.preload"), &machine, &[]) {
+    if let Some(told) = with_mounts(&format!("{OWN_ETC} && echo {both} > /etc/ld.so.preload"), &machine, &[])
+    {
         told.has("preload.conflict", "error", "HAMi-core").has(
             "preload.entries",
             "note",
@@ -493,13 +492,118 @@ fn limits_of_operators_files_and_shares_are_looked_for_in_programs_as_well() {
         told.has("preload.inherited", "error", "not set");
     }
     // The loader preloads this into every program, without a variable.
-    let line = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
-                mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
     let library = artefacts::library().display().to_string();
-    let line = format!("{line} && echo {library} > /etc/ld.so.preload");
+    let line = format!("{OWN_ETC} && echo {library} > /etc/ld.so.preload");
     let machine = bare().with("GPU_MEM_LIMIT", "4GiB");
     if let Some(told) = with_mounts(&line, &machine, &[]) {
         told.has("preload.inherited", "ok", &library);
+    }
+}
+
+/// Line of shell that lets files be written to `/etc`.
+const OWN_ETC: &str = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w && \
+                       mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc";
+
+#[test]
+fn a_library_that_is_preloaded_from_another_place_is_found() {
+    let machine = Machine::simulated();
+    let (program, copy) = (machine.path("gpuslice"), machine.path("copy.so"));
+    executable::copy(PROGRAM, &program, 0o755);
+    fs::copy(artefacts::library(), &copy).unwrap();
+    let copy = copy.display().to_string();
+    let asks = |preload: &str| {
+        let asked = machine.command(&["--json"]);
+        let mut command = Command::new(&program);
+        command.args(asked.get_args()).env_clear();
+        command.envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Told::of(end(command.env_remove("GPUSLICE_LIB").env("LD_PRELOAD", preload)))
+    };
+    let told = asks(&copy);
+    told.has("library.found", "note", &format!("{copy}, "))
+        .has("library.version", "ok", "")
+        .has("preload.active", "ok", &copy)
+        .has("preload.inherited", "ok", &copy)
+        .has_no("preload.conflict");
+    asks(&format!("libm.so.6:{copy}")).has("library.found", "note", &format!("{copy}, "));
+    asks("libm.so.6").has("library.found", "error", "is not at");
+}
+
+#[test]
+fn programs_with_musl_that_ignore_the_file_of_preloads_are_told() {
+    let machine = Machine::simulated();
+    let library = artefacts::library().display().to_string();
+    let (loader, musl) = ("/lib64/ld-linux-x86-64.so.2\0", "/lib/ld-musl-x86_64.so.1\0\0\0\0");
+    let mut shell = fs::read("/bin/sh").unwrap();
+    let at = shell.windows(loader.len()).position(|part| part == loader.as_bytes()).expect("it has a loader");
+    shell[at..at + musl.len()].copy_from_slice(musl.as_bytes());
+    let path = machine.path("sh");
+    fs::write(&path, shell).unwrap();
+    let line = format!("{OWN_ETC} && echo {library} > /etc/ld.so.preload");
+    let with_musl = format!("{line} && mount --bind {} /bin/sh", path.display());
+    if let Some(told) = with_mounts(&with_musl, &machine, &[]) {
+        told.has_no("preload.musl");
+    }
+    let machine = machine.without("LD_PRELOAD");
+    if let Some(told) = with_mounts(&with_musl, &machine, &[]) {
+        told.has("preload.musl", "warning", "/bin/sh is loaded by /lib/ld-musl-x86_64.so.1");
+        assert!(told.ended.out.contains(&format!("set LD_PRELOAD={library} ")), "{}", told.ended.out);
+    }
+    if let Some(told) = with_mounts(&line, &machine, &[]) {
+        told.has_no("preload.musl");
+    }
+}
+
+#[test]
+fn a_policy_without_a_neighbour_in_sight_is_warned_of() {
+    let container = |region: &str| {
+        let machine = Machine::simulated().with("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+        machine.with("SIMGPU_STATE", "/dev/shm/state").with("GPUSLICE_REGION", region)
+    };
+    let shm = "mount -t tmpfs none /dev/shm && chmod 1777 /dev/shm";
+    let asks = |line: &str, machine: Machine| with_mounts(line, &machine, &[]);
+    let equal = |region: &str| container(region).with("GPU_CORE_POLICY", "equal");
+    if let Some(told) = asks(shm, equal("/dev/shm/region")) {
+        told.has("region.sight", "warning", "in /dev/shm, and each container has a /dev/shm of its own");
+        assert!(told.ended.out.contains("GPU_CORE_POLICY=equal has no effect"), "{}", told.ended.out);
+        assert!(told.ended.out.contains("give all containers one folder"), "{}", told.ended.out);
+    }
+    if let Some(told) = asks(shm, container("/dev/shm/region").with("GPU_PRIORITY", "low")) {
+        told.has("region.sight", "warning", "GPU_PRIORITY=low has no effect");
+    }
+    if let Some(told) = asks(shm, container("/dev/shm/region")) {
+        told.has_no("region.sight");
+    }
+    if let Some(told) = asks(&format!("{shm} && echo x > /dev/shm/gpuslice-0-1"), equal("/dev/shm/region")) {
+        told.has_no("region.sight");
+    }
+    let folder = "mount -t tmpfs none /run && mkdir -p /run/shared /run/gpuslice/region";
+    if let Some(told) = asks(folder, equal("/run/shared/region")) {
+        told.has_no("region.sight");
+    }
+    if let Some(told) = asks(folder, equal("/run/gpuslice/region/region")) {
+        told.has("region.sight", "note", "while gpuslice-agent runs on the node");
+    }
+}
+
+#[test]
+fn an_operators_file_that_not_all_users_can_read_is_warned_of() {
+    if !other_user::is_root() {
+        return skip("doctor on a file's mode: needs root; to mend it: run the tests as root");
+    }
+    let machine = Machine::simulated();
+    let file = machine.script("config", "GPU_CORE_PERCENT=20\n");
+    let machine = machine.with("GPUSLICE_CONFIG", &file);
+    machine.asks(&[]).has_no("settings.rights");
+    for mode in [0o600, 0o640, 0o604] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let told = machine.asks(&[]);
+        told.has("settings.rights", "warning", &format!("{file} has mode {mode:04o}"));
+        assert!(told.ended.out.contains(&format!("chmod a+r {file}")), "{}", told.ended.out);
+    }
+    let fixed = "mount -t tmpfs none /run && mkdir -p /run/gpuslice/conf && umask 077 && \
+                 echo GPU_MEM_LIMIT=1GiB > /run/gpuslice/conf/config";
+    if let Some(told) = with_mounts(fixed, &Machine::simulated(), &[]) {
+        told.has("settings.rights", "warning", "/run/gpuslice/conf/config has mode 0600");
     }
 }
 

@@ -91,7 +91,7 @@ A quota below what the slice holds takes nothing away: new allocations are refus
 enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
 What is not mentioned stays. Nothing is changed where anything of it cannot be. Who may change a slice is who may
-write its region.
+write its region. Of a slice of `gpuslice cdi` root changes the operator's file too, for this and later starts.
 
 Examples:
   gpuslice set team --mem 6GiB
@@ -118,13 +118,14 @@ the limits and the region, all mounted; the limits are read-only, and nothing in
 driver comes as it does without gpuslice.
 
 A list names GPUs by their UUIDs or by their numbers on the bus, as nvidia-smi shows them in the container. Limits of a
-slice that was made are changed by making it again, for its next start. The files lie in /var/lib/gpuslice,
-/run/gpuslice/slots and /var/run/cdi; the last two are empty after a restart of the machine: make the slice again then,
-or leave it to gpuslice-agent.
+slice that was made are changed by making it again, for its next start. Limits that are not mentioned stay; --mem 100%
+and --cores 100 lift one. The files lie in /var/lib/gpuslice, /run/gpuslice/slots and /var/run/cdi; the last two are
+empty after a restart of the machine: make the slice again then, or leave it to gpuslice-agent.
 
 Examples:
   gpuslice cdi a --mem 4GiB --cores 30
   gpuslice cdi b --mem 8GiB --cores 70
+  gpuslice cdi a --mem 100%
   podman run --rm --device nvidia.com/gpu=0 --device gpuslice.dev/slice=a IMAGE python train.py
   gpuslice cdi a --mem GPU-8932f937=4GiB --print";
 

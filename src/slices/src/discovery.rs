@@ -8,7 +8,7 @@ use crate::mounts::is_local;
 use crate::numbers::Numbers;
 use crate::process::{read, start_of};
 use gpuslice_region::ProcessView;
-use gpuslice_region::names::{FOLDER, PREFIX};
+use gpuslice_region::names::{FOLDER, MOUNTED, PREFIX};
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -25,10 +25,8 @@ const MOST_FILES: usize = 4096;
 const MOST_REGIONS: usize = 32;
 /// Most processes through which the search looks into a container. It passes over those that end meanwhile.
 const WITNESSES: usize = 4;
-/// Folders of a container in which regions may be.
+/// Folders of a container in which regions may be. In the mounted one the region has the name `region`.
 const FOLDERS: [&str; 3] = [FOLDER, "/tmp", MOUNTED];
-/// The folder in which a node agent mounts the region. The region has the name `region` there.
-const MOUNTED: &str = "/run/gpuslice/region";
 
 /// Identifies a file under all of its names, by device and inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,16 +3,10 @@
 use crate::arguments::Cdi;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
-use gpuslice_policy::units::Setting as _;
+use crate::slices::typed_limits::TypedLimits;
 use gpuslice_slices::cdi::{KIND, Spec};
 use gpuslice_slices::installed;
-use gpuslice_slices::slot::{Places, Problem};
-
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Self {
-        Self::new(problem.to_string())
-    }
-}
+use gpuslice_slices::slot::{self, Places};
 
 /// Makes a slice that containers are given as a device: `gpuslice cdi`.
 pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
@@ -20,9 +14,10 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
     if let Some(folder) = &wish.dir {
         places.cdi.clone_from(folder);
     }
-    let settings = settings(wish);
     let library = installed::library()?;
     if wish.print {
+        let before = places.settings(&wish.name)?;
+        let settings = slot::changed(&before, TypedLimits::from(wish).settings());
         let device = places.device(&wish.name, &settings, &places.library(&library)?);
         failure::print_json(&Spec::of(vec![device]))?;
         return Ok(Ending::Code(0));
@@ -40,6 +35,9 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
         )));
     }
     let library = places.install(&library)?;
+    let _lock = places.lock(name)?;
+    let before = places.settings(name)?;
+    let settings = slot::changed(&before, TypedLimits::from(wish).settings());
     // This command cannot know whether a container has the region. So it reports a file that is no region in the
     // region's place, and leaves it.
     places.make(name, &settings, true)?;
@@ -50,17 +48,4 @@ pub(crate) fn cdi(wish: &Cdi) -> Result<Ending, Failure> {
         places.spec(name).display()
     ))?;
     Ok(Ending::Code(0))
-}
-
-/// Returns the settings that the user typed, as the operator's file has them.
-fn settings(wish: &Cdi) -> Vec<(&'static str, String)> {
-    let all = [
-        ("GPU_MEM_LIMIT", wish.mem.as_ref().map(|memory| memory.text.clone())),
-        ("GPU_CORE_PERCENT", wish.cores.as_ref().map(|cores| cores.text.clone())),
-        ("GPU_CORE_BURST", wish.burst.as_ref().map(|burst| burst.text.clone())),
-        ("GPU_CORE_POLICY", wish.policy.map(|policy| policy.setting())),
-        ("GPU_CORE_WEIGHT", wish.weight.map(|weight| weight.get().to_string())),
-        ("GPU_PRIORITY", wish.priority.map(|priority| priority.setting())),
-    ];
-    all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }

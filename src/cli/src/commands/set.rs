@@ -4,14 +4,11 @@ use crate::arguments::Set;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::slices;
-use gpuslice_policy::config::{
-    Ceilings, Config, CorePolicy, DeviceIdentity, DeviceName, FIXED_FILE, Priority, gpu_uuid_text,
-};
+use crate::slices::bounds::{self, Bounds};
+use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority, gpu_uuid_text};
 use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
-use gpuslice_region::operator::Contents;
 use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
 use gpuslice_slices::figures;
-use std::path::Path;
 
 /// Report about a change of limits.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,10 +32,12 @@ pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
 pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failure> {
     monitor.reap()?;
     if monitor.processes().is_empty() {
-        return Err(Failure::new(format!(
-            "no process lives in {}; the next one brings its own limits, set them where it is started",
-            monitor.path().display()
-        )));
+        let path = monitor.path().display();
+        return Err(bounds::unused(monitor.path()).unwrap_or_else(|| {
+            Failure::new(format!(
+                "no process lives in {path}; the next one brings its own limits, set them where it is started"
+            ))
+        }));
     }
     let config = config_of(wish);
     let devices = monitor.devices();
@@ -49,10 +48,11 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failu
         )));
     }
     check(wish, &config, &devices)?;
-    let above = Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read());
-    if let Some(above) = above.and_then(|ceilings| above_ceiling(wish, &config, &devices, &ceilings)) {
+    let bounds = Bounds::of(monitor.path(), wish.into())?;
+    if let Some(above) = above_bounds(wish, &config, &devices, &bounds) {
         return Err(above);
     }
+    bounds.write()?;
     let changes = monitor.change_limits(|device| {
         let asked = WantedLimits::of(wish, device, &config);
         (asked != WantedLimits::default()).then(|| asked.on(device.limits))
@@ -105,18 +105,15 @@ fn check(wish: &Set, config: &Config, devices: &[DeviceView]) -> Result<(), Fail
     Ok(())
 }
 
-/// Returns the refusal of limits above those of the operator's fixed file. Each process of the slice would
-/// set such limits back.
-fn above_ceiling(
-    wish: &Set,
-    config: &Config,
-    devices: &[DeviceView],
-    ceilings: &Ceilings,
-) -> Option<Failure> {
+/// Returns the refusal of limits above those of the operator's file. Each process of the slice would set such
+/// limits back.
+fn above_bounds(wish: &Set, config: &Config, devices: &[DeviceView], bounds: &Bounds) -> Option<Failure> {
+    let ceilings = bounds.ceilings()?;
     devices.iter().find_map(|device| {
         let ceiling = ceilings.of(identity(device));
-        let wanted = WantedLimits::of(wish, device, config).on(device.limits);
-        if wanted.within(&ceiling) == wanted || wanted == device.limits {
+        // Limits that a tenant has raised are no part of the wish.
+        let wanted = WantedLimits::of(wish, device, config).on(device.limits.within(&ceiling));
+        if wanted.within(&ceiling) == wanted {
             return None;
         }
         let memory = ceiling.memory.map(|bytes| bytes.to_string());
@@ -125,11 +122,7 @@ fn above_ceiling(
         let policy = ceiling.policy.map(|policy| format!("policy {}", policy.setting()));
         let weight = ceiling.weight.map(|weight| format!("a weight of {}", weight.setting()));
         let most: Vec<String> = [memory, cores, policy, weight, priority].into_iter().flatten().collect();
-        Some(Failure::new(format!(
-            "that is above the limits of {FIXED_FILE}: {} at the most on {}; only the operator of the node raises them",
-            most.join(", "),
-            gpu_uuid_text(&device.uuid.0)
-        )))
+        Some(bounds.refusal(&most.join(", "), &gpu_uuid_text(&device.uuid.0)))
     })
 }
 

@@ -4,6 +4,7 @@ use crate::arguments::Memory;
 use gpuslice_policy::config::in_powers_of_1000;
 use gpuslice_region::RegionError;
 use gpuslice_slices::figures::printable;
+use gpuslice_slices::slot::Problem;
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -52,6 +53,12 @@ impl Failure {
 impl From<RegionError> for Failure {
     fn from(error: RegionError) -> Self {
         Self::new(error.to_string())
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::new(problem.to_string())
     }
 }
 

@@ -1,6 +1,8 @@
 //! The slices of this machine, and the region that a slice's name means.
 
+pub(crate) mod bounds;
 pub(crate) mod too_many;
+pub(crate) mod typed_limits;
 
 use crate::arguments::SliceName;
 use crate::output::ending::Ending;
@@ -170,7 +172,8 @@ pub(crate) fn missing(slice: &OsStr) -> Failure {
 /// Opens the region of a slice that the user named, to change it.
 pub(crate) fn open(slice: &OsStr) -> Result<Monitor, Failure> {
     let path = find(slice)?;
-    Monitor::open(&path, Trust::AnyOwner)?.ok_or_else(|| missing(slice))
+    let none = || bounds::unused(&path).unwrap_or_else(|| missing(slice));
+    Monitor::open(&path, Trust::AnyOwner)?.ok_or_else(none)
 }
 
 /// Returns the trust for regions that commands show: root sees the regions of all users.

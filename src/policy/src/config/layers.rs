@@ -80,6 +80,23 @@ pub(super) fn file(name: &str, contents: &[u8]) -> (Layer, Vec<Malformed>) {
     (layer, malformed)
 }
 
+/// Returns the settings of an operator's file in the order of its lines, each as its key and its value. The values are not
+/// parsed.
+///
+/// # Errors
+/// A line is no setting, has an unknown key, or sets a key again.
+pub fn settings_of_file(name: &str, contents: &[u8]) -> Result<Vec<(String, String)>, Malformed> {
+    let (layer, malformed) = file(name, contents);
+    if let Some(first) = malformed.into_iter().next() {
+        return Err(first);
+    }
+    let pair = |said: SourcedValue| match text(&said).map(str::to_owned) {
+        Ok(value) => Ok((said.key, value)),
+        Err(fault) => Err(Malformed::new(said, fault)),
+    };
+    layer.entries.into_iter().map(pair).collect()
+}
+
 /// Reads one line that is neither empty nor a comment.
 fn file_line(name: &str, number: usize, line: &[u8], earlier: &Layer) -> Result<SourcedValue, Malformed> {
     let wrong = |fault| Err(Malformed::new(SourcedValue::line(name, number, "", line), fault));

@@ -29,6 +29,7 @@ pub use checked::{Config, DeviceLimits, QuotaSource};
 pub use choices::{Burst, CoreMeter, CorePolicy, Log, LogLevel, Priority, ReportTotal, Weight};
 pub use device::{DeviceIdentity, DeviceName, UuidPrefix, gpu_uuid_text, parse_uuid_text};
 pub use faults::{Fault, ValueError};
+pub use layers::settings_of_file;
 pub use messages::{Malformed, Origin, SourcedValue, Warning};
 pub use misspelt::misspelt;
 pub use per_device::PerDevice;

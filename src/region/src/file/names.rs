@@ -25,7 +25,7 @@ const ALL: &str = "all";
 /// Follows the user's number in the regions of `gpuslice run`.
 pub const RUN: &str = "run-";
 /// The folder that a node agent mounts into a container for its region.
-const MOUNTED: &str = "/run/gpuslice/region";
+pub const MOUNTED: &str = "/run/gpuslice/region";
 /// The folder in which a node agent, or `gpuslice cdi`, makes a folder for each slice of the host.
 pub const SLOTS: &str = "/run/gpuslice/slots";
 /// The region's name in the folder of a slice.

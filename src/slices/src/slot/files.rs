@@ -1,5 +1,6 @@
 //! Makes folders and files that containers must see whole.
 
+use gpuslice_policy::config::Malformed;
 use gpuslice_region::RegionError;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -35,6 +36,15 @@ impl Problem {
             };
             Self { path: path.to_owned(), what: format!("cannot {doing}: {error}{mend}") }
         }
+    }
+}
+
+impl From<Malformed> for Problem {
+    fn from(malformed: Malformed) -> Self {
+        // The text begins with the path and the line.
+        let text = format!("{} {}", malformed.said, malformed.error);
+        let (path, what) = text.split_once(": ").unwrap_or(("", &text));
+        Self { path: path.into(), what: format!("{what}; mend the line, or remove the file") }
     }
 }
 

@@ -16,7 +16,9 @@
 mod files;
 mod name;
 mod places;
+mod settings;
 
 pub use files::{Problem, make_folder, write_whole};
 pub use name::{CLAIM, Name, SLOT};
 pub use places::{LIBRARY, Places, REGION};
+pub use settings::changed;

@@ -21,8 +21,10 @@ const CONF: &str = "/run/gpuslice/conf";
 const REGION_FOLDER: &str = "/run/gpuslice/region";
 /// The region, as a container sees it.
 pub const REGION: &str = "/run/gpuslice/region/region";
+/// The setting that names the region.
+pub(super) const REGION_KEY: &str = "GPUSLICE_REGION";
 /// Name of the region within its folder.
-const REGION_NAME: &str = "region";
+pub(super) const REGION_NAME: &str = "region";
 /// Mode of the region. Only the container sees the region, and all of its users may write it.
 const REGION_MODE: u32 = 0o666;
 
@@ -166,7 +168,7 @@ impl Places {
         let mut text = format!(
             "# Limits of the slice {name}. Written anew when they change: edit them where they are set.\n"
         );
-        for (key, value) in settings.iter().chain(&[("GPUSLICE_REGION", REGION.to_owned())]) {
+        for (key, value) in settings.iter().chain(&[(REGION_KEY, REGION.to_owned())]) {
             let _to_a_string = writeln!(text, "{key}={value}");
         }
         write_whole(&config, text.as_bytes(), 0o644)
@@ -175,7 +177,7 @@ impl Places {
     /// Returns the CDI device of a slice, with the library that [`install`](Self::install) returned.
     #[must_use]
     pub fn device(&self, name: &Name, settings: &[(&str, String)], library: &Path) -> cdi::CdiDevice {
-        let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), ("GPUSLICE_REGION", REGION.to_owned())];
+        let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), (REGION_KEY, REGION.to_owned())];
         let env = named.iter().chain(settings).map(|(key, value)| format!("{key}={value}")).collect();
         let region = self.region(name);
         let mounts = vec![

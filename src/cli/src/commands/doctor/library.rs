@@ -6,11 +6,13 @@ use gpuslice_region::layout;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The library that `gpuslice run` would preload.
+/// The library that `gpuslice run` would preload, or a copy that is preloaded already.
 #[derive(Debug)]
 pub(super) struct Library {
     /// Its path, or the reason for which there is none.
     pub(super) path: Result<PathBuf, String>,
+    /// True if `gpuslice run` does not find it: it is preloaded from another place.
+    pub(super) elsewhere: bool,
     /// Its ELF data; `None` if it is no ELF file.
     pub(super) elf: Option<Elf>,
     /// True if users beyond its owner and its group can read it and get to it.
@@ -28,7 +30,17 @@ impl Library {
     pub(super) fn look(path: Result<PathBuf, String>) -> Self {
         let elf = path.as_deref().ok().and_then(|path| Elf::read(path).ok().flatten());
         let for_others = path.as_deref().is_ok_and(is_for_others);
-        Self { path, elf, for_others, glibc: super::calls::glibc() }
+        Self { path, elsewhere: false, elf, for_others, glibc: super::calls::glibc() }
+    }
+
+    /// Looks at the installed library, or else at one of `preloaded`.
+    pub(super) fn find(installed: Result<PathBuf, String>, preloaded: &[PathBuf]) -> Self {
+        let is_library =
+            |path: &&PathBuf| Elf::read(path).is_ok_and(|elf| elf.is_some_and(|elf| elf.label.is_some()));
+        match (installed, preloaded.iter().find(is_library)) {
+            (Err(_), Some(path)) => Self { elsewhere: true, ..Self::look(Ok(path.clone())) },
+            (installed, _) => Self::look(installed),
+        }
     }
 }
 
@@ -66,7 +78,16 @@ pub(super) fn examine(library: &Library) -> Vec<Finding> {
         let what = format!("{path} does not export {}: it would catch nothing", missing.join(", "));
         return vec![Finding::error("library.found", what, again)];
     }
-    let mut findings = vec![Finding::ok("library.found", format!("{path}, {} functions", elf.exports.len()))];
+    let what = format!("{path}, {} functions", elf.exports.len());
+    let mut findings = vec![if library.elsewhere {
+        Finding::note(
+            "library.found",
+            format!("{what}: it is preloaded, and `gpuslice run` does not find it"),
+            "name it in GPUSLICE_LIB if programs are to be started with `gpuslice run`",
+        )
+    } else {
+        Finding::ok("library.found", what)
+    }];
     findings.push(version(elf));
     if !library.for_others {
         findings.push(Finding::warning(
@@ -144,8 +165,13 @@ mod tests {
 
     fn worst(elf: Elf, glibc: Option<&str>) -> (&'static str, Level) {
         let glibc = glibc.map(str::to_owned);
-        let library =
-            Library { path: Ok("/l/libgpuslice.so".into()), elf: Some(elf), for_others: true, glibc };
+        let library = Library {
+            path: Ok("/l/libgpuslice.so".into()),
+            elsewhere: false,
+            elf: Some(elf),
+            for_others: true,
+            glibc,
+        };
         let findings = examine(&library);
         let worst = findings.iter().max_by_key(|finding| finding.level);
         worst.map(|finding| (finding.check, finding.level)).unwrap()

@@ -24,6 +24,7 @@ mod region;
 mod runtime;
 mod script;
 mod settings;
+mod sight;
 mod start;
 mod variables;
 
@@ -33,16 +34,18 @@ use crate::output::failure::{self, Failure};
 use crate::preload::preload_list;
 use asking::ProbeOutcome;
 use devices::DeviceEnvironment;
+use elf::Elf;
 use finding::{DoctorReport, Finding};
 use gpuslice_policy::config::{Config, ReportTotal};
 use gpuslice_region::operator::Contents;
 use gpuslice_slices::installed;
 use library::Library;
 use machine::Machine;
+use preload::PreloadLists;
 use region::Regions;
 use settings::Sources;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use probe::answer;
@@ -71,7 +74,8 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     let patience = Duration::from_secs(wish.timeout);
     let machine = Machine::look();
     let (cuda, nvml) = ask_driver(patience);
-    let library = Library::look(installed::library());
+    let lists = PreloadLists::look();
+    let library = Library::find(installed::library(), &preloaded(&lists));
     let sources = Sources::look();
     let config = sources.config().ok();
     let regions = Regions::look(config.as_ref(), sources.operator.fixed != Contents::Absent);
@@ -89,7 +93,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     findings.extend(devices::examine(told, &around));
     findings.extend(machine::examine(&machine, has_driver));
     findings.extend(library::examine(&library));
-    findings.extend(preload_of(&library, patience));
+    findings.extend(preload_of(&library, &lists, patience));
     if starts(&cuda) {
         findings.extend(runtime_of(&library, config.as_ref(), patience));
     }
@@ -97,6 +101,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
         findings.push(inherited_of(&library, patience));
     }
     findings.extend(region::examine(&regions, told.map_or(&[][..], |nvml| &nvml.devices)));
+    findings.extend(config.as_ref().and_then(|config| sight::examine(config, &regions, &machine)));
     findings.extend(settings::examine(&sources));
     findings.extend(config.iter().zip(told).flat_map(|(config, nvml)| settings::left_out(config, nvml)));
     findings.extend(variables::examine(&sources.environment));
@@ -120,11 +125,18 @@ fn mps() -> Option<String> {
     Path::new(&folder).join("control").exists().then_some(folder)
 }
 
+/// Returns the libraries that may stand for the installed one: those that are preloaded, unless the user names one.
+fn preloaded(lists: &PreloadLists) -> Vec<PathBuf> {
+    let is_named = std::env::var_os("GPUSLICE_LIB").is_some_and(|value| !value.is_empty());
+    if is_named { Vec::new() } else { lists.paths() }
+}
+
 /// Returns the findings about preloaded libraries, and about a child that is started as `run` starts programs.
-fn preload_of(library: &Library, patience: Duration) -> Vec<Finding> {
-    let environment = std::env::var_os("LD_PRELOAD").map(|text| text.to_string_lossy().into_owned());
-    let file = fs::read_to_string("/etc/ld.so.preload").ok();
-    let mut findings = preload::entries(environment.as_deref(), file.as_deref());
+fn preload_of(library: &Library, lists: &PreloadLists, patience: Duration) -> Vec<Finding> {
+    let mut findings = preload::entries(lists);
+    let shell = Path::new("/bin/sh");
+    let loader = Elf::read(shell).ok().flatten().and_then(|elf| elf.interpreter);
+    findings.extend(preload::ignored(lists, &shell.display().to_string(), loader.as_deref()));
     let Ok(path) = &library.path else { return findings };
     match preload_list(path) {
         Err(Failure::Message { text, .. }) => {

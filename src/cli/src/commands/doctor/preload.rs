@@ -176,15 +176,61 @@ pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
+/// The lists of libraries that the loader preloads into programs that are started from here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PreloadLists {
+    /// Value of `LD_PRELOAD`.
+    pub(super) environment: Option<String>,
+    /// Text of `/etc/ld.so.preload`.
+    pub(super) file: Option<String>,
+}
+
+impl PreloadLists {
+    /// Reads both.
+    pub(super) fn look() -> Self {
+        Self {
+            environment: std::env::var_os("LD_PRELOAD").map(|text| text.to_string_lossy().into_owned()),
+            file: std::fs::read_to_string("/etc/ld.so.preload").ok(),
+        }
+    }
+
+    /// Returns the files that they name by a path.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        let texts = [&self.environment, &self.file].into_iter().flatten();
+        texts.flat_map(|text| words(text)).filter(|word| word.contains('/')).map(PathBuf::from).collect()
+    }
+}
+
+/// Returns the entries of a list of libraries.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', ':', '\n', '\t']).filter(|word| !word.is_empty())
+}
+
+/// Returns a warning if a program of this system does not get the libraries of `/etc/ld.so.preload`, because its loader
+/// is that of musl. `interpreter` is the loader of the program at `path`.
+pub(super) fn ignored(lists: &PreloadLists, path: &str, interpreter: Option<&str>) -> Option<Finding> {
+    let loader = interpreter.filter(|loader| loader.contains("ld-musl"))?;
+    let file: Vec<&str> = words(lists.file.as_deref()?).collect();
+    let environment: Vec<&str> = lists.environment.iter().flat_map(|text| words(text)).collect();
+    if file.iter().all(|entry| environment.contains(entry)) {
+        return None;
+    }
+    Some(Finding::warning(
+        "preload.musl",
+        format!("{path} is loaded by {loader}: programs with musl ignore /etc/ld.so.preload"),
+        format!("set LD_PRELOAD={} in the container's environment as well", file.join(":")),
+    ))
+}
+
 /// Returns notes about the entries of `LD_PRELOAD` and `/etc/ld.so.preload` before `run` adds the library. Neither
 /// needs one.
-pub(super) fn entries(environment: Option<&str>, file: Option<&str>) -> Vec<Finding> {
-    let list = |text: &str| text.split([' ', ':', '\n', '\t']).filter(|word| !word.is_empty()).count();
+pub(super) fn entries(lists: &PreloadLists) -> Vec<Finding> {
+    let has_words = |text: &&String| words(text).next().is_some();
     let mut findings = Vec::new();
-    if let Some(text) = environment.filter(|text| list(text) > 0) {
+    if let Some(text) = lists.environment.as_ref().filter(has_words) {
         findings.push(Finding::note("preload.entries", format!("LD_PRELOAD is {text}"), ""));
     }
-    if let Some(text) = file.filter(|text| list(text) > 0) {
+    if let Some(text) = lists.file.as_ref().filter(has_words) {
         let text = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
         findings.push(Finding::note("preload.entries", format!("/etc/ld.so.preload names {text}"), ""));
     }
@@ -217,6 +263,22 @@ mod tests {
         assert_eq!(levels(&["/l/ours.so"], "/l/x.so", "", &[]), [Level::Error]);
         let said = "ERROR: ld.so: object 'nowhere.so' from LD_PRELOAD cannot be preloaded: ignored.";
         assert_eq!(levels(&["/l/ours.so"], "/l/ours.so", said, &[]), [Level::Ok, Level::Warning]);
+    }
+
+    #[test]
+    fn a_library_that_musl_does_not_load_is_told_unless_the_variable_names_it_too() {
+        let of = |environment: &str, file: &str, interpreter| {
+            let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+            let lists = PreloadLists { environment: text(environment), file: text(file) };
+            ignored(&lists, "/bin/sh", interpreter).map(|finding| finding.mend.unwrap())
+        };
+        let musl = Some("/lib/ld-musl-x86_64.so.1");
+        let mend = of("", "/l/a.so\n/l/b.so\n", musl).unwrap_or_default();
+        assert!(mend.starts_with("set LD_PRELOAD=/l/a.so:/l/b.so "), "{mend}");
+        assert_eq!(of("/l/x.so:/l/a.so", "/l/a.so", musl), None);
+        assert_eq!(of("", "", musl), None);
+        assert_eq!(of("", "/l/a.so", Some("/lib64/ld-linux-x86-64.so.2")), None);
+        assert_eq!(of("", "/l/a.so", None), None);
     }
 
     #[test]

@@ -2,9 +2,15 @@
 
 use super::finding::Finding;
 use super::probe::Nvml;
-use gpuslice_policy::config::{self, Config, DeviceIdentity, LogLevel, Warning};
+use crate::system;
+use gpuslice_policy::config::{self, Config, DeviceIdentity, FIXED_FILE, LogLevel, Warning};
 use gpuslice_policy::units::{Bytes, Setting as _};
 use gpuslice_region::operator::Operator;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+/// The bits of a mode by which the group and other users read.
+const FOR_ALL: u32 = 0o044;
 
 /// Sources of settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,6 +19,8 @@ pub(super) struct Sources {
     pub(super) environment: Vec<(String, Vec<u8>)>,
     /// The operator's files.
     pub(super) operator: Operator,
+    /// Operator's files that not all users can read, and their modes. Only root looks, which reads them all the same.
+    pub(super) closed: Vec<(PathBuf, u32)>,
 }
 
 impl Sources {
@@ -24,6 +32,11 @@ impl Sources {
             .collect();
         let mut sources = Self { environment, ..Self::default() };
         sources.operator = Operator::look(&|name| sources.variable(name));
+        if system::user() == 0 {
+            let named = config::operator_file(&|name| sources.variable(name)).ok().flatten();
+            sources.closed = [FIXED_FILE.into()].into_iter().chain(named).filter_map(closed).collect();
+            sources.closed.dedup();
+        }
         sources
     }
 
@@ -48,8 +61,31 @@ impl Sources {
     }
 }
 
+/// Returns a file with its mode, if that keeps some users from reading it.
+fn closed(path: PathBuf) -> Option<(PathBuf, u32)> {
+    let mode = path.metadata().ok()?.permissions().mode() & 0o7777;
+    (mode & FOR_ALL != FOR_ALL).then_some((path, mode))
+}
+
+/// Returns a warning for each operator's file that other users cannot read.
+fn unreadable(sources: &Sources) -> impl Iterator<Item = Finding> {
+    sources.closed.iter().map(|(path, mode)| {
+        let path = path.display();
+        Finding::warning(
+            "settings.rights",
+            format!("{path} has mode {mode:04o}: programs of users who cannot read it are refused the GPU"),
+            format!("chmod a+r {path}"),
+        )
+    })
+}
+
 /// Returns the findings about the settings.
 pub(super) fn examine(sources: &Sources) -> Vec<Finding> {
+    unreadable(sources).chain(values_of(sources)).collect()
+}
+
+/// Returns the findings about the settings' values.
+fn values_of(sources: &Sources) -> Vec<Finding> {
     let config = match sources.config() {
         Ok(config) => config,
         Err(rejected) => {
@@ -162,7 +198,7 @@ mod tests {
         let fixed =
             if fixed.is_empty() { Contents::Absent } else { Contents::Read(fixed.as_bytes().to_vec()) };
         let operator = Operator { named: Contents::Absent, fixed };
-        let sources = Sources { environment, operator };
+        let sources = Sources { environment, operator, ..Sources::default() };
         examine(&sources).into_iter().map(|finding| (finding.level, finding.what)).collect()
     }
 

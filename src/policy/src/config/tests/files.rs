@@ -230,3 +230,19 @@ fn a_comment_may_stand_behind_a_value_in_a_file() {
     assert_eq!((memory(&config, 0), cores(&config, 0)), (Some(2 * GIB), 300));
     assert_eq!(config.region, Some("/dev/shm/a#b".into()));
 }
+
+#[test]
+fn the_settings_of_a_file_are_given_as_they_stand_in_it() {
+    let settings = |text: &str| settings_of_file("/c", text.as_bytes());
+    let all =
+        settings("# limits\nGPU_CORE_PERCENT = 50 # of the time\n\nCUDA_DEVICE_MEMORY_LIMIT_1=2g\n").unwrap();
+    let pairs: Vec<(&str, &str)> = all.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    assert_eq!(pairs, [("GPU_CORE_PERCENT", "50"), ("CUDA_DEVICE_MEMORY_LIMIT_1", "2g")]);
+    for (text, said) in [
+        ("GPU_MEM_LIMIT=1g\nGPU_CORE=50\n", "/c:2: GPU_CORE=\"50\""),
+        ("GPU_MEM_LIMIT=1g\nGPU_MEM_LIMIT=2g\n", "/c:2: GPU_MEM_LIMIT=\"2g\""),
+        ("limits\n", "/c:1: \"limits\""),
+    ] {
+        assert_eq!(settings(text).unwrap_err().said.to_string(), said);
+    }
+}

@@ -1,0 +1,52 @@
+//! Examines whether a slice with a policy sees the slices with which it divides the GPU.
+
+use super::finding::Finding;
+use super::machine::Machine;
+use super::region::Regions;
+use gpuslice_policy::config::{Config, CorePolicy, Priority};
+use gpuslice_policy::units::Setting as _;
+use gpuslice_region::names::MOUNTED;
+use std::path::Path;
+
+/// Name of the check.
+const CHECK: &str = "region.sight";
+/// Folders that each container has for itself, unless it shares the host's.
+const PRIVATE: [&str; 2] = ["/dev/shm", "/tmp"];
+
+/// Returns the finding about a policy or a priority that divides nothing, because the slice sees no other slice.
+pub(super) fn examine(config: &Config, regions: &Regions, machine: &Machine) -> Option<Finding> {
+    let asked = asked(config)?;
+    let folder = regions.path.parent()?;
+    if folder == Path::new(MOUNTED) {
+        return Some(Finding::note(
+            CHECK,
+            format!(
+                "the folder {MOUNTED} has this slice alone: {asked} divides the GPU while gpuslice-agent runs on the node"
+            ),
+            "nothing, if the agent runs there",
+        ));
+    }
+    let is_container = machine.container.is_some() || machine.own_pids;
+    let is_private = PRIVATE.iter().any(|private| folder.starts_with(private));
+    let is_alone = regions.others.iter().all(|(path, _)| path.parent() != Some(folder));
+    (is_container && !machine.host_ipc && is_private && is_alone).then(|| {
+        let folder = folder.display();
+        Finding::warning(
+            CHECK,
+            format!(
+                "no other slice has its region in {folder}, and each container has a {folder} of its own: without \
+                 gpuslice-agent {asked} has no effect between containers"
+            ),
+            "run gpuslice-agent on the node; or give all containers one folder, and name a region in it with GPUSLICE_REGION",
+        )
+    })
+}
+
+/// Returns the setting that divides the GPU among slices, or none if there is none.
+fn asked(config: &Config) -> Option<String> {
+    match (config.core_policy, config.priority) {
+        (CorePolicy::Fixed, Priority::Normal) => None,
+        (CorePolicy::Fixed, priority) => Some(format!("GPU_PRIORITY={}", priority.setting())),
+        (policy, _) => Some(format!("GPU_CORE_POLICY={}", policy.setting())),
+    }
+}

@@ -1,0 +1,117 @@
+//! The operator's file that bounds the limits of a slice.
+//!
+//! In a container it is the fixed file. On the host it is the file of a slice that `gpuslice cdi` or gpuslice-agent made:
+//! the processes of that slice have it as their fixed file. They set back limits above it, and read it again before. So
+//! a command that raises limits writes the file first.
+
+use super::typed_limits::TypedLimits;
+use crate::output::failure::Failure;
+use crate::system;
+use gpuslice_policy::config::{Ceilings, FIXED_FILE};
+use gpuslice_region::operator::Contents;
+use gpuslice_slices::slot::{self, Name, Places};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The operator's file that bounds the limits of a slice, with the change that is to be written.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    /// The file.
+    path: PathBuf,
+    /// Its contents after the change.
+    contents: Contents,
+    /// The way to raise the limits.
+    raise: String,
+    change: Option<FileChange>,
+}
+
+/// A change of the file of a slice of this host.
+#[derive(Debug)]
+struct FileChange {
+    places: Places,
+    name: Name,
+    settings: Vec<(String, String)>,
+    /// Other commands that change the slice wait until this one has changed the region too.
+    _lock: File,
+}
+
+impl Bounds {
+    /// Returns the bounds of the slice with this region, for a change to the limits that a user typed.
+    pub(crate) fn of(region: &Path, typed: TypedLimits<'_>) -> Result<Self, Failure> {
+        let places = Places::usual(Path::new("/"));
+        match places.name_of(region).filter(|name| places.config(name).exists()) {
+            None => Ok(Self::read(FIXED_FILE.into(), "only the operator of the node raises them".to_owned())),
+            Some(name) if name.is_of_kubelet() => {
+                Ok(Self::read(places.config(&name), "the request of the slice's pod sets them".to_owned()))
+            }
+            Some(name) if places.owner_file(&name).exists() => {
+                Ok(Self::read(places.config(&name), agent(&name)))
+            }
+            Some(name) if system::user() != 0 => {
+                Ok(Self::read(places.config(&name), "root raises them".to_owned()))
+            }
+            Some(name) => Self::of_command(places, name, typed),
+        }
+    }
+
+    fn read(path: PathBuf, raise: String) -> Self {
+        let contents = Contents::of(&path);
+        Self { path, contents, raise, change: None }
+    }
+
+    /// Returns the bounds of a slice of `gpuslice cdi`, which this user may change.
+    fn of_command(places: Places, name: Name, typed: TypedLimits<'_>) -> Result<Self, Failure> {
+        let lock = places.lock(&name)?;
+        let before = places.settings(&name)?;
+        let settings = slot::changed(&before, typed.settings());
+        let text: String = settings.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        let settings = settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let raise = format!("`gpuslice cdi {name}` raises limits by a list, which names GPUs by their UUIDs");
+        let path = places.config(&name);
+        let change = Some(FileChange { places, name, settings, _lock: lock });
+        Ok(Self { path, contents: Contents::Read(text.into_bytes()), raise, change })
+    }
+
+    /// Returns the limits of the file, or none if there is no file.
+    pub(crate) fn ceilings(&self) -> Option<Ceilings> {
+        Ceilings::read(self.contents.as_read())
+    }
+
+    /// Returns the refusal of limits above these bounds. `most` are the bounds on a GPU.
+    pub(crate) fn refusal(&self, most: &str, gpu: &str) -> Failure {
+        Failure::new(format!(
+            "that is above the limits of {}: {most} at the most on {gpu}; {}",
+            self.path.display(),
+            self.raise
+        ))
+    }
+
+    /// Writes the change of the file, if there is one.
+    pub(crate) fn write(&self) -> Result<(), Failure> {
+        let Some(FileChange { places, name, settings, .. }) = &self.change else { return Ok(()) };
+        let settings: Vec<(&str, String)> =
+            settings.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        Ok(places.change(name, &settings)?)
+    }
+}
+
+/// Returns the refusal to change a slice of `gpuslice cdi` in which no process lives. None: the region is that of
+/// another slice.
+pub(crate) fn unused(region: &Path) -> Option<Failure> {
+    let places = Places::usual(Path::new("/"));
+    let name = places.name_of(region).filter(|name| places.config(name).exists())?;
+    let is_of_command = !name.is_of_kubelet() && !places.owner_file(&name).exists();
+    is_of_command.then(|| {
+        Failure::new(format!(
+            "no process lives in the slice {name}; `gpuslice cdi {name}` changes the limits of its next start"
+        ))
+    })
+}
+
+/// Returns the way to raise the limits of a slice of gpuslice-agent, which takes back limits that are raised past it.
+fn agent(name: &Name) -> String {
+    format!(
+        "the slice is gpuslice-agent's: write {{\"op\":\"set\",\"slice\":\"{name}\",\"memMiB\":8192,\"core\":40}} to \
+         /run/gpuslice/agent.sock, or change /etc/gpuslice/agent.toml and send the agent SIGHUP"
+    )
+}

@@ -1,0 +1,130 @@
+//! Reads and changes the settings of a slice's operator's file.
+
+use super::files::{Problem, make_folder};
+use super::name::Name;
+use super::places::{LIBRARY, Places, REGION_KEY, REGION_NAME};
+use gpuslice_policy::config::settings_of_file;
+use gpuslice_region::operator::Contents;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+impl Places {
+    /// Returns the name of the slice that has this region, if it is a slice of these places.
+    ///
+    /// A container may put a link in the region's place. So only the folder above the region is resolved, which the
+    /// container cannot replace.
+    #[must_use]
+    pub fn name_of(&self, region: &Path) -> Option<Name> {
+        let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(REGION_NAME)))?;
+        let folder = folder.canonicalize().ok()?;
+        let name: Name = folder.file_name()?.to_str()?.parse().ok()?;
+        (folder.parent() == Some(&self.regions.canonicalize().ok()?)).then_some(name)
+    }
+
+    /// Takes the lock under which the settings of a slice are read and then written. The lock ends with the returned
+    /// file.
+    ///
+    /// # Errors
+    /// The slice's folder cannot be made or locked.
+    pub fn lock(&self, name: &Name) -> Result<File, Problem> {
+        let folder = self.slot(name);
+        make_folder(&folder)?;
+        let lock = || File::open(&folder).and_then(|file| file.lock().map(|()| file));
+        lock().map_err(Problem::of(&folder, "lock it"))
+    }
+
+    /// Returns the settings of a slice's operator's file, without the region. There are none if there is no file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line of it is no setting.
+    pub fn settings(&self, name: &Name) -> Result<Vec<(String, String)>, Problem> {
+        let config = self.config(name);
+        let contents = match Contents::of(&config) {
+            Contents::Absent => return Ok(Vec::new()),
+            Contents::Unreadable(why) => {
+                return Err(Problem { path: config, what: format!("cannot read it: {why}") });
+            }
+            Contents::Read(contents) => contents,
+        };
+        let mut settings = settings_of_file(&config.display().to_string(), &contents)?;
+        settings.retain(|(key, _)| key != REGION_KEY);
+        Ok(settings)
+    }
+
+    /// Writes the operator's file of a slice that is made, and its specification, if it has one in the usual folder.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn change(&self, name: &Name, settings: &[(&str, String)]) -> Result<(), Problem> {
+        self.configure(name, settings)?;
+        let library = self.announced_library(name);
+        library.map_or(Ok(()), |library| self.announce(name, self.device(name, settings, &library)))
+    }
+
+    /// Returns the library that the specification of a slice mounts.
+    fn announced_library(&self, name: &Name) -> Option<PathBuf> {
+        let spec: Value = serde_json::from_slice(&fs::read(self.spec(name)).ok()?).ok()?;
+        let mounts = spec.pointer("/devices/0/containerEdits/mounts")?.as_array()?;
+        let is_library = |mount: &&Value| mount.get("containerPath").is_some_and(|path| path == LIBRARY);
+        mounts.iter().find(is_library)?.get("hostPath")?.as_str().map(PathBuf::from)
+    }
+}
+
+/// Returns `changes`, and those settings of `before` that they do not change.
+#[must_use]
+pub fn changed<'a>(
+    before: &'a [(String, String)],
+    changes: Vec<(&'a str, String)>,
+) -> Vec<(&'a str, String)> {
+    let stays = |(key, _): &&(String, String)| changes.iter().all(|(changed, _)| changed != key);
+    let kept: Vec<_> =
+        before.iter().filter(stays).map(|(key, value)| (key.as_str(), value.clone())).collect();
+    changes.into_iter().chain(kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_known_by_its_folder_and_a_link_to_it_is_not() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let [a, b] = ["a", "b"].map(|name| places.region(&name.parse().unwrap()));
+        for region in [&a, &b] {
+            fs::create_dir_all(region.parent().unwrap()).unwrap();
+        }
+        fs::write(&a, "").unwrap();
+        std::os::unix::fs::symlink(&a, &b).unwrap();
+        let name_of = |path: &Path| places.name_of(path).map(|name| name.to_string());
+        assert_eq!(name_of(&a).as_deref(), Some("a"));
+        assert_eq!(name_of(&b).as_deref(), Some("b"));
+        assert_eq!(name_of(&a.with_file_name("../a/region")).as_deref(), Some("a"));
+        assert_eq!(name_of(&a.with_file_name("other")), None);
+        assert_eq!(name_of(&root.path().join("a/region")), None);
+    }
+
+    #[test]
+    fn a_change_is_in_the_file_and_in_the_specification() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let places = Places::usual(root.path());
+        let name: Name = "a".parse().unwrap();
+        let library = root.path().join("built.so");
+        let before = [("GPU_MEM_LIMIT", "4GiB".to_owned())];
+        places.make(&name, &before, false).unwrap();
+        let text = |path: PathBuf| fs::read_to_string(path).unwrap();
+        places.change(&name, &[("GPU_MEM_LIMIT", "5GiB".to_owned())]).unwrap();
+        assert!(text(places.config(&name)).contains("GPU_MEM_LIMIT=5GiB\n") && !places.spec(&name).exists());
+        places.announce(&name, places.device(&name, &before, &library)).unwrap();
+        let kept = places.settings(&name).unwrap();
+        assert_eq!(kept, [("GPU_MEM_LIMIT".to_owned(), "5GiB".to_owned())]);
+        let settings = changed(&kept, vec![("GPU_CORE_PERCENT", "50".to_owned())]);
+        places.change(&name, &settings).unwrap();
+        let file = text(places.config(&name));
+        assert!(file.contains("GPU_CORE_PERCENT=50\nGPU_MEM_LIMIT=5GiB\n"), "{file}");
+        let spec = text(places.spec(&name));
+        assert!(spec.contains("\"GPU_CORE_PERCENT=50\"") && spec.contains("built.so"), "{spec}");
+    }
+}
