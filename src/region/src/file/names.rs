@@ -18,7 +18,7 @@ use crate::file::{
 
 pub use folders::{FOLDER, ends_with_session, folder};
 
-/// Start of the file names of regions that no setting names. The user's number follows, or [`ALL`].
+/// Start of the file names of regions that no setting names. The user's number follows, or `all`.
 pub const PREFIX: &str = "gpuslice-";
 /// Takes the place of the user's number in the region of all users of a container.
 const ALL: &str = "all";

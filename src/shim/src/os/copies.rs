@@ -39,7 +39,7 @@ impl fmt::Display for PassedOver {
 pub(crate) fn passed_over() -> Option<PassedOver> {
     let own = Image::containing(version_note::address())?;
     let mut other = None;
-    Image::each_behind(&own, |image| other = other.or(image.has_note(NOTE).then_some(image)));
+    Image::each_behind(&own, |image| other = other.or_else(|| image.has_note(NOTE).then_some(image)));
     let path = |image: &Image| image.path().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
     other.map(|other| PassedOver { own: path(&own), other: path(&other) })
 }
