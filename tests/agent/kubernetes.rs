@@ -146,6 +146,15 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     });
 }
 
+/// Returns the GPUs that the node tells the extender.
+fn inventory(node: &mut Node, apiserver: &Apiserver) -> Vec<serde_json::Value> {
+    node.until("the node has the GPUs", |_| {
+        let text = apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
+        let inventory: serde_json::Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
+        inventory["gpus"].as_array().cloned()
+    })
+}
+
 /// The extender needs the connections for pods whose slices are to be on connected GPUs.
 #[test]
 fn the_node_names_the_gpus_that_nvlink_connects() {
@@ -158,11 +167,7 @@ fn the_node_names_the_gpus_that_nvlink_connects() {
         Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
     let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
     runtime.block_on(async { kubelet.begin() });
-    let gpus = node.until("the node has the GPUs", |_| {
-        let text = apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
-        let inventory: serde_json::Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
-        inventory["gpus"].as_array().cloned()
-    });
+    let gpus = inventory(&mut node, &apiserver);
     let linked: Vec<_> = gpus.iter().map(|gpu| gpu["nvlink"].clone()).collect();
     assert_eq!(linked, [json!([1]), json!([0]), json!([3]), json!([2]), json!(null)]);
 }
@@ -182,11 +187,7 @@ fn a_gpu_that_mig_divides_is_offered_to_no_pod() {
         kubelet.begin();
         kubelet.sees(16).await;
     });
-    let gpus = node.until("the node has the GPUs", |_| {
-        let text = apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
-        let inventory: serde_json::Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
-        inventory["gpus"].as_array().cloned()
-    });
+    let gpus = inventory(&mut node, &apiserver);
     let healthy: Vec<_> = gpus.iter().map(|gpu| gpu["healthy"].clone()).collect();
     assert_eq!(healthy, [json!(true), json!(false)]);
     assert!(gpus[1]["why"].as_str().expect("it has a reason").starts_with("MIG is enabled"), "{gpus:?}");
@@ -196,6 +197,25 @@ fn a_gpu_that_mig_divides_is_offered_to_no_pod() {
     });
     assert_eq!(capacity["gpuslice.dev/core-percent"], "100", "{capacity}");
     assert_eq!(node.log().matches("no slice is placed on it: MIG is enabled").count(), 1, "{}", node.log());
+}
+
+#[test]
+fn a_gpu_that_one_process_may_use_is_offered_to_no_pod() {
+    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
+    let apiserver = Apiserver::default();
+    apiserver.add_node("n1");
+    let address = runtime.block_on(apiserver.serve());
+    let bench = Bench::simulated().with("SIMGPU_NVML_COMPUTE_MODE", "3");
+    let mut node =
+        Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
+    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
+    runtime.block_on(async {
+        kubelet.begin();
+        kubelet.sees(0).await;
+    });
+    let gpus = inventory(&mut node, &apiserver);
+    assert_eq!(gpus[0]["healthy"], false);
+    assert!(gpus[0]["why"].as_str().expect("it has a reason").starts_with("only one process"), "{gpus:?}");
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(crate) struct NvmlView {
     pub(crate) bytes: Option<u64>,
     /// `SIMGPU_NVML_IMPORTS`: whether these bytes include imported memory that another process is charged for.
     pub(crate) imports: bool,
+    /// `SIMGPU_NVML_COMPUTE_MODE`: the compute mode of every GPU. `None`: the driver API's.
+    pub(crate) compute_mode: Option<u32>,
     /// `SIMGPU_NVML_PIDS`: the PIDs by which processes are reported.
     pids: Pids,
     /// `SIMGPU_GROUP`: the group of this process.
@@ -99,6 +101,8 @@ impl NvmlView {
             list_ns: duration("SIMGPU_NVML_LIST_US", 1000).unwrap_or(LIST_NS),
             each,
             bytes: number("SIMGPU_NVML_BYTES", &size),
+            compute_mode: number("SIMGPU_NVML_COMPUTE_MODE", &|text| times(text, 1))
+                .and_then(|mode| u32::try_from(mode).ok()),
             imports: get("SIMGPU_NVML_IMPORTS").as_deref() == Some("1"),
             pids,
             group,

@@ -185,7 +185,8 @@ impl Hardware for NvmlCall {
 
     fn nvmlDeviceGetComputeMode(&self, device: nvmlDevice_t, mode: *mut c_uint) -> Outcome {
         let device = self.gpu(device)?;
-        self.write(mode, attribute(20, device))
+        let of_view = self.library()?.view.compute_mode;
+        self.write(mode, of_view.unwrap_or_else(|| attribute(20, device)))
     }
 
     fn nvmlDeviceGetPersistenceMode(&self, device: nvmlDevice_t, mode: *mut c_uint) -> Outcome {

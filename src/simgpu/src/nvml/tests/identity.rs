@@ -118,6 +118,16 @@ fn what_is_not_simulated_is_not_supported_and_a_wrong_handle_is_invalid() {
 }
 
 #[test]
+fn the_compute_mode_is_that_of_the_settings() {
+    for (settings, expected) in [(&[][..], 0), (&[("SIMGPU_NVML_COMPUTE_MODE", "3")], 3)] {
+        let machine = machine(settings);
+        let mut mode = 9;
+        assert_eq!(machine.nvml.nvmlDeviceGetComputeMode(machine.device(0), &raw mut mode), Ok(()));
+        assert_eq!(mode, expected);
+    }
+}
+
+#[test]
 fn every_status_has_a_text() {
     let texts: Vec<_> = (0..=30).map(crate::nvml::error_text).collect();
     assert_eq!(
