@@ -6,7 +6,7 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
-use gpuslice_policy::compute::limiter::overdraft;
+use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
 use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT, Unknown};
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
@@ -130,6 +130,7 @@ pub struct Shim {
     pub closed: Vec<u64>,
     /// The predicted end of each stream's submitted work.
     pub until: Vec<u64>,
+    beside: Beside,
     /// Number of payments.
     pub takes: u32,
     pub events: u64,
@@ -177,6 +178,7 @@ impl Shim {
             is_calibrated: false,
             closed: vec![0; streams],
             until: vec![0; streams],
+            beside: Beside::default(),
             takes: 0,
             events: 0,
             blind: None,
@@ -230,9 +232,10 @@ impl Shim {
         }
         if known.is_some()
             && self.open.len() > 1
-            && self.ends_with_others(stream, &estimate, now)
+            && let Some(beside) = self.goes_beside(stream, &estimate, now)
             && slice.owe(self.me, cost.saturating_sub(self.lease.left()), now)
         {
+            self.beside = Beside::of(beside);
             let lacks = cost.saturating_sub(self.lease.left());
             slice.asks[self.me].wants = 0;
             self.outstanding += lacks;
@@ -250,14 +253,15 @@ impl Shim {
             self.settled_at = now;
         }
         self.takes += 1;
+        self.beside = Beside::default();
         self.lease.fill(lacks);
         self.outstanding += lacks;
         assert!(self.lease.spend(cost));
         Ok(self.pay(known, estimate))
     }
 
-    /// Returns true if a launch runs beside others and ends with them.
-    fn ends_with_others(&self, stream: usize, estimate: &Estimate, now: u64) -> bool {
+    /// Returns the GPU time that was launched beside others, after one more launch. `None`: it may not go.
+    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<u64> {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
@@ -265,7 +269,8 @@ impl Shim {
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
-        overdraft::ends_with_others(estimate, overdraft::done(ends(stream), now, estimate.plain), last)
+        let done = overdraft::done(ends(stream), now, estimate.plain);
+        self.beside.go(estimate, done, last)
     }
 
     /// Returns the smallest payment with which overlapping launches go together.

@@ -2,7 +2,7 @@
 //!
 //! A launch may need that for one of three reasons:
 //!
-//! - It ends together with launches that run already ([`ends_with_others`]). Example: launches on eight streams are
+//! - It ends together with launches that run already ([`Beside`]). Example: launches on eight streams are
 //!   paid in groups. The credit runs out in the middle of a round, so three streams would idle until the other five
 //!   finish. A launch on one of the three adds nothing to the slice's busy time.
 //! - A kernel on another device may wait for it ([`peer_overdraft`](super::super::peer_overdraft)).
@@ -52,11 +52,30 @@ pub const fn done(until: u64, now: u64, plain: u64) -> u64 {
     start.saturating_add(plain)
 }
 
-/// Returns true if launches of a kind overlap, and this one ends with the last stream. `done` is the predicted end of
-/// the launch's stream, `last` that of the last stream.
-#[must_use]
-pub const fn ends_with_others(estimate: &Estimate, done: u64, last: u64) -> bool {
-    lease::overlaps(estimate) && done <= last.saturating_add(estimate.plain / LATER)
+/// GPU time that a process has launched beside other work since its last payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Beside {
+    owed: u64,
+}
+
+impl Beside {
+    /// Makes a sum of `owed` nanoseconds of GPU time.
+    #[must_use]
+    pub const fn of(owed: u64) -> Self {
+        Self { owed }
+    }
+
+    /// Returns the sum after a launch, in nanoseconds of GPU time. `None`: the launch would not run beside other work.
+    ///
+    /// `done` is the predicted end of the launch's stream, `last` that of the last stream. Launches of its kind overlap,
+    /// and it ends with the last stream. Because each such launch may move the end, they stay within one launch that runs
+    /// alone.
+    #[must_use]
+    pub fn go(self, estimate: &Estimate, done: u64, last: u64) -> Option<u64> {
+        let owed = self.owed.saturating_add(estimate.charged);
+        let is_beside = lease::overlaps(estimate) && done <= last.saturating_add(estimate.plain / LATER);
+        (is_beside && owed <= estimate.plain).then_some(owed)
+    }
 }
 
 #[cfg(test)]
@@ -80,10 +99,12 @@ mod tests {
     #[test]
     fn a_launch_ends_with_the_others_or_would_run_on_alone() {
         let of = |charged, plain| Estimate { charged, plain, ..Estimate::NONE };
-        let ends = |estimate, done| ends_with_others(&estimate, done, 20 * MS);
+        let ends = |estimate, done| Beside::default().go(&estimate, done, 20 * MS).is_some();
         assert!(ends(of(MS, 8 * MS), 21 * MS));
         assert!(!ends(of(MS, 8 * MS), 21 * MS + 1));
         assert!(!ends(of(8 * MS, 8 * MS), 20 * MS), "it does not overlap");
+        let go = |owed| Beside::of(owed).go(&of(3 * MS, 8 * MS), MS, MS);
+        assert_eq!([go(0), go(5 * MS), go(5 * MS + 1)], [Some(3 * MS), Some(8 * MS), None]);
     }
 
     #[test]

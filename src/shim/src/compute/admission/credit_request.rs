@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease;
-use gpuslice_policy::compute::limiter::overdraft;
+use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
 
 /// How often a waiting thread looks for changes that wake no thread, in nanoseconds: 0.1 s. Another process dies, the thread that
 /// requests for both never comes back, or the region is gone. The last look takes half a microsecond.
@@ -160,7 +160,8 @@ impl CreditRequest {
         let last = last.max(limiter.busy_until.load(Ordering::Relaxed));
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let missing = estimate.charged.saturating_sub(credit.left());
-        let goes = overdraft::ends_with_others(estimate, done, last)
+        let more = |owed| Beside::of(owed).go(estimate, done, last);
+        let goes = limiter.beside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
             && self.compute.member().overdraw(limiter.gpu.device, missing, now);
         if goes {
             credit.fill(missing);
@@ -198,7 +199,10 @@ impl CreditRequest {
         self.check_region(now);
         let since = *self.asked_since.get_or_insert(now);
         match member.acquire_since(device, amount, since, now) {
-            Ok(()) => Some(amount),
+            Ok(()) => {
+                self.limiter.beside.store(0, Ordering::Relaxed);
+                Some(amount)
+            }
             Err(_) if self.poll_stuck(now) && member.overdraw(device, least, now) => Some(least),
             Err(_) if !self.limiter.must_yield() && member.overdraw_for_peer(device, least, since, now) => {
                 Some(least)

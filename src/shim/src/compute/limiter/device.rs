@@ -37,6 +37,10 @@ pub(crate) struct DeviceLimiter {
     pub(crate) busy_until: AtomicU64,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
+    /// GPU time of launches beside other work that were admitted without credit since the last payment: see [`Beside`].
+    ///
+    /// [`Beside`]: gpuslice_policy::compute::limiter::overdraft::Beside
+    pub(crate) beside: AtomicU64,
     /// Room that co-tenants leave for queued work, as of the worker's last tick.
     pub(crate) room: AtomicU64,
     /// True if no other process of the slice uses the device, as of the last request for time.
@@ -61,6 +65,7 @@ impl DeviceLimiter {
             queued: AtomicU64::new(0),
             busy_until: AtomicU64::new(0),
             is_running: AtomicBool::new(false),
+            beside: AtomicU64::new(0),
             room: AtomicU64::new(u64::MAX),
             is_alone: AtomicBool::new(true),
             queue_bound: AtomicU64::new(queue_bound::LEAST),
