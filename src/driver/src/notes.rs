@@ -1,21 +1,27 @@
-//! Finds a loaded library by an ELF note.
+//! Finds the copies of the preload library in a process, by their ELF note.
 
 use super::elf::{Image, find};
 use core::ptr;
 
+/// Name of the note in each copy of the preload library, with its final zero.
+pub const NOTE: &[u8] = b"gpuslice\0";
+
 /// The start of a note: bytes of its name and of its text, and its kind. The name follows.
 const HEADER: usize = 12;
 
-/// Returns the first loaded library that has a note with this name, in the loader's order. The name ends with a zero.
-#[must_use]
-pub fn first_with_note(name: &[u8]) -> Option<Image> {
-    find(|image| image.has_note(name))
+/// Calls `keep` with each copy of the preload library, in the loader's order.
+pub fn each_copy(mut keep: impl FnMut(Image)) {
+    find(|image| {
+        if image.has_note(NOTE) {
+            keep(*image);
+        }
+        false
+    });
 }
 
 impl Image {
     /// Returns true if the library has a note with this name, which ends with a zero.
-    #[must_use]
-    pub fn has_note(&self, name: &[u8]) -> bool {
+    pub(crate) fn has_note(&self, name: &[u8]) -> bool {
         self.segments_of_notes().any(|(start, size, align)| {
             let start: *const u8 = ptr::with_exposed_provenance(start);
             // SAFETY: the loader has mapped the segment, which stays while the library is loaded.
@@ -66,8 +72,8 @@ mod tests {
 
     #[test]
     fn a_library_is_found_by_its_note() {
-        let found = first_with_note(b"GNU\0").expect("the C library has a build number");
+        let found = find(|image| image.has_note(b"GNU\0")).expect("the C library has a build number");
         assert!(found.bounds().0 < found.bounds().1);
-        assert!(first_with_note(b"no such\0").is_none());
+        assert!(find(|image| image.has_note(b"no such\0")).is_none());
     }
 }

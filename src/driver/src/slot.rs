@@ -12,6 +12,7 @@
 )]
 
 use crate::elf::Image;
+use crate::notes::NOTE;
 use crate::table::{ALL, Api, COUNT, Symbol};
 use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
@@ -132,9 +133,6 @@ type Chain = [Option<Image>; LINKS];
 
 /// The chain of each API with the [`Image::generation`] in which it was made.
 static CHAINS: Mutex<[((u64, u64), Chain); 2]> = Mutex::new([((0, 0), [None; LINKS]); 2]);
-
-/// Name of the note in each copy of the preload library, with its final zero.
-pub const NOTE: &[u8] = b"gpuslice\0";
 
 /// Returns the libraries after gpuslice that define functions of this API, in the loader's order.
 ///

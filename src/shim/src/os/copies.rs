@@ -7,13 +7,17 @@
 use super::version_note;
 use core::fmt;
 use gpuslice_driver::elf::Image;
-use gpuslice_driver::notes::first_with_note;
-use gpuslice_driver::slot::NOTE;
+use gpuslice_driver::notes::each_copy;
 use std::ffi::CStr;
 
-/// Returns true if a copy that is loaded before this one limits.
-pub(crate) fn is_behind_another() -> bool {
-    first_with_note(NOTE).is_some_and(|first| !first.contains(version_note::address()))
+/// Place of this copy among the copies of the process.
+pub(crate) enum CopyOrder {
+    /// There is no other copy.
+    Only,
+    /// Another copy is loaded behind this one.
+    First(PassedOver),
+    /// A copy that is loaded before this one limits.
+    Behind,
 }
 
 /// The message about a copy that does nothing.
@@ -35,11 +39,16 @@ impl fmt::Display for PassedOver {
     }
 }
 
-/// Returns the message about a copy that is loaded behind this one. None: there is none.
-pub(crate) fn passed_over() -> Option<PassedOver> {
-    let own = Image::containing(version_note::address())?;
-    let mut other = None;
-    Image::each_behind(&own, |image| other = other.or_else(|| image.has_note(NOTE).then_some(image)));
+/// Returns the place of this copy among those that the process has loaded.
+pub(crate) fn order() -> CopyOrder {
+    let mut copies = Vec::new();
+    each_copy(|image| copies.push(image));
     let path = |image: &Image| image.path().map(CStr::to_string_lossy).unwrap_or_default().into_owned();
-    other.map(|other| PassedOver { own: path(&own), other: path(&other) })
+    match copies.as_slice() {
+        [first, other, ..] if first.contains(version_note::address()) => {
+            CopyOrder::First(PassedOver { own: path(first), other: path(other) })
+        }
+        [_, _, ..] => CopyOrder::Behind,
+        _ => CopyOrder::Only,
+    }
 }

@@ -2,9 +2,11 @@
 
 use core::ffi::c_void;
 use core::ptr;
+use gpuslice_driver::notes::NOTE;
 
-/// Bytes of the note's name, [`NOTE`](gpuslice_driver::slot::NOTE).
-const NAME_SIZE: u32 = 9;
+/// Bytes of the note's name.
+#[allow(clippy::cast_possible_truncation, reason = "a short name")]
+const NAME_SIZE: u32 = NOTE.len() as u32;
 /// Bytes of the note's text.
 const TEXT_SIZE: u32 = 32;
 
@@ -29,7 +31,7 @@ static LABEL: Note = Note {
     name_size: NAME_SIZE,
     text_size: TEXT_SIZE,
     kind: 1,
-    name: *b"gpuslice\0\0\0\0",
+    name: padded(NOTE),
     region: gpuslice_region::layout::VERSION,
     version: padded(env!("CARGO_PKG_VERSION").as_bytes()),
 };
@@ -39,9 +41,9 @@ pub(super) fn address() -> *const c_void {
     ptr::from_ref(&LABEL).cast()
 }
 
-const fn padded(version: &[u8]) -> [u8; 28] {
-    let mut text = [0; 28];
-    let (start, _zeroes) = text.split_at_mut(version.len());
-    start.copy_from_slice(version);
-    text
+const fn padded<const SIZE: usize>(text: &[u8]) -> [u8; SIZE] {
+    let mut padded = [0; SIZE];
+    let (start, _zeroes) = padded.split_at_mut(text.len());
+    start.copy_from_slice(text);
+    padded
 }

@@ -5,8 +5,9 @@
 )]
 
 use super::enforcement::{self, Stage, refuse, stage};
+use crate::os::copies::{self, CopyOrder};
 use crate::os::reentrancy::catch_panic;
-use crate::os::{allocator, copies, messages};
+use crate::os::{allocator, messages};
 use gpuslice_policy::config::{Ceilings, Config, LogLevel, ReportTotal, misspelt};
 use gpuslice_region::operator::Operator;
 use gpuslice_region::{Trust, names};
@@ -98,17 +99,20 @@ fn environment() -> Vec<(String, Vec<u8>)> {
 
 fn apply(config: Config, ceilings: Option<Ceilings>) {
     messages::set(config.log.clone());
-    if copies::is_behind_another() {
+    // Without a limit no copy charges, so their order does not matter.
+    let order = if config.is_unlimited() { None } else { Some(copies::order()) };
+    if matches!(order, Some(CopyOrder::Behind)) {
         enforcement::set_free();
         return;
     }
     config.warnings.iter().for_each(|warning| messages::say(warning.level(), warning));
-    if config.is_unlimited() {
-        enforcement::set_free();
-        return;
-    }
-    if let Some(other) = copies::passed_over() {
-        messages::say(LogLevel::Warn, &other);
+    match order {
+        None => {
+            enforcement::set_free();
+            return;
+        }
+        Some(CopyOrder::First(other)) => messages::say(LogLevel::Warn, &other),
+        Some(_) => {}
     }
     let (region, trust) = names::of_program(config.region.clone(), ceilings.is_some());
     enforcement::note_share(config.has_share());
