@@ -17,6 +17,9 @@ pub(super) const HAMI_SHARE: &str = "CUDA_DEVICE_SM_LIMIT";
 /// The key that names the operator's file. It is read from the environment only.
 pub(super) const CONFIG_FILE: &str = "GPUSLICE_CONFIG";
 
+/// The key that names the region.
+pub const REGION: &str = "GPUSLICE_REGION";
+
 /// The keys of settings with one key.
 pub(super) const SINGLE_KEYS: [&str; 11] = [
     "GPU_CORE_POLICY",
@@ -28,7 +31,7 @@ pub(super) const SINGLE_KEYS: [&str; 11] = [
     "GPU_MEM_OVERSUBSCRIBE",
     "GPUSLICE_DEEPBIND",
     "GPU_MEM_REPORT_TOTAL",
-    "GPUSLICE_REGION",
+    REGION,
     "GPUSLICE_LOG",
 ];
 

@@ -6,7 +6,7 @@ use super::checked::{Config, LimitSources};
 use super::choices::{CorePolicy, Log, parse_path, parse_switch};
 use super::device::DeviceName;
 use super::faults::{Fault, ValueError};
-use super::keys::{CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT};
+use super::keys::{CONFIG_FILE, CORE_PERCENT, HAMI_MEMORY, HAMI_SHARE, MEM_LIMIT, REGION};
 use super::layers::{self, Layer};
 use super::messages::{Malformed, SourcedValue, Warning};
 use super::per_device::PerDevice;
@@ -14,8 +14,6 @@ use super::sizes::{in_powers_of_1000, parse_hami_size};
 use super::sources::{FIXED_FILE, FileRead, OperatorFiles};
 use super::values::parse_hami_share;
 
-/// The variable that names the region.
-const REGION: &str = "GPUSLICE_REGION";
 /// Why the region of another source than the fixed file has no effect.
 const BESIDE_FIXED: &str = "beside /run/gpuslice/conf/config: all programs here are one slice, and only that file can name its region";
 
@@ -222,11 +220,10 @@ impl ConfigReading {
     /// Reads the region. Beside the fixed file only that file can name one. Otherwise a program could leave its slice, and have
     /// the quota once more.
     fn region(&mut self) -> Option<PathBuf> {
-        let of_fixed = self.layers.first().and_then(|layer| layer.get(REGION)).cloned();
-        if self.has_fixed
-            && let Some(said) = self.said(REGION).filter(|said| Some(said) != of_fixed.as_ref())
-        {
-            self.warnings.push(Warning::WithoutEffect(said, BESIDE_FIXED));
+        let is_named_there = self.layers.first().is_some_and(|layer| layer.get(REGION).is_some());
+        if self.has_fixed && !is_named_there {
+            let said = self.said(REGION);
+            self.warnings.extend(said.map(|said| Warning::WithoutEffect(said, BESIDE_FIXED)));
             return None;
         }
         self.value(REGION, parse_path)

@@ -82,7 +82,7 @@ fn is_of_sessions(user: u32) -> bool {
 }
 
 /// Returns the effective user of this process.
-fn user() -> u32 {
+pub(crate) fn user() -> u32 {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }

@@ -8,10 +8,10 @@ use std::{
     path::{Path, PathBuf, absolute},
 };
 
-use gpuslice_policy::config::{Config, FIXED_FILE};
+use gpuslice_policy::config::{Config, FIXED_FILE, keys};
 
 use crate::file::{
-    folders,
+    folders::{self, user},
     map::Trust,
     operator::{Contents, Operator},
 };
@@ -29,9 +29,7 @@ pub const MOUNTED: &str = "/run/gpuslice/region";
 /// The folder in which a node agent, or `gpuslice cdi`, makes a folder for each slice of the host.
 pub const SLOTS: &str = "/run/gpuslice/slots";
 /// The region's name in the folder of a slice.
-const REGION: &str = "region";
-/// The variable that names the region of this process's slice.
-const VARIABLE: &str = "GPUSLICE_REGION";
+pub const REGION: &str = "region";
 
 /// Regions that a name matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +76,7 @@ pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, 
     }
     match chosen {
         Some(chosen) => (chosen, Trust::AnyOwner),
-        None => (usual(user(), inode(Path::new("/proc/self/ns/mnt"))), Trust::OwnerOnly),
+        None => (usual(user(), numbers(Path::new("/proc/self/ns/mnt")).1), Trust::OwnerOnly),
     }
 }
 
@@ -88,19 +86,13 @@ pub fn of_program(named: Option<PathBuf>, has_operator_file: bool) -> (PathBuf, 
 /// name only: if a program could have the next one by damaging the file, it would have the quota once more.
 fn of_all_users() -> PathBuf {
     let folder = Path::new(FIXED_FILE).parent().unwrap_or_else(|| Path::new("/"));
-    let device = fs::metadata(folder).map_or(0, |found| found.dev());
-    Path::new(FOLDER).join(format!("{PREFIX}{ALL}-{device}-{}", inode(folder)))
+    let (device, inode) = numbers(folder);
+    Path::new(FOLDER).join(format!("{PREFIX}{ALL}-{device}-{inode}"))
 }
 
-/// Returns the number of a file in its file system; 0 if it does not exist.
-fn inode(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |found| found.ino())
-}
-
-/// Returns the effective user of this process.
-fn user() -> u32 {
-    // SAFETY: `geteuid` has no arguments and cannot fail.
-    unsafe { libc::geteuid() }
+/// Returns the number of a file's file system, and that of the file there; zeroes if it does not exist.
+fn numbers(path: &Path) -> (u64, u64) {
+    fs::metadata(path).map_or((0, 0), |found| (found.dev(), found.ino()))
 }
 
 /// Returns the region of a container's processes that no setting names: by user and number of the mount namespace. If another
@@ -193,7 +185,7 @@ pub fn all() -> io::Result<Vec<PathBuf>> {
 /// Returns the regions of the slice and the container that this process is in. The operator's file comes before the environment,
 /// as in the library. A region that a node agent has mounted follows.
 fn around() -> impl Iterator<Item = PathBuf> {
-    let variable = env::var_os(VARIABLE).map(PathBuf::from).filter(|path| path.is_absolute());
+    let variable = env::var_os(keys::REGION).map(PathBuf::from).filter(|path| path.is_absolute());
     of_operator().or(variable).into_iter().chain([Path::new(MOUNTED).join(REGION)])
 }
 

@@ -3,7 +3,8 @@
 use super::files::{Problem, make_folder, set_aside, write_whole};
 use super::name::Name;
 use crate::cdi::{self, Mount, Spec};
-use gpuslice_policy::config::FIXED_FILE;
+use gpuslice_policy::config::{FIXED_FILE, keys};
+use gpuslice_region::names::{self, MOUNTED};
 use gpuslice_region::{Reader, RegionError, Removal, Trust, make, remove_for_good};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
@@ -17,14 +18,8 @@ pub const LIBRARY: &str = "/usr/local/lib/gpuslice/libgpuslice.so";
 const PRELOAD: &str = "/etc/ld.so.preload";
 /// The folder of [`FIXED_FILE`].
 const CONF: &str = "/run/gpuslice/conf";
-/// The folder of the region, as a container sees it.
-const REGION_FOLDER: &str = "/run/gpuslice/region";
 /// The region, as a container sees it.
 pub const REGION: &str = "/run/gpuslice/region/region";
-/// The setting that names the region.
-pub(super) const REGION_KEY: &str = "GPUSLICE_REGION";
-/// Name of the region within its folder.
-pub(super) const REGION_NAME: &str = "region";
 /// Mode of the region. Only the container sees the region, and all of its users may write it.
 const REGION_MODE: u32 = 0o666;
 
@@ -74,7 +69,7 @@ impl Places {
     /// Returns the path of a slice's region.
     #[must_use]
     pub fn region(&self, name: &Name) -> PathBuf {
-        self.regions.join(name.as_str()).join(REGION_NAME)
+        self.regions.join(name.as_str()).join(names::REGION)
     }
 
     /// Returns the path of a slice's specification.
@@ -168,7 +163,7 @@ impl Places {
         let mut text = format!(
             "# Limits of the slice {name}. Written anew when they change: edit them where they are set.\n"
         );
-        for (key, value) in settings.iter().chain(&[(REGION_KEY, REGION.to_owned())]) {
+        for (key, value) in settings.iter().chain(&[(keys::REGION, REGION.to_owned())]) {
             let _to_a_string = writeln!(text, "{key}={value}");
         }
         write_whole(&config, text.as_bytes(), 0o644)
@@ -177,14 +172,14 @@ impl Places {
     /// Returns the CDI device of a slice, with the library that [`install`](Self::install) returned.
     #[must_use]
     pub fn device(&self, name: &Name, settings: &[(&str, String)], library: &Path) -> cdi::CdiDevice {
-        let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), (REGION_KEY, REGION.to_owned())];
+        let named = [("GPUSLICE_CONFIG", FIXED_FILE.to_owned()), (keys::REGION, REGION.to_owned())];
         let env = named.iter().chain(settings).map(|(key, value)| format!("{key}={value}")).collect();
         let region = self.region(name);
         let mounts = vec![
             Mount::read_only(library.to_owned(), LIBRARY),
             Mount::read_only(self.state.join("ld.so.preload"), PRELOAD),
             Mount::read_only(self.slot(name).join("conf"), CONF),
-            Mount::writable(region.parent().unwrap_or(&self.regions).to_owned(), REGION_FOLDER),
+            Mount::writable(region.parent().unwrap_or(&self.regions).to_owned(), MOUNTED),
         ];
         cdi::CdiDevice { name: name.to_string(), container_edits: cdi::Edits { env, mounts } }
     }
@@ -254,10 +249,10 @@ mod tests {
         );
         let mounts: Vec<_> = edits["mounts"].as_array().unwrap().iter().collect();
         let places_in: Vec<_> = mounts.iter().map(|mount| mount["containerPath"].as_str().unwrap()).collect();
-        assert_eq!(places_in, [LIBRARY, PRELOAD, CONF, REGION_FOLDER]);
+        assert_eq!(places_in, [LIBRARY, PRELOAD, CONF, MOUNTED]);
         for mount in mounts {
             assert!(Path::new(mount["hostPath"].as_str().unwrap()).exists(), "{mount}");
-            let writable = mount["containerPath"] == REGION_FOLDER;
+            let writable = mount["containerPath"] == MOUNTED;
             assert_eq!(mount["options"][0], if writable { "rw" } else { "ro" });
             // The loader cannot load a library from a mount that forbids execution.
             assert_eq!(mount["options"].as_array().unwrap().contains(&json!("noexec")), writable);

@@ -2,8 +2,9 @@
 
 use super::files::{Problem, make_folder};
 use super::name::Name;
-use super::places::{LIBRARY, Places, REGION_KEY, REGION_NAME};
-use gpuslice_policy::config::settings_of_file;
+use super::places::{LIBRARY, Places};
+use gpuslice_policy::config::{keys, settings_of_file};
+use gpuslice_region::names;
 use gpuslice_region::operator::Contents;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -17,7 +18,7 @@ impl Places {
     /// container cannot replace.
     #[must_use]
     pub fn name_of(&self, region: &Path) -> Option<Name> {
-        let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(REGION_NAME)))?;
+        let folder = region.parent().filter(|_| region.file_name() == Some(OsStr::new(names::REGION)))?;
         let folder = folder.canonicalize().ok()?;
         let name: Name = folder.file_name()?.to_str()?.parse().ok()?;
         (folder.parent() == Some(&self.regions.canonicalize().ok()?)).then_some(name)
@@ -49,7 +50,7 @@ impl Places {
             Contents::Read(contents) => contents,
         };
         let mut settings = settings_of_file(&config.display().to_string(), &contents)?;
-        settings.retain(|(key, _)| key != REGION_KEY);
+        settings.retain(|(key, _)| key != keys::REGION);
         Ok(settings)
     }
 
