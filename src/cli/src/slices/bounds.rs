@@ -35,23 +35,43 @@ struct FileChange {
     _lock: File,
 }
 
+/// The program that has made a slice of this host, and that sets its limits.
+enum Maker {
+    /// The agent, for a pod.
+    Kubelet,
+    /// The agent, for its configuration.
+    Agent,
+    /// `gpuslice cdi`.
+    Command,
+}
+
+/// Returns the slice of this host with this region, and the program that has made it. None: it is another slice.
+fn made(places: &Places, region: &Path) -> Option<(Name, Maker)> {
+    let name = places.name_of(region).filter(|name| places.config(name).exists())?;
+    let maker = if name.is_of_kubelet() {
+        Maker::Kubelet
+    } else if places.owner_file(&name).exists() {
+        Maker::Agent
+    } else {
+        Maker::Command
+    };
+    Some((name, maker))
+}
+
 impl Bounds {
     /// Returns the bounds of the slice with this region, for a change to the limits that a user typed.
     pub(crate) fn of(region: &Path, typed: TypedLimits<'_>) -> Result<Self, Failure> {
         let places = Places::usual(Path::new("/"));
-        match places.name_of(region).filter(|name| places.config(name).exists()) {
-            None => Ok(Self::read(FIXED_FILE.into(), "only the operator of the node raises them".to_owned())),
-            Some(name) if name.is_of_kubelet() => {
-                Ok(Self::read(places.config(&name), "the request of the slice's pod sets them".to_owned()))
-            }
-            Some(name) if places.owner_file(&name).exists() => {
-                Ok(Self::read(places.config(&name), agent(&name)))
-            }
-            Some(name) if system::user() != 0 => {
-                Ok(Self::read(places.config(&name), "root raises them".to_owned()))
-            }
-            Some(name) => Self::of_command(places, name, typed),
-        }
+        let Some((name, maker)) = made(&places, region) else {
+            return Ok(Self::read(FIXED_FILE.into(), "only the operator of the node raises them".to_owned()));
+        };
+        let raise = match maker {
+            Maker::Kubelet => "the request of the slice's pod sets them".to_owned(),
+            Maker::Agent => agent(&name),
+            Maker::Command if system::user() != 0 => "root raises them".to_owned(),
+            Maker::Command => return Self::of_command(places, name, typed),
+        };
+        Ok(Self::read(places.config(&name), raise))
     }
 
     fn read(path: PathBuf, raise: String) -> Self {
@@ -98,10 +118,8 @@ impl Bounds {
 /// Returns the refusal to change a slice of `gpuslice cdi` in which no process lives. None: the region is that of
 /// another slice.
 pub(crate) fn unused(region: &Path) -> Option<Failure> {
-    let places = Places::usual(Path::new("/"));
-    let name = places.name_of(region).filter(|name| places.config(name).exists())?;
-    let is_of_command = !name.is_of_kubelet() && !places.owner_file(&name).exists();
-    is_of_command.then(|| {
+    let (name, maker) = made(&Places::usual(Path::new("/")), region)?;
+    matches!(maker, Maker::Command).then(|| {
         Failure::new(format!(
             "no process lives in the slice {name}; `gpuslice cdi {name}` changes the limits of its next start"
         ))

@@ -2,6 +2,7 @@
 
 use super::finding::Finding;
 use super::probe::{Nvml, ProbedGpu};
+use gpuslice_slices::nvml::PROHIBITED;
 
 /// Surroundings of the devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,7 +63,7 @@ fn state(device: &ProbedGpu, tell_mps: bool) -> Vec<Finding> {
             format!("{name} is in exclusive mode: the second process that uses it gets CUDA error 46"),
             "nvidia-smi -c 0, as root; in a container, on the host",
         )),
-        Some(2) => findings.push(Finding::error(
+        Some(PROHIBITED) => findings.push(Finding::error(
             "devices.compute-mode",
             format!("{name} is in prohibited mode: no program can use it"),
             "nvidia-smi -c 0, as root; in a container, on the host",
