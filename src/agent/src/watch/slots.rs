@@ -82,7 +82,8 @@ impl SliceSnapshot {
     fn add_missing(&mut self, parts: &[Part]) {
         for part in parts {
             if !self.devices.iter().any(|device| device.uuid == part.uuid) {
-                self.devices.push(Device { uuid: part.uuid.clone(), ..Device::limited(limits(part)) });
+                let limits = part.limits(Limits::NONE);
+                self.devices.push(Device { uuid: part.uuid.clone(), ..Device::limited(limits) });
             }
         }
     }
@@ -91,14 +92,6 @@ impl SliceSnapshot {
 fn pod(owner: &Owner) -> Pod {
     let Owner { namespace, pod, uid, container, .. } = owner.clone();
     Pod { namespace, name: pod, uid, container }
-}
-
-fn limits(part: &Part) -> Limits {
-    let cores_permille = match part.core {
-        0 => Limits::NONE.cores_permille,
-        percent => percent.saturating_mul(10),
-    };
-    Limits { memory: Some(part.mem_mib.saturating_mul(1 << 20)), cores_permille, ..Limits::NONE }
 }
 
 #[cfg(test)]

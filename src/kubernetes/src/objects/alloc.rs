@@ -1,6 +1,7 @@
 //! Annotation of a pod with the parts of GPUs that each of its containers has.
 
 use super::annotation;
+use gpuslice_region::Limits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -17,6 +18,18 @@ pub struct Part {
     pub mem_mib: u64,
     /// Percent of the GPU's time; 0: no limit, and the part takes none from the others.
     pub core: u32,
+}
+
+impl Part {
+    /// Returns the limits of a slice on the part's GPU. All settings but memory and share are those of `rest`.
+    #[must_use]
+    pub fn limits(&self, rest: Limits) -> Limits {
+        let cores_permille = match self.core {
+            0 => Limits::NONE.cores_permille,
+            percent => percent.saturating_mul(10),
+        };
+        Limits { memory: Some(self.mem_mib.saturating_mul(1 << 20)), cores_permille, ..rest }
+    }
 }
 
 /// Parts of a pod's containers.

@@ -2,7 +2,7 @@
 //!
 //! A container has one slot or more. Its files are in the folder of the first slot. The specification of each slot points there.
 
-use crate::files::{self, MIB};
+use crate::files;
 use crate::objects::Part;
 use gpuslice_policy::config::Ceiling;
 use gpuslice_policy::units::{Bytes, Permille};
@@ -195,12 +195,7 @@ impl Slots {
         let Some(monitor) = opened.map_err(|error| error.to_string())? else { return Ok(()) };
         let changes = monitor.change_limits(|device| {
             let part = parts.iter().find(|part| part.uuid.ends_with(&device.uuid.to_string()))?;
-            let cores_permille = match part.core {
-                0 => Limits::NONE.cores_permille,
-                core => core.saturating_mul(10),
-            };
-            let memory = Some(part.mem_mib.saturating_mul(MIB));
-            of(device.limits, Limits { memory, cores_permille, ..device.limits })
+            of(device.limits, part.limits(device.limits))
         });
         changes.map(drop).map_err(|error| error.to_string())
     }
