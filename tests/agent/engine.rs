@@ -101,21 +101,15 @@ impl Engine {
         }
     }
 
-    /// Returns the programs that the engine needs and that are missing, each with the way to get it.
-    fn lacks(&self) -> Vec<(&'static str, &'static str)> {
-        let has = |program: &&(&str, &str)| Command::new(program.0).arg("--version").output().is_ok();
-        let runc = ("runc", "apt-get install runc");
-        match self.kind {
-            Kind::Podman => {
-                let podman = ("podman", "apt-get install podman");
-                [podman, runc].iter().filter(|program| !has(program)).copied().collect()
-            }
-            Kind::Docker => {
-                let daemon = docker().join("usr/sbin/dockerd").exists();
-                let daemon = (!daemon).then_some(("dockerd", "ci/docker.sh"));
-                daemon.into_iter().chain([runc].iter().filter(|program| !has(program)).copied()).collect()
-            }
-        }
+    /// Returns a program that the engine needs and that is missing, with the way to get it.
+    fn lacks(&self) -> Option<(&'static str, &'static str)> {
+        let runs = |program| Command::new(program).arg("--version").output().is_ok();
+        let own = match self.kind {
+            Kind::Podman => (runs("podman"), "podman", "apt-get install podman"),
+            Kind::Docker => (docker().join("usr/sbin/dockerd").exists(), "dockerd", "ci/docker.sh"),
+        };
+        let needs = [own, (runs("runc"), "runc", "apt-get install runc")];
+        needs.into_iter().find(|(is_here, ..)| !is_here).map(|(_, program, how)| (program, how))
     }
 }
 
@@ -127,7 +121,7 @@ fn docker() -> PathBuf {
 /// Tells whether the engine can run a container at all.
 fn can_run(engine: &Engine, node: &Node) -> bool {
     let kind = engine.kind;
-    if let Some((program, how)) = engine.lacks().first() {
+    if let Some((program, how)) = engine.lacks() {
         skip(&format!("a slice by {kind:?}: there is no {program}; to mend it: {how}"));
         return false;
     }

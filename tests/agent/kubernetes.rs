@@ -15,11 +15,13 @@ use apiserver::Apiserver;
 use gpuslice_kubernetes::grpc::dra::dra_plugin_client::DraPluginClient;
 use gpuslice_kubernetes::grpc::dra::{Claim, NodePrepareResourcesRequest};
 use kubelet::Kubelet;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// Time within which an expected event comes, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,35 +73,83 @@ fn manifests_of_claims_have_the_same_agent_with_other_rights() {
     assert!(!text.contains("scheduler"), "{text}");
 }
 
+/// A node with an agent, a kubelet and an apiserver.
+struct Cluster {
+    kubelet: Kubelet,
+    node: Node,
+    apiserver: Apiserver,
+    // The runtime serves the others, and so it ends last.
+    runtime: Runtime,
+}
+
+impl Cluster {
+    /// Starts all three. `more`: further lines of the configuration.
+    fn start_on(bench: Bench, more: &str) -> Self {
+        let (runtime, apiserver, address) = serve();
+        let node = Node::start_on(
+            bench,
+            &format!("kubernetes.node = \"n1\"\nkubernetes.apiserver = \"http://{address}\"\n{more}"),
+        );
+        let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
+        runtime.block_on(async { kubelet.begin() });
+        Self { kubelet, node, apiserver, runtime }
+    }
+
+    /// Waits until the kubelet has this many healthy slots.
+    fn sees(&self, slots: usize) {
+        self.runtime.block_on(self.kubelet.sees(slots));
+    }
+
+    /// Returns the GPUs that the node tells the extender.
+    fn inventory(&mut self) -> Vec<Value> {
+        self.node.until("the node has the GPUs", |_| {
+            let text = self.apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
+            let inventory: Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
+            inventory["gpus"].as_array().cloned()
+        })
+    }
+
+    /// Returns the sums that the node tells the scheduler.
+    fn capacity(&mut self) -> Value {
+        self.node.until("the node has the sums", |_| {
+            let status = self.apiserver.node("n1")["status"]["capacity"].clone();
+            status.is_object().then_some(status)
+        })
+    }
+}
+
+/// Starts an apiserver that has the node, and returns its address too.
+fn serve() -> (Runtime, Apiserver, SocketAddr) {
+    let runtime = Runtime::new().expect("it can be made");
+    let apiserver = Apiserver::default();
+    apiserver.add_node("n1");
+    let address = runtime.block_on(apiserver.serve());
+    (runtime, apiserver, address)
+}
+
 #[test]
 fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     if !may_have_containers() {
         return;
     }
-    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
-    let apiserver = Apiserver::default();
-    apiserver.add_node("n1");
-    let address = runtime.block_on(apiserver.serve());
-    let mut node = Node::start(&format!(
-        "discover = true\n[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\nauto_alloc = true\n"
-    ));
-    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
-    let limits = serde_json::json!({"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": "256", "gpuslice.dev/core-percent": "30"});
-    apiserver.put(&serde_json::json!({
+    let mut cluster =
+        Cluster::start_on(Bench::simulated(), "kubernetes.auto_alloc = true\ndiscover = true\n");
+    cluster.sees(16);
+    let limits = json!({"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": "256", "gpuslice.dev/core-percent": "30"});
+    cluster.apiserver.put(&json!({
         "metadata": {"namespace": "ns", "name": "a", "uid": "u"},
         "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": limits}}]},
     }));
     let pod = kubelet::container("a");
-    runtime.block_on(async {
-        kubelet.begin();
-        kubelet.sees(16).await;
-        kubelet.admit(&pod, 1).await.expect("it is never refused");
-        kubelet.start(&pod).await;
+    cluster.runtime.block_on(async {
+        cluster.kubelet.admit(&pod, 1).await.expect("it is never refused");
+        cluster.kubelet.start(&pod).await;
     });
-    let slot = kubelet.with(|state| state.named[&pod][0].clone());
+    let slot = cluster.kubelet.with(|state| state.named[&pod][0].clone());
     let slot = slot.strip_prefix("gpuslice.dev/slice=").expect("it is a slice");
     // The pod has series before its first GPU process.
     let labels = [("namespace", "ns"), ("pod", "a"), ("container", "main"), ("slot", slot)];
+    let node = &mut cluster.node;
     let limit = node
         .until("the pod has series", |node| node.scrape().get("gpuslice_slice_memory_limit_bytes", &labels));
     let metrics = node.scrape();
@@ -115,7 +165,7 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     for (state, slots) in [("allocated", 1.0), ("free", 15.0), ("stale", 0.0)] {
         assert_eq!(metrics.get("gpuslice_agent_slots", &[("state", state)]), Some(slots), "{state}");
     }
-    let mut program = witness(&node, slot, 64 * MIB);
+    let mut program = witness(node, slot, 64 * MIB);
     assert!(program.ask(&format!("take {}", 300 * MIB)).starts_with("2 "), "it is refused");
     assert!(program.ask(&format!("take {}", 100 * MIB)).starts_with("0 "), "it is granted");
     // The kubelet knows the pod, and so do the metrics and the JSON.
@@ -124,13 +174,11 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
         (used >= 64.0 * 1_048_576.0).then_some(())
     });
     let told = node.slice(|slice| slice["pod"]["name"] == "a").expect("the pod is told");
-    let named = serde_json::json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
+    let named = json!({"namespace": "ns", "name": "a", "uid": "u", "container": "main"});
     assert_eq!(told["pod"], named, "{told}");
-    let capacity = node.until("the node has the sums", |_| {
-        let status = apiserver.node("n1")["status"]["capacity"].clone();
-        status.is_object().then_some(status)
-    });
+    let capacity = cluster.capacity();
     assert_eq!(capacity["gpuslice.dev/core-percent"], "100", "{capacity}");
+    let node = &mut cluster.node;
     let status = fs::read_to_string(format!("/proc/{}/status", node.pid())).expect("the agent runs");
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_ascii_whitespace().next());
     let most: u64 = most.expect("it has a line").parse().expect("it is a number");
@@ -138,36 +186,20 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     assert!(most < MOST_KIB, "{most} KiB");
     // A pod that is gone has no series.
     program.kill();
-    kubelet.forget(&pod);
-    apiserver.delete("ns/a");
+    cluster.kubelet.forget(&pod);
+    cluster.apiserver.delete("ns/a");
     node.until("the pod has no series", |node| {
         let used = node.scrape().get("gpuslice_slice_memory_limit_bytes", &labels);
         used.is_none().then_some(())
     });
 }
 
-/// Returns the GPUs that the node tells the extender.
-fn inventory(node: &mut Node, apiserver: &Apiserver) -> Vec<serde_json::Value> {
-    node.until("the node has the GPUs", |_| {
-        let text = apiserver.node("n1")["metadata"]["annotations"]["gpuslice.dev/inventory"].clone();
-        let inventory: serde_json::Value = serde_json::from_str(text.as_str()?).expect("it is JSON");
-        inventory["gpus"].as_array().cloned()
-    })
-}
-
 /// The extender needs the connections for pods whose slices are to be on connected GPUs.
 #[test]
 fn the_node_names_the_gpus_that_nvlink_connects() {
-    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
-    let apiserver = Apiserver::default();
-    apiserver.add_node("n1");
-    let address = runtime.block_on(apiserver.serve());
     let bench = Bench::simulated().with("SIMGPU_DEVICES", "5").with("SIMGPU_NVLINK", "2");
-    let mut node =
-        Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
-    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
-    runtime.block_on(async { kubelet.begin() });
-    let gpus = inventory(&mut node, &apiserver);
+    let mut cluster = Cluster::start_on(bench, "");
+    let gpus = cluster.inventory();
     let linked: Vec<_> = gpus.iter().map(|gpu| gpu["nvlink"].clone()).collect();
     assert_eq!(linked, [json!([1]), json!([0]), json!([3]), json!([2]), json!(null)]);
 }
@@ -175,45 +207,25 @@ fn the_node_names_the_gpus_that_nvlink_connects() {
 /// A slice's limit names the GPU, and would not hold on an instance of it.
 #[test]
 fn a_gpu_that_mig_divides_is_offered_to_no_pod() {
-    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
-    let apiserver = Apiserver::default();
-    apiserver.add_node("n1");
-    let address = runtime.block_on(apiserver.serve());
     let bench = Bench::simulated().with("SIMGPU_DEVICES", "2").with("SIMGPU_MIG", "0,2");
-    let mut node =
-        Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
-    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
-    runtime.block_on(async {
-        kubelet.begin();
-        kubelet.sees(16).await;
-    });
-    let gpus = inventory(&mut node, &apiserver);
+    let mut cluster = Cluster::start_on(bench, "");
+    cluster.sees(16);
+    let gpus = cluster.inventory();
     let healthy: Vec<_> = gpus.iter().map(|gpu| gpu["healthy"].clone()).collect();
     assert_eq!(healthy, [json!(true), json!(false)]);
     assert!(gpus[1]["why"].as_str().expect("it has a reason").starts_with("MIG is enabled"), "{gpus:?}");
-    let capacity = node.until("the node has the sums", |_| {
-        let status = apiserver.node("n1")["status"]["capacity"].clone();
-        status.is_object().then_some(status)
-    });
+    let capacity = cluster.capacity();
     assert_eq!(capacity["gpuslice.dev/core-percent"], "100", "{capacity}");
+    let node = &cluster.node;
     assert_eq!(node.log().matches("no slice is placed on it: MIG is enabled").count(), 1, "{}", node.log());
 }
 
 #[test]
 fn a_gpu_that_one_process_may_use_is_offered_to_no_pod() {
-    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
-    let apiserver = Apiserver::default();
-    apiserver.add_node("n1");
-    let address = runtime.block_on(apiserver.serve());
     let bench = Bench::simulated().with("SIMGPU_NVML_COMPUTE_MODE", "3");
-    let mut node =
-        Node::start_on(bench, &format!("[kubernetes]\nnode = \"n1\"\napiserver = \"http://{address}\"\n"));
-    let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
-    runtime.block_on(async {
-        kubelet.begin();
-        kubelet.sees(0).await;
-    });
-    let gpus = inventory(&mut node, &apiserver);
+    let mut cluster = Cluster::start_on(bench, "");
+    cluster.sees(0);
+    let gpus = cluster.inventory();
     assert_eq!(gpus[0]["healthy"], false);
     assert!(gpus[0]["why"].as_str().expect("it has a reason").starts_with("only one process"), "{gpus:?}");
 }
@@ -223,10 +235,7 @@ fn a_program_of_a_claim_has_the_memory_that_the_scheduler_gave_it() {
     if !may_have_containers() {
         return;
     }
-    let runtime = tokio::runtime::Runtime::new().expect("it can be made");
-    let apiserver = Apiserver::default();
-    apiserver.add_node("n1");
-    let address = runtime.block_on(apiserver.serve());
+    let (runtime, apiserver, address) = serve();
     let mut node = Node::start("");
     let mut kubelet = Kubelet::new(&node.at("/var/lib/kubelet"));
     runtime.block_on(async { kubelet.begin() });

@@ -16,8 +16,7 @@ async fn the_node_has_no_list_of_gpus_while_another_plugin_gives_them_away() {
     for resource in ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"] {
         offer(&node, resource, "2");
         until("the list is taken away", || !node.has_inventory()).await;
-        let looks = node.apiserver.looks();
-        until("the agent has looked twice", || node.apiserver.looks() >= looks + 2).await;
+        node.looks_twice().await;
         assert!(!node.has_inventory());
         let reason = format!("the node n1 is offered to no pod: it has {resource}, by which another plugin");
         assert_eq!(node.log().matches(&reason).count(), 1, "{}", node.log());
@@ -31,8 +30,7 @@ async fn the_node_has_no_list_of_gpus_while_another_plugin_gives_them_away() {
 async fn the_agent_places_no_container_itself_beside_another_plugin_and_those_that_run_start_again() {
     let node = Node::start(1, true).await;
     let [running, new] = ["a", "b"].map(|name| node.pod(name, 1, 1000, 10));
-    node.kubelet.admit(&running, 1).await.unwrap();
-    node.kubelet.pre_start(&running).await.unwrap();
+    node.kubelet.run(&running, 1).await;
     until("the list of GPUs", || node.has_inventory()).await;
     offer(&node, "nvidia.com/gpu", "1");
     until("the list is taken away", || !node.has_inventory()).await;

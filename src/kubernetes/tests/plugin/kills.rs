@@ -69,8 +69,7 @@ async fn a_plugin_waits_for_its_kubelet_and_comes_back_with_what_it_knew() {
     node.kubelet.begin();
     node.kubelet.sees(16).await;
     let [first, second] = ["a", "b"].map(|name| node.placed(name, &[0], 10_000, 10));
-    node.kubelet.admit(&first, 1).await.unwrap();
-    node.kubelet.pre_start(&first).await.unwrap();
+    node.kubelet.run(&first, 1).await;
     node.kill();
     assert!(node.kubelet.pre_start(&first).await.is_err(), "the container waits");
     node.begin();

@@ -152,6 +152,12 @@ impl Kubelet {
         }
     }
 
+    /// Admits a container and starts it: the plugin must allow both at the first request.
+    pub(crate) async fn run(&self, container: &Container, count: usize) {
+        self.admit(container, count).await.unwrap_or_else(|why| panic!("{container:?} is refused: {why}"));
+        self.pre_start(container).await.unwrap_or_else(|why| panic!("{container:?} does not start: {why}"));
+    }
+
     /// Forgets a pod that is gone.
     pub(crate) fn forget(&self, container: &Container) {
         self.with(|state| {

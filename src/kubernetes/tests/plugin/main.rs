@@ -81,8 +81,7 @@ async fn each_container_of_a_pod_has_its_own_slice_in_any_order() {
     let node = Node::start(2, false).await;
     let [first, second] = node.placed_two("a", [(0, 1000), (1, 3000)]);
     node.kubelet.admit(&first, 1).await.unwrap();
-    node.kubelet.admit(&second, 1).await.unwrap();
-    node.kubelet.pre_start(&second).await.unwrap();
+    node.kubelet.run(&second, 1).await;
     assert_eq!(node.environment(&first), None, "it has not started");
     node.kubelet.pre_start(&first).await.unwrap();
     assert_eq!([&first, &second].map(|container| node.limit(container)), [Some(1000), Some(3000)]);
@@ -95,8 +94,7 @@ async fn two_pods_have_no_folder_of_the_host_in_common() {
     let node = Node::start(1, false).await;
     let pods = ["a", "b"].map(|name| node.placed(name, &[0], 1000, 10));
     for pod in &pods {
-        node.kubelet.admit(pod, 1).await.unwrap();
-        node.kubelet.pre_start(pod).await.unwrap();
+        node.kubelet.run(pod, 1).await;
     }
     let library = node.places().state.join("lib");
     let preload = node.places().state.join("ld.so.preload");
@@ -121,8 +119,7 @@ async fn a_container_with_several_slices_is_one_slice_of_several_gpus_in_both_fo
     for (name, is_grouped) in [("a", false), ("b", true)] {
         node.kubelet.with(|state| state.is_grouped = is_grouped);
         let pod = node.placed(name, &[0, 1], 2048, 10);
-        node.kubelet.admit(&pod, 2).await.unwrap();
-        node.kubelet.pre_start(&pod).await.unwrap();
+        node.kubelet.run(&pod, 2).await;
         let environment = node.environment(&pod).unwrap();
         let limit = format!("GPU_MEM_LIMIT={}={2},{}={2}", uuid(0), uuid(1), 2048_u64 << 20);
         assert!(environment.contains(&limit), "{environment:?}");
@@ -194,8 +191,7 @@ async fn the_node_has_the_sums_of_its_gpus_and_has_them_again_where_somebody_too
 async fn one_gpu_needs_no_extender() {
     let node = Node::start(1, true).await;
     let first = node.pod("a", 1, 12_000, 50);
-    node.kubelet.admit(&first, 1).await.unwrap();
-    node.kubelet.pre_start(&first).await.unwrap();
+    node.kubelet.run(&first, 1).await;
     assert_eq!(node.limit(&first), Some(12_000));
     let second = node.pod("b", 1, 12_000, 50);
     node.kubelet.admit(&second, 1).await.unwrap();

@@ -97,6 +97,12 @@ impl Node {
         ended.is_some()
     }
 
+    /// Waits until the agent has read the pods twice more: the second time, it has seen all that stands now.
+    pub(crate) async fn looks_twice(&self) {
+        let looks = self.apiserver.looks();
+        until("the agent has looked twice", || self.apiserver.looks() >= looks + 2).await;
+    }
+
     /// Returns true if the extender can place pods here.
     pub(crate) fn has_inventory(&self) -> bool {
         self.apiserver.node(NODE)["metadata"]["annotations"]["gpuslice.dev/inventory"].is_string()

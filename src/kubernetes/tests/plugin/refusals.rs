@@ -27,8 +27,7 @@ async fn a_pod_that_nobody_has_placed_waits_and_starts_once_it_is() {
 async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_reason() {
     let node = Node::start(1, false).await;
     let other = node.placed("other", &[0], 10_000, 60);
-    node.kubelet.admit(&other, 1).await.unwrap();
-    node.kubelet.pre_start(&other).await.unwrap();
+    node.kubelet.run(&other, 1).await;
     let pod = node.pod("a", 1, 7000, 30);
     node.kubelet.admit(&pod, 1).await.unwrap();
     let mut without = alloc("uid-a", NODE, &[0], 7000, 30);
@@ -66,8 +65,7 @@ async fn an_annotation_that_is_not_the_pods_or_does_not_fit_is_refused_with_the_
 async fn without_an_apiserver_a_container_starts_again_and_no_other_one_starts() {
     let node = Node::start(1, false).await;
     let [running, new] = ["a", "b"].map(|name| node.placed(name, &[0], 1000, 10));
-    node.kubelet.admit(&running, 1).await.unwrap();
-    node.kubelet.pre_start(&running).await.unwrap();
+    node.kubelet.run(&running, 1).await;
     node.apiserver.fail(true);
     node.kubelet.pre_start(&running).await.unwrap();
     // A restart of the machine has emptied the folder.
@@ -122,8 +120,7 @@ async fn allocate_succeeds_whatever_is_wrong_with_the_node() {
 async fn two_pods_of_one_name_after_each_other_do_not_share_a_slice() {
     let node = Node::start(1, false).await;
     let pod = node.placed("a", &[0], 1000, 10);
-    node.kubelet.admit(&pod, 1).await.unwrap();
-    node.kubelet.pre_start(&pod).await.unwrap();
+    node.kubelet.run(&pod, 1).await;
     let slot = node.kubelet.with(|state| state.allocated[&pod].clone());
     let name: gpuslice_slices::slot::Name = slot[0].parse().unwrap();
     let mark = node.places().region(&name).with_file_name("mark");

@@ -32,8 +32,7 @@ fn change(node: &Node, name: &str, mem_mib: u64, core: u64, generation: u64) {
 async fn a_process_that_runs_has_the_new_limits_and_so_has_the_next_one() {
     let node = Node::start_resizing(2).await;
     let pod = node.placed("a", &[1], 4096, 30);
-    node.kubelet.admit(&pod, 1).await.unwrap();
-    node.kubelet.pre_start(&pod).await.unwrap();
+    node.kubelet.run(&pod, 1).await;
     let process = process(&node, &pod);
     assert_eq!(limits(&process), (Some(4096), 300));
     change(&node, "a", 8192, 60, 2);
@@ -67,8 +66,7 @@ async fn more_than_the_gpu_has_waits_until_another_pod_is_smaller() {
     let node = Node::start_resizing(2).await;
     let (first, second) = (node.placed("a", &[1], 8192, 30), node.placed("b", &[1], 8192, 30));
     for pod in [&first, &second] {
-        node.kubelet.admit(pod, 1).await.unwrap();
-        node.kubelet.pre_start(pod).await.unwrap();
+        node.kubelet.run(pod, 1).await;
     }
     change(&node, "a", 12_288, 30, 2);
     until("it is in the log", || node.log().contains("no room yet: container main has 12288 MiB")).await;
@@ -83,16 +81,14 @@ async fn more_than_the_gpu_has_waits_until_another_pod_is_smaller() {
 async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
     let node = Node::start_resizing(2).await;
     let pod = node.placed("a", &[1], 4096, 30);
-    node.kubelet.admit(&pod, 1).await.unwrap();
-    node.kubelet.pre_start(&pod).await.unwrap();
+    node.kubelet.run(&pod, 1).await;
     for (uid, host, gpu, generation) in
         [("uid-a", NODE, 1, 1), ("uid-b", NODE, 1, 2), ("uid-a", "n2", 1, 2), ("uid-a", NODE, 0, 2)]
     {
         let mut wrong = alloc(uid, host, &[gpu], 8192, 30);
         wrong["gen"] = generation.into();
         node.apiserver.annotate("ns/a", &wrong);
-        let looks = node.apiserver.looks();
-        until("the agent has looked twice", || node.apiserver.looks() >= looks + 2).await;
+        node.looks_twice().await;
         assert_eq!(node.limit(&pod), Some(4096), "{wrong}");
     }
 }
@@ -102,14 +98,12 @@ async fn an_annotation_that_does_not_fit_the_slice_changes_nothing() {
 async fn without_the_key_a_running_container_keeps_its_amounts_and_its_user_is_told_once() {
     let node = Node::start(2, false).await;
     let pod = node.placed("a", &[1], 4096, 30);
-    node.kubelet.admit(&pod, 1).await.unwrap();
-    node.kubelet.pre_start(&pod).await.unwrap();
+    node.kubelet.run(&pod, 1).await;
     let process = process(&node, &pod);
     for generation in [2, 3] {
         change(&node, "a", 16_384, 100, generation);
         until("its user is told", || !node.apiserver.events("ResizeRefused").is_empty()).await;
-        let looks = node.apiserver.looks();
-        until("the agent has looked twice", || node.apiserver.looks() >= looks + 2).await;
+        node.looks_twice().await;
         assert_eq!((limits(&process), node.limit(&pod)), ((Some(4096), 300), Some(4096)));
     }
     let told = node.apiserver.events("ResizeRefused");
@@ -128,14 +122,12 @@ async fn without_the_key_a_running_container_keeps_its_amounts_and_its_user_is_t
 async fn a_tenant_that_raises_its_limits_has_them_set_back_and_may_lower_them() {
     let node = Node::start(2, false).await;
     let pod = node.placed("a", &[1], 4096, 30);
-    node.kubelet.admit(&pod, 1).await.unwrap();
-    node.kubelet.pre_start(&pod).await.unwrap();
+    node.kubelet.run(&pod, 1).await;
     let process = process(&node, &pod);
     let device = process.devices()[0].device;
     process.set_limits(device, Limits::NONE);
     until("they are set back", || limits(&process) == (Some(4096), 300)).await;
     process.set_limits(device, Limits { memory: Some(1 << 30), cores_permille: 100, ..Limits::NONE });
-    let looks = node.apiserver.looks();
-    until("the agent has looked twice", || node.apiserver.looks() >= looks + 2).await;
+    node.looks_twice().await;
     assert_eq!(limits(&process), (Some(1024), 100));
 }

@@ -230,16 +230,16 @@ impl Shim {
             slice.asks[self.me].wants = 0;
             return Ok(self.pay(known, estimate));
         }
+        let owed = cost.saturating_sub(self.lease.left());
         if known.is_some()
             && self.open.len() > 1
             && let Some(beside) = self.goes_beside(stream, &estimate, now)
-            && slice.owe(self.me, cost.saturating_sub(self.lease.left()), now)
+            && slice.owe(self.me, owed, now)
         {
             self.beside = Beside::of(beside);
-            let lacks = cost.saturating_sub(self.lease.left());
             slice.asks[self.me].wants = 0;
-            self.outstanding += lacks;
-            self.lease.fill(lacks);
+            self.outstanding += owed;
+            self.lease.fill(owed);
             assert!(self.lease.spend(cost));
             return Ok(self.pay(known, estimate));
         }

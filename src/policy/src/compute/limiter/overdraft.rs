@@ -130,7 +130,7 @@ mod tests {
             asks in prop::collection::vec((0..50 * MS, 1..40 * MS), 1..100),
         ) {
             let terms = terms(rate, burst);
-            // What half of the share pays within the longest wait.
+            // Half of the share pays this much within the longest wait.
             let most = terms.gpu(MOST_WAIT / 2).saturating_sub(100);
             // In debt from the start, so that the share pays debt only.
             let (mut now, mut until, mut owed, mut largest) = (NOW, 0, 0_u64, 0);
