@@ -7,7 +7,8 @@
 //!
 //! While other threads of this process take or give memory, neither source is exact: the ledger is ahead of the driver. Then the
 //! larger of the two counts, and the comparison is repeated as soon as there is a still moment ([`reconcile`]). Look-ups of code
-//! are treated likewise where NVML was asked lately: hundreds in a row are charged by free memory, and reconciled together.
+//! are treated likewise once they have spent their time for measuring ([`LookUpBudget`]): hundreds in a row are reconciled
+//! together.
 //!
 //! If NVML does not know this process, the difference of free memory counts if such a call can have taken as much, and an
 //! estimate otherwise. If the device's memory is the host's, estimates count. They also count on a device without a quota, where
@@ -65,18 +66,31 @@ pub(crate) struct CallMeasurement {
     charged: u64,
     round: Option<u64>,
     calls: Calls,
-    /// True if the call is one of many: NVML is not asked for each.
-    is_frequent: bool,
+    /// True for a look-up of code, whose measurement has a budget of time.
+    is_look_up: bool,
 }
 
 impl CallMeasurement {
     /// Reads the figures before a look-up of code, of which a program makes hundreds. First reconciles the memory that was not
-    /// measured before, unless NVML was asked lately.
-    pub(crate) fn begin(memory: &'static Memory) -> Option<Self> {
-        if memory.baselines.has_unmeasured() && !memory.baselines.is_spared() {
+    /// measured before. Returns `None` if look-ups have spent their time for measuring, and NVML can tell later which memory this
+    /// one took.
+    pub(crate) fn begin_look_up(memory: &'static Memory) -> Option<Self> {
+        let baselines = &memory.baselines;
+        if baselines.is_free_memory_spent() && Self::is_put_off(memory) {
+            return None;
+        }
+        if baselines.has_unmeasured() && !baselines.is_nvml_spent() {
             reconcile_here(memory, 1);
         }
-        Some(Self { is_frequent: true, ..Self::read(memory)? })
+        let before = baselines.pay_free_memory(|| Self::read(memory))?;
+        Some(Self { is_look_up: true, ..before })
+    }
+
+    /// Leaves the memory of a call in the current context to a later comparison with NVML. Returns false if there is none to come,
+    /// because NVML does not know this process.
+    fn is_put_off(memory: &Memory) -> bool {
+        let here = memory.place_of_current().zip(memory.owner_of_current());
+        here.is_some_and(|(place, context)| memory.baselines.note_unmeasured(place.device, context))
     }
 
     /// Reads the figures before a call that is rarer and may take more. First reconciles the memory that was not measured before,
@@ -111,14 +125,16 @@ impl CallMeasurement {
         let calls = memory.member().memory_calls();
         let charged = memory.own(place.device);
         let free = devices::device_free()?;
-        Some(Self { memory, place, context, free, charged, round, calls, is_frequent: false })
+        Some(Self { memory, place, context, free, charged, round, calls, is_look_up: false })
     }
 
     /// Returns the bytes that the device lost in a call that is over. `reserved` bytes were reserved for the call and are not
     /// held yet.
     pub(crate) fn change(&self, reserved: u64, likely: ChangeBounds) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
-        let Some(free) = devices::device_free() else { return 0 };
+        let read = devices::device_free;
+        let free = if self.is_look_up { memory.baselines.pay_free_memory(read) } else { read() };
+        let Some(free) = free else { return 0 };
         let charged = memory.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
         // `None`: free memory moves with programs that use no GPU.
@@ -130,7 +146,7 @@ impl CallMeasurement {
         let is_known =
             memory.baselines.of(device).is_none_or(|baseline| baseline.own.is_some() && !baseline.estimated);
         let asks = is_known && memory.has_quota(device);
-        if asks && self.is_frequent && memory.baselines.is_spared() {
+        if asks && self.is_look_up && memory.baselines.is_nvml_spent() {
             let put_off =
                 |baseline: &mut Baseline| self.put_off(baseline, window.unwrap_or(likely.otherwise), likely);
             let took = memory.baselines.update(device, put_off);
@@ -197,13 +213,14 @@ impl CallMeasurement {
     }
 }
 
-/// Reconciles on the device of the current context, as [`reconcile`] does. `own`: calls under way because of the caller.
+/// Reconciles on the device of the current context, as [`reconcile`] does. But if only the bytes of look-ups are unsure, and the
+/// budget of NVML is spent, they stay unsure. `own`: calls under way because of the caller.
 #[cold]
 pub(crate) fn reconcile_here(memory: &'static Memory, own: u64) -> bool {
     if !memory.has_any_quota() {
         return false;
     }
-    memory.place_of_current().is_some_and(|place| reconcile(memory, place.device, own))
+    memory.place_of_current().is_some_and(|place| reconcile_by(memory, place.device, own, Asking::InBudget))
 }
 
 /// Completes the figures of the current context's device, before a quota grants or reports anything by them. That is, it corrects
@@ -246,8 +263,19 @@ fn measure_available(memory: &Memory, place: SliceDevice, own: u64) -> bool {
 
 /// Reconciles memory that was taken and not measured, if the device has a quota and no other memory call is under way. Tells
 /// whether it did. `own`: calls under way because of the caller.
-#[cold]
 pub(crate) fn reconcile(memory: &'static Memory, device: Device, own: u64) -> bool {
+    reconcile_by(memory, device, own, Asking::Always)
+}
+
+/// When NVML is asked about bytes that free memory explains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asking {
+    Always,
+    InBudget,
+}
+
+#[cold]
+fn reconcile_by(memory: &'static Memory, device: Device, own: u64, asking: Asking) -> bool {
     let Some(baseline) = memory.baselines.of(device).filter(|_| memory.has_quota(device)) else {
         return false;
     };
@@ -260,7 +288,7 @@ pub(crate) fn reconcile(memory: &'static Memory, device: Device, own: u64) -> bo
     if before.place.device != device || !before.calls.is_still_since(before.calls, own) {
         return false;
     }
-    let Some(now) = figures(&baseline, &before) else { return false };
+    let Some(now) = figures(&baseline, &before, asking) else { return false };
     if !memory.member().memory_calls().is_still_since(before.calls, own) || memory.own(device) != now.charged
     {
         return false;
@@ -288,13 +316,17 @@ fn concerned(memory: &Memory, baseline: &Baseline, context: usize) -> Vec<usize>
     if all.is_empty() { vec![context] } else { all }
 }
 
-/// Returns the figures of now. If free memory and ledger moved together, no unknown memory was taken, and NVML is not asked.
-fn figures(baseline: &Baseline, before: &CallMeasurement) -> Option<Figures> {
-    let (free, charged) = (before.free, before.charged);
-    let own = if baseline.explains(free, charged) {
+/// Returns the figures of now. If free memory and ledger moved together, no unknown memory was taken, and NVML is not asked. But
+/// if look-ups were charged by free memory, a neighbour may have taken their bytes.
+fn figures(baseline: &Baseline, before: &CallMeasurement, asking: Asking) -> Option<Figures> {
+    let (free, charged, baselines) = (before.free, before.charged, &before.memory.baselines);
+    let is_explained = baseline.explains(free, charged);
+    let own = if is_explained && baseline.unsure == 0 {
         baseline.own?.saturating_add_signed(difference(baseline.charged, charged))
+    } else if is_explained && asking == Asking::InBudget && baselines.is_nvml_spent() {
+        return None;
     } else {
-        before.memory.baselines.ask(before.place)?
+        baselines.ask(before.place)?
     };
     Some(Figures { own, charged, free })
 }

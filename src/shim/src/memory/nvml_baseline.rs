@@ -5,6 +5,7 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use super::look_up_budget::LookUpBudget;
 use crate::driver_calls::nvml::memory::{self, Silence};
 use crate::os::clock::now;
 use crate::slice::device::SliceDevice;
@@ -14,9 +15,6 @@ use parking_lot::Mutex;
 
 /// Nanoseconds for which NVML is not asked after it has not answered.
 const SILENT: u64 = 1_000_000_000;
-/// Nanoseconds for which NVML is not asked again because of a look-up of code. Programs make hundreds of look-ups at their start,
-/// and all processes of the machine wait while NVML answers.
-const SPARED: u64 = 100_000_000;
 /// Nanoseconds between two attempts to complete the figures before an allocation.
 const AGAIN: u64 = 100_000_000;
 
@@ -75,8 +73,10 @@ pub(crate) struct Baselines {
     incomplete: AtomicBool,
     /// Time until which NVML is not asked, on the monotonic clock.
     silent_until: AtomicU64,
-    /// Time until which NVML is not asked because of look-ups of code.
-    spared_until: AtomicU64,
+    /// Time that look-ups of code may spend on free memory.
+    free_memory: LookUpBudget,
+    /// Time that look-ups of code may spend on NVML. All questions count.
+    nvml: LookUpBudget,
     /// Time of the next attempt to complete the figures.
     next_try: AtomicU64,
 }
@@ -141,14 +141,17 @@ impl Baselines {
         self.update(device, |baseline| baseline.lacks_available = lacks);
     }
 
-    /// Notes that calls that are not measured may take memory in a context from now on.
-    pub(crate) fn note_unmeasured(&self, device: Device, context: usize) {
+    /// Notes that calls that are not measured may take memory in a context from now on. Returns false if NVML does not know this
+    /// process, and nothing can be compared later.
+    pub(crate) fn note_unmeasured(&self, device: Device, context: usize) -> bool {
         let mut all = self.all.lock();
         let known = all.iter_mut().find(|baseline| baseline.device == device && baseline.own.is_some());
+        let is_known = known.is_some();
         if let Some(baseline) = known {
             baseline.unmeasured.get_or_insert(context);
             self.unmeasured.store(true, Ordering::Relaxed);
         }
+        is_known
     }
 
     /// Returns true if memory may have been taken that was not measured.
@@ -188,9 +191,19 @@ impl Baselines {
         now() < self.silent_until.load(Ordering::Relaxed)
     }
 
-    /// Returns true if NVML was asked lately. Then look-ups of code are charged by free memory, and reconciled later.
-    pub(crate) fn is_spared(&self) -> bool {
-        now() < self.spared_until.load(Ordering::Relaxed)
+    /// Returns true if look-ups of code may not ask NVML.
+    pub(crate) fn is_nvml_spent(&self) -> bool {
+        self.nvml.is_spent()
+    }
+
+    /// Returns true if look-ups of code may not read free memory.
+    pub(crate) fn is_free_memory_spent(&self) -> bool {
+        self.free_memory.is_spent()
+    }
+
+    /// Reads free memory for a look-up of code.
+    pub(crate) fn pay_free_memory<T>(&self, read: impl FnOnce() -> T) -> T {
+        self.free_memory.pay(read)
     }
 
     /// Returns the bytes that NVML attributes to this process, unless it has not answered lately.
@@ -198,8 +211,7 @@ impl Baselines {
         if self.is_silent() {
             return None;
         }
-        let answer = memory::own(&place.uuid);
-        self.spared_until.store(now().saturating_add(SPARED), Ordering::Relaxed);
+        let answer = self.nvml.pay(|| memory::own(&place.uuid));
         self.evaluate(place.device, answer)
     }
 

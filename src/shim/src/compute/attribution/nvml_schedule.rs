@@ -1,5 +1,6 @@
 //! How often the library asks NVML, and for how long it keeps NVML open.
 
+use crate::driver_calls::nvml::initialization::PART;
 use crate::os::clock::now as clock_now;
 use core::time::Duration;
 use gpuslice_policy::compute::attribution::source::Why;
@@ -9,8 +10,6 @@ use gpuslice_policy::compute::attribution::source::Why;
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// How often the library tries again after NVML failed, in nanoseconds.
 pub(crate) const AGAIN: u64 = 5_000_000_000;
-/// Divisor of the time: questions may take one twentieth of it, because all processes of the machine share NVML's lock.
-const PART: u64 = 20;
 /// Longest pause that follows from [`PART`], in nanoseconds.
 const LONGEST: u64 = 1_000_000_000;
 /// A process of the slice that was silent for this long loses its sampler lease, in nanoseconds.

@@ -270,7 +270,7 @@ pub(crate) fn late(
         if process.look_ups.contain(key) {
             return None;
         }
-        Some((key, CallMeasurement::begin(process)?))
+        Some((key, CallMeasurement::begin_look_up(process)?))
     };
     around(begin, call, |process, begun, code| {
         let Some((key, before)) = begun else { return };
