@@ -74,6 +74,11 @@ impl Gpu {
         self.clients.len() - 1
     }
 
+    /// Returns the client that runs, or that ran last.
+    pub fn owner(&self) -> usize {
+        self.owner
+    }
+
     pub fn busy(&self, client: usize) -> u64 {
         self.clients[client].busy
     }

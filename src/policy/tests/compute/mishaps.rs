@@ -5,7 +5,7 @@ use gpuslice_policy::compute::limiter::refund;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 
 use crate::gpu::NEVER;
-use crate::world::{Phase, World};
+use crate::world::{Phase, Process, World};
 
 /// A fault of the world.
 #[derive(Debug, Clone, Copy)]
@@ -90,18 +90,20 @@ impl World {
         if self.sampler.next <= self.now {
             let (window, lag) = self.machine.nvml;
             let busy: Vec<u64> = self.processes.iter().map(|process| self.gpu.busy(process.client)).collect();
-            let both = busy.iter().zip(&self.sampler.busy);
-            let samples = both.map(|(busy, before)| self.told(busy - before)).collect();
+            let used = busy.iter().sum::<u64>() - self.sampler.busy.iter().sum::<u64>();
+            // As a driver does: a window names one process, and gives it the whole use of the GPU.
+            let is_named = |process: &Process| process.client == self.gpu.owner() && used > 0;
+            let samples = self.processes.iter().map(|process| self.told(is_named(process), used)).collect();
             self.sampler.due.push((self.now + lag, samples));
             (self.sampler.busy, self.sampler.from) = (busy, self.now);
             self.sampler.next = self.now + window;
         }
     }
 
-    /// Returns NVML's sample of a process: whole percent, rounded down.
-    fn told(&self, busy: u64) -> Sample {
+    /// Returns NVML's sample of a process: the use of the GPU in whole percent, rounded down, if the window names the process.
+    fn told(&self, is_named: bool, used: u64) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
-        let percent = u32::try_from(busy * 100 / (to - from).max(1)).unwrap();
-        Sample { from, to, percent, processes: u32::from(busy > 0) }
+        let percent = if is_named { u32::try_from(used * 100 / (to - from).max(1)).unwrap() } else { 0 };
+        Sample { from, to, percent, processes: u32::from(is_named) }
     }
 }

@@ -153,9 +153,8 @@ impl Watch {
     /// Checks measured time against true time.
     ///
     /// - A slice with the GPU to itself: they are equal.
-    /// - Beside others, without attribution: the measured time is at least the true time, and at most the passed
-    ///   time.
-    /// - Beside others, with NVML: they are equal, within the error of NVML.
+    /// - Beside others, without a replay: the measured time is at least the true time, and at most the passed time.
+    /// - Beside others, with a replay: the measured time is at most the passed time.
     ///
     /// 3 % is for events, and each process may have the error of its clocks. Switches of the GPU, and time inside the
     /// driver for kernels shorter than their launch, cannot be told from work.
