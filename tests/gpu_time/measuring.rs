@@ -115,6 +115,20 @@ fn a_context_that_ends_while_the_meter_is_kept_in_another_costs_nothing_from_the
 }
 
 #[test]
+fn while_code_is_loaded_on_a_device_launches_go_on_on_another() {
+    // The driver holds the lock of the context until its kernel of a second has ended.
+    let bench = Bench::simulated().with_quick_nvml();
+    let bench = bench.with("SIMGPU_DEVICES", "2").with("CUDA_MODULE_LOADING", "LAZY");
+    let loads = || {
+        let outcome = paced(bench.host("paced_streams", &["loads", "1ms"]), "95").run().quiet();
+        outcome.contains(&["failed 0, launches 0"]);
+        assert!(number(&outcome, "loaded in ") > 700, "{outcome}");
+        number(&outcome, "longest ")
+    };
+    timed::holds(Duration::from_millis(400 - 100), loads, |longest| *longest < 400);
+}
+
+#[test]
 fn a_kernel_that_runs_on_does_not_keep_what_it_may_wait_for() {
     let bench = bench();
     // Without a limit it would be less than a millisecond. At 95 percent the saved time and the queue delay the launch. At 30

@@ -501,6 +501,46 @@ static void ends(void) {
     if (!fgets(line, sizeof line, stdin)) return;
 }
 
+static void *elsewhere;
+static volatile int is_loaded;
+static int longest_pause;
+
+// Launches in a context of another device until the code is loaded. Its kernel is known there.
+static void *launches_elsewhere(void *in) {
+    int failed = cu.cuCtxSetCurrent(in);
+    u64 before = now();
+    while (!is_loaded && !failed) {
+        failed = launch_on(elsewhere, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
+        u64 after = now();
+        if ((after - before) / 1000000 > (u64)longest_pause) longest_pause = (after - before) / 1000000;
+        before = after;
+    }
+    return (void *)(long)failed;
+}
+
+// Code is loaded into a context in which a long kernel runs. A thread launches on another device meanwhile.
+static void loads(void) {
+    pthread_t thread;
+    void *other, *code;
+    int failed = cu.cuCtxCreate_v2(&other, 0, 1);
+    elsewhere = kernel("1ms");
+    for (int i = 0; i < 20; i++) failed |= launch_on(elsewhere, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
+    failed |= gpu.cuCtxSynchronize() || cu.cuCtxSetCurrent(context);
+    work = kernel("1s");
+    failed |= launch(stream);
+    usleep(50000);
+    pthread_create(&thread, NULL, launches_elsewhere, other);
+    usleep(50000);
+    u64 began = now();
+    failed |= kernel("2ms") == NULL;
+    int loading = (now() - began) / 1000000;
+    is_loaded = 1;
+    pthread_join(thread, &code);
+    say("failed %d, launches %ld", failed, (long)code);
+    say("loaded in %d", loading);
+    say("longest %d", longest_pause);
+}
+
 // Launches that may begin before the previous one has ended, or may not, with a pause before them.
 static void chained(int id) {
     struct { int id, padding; unsigned value[16]; } attribute = {id, 0, {1}};
@@ -558,6 +598,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "chained")) chained(number);
     else if (!strcmp(what, "stocked")) stocked(number);
     else if (!strcmp(what, "ends")) ends();
+    else if (!strcmp(what, "loads")) loads();
     else return 2;
     return 0;
 }

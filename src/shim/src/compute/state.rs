@@ -5,6 +5,7 @@ use super::measuring::state::MeasuringState;
 use super::measuring::usage::UsageState;
 use super::threads::registry::ThreadRegistry;
 use super::threads::slot::OwnerGuard;
+use crate::memory::loaded_symbols::LookUps;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use core::ops::Deref;
@@ -18,6 +19,8 @@ pub(crate) struct Compute {
     pub(super) cotenants: CotenantState,
     /// True if copies are paced: `GPU_CORE_COPIES`.
     pub(super) paces_copies: bool,
+    /// Code that was launched before, by context: the driver has loaded it.
+    pub(super) launched: LookUps,
 }
 
 impl Deref for Compute {
@@ -40,6 +43,7 @@ impl Compute {
             cotenants: CotenantState::new(usage.limiters.len()),
             measuring: MeasuringState::new(usage),
             paces_copies: config.is_some_and(|config| config.core_copies),
+            launched: LookUps::default(),
         }
     }
 

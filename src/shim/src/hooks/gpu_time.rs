@@ -1,6 +1,7 @@
 //! Calls of hooks to the part of the library that paces GPU time. Without a share they do nothing.
 
 use crate::compute::{self, Compute, Launch};
+use crate::driver_calls::contexts;
 use crate::driver_calls::streams::Stream;
 use crate::os::reentrancy::enter_or;
 use crate::process::{self, Enforcement, Process};
@@ -92,6 +93,18 @@ pub(super) fn forget(key: &Key) {
 /// Notes that a stream is about to be destroyed.
 pub(super) fn stream_ends(stream: CUstream) {
     tell(|compute| compute::stream_ends(compute, stream));
+}
+
+/// Makes a call that may load code into the current context.
+pub(super) fn while_code_loads(call: impl FnOnce() -> Status) -> Status {
+    let begin =
+        |compute| contexts::current_context().and_then(|context| compute::code_load_begins(compute, context));
+    let load = member().and_then(|compute| enter_or(|| begin(compute), None));
+    let code = call();
+    if let Some(load) = load {
+        enter_or(|| drop(load), ());
+    }
+    code
 }
 
 /// Notes that the program has this context.

@@ -28,7 +28,12 @@ impl Key {
     /// Returns the key of a look-up in a module, library or kernel. `scope` tells apart the objects that one handle stands for:
     /// the context that it is loaded into, or the kind of object that is asked for.
     pub(crate) fn new(handle: usize, scope: usize) -> Self {
-        Self(0xcbf2_9ce4_8422_2325).with(handle as u64).with(scope as u64)
+        Self::of_numbers(handle as u64, scope as u64)
+    }
+
+    /// Returns the key of two numbers: of code, and of the context in which it runs.
+    pub(crate) fn of_numbers(code: u64, context: u64) -> Self {
+        Self(0xcbf2_9ce4_8422_2325).with(code).with(context)
     }
 
     /// Adds a name to the key.

@@ -61,6 +61,12 @@ impl Key {
         Self { id: if id == 0 { 1 } else { id }, family: shape.function, blocks }
     }
 
+    /// Returns a number of the code that the launch runs: of the function, or of the graph.
+    #[must_use]
+    pub const fn code(&self) -> u64 {
+        if self.family == 0 { self.id } else { self.family }
+    }
+
     /// Returns the key of launches of this executable graph.
     #[inline]
     #[must_use]

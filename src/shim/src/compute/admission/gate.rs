@@ -7,11 +7,13 @@
 use super::copies::unpaced;
 use super::slow_path::admit;
 use crate::compute::launch::{Kind, Launch};
+use crate::compute::measuring::meter::CodeLoad;
 use crate::compute::state::Compute;
 use crate::compute::threads::slot::OwnerGuard;
 use crate::compute::threads::stream_lookup::stream_for;
 use crate::compute::threads::thread_state::ThreadState;
 use crate::compute::worker::thread::ensure;
+use crate::memory::loaded_symbols as symbols;
 use crate::os::clock::CycleInstant;
 use crate::os::reentrancy::enter_or;
 use gpuslice_driver::types::{Status, status};
@@ -164,9 +166,28 @@ fn prepay_slowly(
     }
     (ticket.estimate, ticket.is_known) =
         enter_or(|| admit(held, compute, ticket.stream, ticket.device, launch), None)?;
+    if !ticket.is_known {
+        held.code_load = enter_or(|| code_load(held, compute, launch, ticket), None);
+    }
     // The wait counts as time inside the driver's call.
     held.left = CycleInstant::now();
     Some(held.left)
+}
+
+/// Returns a note that the launch may load code: it is the first one of its function in this context.
+fn code_load(
+    held: &OwnerGuard,
+    compute: &'static Compute,
+    launch: &Launch,
+    ticket: &LaunchTicket,
+) -> Option<CodeLoad> {
+    let pool = held.streams.get(ticket.stream)?.pool;
+    let code = symbols::Key::of_numbers(launch.key.code(), pool);
+    if compute.launched.contain(code) {
+        return None;
+    }
+    compute.launched.add(code);
+    Some(compute.meter.begin_code_load(pool))
 }
 
 /// Puts the launch into the open batch of its stream, or into a new one.
@@ -222,6 +243,9 @@ fn leave_slowly(
     code: Status,
 ) {
     let LaunchTicket { stream, device, estimate, is_known } = ticket;
+    if let Some(load) = held.code_load.take() {
+        enter_or(|| drop(load), ());
+    }
     if code != status::SUCCESS {
         // No work runs, so the thread gets its credit back.
         if let Some(credit) = held.leases.get_mut(*device) {

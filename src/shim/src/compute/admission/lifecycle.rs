@@ -1,5 +1,6 @@
 //! Notices of hooks: a capture begins, a graph changes, a stream or a context ends.
 
+use crate::compute::measuring::meter::CodeLoad;
 use crate::compute::state::Compute;
 use crate::compute::threads::stream_state::StreamState;
 use crate::driver_calls::capture_mode::relaxed_if_capturing;
@@ -35,6 +36,12 @@ pub(crate) fn context_ends(compute: &'static Compute, context: usize) -> Option<
     close_everywhere(compute, |state| state.pool == pool);
     relaxed_if_capturing(|| compute.meter.suspend_context(compute, pool));
     Some(pool)
+}
+
+/// Notes that a call is about to load code into a context. Its events are not polled until the result is dropped. None if nothing
+/// was launched in it.
+pub(crate) fn code_load_begins(compute: &'static Compute, context: usize) -> Option<CodeLoad> {
+    Some(compute.meter.begin_code_load(compute.timing.pools.known(context)?))
 }
 
 /// Notes that a green context is about to be destroyed. `view` is the handle that it has as a context. Batches on its default

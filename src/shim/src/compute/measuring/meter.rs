@@ -46,11 +46,11 @@ pub(crate) struct Meter {
     state: Mutex<MeterState>,
 }
 
-/// Notes of threads that end contexts, by the contexts' numbers.
+/// Notes of threads that end contexts or load code into them, by the contexts' numbers.
 #[derive(Debug, Default)]
 struct ContextNotes {
-    /// Contexts that may be ending: their events are not polled. A context that several calls may end is listed once for each
-    /// call.
+    /// Contexts that may be ending, or into which code is loaded: their events are not polled. A context is listed once for each
+    /// such call.
     suspended: Vec<u64>,
     /// Contexts that have ended, for the next poll.
     ended: Vec<u64>,
@@ -106,16 +106,11 @@ impl Meter {
 
     /// Notes that a suspended context has ended, or lives on. Its batches are then left unmeasured, or polled again.
     pub(crate) fn resume_context(&self, usage: &UsageState, pool: u64, has_ended: bool) {
-        {
-            let mut notes = self.notes.lock();
-            if let Some(at) = notes.suspended.iter().position(|suspended| *suspended == pool) {
-                notes.suspended.swap_remove(at);
-            }
-            if !has_ended {
-                return;
-            }
-            notes.ended.push(pool);
+        self.unsuspend(pool);
+        if !has_ended {
+            return;
         }
+        self.notes.lock().ended.push(pool);
         // At once if possible, because the process may end before the next poll.
         if let Some(mut state) = self.lock_state(usage, AFTER_END) {
             state.receive(usage, self);
@@ -129,8 +124,36 @@ impl Meter {
         self.state.try_lock_for(most)
     }
 
+    /// Notes that a call is about to load code into a context. The driver then holds the context's lock until the GPU's queue is
+    /// empty, and would block the worker. So the context's events are not polled until the result is dropped.
+    pub(crate) fn begin_code_load(&'static self, pool: u64) -> CodeLoad {
+        self.notes.lock().suspended.push(pool);
+        CodeLoad { meter: self, pool }
+    }
+
+    /// Takes back one note that a context is suspended.
+    fn unsuspend(&self, pool: u64) {
+        let mut notes = self.notes.lock();
+        if let Some(at) = notes.suspended.iter().position(|suspended| *suspended == pool) {
+            notes.suspended.swap_remove(at);
+        }
+    }
+
     fn is_suspended(&self, pool: u64) -> bool {
         self.notes.lock().suspended.contains(&pool)
+    }
+}
+
+/// A call that loads code into a context, whose events are not polled meanwhile.
+#[derive(Debug)]
+pub(crate) struct CodeLoad {
+    meter: &'static Meter,
+    pool: u64,
+}
+
+impl Drop for CodeLoad {
+    fn drop(&mut self) {
+        self.meter.unsuspend(self.pool);
     }
 }
 

@@ -253,6 +253,7 @@ impl ThreadState {
 
     /// Drops all batches of a thread that has ended: batches that only it could close are not measured.
     pub(crate) fn abandon(&mut self, measuring: &MeasuringState) {
+        self.code_load = None;
         self.streams.drain(..).for_each(|stream| stream.abandon(measuring));
     }
 

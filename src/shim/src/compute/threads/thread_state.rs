@@ -4,6 +4,7 @@
 
 use super::batching::Batching;
 use super::stream_state::StreamState;
+use crate::compute::measuring::meter::CodeLoad;
 use crate::compute::measuring::state::MeasuringState;
 use crate::compute::measuring::usage::UsageState;
 use crate::driver_calls::contexts;
@@ -32,6 +33,8 @@ pub(crate) struct ThreadState {
     pub(crate) ends_seen: u64,
     /// Number of copies; wraps.
     pub(crate) copies: u32,
+    /// The launch that is in the driver, if it may load its kernel.
+    pub(crate) code_load: Option<CodeLoad>,
 }
 
 impl ThreadState {
@@ -47,6 +50,7 @@ impl ThreadState {
             batching: Batching::default(),
             ends_seen: 0,
             copies: 0,
+            code_load: None,
         }
     }
 

@@ -7,6 +7,7 @@
 use super::image::{data, file};
 use super::measured::{How, Plan, force, measured};
 use crate::driver_calls::{capture_mode, code, devices};
+use crate::hooks::gpu_time::while_code_loads;
 use crate::hooks::protocol::around;
 use crate::memory::loaded_symbols::Key;
 use crate::memory::measurement::{CallMeasurement, ChangeBounds};
@@ -125,6 +126,7 @@ pub(crate) unsafe fn loaded<T: Copy>(
         Some(shown) => proved(&call, undo, shown, &proof),
         None => call(),
     };
+    let call = || while_code_loads(call);
     measured(plan, call, |context| Some((holder(made()?), context)), undo)
 }
 
@@ -265,13 +267,16 @@ pub(crate) fn late(
     holder: impl FnOnce(&Process) -> Option<OverheadOwner>,
     call: impl FnOnce() -> Status,
 ) -> Status {
+    let is_first = Cell::new(false);
     let begin = |process: &'static Process| {
         let key = key();
-        if process.look_ups.contain(key) {
+        is_first.set(!process.look_ups.contain(key));
+        if !is_first.get() {
             return None;
         }
         Some((key, CallMeasurement::begin_look_up(process)?))
     };
+    let call = || if is_first.get() { while_code_loads(call) } else { call() };
     around(begin, call, |process, begun, code| {
         let Some((key, before)) = begun else { return };
         if code == status::SUCCESS {
