@@ -7,18 +7,20 @@
 
 use crate::driver_calls::nvml::memory::{self, Silence};
 use crate::os::clock::now;
+use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 
-/// Nanoseconds for which NVML is not asked after it has not answered.
-const SILENT: u64 = 1_000_000_000;
-/// Nanoseconds for which NVML is not asked again because of a look-up of code. Programs make hundreds of look-ups at their start,
+/// Time for which NVML is not asked after it has not answered.
+const SILENT: WallTime = WallTime::from_millis(1_000);
+/// Time for which NVML is not asked again because of a look-up of code. Programs make hundreds of look-ups at their start,
 /// and all processes of the machine wait while NVML answers.
-const SPARED: u64 = 100_000_000;
-/// Nanoseconds between two attempts to complete the figures before an allocation.
-const AGAIN: u64 = 100_000_000;
+const SPARED: WallTime = WallTime::from_millis(100);
+/// Time between two attempts to complete the figures before an allocation.
+const AGAIN: WallTime = WallTime::from_millis(100);
 
 /// Last figures of NVML for a device, and the changes since.
 #[derive(Debug, Clone, Copy)]
@@ -73,12 +75,12 @@ pub(crate) struct Baselines {
     unmeasured: AtomicBool,
     /// True if anything may have been estimated, or may lack the available memory. Cheap to ask.
     incomplete: AtomicBool,
-    /// Time until which NVML is not asked, on the monotonic clock.
-    silent_until: AtomicU64,
-    /// Time until which NVML is not asked because of look-ups of code.
-    spared_until: AtomicU64,
-    /// Time of the next attempt to complete the figures.
-    next_try: AtomicU64,
+    /// Instant until which NVML is not asked.
+    silent_until: TimeWord<Monotonic>,
+    /// Instant until which NVML is not asked because of look-ups of code.
+    spared_until: TimeWord<Monotonic>,
+    /// Instant of the next attempt to complete the figures.
+    next_try: TimeWord<Monotonic>,
 }
 
 /// Figures of one instant.
@@ -172,25 +174,24 @@ impl Baselines {
 
     /// Returns true if the caller has to complete the figures: one thread is enough, now and then.
     pub(crate) fn is_time_to_try(&self) -> bool {
-        let (now, next) = (now(), self.next_try.load(Ordering::Relaxed));
+        let (now, next) = (now(), self.next_try.get());
         let until = now.saturating_add(AGAIN);
-        now >= next
-            && self.next_try.compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        now >= next && self.next_try.replace(next, until)
     }
 
     /// Makes the next attempt due at once, after a success: later figures need not wait.
     pub(crate) fn try_at_once(&self) {
-        self.next_try.store(0, Ordering::Relaxed);
+        self.next_try.set(Monotonic::BEGIN);
     }
 
     /// Returns true if NVML has not answered lately.
     pub(crate) fn is_silent(&self) -> bool {
-        now() < self.silent_until.load(Ordering::Relaxed)
+        now() < self.silent_until.get()
     }
 
     /// Returns true if NVML was asked lately. Then look-ups of code are charged by free memory, and reconciled later.
     pub(crate) fn is_spared(&self) -> bool {
-        now() < self.spared_until.load(Ordering::Relaxed)
+        now() < self.spared_until.get()
     }
 
     /// Returns the bytes that NVML attributes to this process, unless it has not answered lately.
@@ -199,7 +200,7 @@ impl Baselines {
             return None;
         }
         let answer = memory::own(&place.uuid);
-        self.spared_until.store(now().saturating_add(SPARED), Ordering::Relaxed);
+        self.spared_until.set(now().saturating_add(SPARED));
         self.evaluate(place.device, answer)
     }
 
@@ -211,7 +212,7 @@ impl Baselines {
             Err(silence) => silence,
         };
         // The clock is read again, because the answer may have taken long.
-        self.silent_until.store(now().saturating_add(SILENT), Ordering::Relaxed);
+        self.silent_until.set(now().saturating_add(SILENT));
         if silence == Silence::Unlisted {
             let baseline = self.of(device).filter(|baseline| baseline.estimated && baseline.own == Some(0));
             baseline.into_iter().for_each(|baseline| self.note(device, None, baseline.charged));
