@@ -133,7 +133,7 @@ impl Arbiter {
             };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
-            let terms = known.given.unwrap_or(RateLimit::new(Permille::FULL, slice.settings.burst));
+            let terms = known.given.unwrap_or_else(|| RateLimit::new(Permille::FULL, slice.settings.burst));
             let owes = terms.gpu(figures.owed);
             needs.push(known.demand.look(now, figures, eager, least, owes));
         }

@@ -116,7 +116,7 @@ impl Shim {
             let all = spell.map(|(since, outside, spell)| {
                 spell.left(ns(now - since - (self.launched[stream] - outside)))
             });
-            open.run.waited(all.unwrap_or(ns(inside)));
+            open.run.waited(all.unwrap_or_else(|| ns(inside)));
         }
         self.launched[stream] += inside;
     }

@@ -283,7 +283,7 @@ impl Shim {
         if self.open.len() < 2 {
             return 0;
         }
-        (lease::together(estimate, self.takes.is_multiple_of(16)).unwrap_or(ns(0))).nanos()
+        (lease::together(estimate, self.takes.is_multiple_of(16)).unwrap_or_default()).nanos()
     }
 
     pub fn pay(&mut self, known: Option<Estimate>, estimate: Estimate) -> Paid {

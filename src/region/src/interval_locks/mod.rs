@@ -200,7 +200,7 @@ impl IntervalLocks {
             .filter(|(_, slice)| *slice != self.slice && !is_known(*slice))
             .map(|(lane, slice)| {
                 let known = known.iter().find(|other| (other.lane, other.slice) == (lane, slice));
-                known.cloned().unwrap_or(OtherSlice::new(lane, slice))
+                known.cloned().unwrap_or_else(|| OtherSlice::new(lane, slice))
             })
             .collect();
         if self.lane.is_none() {
