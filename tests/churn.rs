@@ -187,8 +187,9 @@ impl<'a> Slice<'a> {
         if let Some(last) = last {
             self.ran = self.ran.max(last);
         }
-        self.owed_until =
-            self.owed_until.max(self.monitor.paid_until(device).min(now + 60_000_000_000) / 1_000_000);
+        self.owed_until = self
+            .owed_until
+            .max(self.monitor.paid_until(device).nanos().min(now + 60_000_000_000) / 1_000_000);
         let waits_since = self.ran.max(self.owed_until.min(now / 1_000_000));
         self.stall = self.stall.max((now / 1_000_000).saturating_sub(waits_since));
     }

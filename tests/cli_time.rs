@@ -6,6 +6,7 @@ mod support;
 
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, WallTime};
 use gpuslice_region::{Limits, Reader, Sharing, Trust};
 use serde_json::Value;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -33,7 +34,12 @@ fn a_share_is_set_while_the_slice_lives_and_what_is_not_mentioned_stays() {
     let limits = slice.member.limits(slice.device(0x11));
     assert_eq!(
         limits,
-        Limits { memory: Some(8 * GIB), cores_permille: 125, burst_ns: 50_000_000, ..Limits::NONE }
+        Limits {
+            memory: Some(8 * GIB),
+            cores_permille: 125,
+            burst: GpuTime::from_millis(50),
+            ..Limits::NONE
+        }
     );
     ask(&["set", &slice.name, "--mem", "1=1GiB", "--cores", "GPU-22=100"]).code(0).says("none -> 1GiB");
     assert_eq!((slice.share(0x11), slice.share(0x22), slice.limit(0x22)), (125, 1000, Some(GIB)));
@@ -46,11 +52,11 @@ fn a_share_is_set_while_the_slice_lives_and_what_is_not_mentioned_stays() {
 fn status_tells_what_is_used_of_a_devices_time() {
     let slice = with_share("time", 300);
     let (device, member) = (slice.device(0x11), &slice.member);
-    member.count_used(device, 12_400_000_000);
-    member.count_throttled(device, 3_100_000_000);
-    member.count_copied(device, 7);
+    member.count_used(device, GpuTime::from_millis(12_400));
+    member.count_throttled(device, WallTime::from_millis(3_100));
+    member.count_copied(device, GpuTime::from_nanos(7));
     member.count_launches(device, 42);
-    member.set_queued(device, 12_000_000);
+    member.set_queued(device, GpuTime::from_millis(12));
     member.set_measure_source(device, Measured::by(Source::Replayed).word());
     member.set_correction(device, 480_000);
     let report = json(&["status", &slice.name, "--json"]);
@@ -97,7 +103,11 @@ fn status_tells_what_is_owed() {
     let slice = with_share("owed", 300);
     let device = slice.device(0x11);
     // As at the end of a kernel of 30 s.
-    slice.member.settle(device, 30_000_000_000, slice.member.paid_until(device));
+    slice.member.settle(
+        device,
+        GpuTimeChange::charge(GpuTime::from_millis(30_000)),
+        slice.member.paid_until(device),
+    );
     let report = json(&["status", &slice.name, "--over", "0", "--json"]);
     let owed =
         report.pointer("/slices/0/devices/0/time/owed_ns").and_then(Value::as_u64).expect("it is told");
@@ -117,7 +127,7 @@ fn what_is_used_lately_is_what_was_charged_while_status_looked() {
             let (start, mut charged) = (Instant::now(), 0);
             while wanted.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
-                member.count_used(device, due - charged);
+                member.count_used(device, GpuTime::from_nanos(due - charged));
                 charged = due;
             }
         });
@@ -139,11 +149,11 @@ fn what_was_used_over_the_last_seconds_is_told_without_waiting_for_it() {
     let slice = with_share("history", 300);
     let (device, member) = (slice.device(0x11), &slice.member);
     // The slice used time from 61 s ago on, and nothing in the last 2 s.
-    let now = support::monotonic();
+    let now = gpuslice_region::now();
     for ago in (3..=61).rev() {
-        member.note_second(device, now - ago * SECOND);
-        member.count_used(device, SECOND / 4);
-        member.count_throttled(device, SECOND / 2);
+        member.note_second(device, now - WallTime::from_nanos(ago * SECOND));
+        member.count_used(device, GpuTime::from_nanos(SECOND / 4));
+        member.count_throttled(device, WallTime::from_nanos(SECOND / 2));
     }
     let report = json(&["status", &slice.name, "--json"]);
     let lately = report.pointer("/slices/0/devices/0/time/lately").and_then(Value::as_array);
@@ -244,7 +254,7 @@ fn what_a_slice_owes_is_told_under_every_policy_that_paces() {
         member.set_limits(device, Limits { sharing, ..Limits::NONE });
         let reader = Reader::open(&slice.region.0, Trust::OwnerOnly).unwrap().expect("it is there");
         let now = reader.device(device.index()).unwrap().expect("it is there").read_at;
-        member.settle(device, 50_000_000_000, now);
+        member.settle(device, GpuTimeChange::charge(GpuTime::from_millis(50_000)), now);
         let report = json(&["status", &slice.name, "--json", "--over", "0.2"]);
         let time = report.pointer("/slices/0/devices/0/time").expect("there is a device");
         let figure = |name: &str| time.get(name).and_then(Value::as_u64).expect("it is a number");

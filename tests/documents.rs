@@ -300,12 +300,17 @@ fn compute_files() -> Vec<PathBuf> {
     files
 }
 
-/// Returns a number of the source, in nanoseconds if it is a duration, or `None` for an expression.
+/// The types of times.
+const TIMES: [&str; 3] = ["Duration", "GpuTime", "WallTime"];
+
+/// Returns a number of the source, in nanoseconds if it is a time, or `None` for an expression.
 fn number(value: &str) -> Option<u64> {
     let of = |value: &str| value.replace('_', "").parse::<u64>().ok();
-    let duration = value.strip_prefix("Duration::from_").and_then(|rest| rest.split_once('('));
-    let Some((unit, number)) = duration else { return of(value) };
-    let factor = BTreeMap::from([("secs", 1_000_000_000), ("millis", 1_000_000), ("micros", 1_000)]);
+    let time =
+        TIMES.iter().find_map(|kind| value.strip_prefix(kind)?.strip_prefix("::from_")?.split_once('('));
+    let Some((unit, number)) = time else { return of(value) };
+    let units = [("secs", 1_000_000_000), ("millis", 1_000_000), ("micros", 1_000), ("nanos", 1)];
+    let factor = BTreeMap::from(units);
     Some(of(number.strip_suffix(')')?)? * factor.get(unit)?)
 }
 
@@ -329,18 +334,16 @@ fn constants(path: &Path) -> Vec<(String, String)> {
     // A module in a folder has the folder's name.
     let named = if path.ends_with("mod.rs") { path.parent() } else { Some(path) };
     let file = named.and_then(Path::file_stem).unwrap_or_default().to_string_lossy().into_owned();
-    let kinds: &[&str] = if is_of_shim {
-        &["u64", "u32", "usize", "Duration"]
-    } else {
-        &["u64", "u32", "u16", "u8", "i64", "usize"]
-    };
+    let kinds: &[&str] =
+        if is_of_shim { &["u64", "u32", "usize"] } else { &["u64", "u32", "u16", "u8", "i64", "usize"] };
     let constant = |line: &str| {
         let (_, rest) = line.split_once("const ").filter(|(before, _)| {
             before.trim().is_empty() || before.trim() == "pub" || before.trim().starts_with("pub(")
         })?;
         let (name, rest) = rest.split_once(": ")?;
         let (kind, value) = rest.split_once(" = ")?;
-        kinds.contains(&kind).then(|| (format!("{file}::{name}"), value.trim_end_matches(';').to_owned()))
+        let is_told = kinds.contains(&kind) || TIMES.contains(&kind);
+        is_told.then(|| (format!("{file}::{name}"), value.trim_end_matches(';').to_owned()))
     };
     text.lines().filter_map(constant).collect()
 }
@@ -397,5 +400,7 @@ fn values_of_constants_are_read_with_their_units() {
     );
     assert_eq!(shown("`MOST`"), None);
     assert_eq!((number("1_000"), number("Duration::from_millis(2)")), (Some(1_000), Some(2_000_000)));
+    let times = ["GpuTime::from_micros(200)", "WallTime::from_nanos(166_666_667)"];
+    assert_eq!(times.map(number), [Some(200_000), Some(166_666_667)]);
     assert_eq!(number("ONE / 50"), None);
 }

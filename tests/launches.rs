@@ -94,10 +94,10 @@ fn charged(name: &str, count: u32, settings: &[(&str, &str)]) -> (u64, u64) {
     let busy = bench.figure("/devices/0/busy_ns");
     // The last batch is closed and measured a moment after the wait.
     let until = Instant::now() + Duration::from_millis(500);
-    while bench.time_used().used < busy * 9 / 10 && Instant::now() < until {
+    while bench.time_used().used.nanos() < busy * 9 / 10 && Instant::now() < until {
         std::thread::yield_now();
     }
-    let charged = bench.time_used().used;
+    let charged = bench.time_used().used.nanos();
     assert!(host.end().0.success());
     (charged, busy)
 }

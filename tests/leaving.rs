@@ -94,8 +94,8 @@ fn a_driver_without_memory_shortly_after_a_death_is_asked_again() {
     // No process has died lately, or the wait does not help. Then the driver's status stands.
     let began = Instant::now();
     answers(&mut stays, &format!("alloc {MOST}"), 2);
-    assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
-    std::thread::sleep(Duration::from_nanos(LEAVING));
+    assert!(began.elapsed() < LEAVING.duration() + Duration::from_secs(5));
+    std::thread::sleep(LEAVING.duration());
     within(SECOND, AT_ONCE, || answers(&mut stays, &format!("alloc {MOST}"), 2));
     assert_eq!(slice.device_denials(view.device), 2);
 }
@@ -120,7 +120,7 @@ fn what_leaves_is_shown_and_neither_free_nor_used() {
     // The memory never comes back. After two seconds it no longer counts, regardless of free memory.
     let began = Instant::now();
     does(&mut stays, &format!("alloc {MOST}"));
-    assert!(began.elapsed() < Duration::from_nanos(LEAVING) + Duration::from_secs(5));
+    assert!(began.elapsed() < LEAVING.duration() + Duration::from_secs(5));
     assert_eq!((slice.leaving(device), slice.held(device)), (0, MOST + 100 * MIB));
 }
 
@@ -259,7 +259,7 @@ fn an_allocation_measures_what_is_available_to_a_slice_whose_processes_began_tog
     let bench = bench("8GiB", "300").with("SIMGPU_MODULE_BYTES", "150MiB");
     let [mut stays, _neighbour] = one_of_two_that_began_beside_a_load(&bench);
     let rest = QUOTA - 200 * MIB;
-    within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, &format!("alloc {rest}")));
+    within(LEAVING.duration(), TEARDOWN, || does(&mut stays, &format!("alloc {rest}")));
     let slice = slice(&bench);
     assert_eq!(slice.leaving(slice.devices()[0].device), 0);
     assert!(bench.truth(0).peak <= QUOTA + 250 * MIB);
@@ -283,7 +283,7 @@ fn a_quota_that_comes_later_measures_what_is_available_although_nvml_knows_no_pr
     does(&mut stays, &format!("alloc {}", 2 * MIB));
     does(&mut first, &format!("alloc {}", MORE / 2));
     first.kill();
-    within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, &format!("alloc {}", MORE / 2)));
+    within(LEAVING.duration(), TEARDOWN, || does(&mut stays, &format!("alloc {}", MORE / 2)));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn two_processes_that_wait_for_the_same_memory_do_not_wait_for_each_other() {
     let mut first = begin(&bench);
     does(&mut first, &format!("alloc {MOST}"));
     first.kill();
-    within(Duration::from_nanos(LEAVING), TEARDOWN, || {
+    within(LEAVING.duration(), TEARDOWN, || {
         waiting.iter_mut().for_each(|process| process.order(&format!("alloc {}", MOST / 2)));
         for process in &waiting {
             assert_eq!(process.hear().as_deref().map(|answer| answer.starts_with('0')), Some(true));
@@ -330,7 +330,7 @@ fn the_first_context_of_a_slice_waits_for_what_leaves_and_no_longer() {
     does(&mut first, &format!("alloc {}", QUOTA - 150 * MIB));
     // The slice ends with this process, and so does what it knew about contexts.
     first.kill();
-    let mut second = within(Duration::from_nanos(LEAVING), TEARDOWN, || begin(&bench));
+    let mut second = within(LEAVING.duration(), TEARDOWN, || begin(&bench));
     does(&mut second, &format!("alloc {}", QUOTA - 150 * MIB));
     let truth = bench.truth(0);
     assert!(truth.peak <= QUOTA, "{truth:?}");
@@ -344,7 +344,7 @@ fn what_is_measured_when_the_driver_has_given_it_waits_no_longer_than_for_what_l
     let (mut stays, mut first) = (begin(&bench), begin(&bench));
     does(&mut first, &format!("alloc {MOST}"));
     first.kill();
-    within(Duration::from_nanos(LEAVING), TEARDOWN, || does(&mut stays, "load data 0"));
+    within(LEAVING.duration(), TEARDOWN, || does(&mut stays, "load data 0"));
     let slice = slice(&bench);
     let device = slice.devices()[0].device;
     assert_eq!((slice.held(device), slice.leaving(device)), (250 * MIB, 0));

@@ -31,6 +31,7 @@ use arbiters::{begun, chairs, monitor, replacements, told, wait, working};
 use course::{Course, Event, Play, Settings, run};
 use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{Member, Sharing, Trust};
 use shares::{jain, lending, median_and_most, part, parts};
 use std::fs;
@@ -248,7 +249,7 @@ fn another_policy_weight_or_priority_takes_effect_while_programs_run() {
 /// Returns the time that a slice was charged for so far.
 fn used(bench: &Bench, slice: usize) -> u64 {
     let monitor = monitor(bench, slice);
-    monitor.devices().iter().map(|device| monitor.time_used(device.device).used).sum()
+    monitor.devices().iter().map(|device| monitor.time_used(device.device).used.nanos()).sum()
 }
 
 /// Waits until each of the slices was charged for 50 ms more.
@@ -344,7 +345,7 @@ fn what_is_overwritten_with_anything_starves_nobody() {
             let monitor = monitor(&bench, slice);
             let device = monitor.devices()[0].device;
             let word = u64::from_ne_bytes([byte; 8]);
-            monitor.set_grant(device, word, 0);
+            monitor.set_grant(device, word, Monotonic::BEGIN);
         }
         go_on(&bench, 2);
     }
@@ -372,7 +373,11 @@ fn beside_idle(first: &[Setting], kernel: u64) -> (Vec<u64>, u64) {
     let device = monitor.devices()[0].device;
     while time < 1_000_000_000 {
         queued.push(
-            monitor.region().process_activity(device, support::monotonic()).map(|work| work.queued).sum(),
+            monitor
+                .region()
+                .process_activity(device, gpuslice_region::now())
+                .map(|work| work.queued.nanos())
+                .sum(),
         );
         std::thread::sleep(Duration::from_millis(2));
         time = support::monotonic() - began;

@@ -1,5 +1,6 @@
 //! Elections with any content in the arbiter's file.
 
+use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{ArbiterLeases, RegionError, Uuid};
 use std::{
     fs::{self, OpenOptions},
@@ -12,7 +13,7 @@ use crate::random::Random;
 /// Size of the file in bytes.
 const SIZE: u64 = 4096;
 /// An instant of the monotonic clock.
-const NOW: u64 = 1 << 50;
+const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 #[derive(Debug)]
 pub(crate) struct Case {
@@ -78,7 +79,7 @@ fn change(path: &Path, words: &[(u64, u64)], length: Option<u64>) {
 }
 
 fn use_all(chairs: &ArbiterLeases) {
-    for now in [0, NOW, u64::MAX] {
+    for now in [Monotonic::BEGIN, NOW, Monotonic::NEVER] {
         for number in 0..=u8::MAX {
             if chairs.renew(&gpu(number), now) {
                 chairs.release(&gpu(number));

@@ -9,12 +9,16 @@ use std::{
 use gpuslice_policy::compute::coupling::MeasuredBatch;
 use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Monitor, Origin, Region, Trust, Uuid,
     layout::{FIGURES, INTERVALS, MAX_DEVICES, MAX_SLOTS, SIZE},
 };
 
 use crate::random::Random;
+
+/// GPU time that a member takes: 2^20 ns.
+const TAKEN: GpuTime = GpuTime::from_nanos(1 << 20);
 
 /// A change of a region's file.
 #[derive(Debug)]
@@ -219,19 +223,32 @@ fn use_all(member: &Member) {
 
 /// Asserts that for any words of the other device, no process waits for it for longer than ten seconds.
 fn use_step(member: &Member, devices: [Device; 2]) {
-    const NOW: u64 = 1 << 51;
-    const MOST: u64 = 10_000_000_000;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 51);
+    const MOST: WallTime = WallTime::from_millis(10_000);
     let [device, other] = devices;
-    let _ = member
-        .unblocked_by(device, &MeasuredBatch { plain: 1, length: u64::MAX, until: NOW, after: u64::MAX });
+    let _ = member.unblocked_by(
+        device,
+        &MeasuredBatch {
+            plain: WallTime::NANOSECOND,
+            length: WallTime::MAX,
+            until: NOW,
+            after: WallTime::MAX,
+        },
+    );
     member.note_overrun(other, NOW);
-    let _ = (member.has_peer_overrun(device, NOW), member.overdraw_for_peer(device, u64::MAX, 0, NOW));
+    let _ = (
+        member.has_peer_overrun(device, NOW),
+        member.overdraw_for_peer(device, GpuTime::MAX, Monotonic::BEGIN, NOW),
+    );
     member.couple(devices, NOW);
     assert!(member.is_coupled(device, NOW) && member.is_coupled(other, NOW));
-    member.settle(device, i64::MIN, NOW);
-    let kept = member.acquire_since(device, 1 << 20, NOW - MOST, NOW);
+    member.settle(device, GpuTimeChange::from_nanos(i64::MIN), NOW);
+    let kept = member.acquire_since(device, TAKEN, NOW - MOST, NOW);
     assert!(kept.is_ok() || kept.is_err_and(|until| until <= NOW + PATIENCE), "{kept:?}");
-    let _ = (member.acquire_since(device, 1 << 20, NOW, NOW), member.acquire_since(other, 1 << 20, 0, NOW));
+    let _ = (
+        member.acquire_since(device, TAKEN, NOW, NOW),
+        member.acquire_since(other, TAKEN, Monotonic::BEGIN, NOW),
+    );
 }
 
 fn one_line(text: &str) {
@@ -240,42 +257,46 @@ fn one_line(text: &str) {
 
 /// Asserts that for any words no process sleeps for longer than a second, and none is told to look again in the past.
 fn use_time(member: &Member, device: Device) {
-    const NOW: u64 = 1 << 50;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
     let _ = (
         member.least_lease(device, NOW),
-        member.renew_sampler_lease(device, NOW, 1),
-        member.overlap_part(device, 1 << 40),
+        member.renew_sampler_lease(device, NOW, WallTime::NANOSECOND),
+        member.overlap_part(device, WallTime::from_nanos(1 << 40)),
     );
-    if let Err(until) = member.acquire(device, 1 << 20, NOW) {
-        assert!(until >= NOW, "{until}");
-        assert_eq!(member.acquire(device, 1 << 20, until.saturating_add(1 << 20)), Ok(()), "waits for ever");
+    if let Err(until) = member.acquire(device, TAKEN, NOW) {
+        assert!(until >= NOW, "{until:?}");
+        assert_eq!(
+            member.acquire(device, TAKEN, until.saturating_add(TAKEN.wall_if_alone())),
+            Ok(()),
+            "waits for ever"
+        );
     }
-    member.sleep(device, member.wake_sequence(device), 0);
+    member.sleep(device, member.wake_sequence(device), Monotonic::BEGIN);
     member.idle_until_now(device, NOW);
     let _ = member.expire_grant(device, NOW);
     member.set_grant(device, member.grant(device), NOW);
     member.set_grant(device, u64::MAX, NOW);
-    member.credit_wall_time(device, u64::MAX, NOW);
+    member.credit_wall_time(device, WallTime::MAX, NOW);
     assert!(member.process_activity(device, NOW).count() <= MAX_SLOTS);
-    member.overdraw(device, u64::MAX, NOW);
-    member.settle(device, i64::MIN, NOW);
-    member.settle(device, i64::MAX, NOW);
-    member.give_back(device, u64::MAX, NOW);
-    member.settled(device, u64::MAX, NOW);
-    member.adjust_service(device, u64::MAX, u64::MAX);
-    let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
+    member.overdraw(device, GpuTime::MAX, NOW);
+    member.settle(device, GpuTimeChange::from_nanos(i64::MIN), NOW);
+    member.settle(device, GpuTimeChange::from_nanos(i64::MAX), NOW);
+    member.give_back(device, GpuTime::MAX, NOW);
+    member.settled(device, GpuTime::MAX, NOW);
+    member.adjust_service(device, GpuTime::MAX, GpuTime::MAX);
+    let wild = Interval { start: Monotonic::NEVER, end: Monotonic::BEGIN, context: u16::MAX, goes_on: true };
     member.publish(device, wild);
-    member.add_overlap(device, u64::MAX, u64::MAX);
+    member.add_overlap(device, WallTime::MAX, WallTime::MAX);
     member.set_correction(device, u32::MAX);
     member.set_measure_source(device, u32::MAX);
-    member.set_queued(device, u64::MAX);
+    member.set_queued(device, GpuTime::MAX);
     member.note_second(device, NOW);
-    member.count_used(device, u64::MAX);
-    member.count_throttled(device, u64::MAX);
-    member.count_copied(device, u64::MAX);
+    member.count_used(device, GpuTime::MAX);
+    member.count_throttled(device, WallTime::MAX);
+    member.count_copied(device, GpuTime::MAX);
     member.count_launches(device, u64::MAX);
-    member.note_second(device, NOW + (1 << 30));
-    let _ = (member.used_over(device, 1, NOW), member.used_over(device, u64::MAX, u64::MAX));
+    member.note_second(device, NOW + WallTime::from_nanos(1 << 30));
+    let _ = (member.used_over(device, 1, NOW), member.used_over(device, u64::MAX, Monotonic::NEVER));
     member.withdraw_request(device);
     assert!(!member.is_waiting(device), "it asks for ever");
 }

@@ -230,7 +230,7 @@ impl<'a> Stage<'a> {
         let region = region(self.play, &self.bench, 0);
         let monitor = Monitor::open(&region, Trust::AnyOwner).ok().flatten();
         let of = |monitor: Monitor| {
-            monitor.devices().iter().map(|device| monitor.time_used(device.device).used).sum()
+            monitor.devices().iter().map(|device| monitor.time_used(device.device).used.nanos()).sum()
         };
         monitor.map_or(0, of)
     }

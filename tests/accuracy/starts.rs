@@ -10,7 +10,8 @@ use crate::workloads::{Program, SHORTEST, of};
 use crate::{note, seconds, variable, variant};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::units::Permille;
 use serde_json::json;
 
 const MS: u64 = 1_000_000;
@@ -52,10 +53,10 @@ struct Bounds {
 impl Bounds {
     fn of(limit: u64) -> Self {
         let share = Permille::new(limit as u16 * 10).expect("limits are below 100 %");
-        let terms = RateLimit::new(share, Nanos::new(BURST));
-        let fair_turn = terms.wall(lease::turn(terms) * PROCESSES as u64);
+        let terms = RateLimit::new(share, GpuTime::from_nanos(BURST));
+        let fair_turn = terms.wall(PROCESSES as u64 * lease::turn(terms));
         let first = BURST + KERNEL * PROCESSES as u64;
-        Self { wait: 2 * fair_turn / MS, first: (first * 10_000 / (1000 * MS)) as i64 }
+        Self { wait: 2 * fair_turn.nanos() / MS, first: (first * 10_000 / (1000 * MS)) as i64 }
     }
 
     fn missed(&self, start: &Start) -> String {

@@ -6,6 +6,7 @@ use crate::support::command::{GIB, OwnSlice, RegionFile, Running, ask, end, gpus
 use crate::support::living::send;
 use crate::support::machine;
 use crate::support::terminal::Terminal;
+use gpuslice_policy::time::GpuTime;
 use gpuslice_region::{Limits, Member, Trust};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -244,7 +245,7 @@ fn a_value_that_changes_nothing_for_now_is_set_and_said_to() {
         assert!(said.is_none_or(|words| err.starts_with("gpuslice: ") && err.contains(words)), "{err}");
     }
     let limits = slice.member.limits(slice.device(0x11));
-    assert_eq!((limits.sharing.weight, limits.burst_ns), (100, 200_000_000));
+    assert_eq!((limits.sharing.weight, limits.burst), (100, GpuTime::from_millis(200)));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::support::command::{Ended, GIB, OwnSlice, RegionFile, ask, end, gpuslice, json, name};
 use crate::support::terminal::Terminal;
 use gpuslice_policy::config::CorePolicy;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange};
 use gpuslice_region::{DeviceRequest, Limits, Member, Reader, Sharing, Trust, Uuid};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -136,7 +137,7 @@ fn a_slice_that_owes_gpu_time_is_removed_by_force_only() {
     let device = member.device(&Uuid([0x44; 16])).expect("the slice has the device");
     let reader = Reader::open(&path, Trust::OwnerOnly).unwrap().expect("it is there");
     let now = reader.device(device.index()).unwrap().expect("it is there").read_at;
-    member.settle(device, 50_000_000_000, now);
+    member.settle(device, GpuTimeChange::charge(GpuTime::from_millis(50_000)), now);
     member.leave();
     ask(&["remove", &text]).code(1).complains(" owes GPU time, which its share pays in ");
     assert!(path.exists());

@@ -10,6 +10,7 @@ use crate::support::{artefacts, skip};
 use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_region::{DeviceRequest, Limits, Member, Reader, Sharing, Trust, Uuid};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -18,8 +19,6 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-const MS: u64 = 1_000_000;
 
 /// Makes a slice in which every figure has a value.
 fn busy(of: &str) -> OwnSlice {
@@ -30,7 +29,7 @@ fn busy(of: &str) -> OwnSlice {
         Limits {
             memory: Some(8 * GIB),
             cores_permille: 125,
-            burst_ns: 200 * MS,
+            burst: GpuTime::from_millis(200),
             sharing: Sharing { policy: CorePolicy::Equal, priority: Priority::High, weight: 300 },
             oversubscribe: true,
         },
@@ -43,11 +42,11 @@ fn busy(of: &str) -> OwnSlice {
     member.learn_context_bytes(device, 240 << 20);
     member.begin_context(device, 500 << 20);
     member.end_context(device, 20 << 20);
-    member.count_used(device, 12_400 * MS);
-    member.count_throttled(device, 3_100 * MS);
-    member.count_copied(device, 7);
+    member.count_used(device, GpuTime::from_millis(12_400));
+    member.count_throttled(device, WallTime::from_millis(3_100));
+    member.count_copied(device, GpuTime::from_nanos(7));
     member.count_launches(device, 42);
-    member.set_queued(device, 12 * MS);
+    member.set_queued(device, GpuTime::from_millis(12));
     member.set_measure_source(device, Measured { source: Source::Events, why: Some(Why::Mig) }.word());
     member.set_correction(device, 480_000);
     slice

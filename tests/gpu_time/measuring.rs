@@ -15,7 +15,7 @@ fn a_launch_on_two_devices_is_measured_on_the_one_that_need_not_wait_as_well() {
     let region = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("the slice has a region");
     let devices = region.devices();
     assert_eq!(devices.len(), 2);
-    let used = || devices.iter().map(|listed| region.time_used(listed.device).used / 1_000_000).min();
+    let used = || devices.iter().map(|listed| region.time_used(listed.device).used.nanos() / 1_000_000).min();
     let until = Instant::now() + Duration::from_millis(500);
     while used() < Some(55) && Instant::now() < until {
         std::thread::yield_now();

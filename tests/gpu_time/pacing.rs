@@ -61,11 +61,11 @@ fn fills_that_are_recorded_take_no_time() {
     let mut member = paced(bench.host("paced", &["fills", "1ms"]), "30").start();
     assert_eq!(member.hear().as_deref(), Some("ready"));
     assert_eq!(member.ask("run 64"), "0");
-    let ran = used(&bench).copied;
+    let ran = used(&bench).copied.nanos();
     assert_eq!(member.ask("cap 64"), "0");
-    let recorded = used(&bench).copied;
+    let recorded = used(&bench).copied.nanos();
     assert_eq!(member.ask("run 64"), "0");
-    assert!(ran > 0 && recorded == ran && used(&bench).copied > ran, "{ran}, {recorded}");
+    assert!(ran > 0 && recorded == ran && used(&bench).copied.nanos() > ran, "{ran}, {recorded}");
 }
 
 /// Ways to ask for copies whose direction only the driver knows.
@@ -90,9 +90,9 @@ fn copies_between_any_addresses_count_where_both_are_of_the_device() {
         let mut member = paced(bench.host("paced", &["moves", "1ms"]), "30").start();
         assert_eq!(member.hear().as_deref(), Some("ready"));
         assert_eq!(member.ask(&format!("host {how}")), "0", "{how}");
-        assert_eq!(used(&bench).copied, 0, "{how}");
+        assert_eq!(used(&bench).copied.nanos(), 0, "{how}");
         assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
-        assert!(used(&bench).copied > 0, "{how}");
+        assert!(!used(&bench).copied.is_zero(), "{how}");
     }
 }
 
@@ -103,11 +103,11 @@ fn copies_in_batches_are_paid_for_where_copies_are() {
         let mut member = paced(bench.host("paced", &["moves", "1ms"]), "30").start();
         assert_eq!(member.hear().as_deref(), Some("ready"));
         assert_eq!(member.ask(&format!("host {how}")), "0", "{how}");
-        assert_eq!(used(&bench).used, 0, "{how}");
+        assert_eq!(used(&bench).used.nanos(), 0, "{how}");
         let before = busy(&bench);
         let copies = || {
             assert_eq!(member.ask(&format!("device {how}")), "0", "{how}");
-            (busy(&bench) - before, used(&bench).used)
+            (busy(&bench) - before, used(&bench).used.nanos())
         };
         // More than 5 ms of 6.2 ms are paid for. On a machine that has other things to do, the time between a batch's copies is
         // longer and is not paid for.
@@ -216,7 +216,7 @@ fn a_host_that_is_held_up_before_it_records_what_ends_a_run_does_not_pay_for_it(
         let bench = bench().with("SIMGPU_FAULTS", &fault);
         let mut member = member(&bench, kernel, "50");
         launches(&mut member, count);
-        let (used, ran) = (used(&bench).used, busy(&bench));
+        let (used, ran) = (used(&bench).used.nanos(), busy(&bench));
         println!("{kernel}, {fault}: {used} ns used, {ran} ns busy");
         // A machine that has other things to do makes kernels look longer, but hardly all of them by a whole length.
         assert!(

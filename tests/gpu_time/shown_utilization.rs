@@ -102,7 +102,7 @@ fn a_busy_slice_beside_a_busy_neighbour_is_shown_its_share() {
 
 /// Returns the GPU time that the slice was charged for so far, in nanoseconds, with the instant of the look.
 fn charged(bench: &Bench) -> (u64, Instant) {
-    (bench.time_used().used, Instant::now())
+    (bench.time_used().used.nanos(), Instant::now())
 }
 
 #[test]

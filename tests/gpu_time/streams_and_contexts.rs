@@ -25,7 +25,7 @@ fn what_runs_on_a_stream_of_a_green_context_is_charged_though_that_ends() {
         let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
         let device = monitor.devices().first().expect("a device is in use").device;
         let end = Instant::now() + Duration::from_secs(10);
-        while monitor.time_used(device).used < 250_000_000 {
+        while monitor.time_used(device).used.nanos() < 250_000_000 {
             assert!(Instant::now() < end, "{on}: {:?}", monitor.time_used(device));
             std::thread::yield_now();
         }
@@ -130,7 +130,7 @@ fn charged_and_used_aside() -> (u64, u64) {
         assert!(Instant::now() < until, "not all has been charged");
         std::thread::yield_now();
     }
-    let used = bench.time_used().used / 1_000_000;
+    let used = bench.time_used().used.nanos() / 1_000_000;
     println!("charged {used} ms, used {busy} ms");
     assert!(host.end().0.success());
     (used, busy)

@@ -57,7 +57,7 @@ impl Aftermath {
         self.longest = self.longest.max(waited);
         // A member may die before the call or during it.
         let has_died = members.iter().any(|member| has_ended(member.pid));
-        let most = if leaves || has_died { SOON + Duration::from_nanos(LEAVING) } else { SOON };
+        let most = if leaves || has_died { SOON + LEAVING.duration() } else { SOON };
         assert!(waited < most, "a member waited for {waited:?}, and {most:?} at most is right");
         status
     }

@@ -15,6 +15,7 @@ mod endings;
 mod support;
 
 use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_region::{Limits, Sharing};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -57,8 +58,8 @@ fn telling(of: &str) -> OwnSlice {
     member.set_limits(device, Limits { cores_permille: 300, sharing, ..limits });
     member.reserve(device, 6 * GIB).expect("it fits");
     assert_eq!(member.refund(device, 3 * GIB), 0);
-    member.count_throttled(device, 3_100_000_000);
-    member.set_queued(device, 12_000_000);
+    member.count_throttled(device, WallTime::from_millis(3_100));
+    member.set_queued(device, GpuTime::from_millis(12));
     member.count_quota_denial(device);
     member.count_device_denial(device);
     member.count_device_denial(device);
@@ -123,7 +124,7 @@ fn what_is_used_lately_is_shown_with_its_history_and_by_process() {
     let mut charge = || {
         // A quarter of the passing time is charged.
         let due = u64::try_from(start.elapsed().as_nanos()).expect("it is short") / 4;
-        slice.member.count_used(device, due - charged);
+        slice.member.count_used(device, GpuTime::from_nanos(due - charged));
         charged = due;
     };
     let used = |screen: &str| {

@@ -1,6 +1,7 @@
 //! Slices and GPUs at one moment, in the form of `/api/v1/slices`. `docs/reference/slices.schema.json` describes it.
 
 use crate::gpus::Gpu;
+use gpuslice_policy::time::Nanos;
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{DeviceFigures, Reader, RecentUsage, RegionError};
 use gpuslice_slices::overcommit::Committed;
@@ -181,10 +182,10 @@ impl Device {
             memory_leaving: read.leaving,
             denied: read.quota_denials,
             unmet: read.device_denials,
-            used_ns: read.time.used,
+            used_ns: read.time.used.nanos(),
             used_permille: permille(last.used, &last),
             used_permille_10s: permille(ten.used, &ten),
-            throttled_ns: read.time.throttled,
+            throttled_ns: read.time.throttled.nanos(),
             throttled_permille: permille(last.throttled, &last),
             meter: Meter::of_word(read.measure_source),
             ..Self::limited(read.limits)
@@ -205,6 +206,7 @@ impl Device {
     }
 }
 
-fn permille(used: u64, over: &RecentUsage) -> u64 {
-    u64::try_from(u128::from(used) * 1000 / u128::from(over.span.max(1))).unwrap_or(u64::MAX)
+fn permille<T: Nanos>(time: T, over: &RecentUsage) -> u64 {
+    let span = u128::from(over.span.nanos().max(1));
+    u64::try_from(u128::from(time.nanos()) * 1000 / span).unwrap_or(u64::MAX)
 }

@@ -635,7 +635,7 @@ impl FromStr for SliceName {
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
-    use gpuslice_policy::units::Nanos;
+    use gpuslice_policy::time::GpuTime;
 
     #[test]
     fn the_arguments_do_not_contradict_each_other() {
@@ -659,7 +659,10 @@ mod tests {
             assert!(bad.parse::<Cores>().is_err(), "{bad}");
         }
         for (good, millis) in [("strict", 20), ("latency", 200), ("50ms", 50)] {
-            assert_eq!(good.parse::<Burst>().map(|burst| burst.burst.span()), Ok(Nanos::from_millis(millis)));
+            assert_eq!(
+                good.parse::<Burst>().map(|burst| burst.burst.span()),
+                Ok(GpuTime::from_millis(millis))
+            );
         }
         assert!("20".parse::<Burst>().is_err());
     }

@@ -6,7 +6,7 @@
 //! Folders, lowest first. A module imports from its own folder and from folders earlier in this list;
 //! `tests/dependencies` checks that, and that no files import each other in a circle.
 //!
-//! 1. `units`: bytes, shares and spans of time.
+//! 1. `units`, `time`: bytes and shares; GPU time, wall time and instants.
 //! 2. `config`: settings from the environment and the operator's files.
 //! 3. `address_table`, `host_memory`, `visible_devices`: a hash table, and texts of the kernel and the user.
 //! 4. `sizes`: device memory of arrays, blocks, code, contexts and graphs.
@@ -24,5 +24,6 @@ pub mod config;
 pub mod host_memory;
 pub mod pool;
 pub mod sizes;
+pub mod time;
 pub mod units;
 pub mod visible_devices;

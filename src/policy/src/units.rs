@@ -1,4 +1,4 @@
-//! Quantities as types: bytes of device memory, shares of a device, spans of time.
+//! Quantities as types: bytes of device memory, shares of a device. [`time`](crate::time) has those of time.
 //!
 //! Each is an integer in a newtype. Sums are checked or saturate, so no quantity wraps around.
 
@@ -165,78 +165,6 @@ impl Setting for Permille {
     }
 }
 
-/// A span of time in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Nanos(u64);
-
-/// Largest GPU time that is saved up, owed or measured at once: one minute.
-pub const MOST_GPU_TIME: Nanos = Nanos::new(60_000_000_000);
-
-/// The units of time by their names, largest first.
-pub(crate) const TIME_UNITS: [(u64, &str); 4] =
-    [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
-
-impl Nanos {
-    /// No time.
-    pub const ZERO: Self = Self(0);
-
-    /// Makes a span of `nanoseconds`.
-    #[must_use]
-    pub const fn new(nanoseconds: u64) -> Self {
-        Self(nanoseconds)
-    }
-
-    /// Makes a span of `milliseconds`, at most the longest span.
-    #[must_use]
-    pub const fn from_millis(milliseconds: u64) -> Self {
-        Self(milliseconds.saturating_mul(1_000_000))
-    }
-
-    /// Returns the number of nanoseconds.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the sum. `None`: it does not fit in 64 bits.
-    #[must_use]
-    pub const fn checked_add(self, other: Self) -> Option<Self> {
-        match self.0.checked_add(other.0) {
-            Some(sum) => Some(Self(sum)),
-            None => None,
-        }
-    }
-
-    /// Returns the sum, at most the longest span.
-    #[must_use]
-    pub const fn saturating_add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-
-    /// Returns the difference, at least 0.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
-/// Writes `20ms`, `1500us`, `1s`: exact, in the largest possible unit.
-impl fmt::Display for Nanos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, name) = TIME_UNITS
-            .into_iter()
-            .find(|(unit, _)| self.0 != 0 && self.0.is_multiple_of(*unit))
-            .unwrap_or((1, "ns"));
-        write!(f, "{}{name}", self.0.checked_div(unit).unwrap_or(self.0))
-    }
-}
-
-impl Setting for Nanos {
-    fn setting(&self) -> String {
-        self.to_string()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,15 +209,5 @@ mod tests {
         assert_eq!(Permille::new(1000), Some(Permille::FULL));
         assert_eq!(Permille::new(125).map(|share| share.to_string()), Some("12.5%".into()));
         assert_eq!(Permille::new(300).map(|share| share.setting()), Some("30".into()));
-    }
-
-    #[test]
-    fn spans_of_time_are_shown_in_the_largest_unit_that_is_exact() {
-        for (nanos, shown) in
-            [(20_000_000, "20ms"), (1_500_000, "1500us"), (0, "0ns"), (60_000_000_000, "60s")]
-        {
-            assert_eq!(Nanos::new(nanos).to_string(), shown);
-        }
-        assert_eq!(Nanos::from_millis(u64::MAX).get(), u64::MAX);
     }
 }

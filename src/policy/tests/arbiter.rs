@@ -4,14 +4,31 @@
 
 use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, divide};
 use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
-use gpuslice_policy::arbiter::{Arbiter, Grant, STEP, Slice, SliceSettings};
+use gpuslice_policy::arbiter::{Arbiter, Grant, Slice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::{GpuTime, Nanos, WallTime};
+use gpuslice_policy::units::Permille;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const MS: u64 = 1_000_000;
+/// Nanoseconds between two looks of the arbiter.
+const STEP: u64 = gpuslice_policy::arbiter::STEP.nanos();
+
+/// Returns a time of so many nanoseconds.
+fn ns<T: Nanos>(nanoseconds: u64) -> T {
+    T::from_nanos(nanoseconds)
+}
+
+/// Returns a time of so many microseconds.
+fn us<T: Nanos>(microseconds: u64) -> T {
+    ns(microseconds * 1_000)
+}
+
+/// Returns a time of so many milliseconds.
+fn ms<T: Nanos>(milliseconds: u64) -> T {
+    us(milliseconds * 1_000)
+}
 
 fn policies() -> impl Strategy<Value = CorePolicy> {
     select(vec![CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort])
@@ -51,7 +68,7 @@ fn need(claim: &Claim) -> u64 {
 
 fn wanted(policy: CorePolicy, limit: u16, priority: Priority) -> SliceSettings {
     let limit = Permille::new(limit).unwrap();
-    SliceSettings { policy, limit, weight: 100, priority, burst: Nanos::from_millis(20) }
+    SliceSettings { policy, limit, weight: 100, priority, burst: GpuTime::from_millis(20) }
 }
 
 #[test]
@@ -179,35 +196,35 @@ proptest! {
             let slices: Vec<Slice> = slices.into_iter().map(|(id, policy, priority, weight, limit, words, waits)| {
                 let [used, throttled, queued, owed, burst] = words;
                 let limit = Permille::new(limit).unwrap();
-                let settings = SliceSettings { policy, limit, weight, priority, burst: Nanos::new(burst) };
-                Slice { id, settings, figures: Figures { used, throttled, queued, owed, waits } }
+                let settings = SliceSettings { policy, limit, weight, priority, burst: GpuTime::from_nanos(burst) };
+                Slice { id, settings, figures: Figures { used: ns(used), throttled: ns(throttled), queued: ns(queued), owed: ns(owed), waits } }
             }).collect();
-            let given = arbiter.look(now, &slices);
-            prop_assert_eq!(&given, &twin.look(now, &slices), "the same looks give the same answers");
+            let given = arbiter.look(ns(now), &slices);
+            prop_assert_eq!(&given, &twin.look(ns(now), &slices), "the same looks give the same answers");
             prop_assert_eq!(given.len(), slices.len());
             for (slice, given) in slices.iter().zip(given) {
                 let rate = given.terms.rate().get();
                 prop_assert!(rate >= 1 && rate <= slice.settings.limit.get().max(1));
-                prop_assert!(given.terms.burst() <= slice.settings.burst.get() && given.gift <= slice.figures.owed);
-                prop_assert!(slice.settings.policy != CorePolicy::Fixed || given.gift == 0);
+                prop_assert!(given.terms.burst() <= slice.settings.burst && given.gift <= slice.figures.owed);
+                prop_assert!(slice.settings.policy != CorePolicy::Fixed || given.gift == ns(0));
             }
         }
     }
 
     #[test]
-    fn gifts_never_lift_a_slice_over_its_limit(limit in 10_u16..1000, owed in 0..1000 * MS, passed in 0..20 * MS) {
+    fn gifts_never_lift_a_slice_over_its_limit(limit in 10_u16..1000, owed in 0..1_000_000_000_u64, passed in 0..20_000_000_u64) {
         let mut arbiter = Arbiter::default();
         let slices = [0, 1].map(|id| {
             let limit = if id == 0 { limit } else { 1000 };
-            let figures = Figures { owed, waits: true, ..Figures::default() };
+            let figures = Figures { owed: ns(owed), waits: true, ..Figures::default() };
             Slice { id, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures }
         });
-        let first = arbiter.look(1 << 40, &slices)[0];
-        prop_assert!(first.terms.gpu(first.gift) <= 4 * STEP * u64::from(limit) / 1000);
-        let given = arbiter.look((1 << 40) + passed, &slices)[0];
+        let first = arbiter.look(ns(1 << 40), &slices)[0];
+        prop_assert!(first.terms.gpu(first.gift) <= ns(4 * STEP * u64::from(limit) / 1000));
+        let given = arbiter.look(ns((1 << 40) + passed), &slices)[0];
         // GPU time of the rate and the gift together.
-        let gpu = given.terms.gpu(passed.saturating_add(given.gift));
-        prop_assert!(gpu <= passed * u64::from(limit) / 1000 + 1, "{given:?}");
+        let gpu = given.terms.gpu(ns::<WallTime>(passed) + given.gift);
+        prop_assert!(gpu <= ns(passed * u64::from(limit) / 1000 + 1), "{given:?}");
     }
 }
 
@@ -219,15 +236,15 @@ fn fixed_alone_is_left_as_it_is() {
             id,
             settings: wanted(CorePolicy::Fixed, limit, Priority::Normal),
             figures: Figures {
-                used: look * 300_000,
-                queued: 30 * MS,
+                used: ns(look * 300_000),
+                queued: ms(30),
                 waits: look % 3 != id,
                 ..Figures::default()
             },
         });
-        for (slice, given) in slices.iter().zip(arbiter.look((1 << 40) + look * STEP, &slices)) {
-            assert_eq!((given.terms.rate(), given.gift), (slice.settings.limit, 0));
-            assert_eq!(given.terms.burst(), 20 * MS);
+        for (slice, given) in slices.iter().zip(arbiter.look(ns((1 << 40) + look * STEP), &slices)) {
+            assert_eq!((given.terms.rate(), given.gift), (slice.settings.limit, ns(0)));
+            assert_eq!(given.terms.burst(), ms(20));
         }
     }
 }
@@ -241,12 +258,16 @@ fn fixed_keeps_its_limit_where_less_than_the_gpu_is_divided() {
             [(0, CorePolicy::Fixed, 300), (1, CorePolicy::Equal, 1000), (2, CorePolicy::Equal, 1000)].map(
                 |(id, policy, limit)| {
                     // The queues do not empty: the GPU gives less than the rates.
-                    let figures =
-                        Figures { used: look * STEP / 5, queued: 10 * MS, waits: true, ..Figures::default() };
+                    let figures = Figures {
+                        used: ns(look * STEP / 5),
+                        queued: ms(10),
+                        waits: true,
+                        ..Figures::default()
+                    };
                     Slice { id, settings: wanted(policy, limit, Priority::Normal), figures }
                 },
             );
-        given = arbiter.look((1 << 40) + look * STEP, &slices);
+        given = arbiter.look(ns((1 << 40) + look * STEP), &slices);
     }
     assert_eq!(given[0].terms.rate().get(), 300);
     assert!(given[1].terms.rate().get() < 300, "{given:?}");
@@ -261,7 +282,7 @@ fn looked_at(looks: u64, first: (CorePolicy, Priority), figures: impl Fn(u64, u6
             let (policy, priority) = if id == 0 { first } else { (CorePolicy::Equal, Priority::Normal) };
             Slice { id, settings: wanted(policy, 1000, priority), figures: figures(id, at) }
         });
-        arbiter.look((1 << 40) + at * STEP, &slices)
+        arbiter.look(ns((1 << 40) + at * STEP), &slices)
     };
     (0..looks).map(&mut look).last().unwrap()
 }
@@ -271,62 +292,67 @@ const HIGH: (CorePolicy, Priority) = (CorePolicy::Equal, Priority::High);
 
 #[test]
 fn who_borrowed_saves_a_turn_and_who_did_not_its_burst() {
-    let borrows = |id, look| Figures { used: (1 - id) * look * STEP, ..Figures::default() };
+    let borrows = |id, look| Figures { used: ns((1 - id) * look * STEP), ..Figures::default() };
     let given = looked_at(2000, EQUAL, borrows);
-    assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [4 * MS, 20 * MS]);
+    assert_eq!([given[0].terms.burst(), given[1].terms.burst()], [ms(4), ms(20)]);
 }
 
 #[test]
 fn others_queue_and_save_up_little_beside_high_priority_busy_or_not() {
-    let used = |id: u64, look: u64| Figures { used: (1 - id) * look * STEP / 10, ..Figures::default() };
+    let used = |id: u64, look: u64| Figures { used: ns((1 - id) * look * STEP / 10), ..Figures::default() };
     let idle = |_: u64, _: u64| Figures::default();
     for high in [looked_at(200, HIGH, used), looked_at(200, HIGH, idle)] {
-        assert_eq!([high[0].queue_bound, high[1].queue_bound], [50 * MS, 3 * MS]);
-        assert_eq!([high[0].terms.burst(), high[1].terms.burst()], [20 * MS, MS]);
+        assert_eq!([high[0].queue_bound, high[1].queue_bound], [ms(50), ms(3)]);
+        assert_eq!([high[0].terms.burst(), high[1].terms.burst()], [ms(20), ms(1)]);
     }
     let last = looked_at(200, (CorePolicy::BestEffort, Priority::High), used);
-    assert_eq!(last[1].queue_bound, 50 * MS, "best-effort is last, whatever its priority");
+    assert_eq!(last[1].queue_bound, ms(50), "best-effort is last, whatever its priority");
     let equal = looked_at(200, EQUAL, used);
-    assert_eq!([equal[1].queue_bound, equal[1].terms.burst()], [50 * MS, 20 * MS]);
+    assert_eq!([equal[1].queue_bound, equal[1].terms.burst()], [ms(50), ms(20)]);
 }
 
 #[test]
 fn nobody_is_let_go_early_while_work_of_high_priority_is_under_way() {
     // The last tenth of a millisecond of a request, beside a slice that waits.
-    let ending = |queued: u64| {
+    let ending = |queued: GpuTime| {
         move |id: u64, _: u64| match id {
             0 => Figures { queued, ..Figures::default() },
-            _ => Figures { owed: 3 * MS, waits: true, ..Figures::default() },
+            _ => Figures { owed: ms(3), waits: true, ..Figures::default() },
         }
     };
-    assert_eq!(looked_at(50, HIGH, ending(MS / 10))[1].gift, 0);
-    assert_eq!(looked_at(50, HIGH, ending(0))[1].gift, 3 * MS);
-    assert_eq!(looked_at(50, EQUAL, ending(MS / 10))[1].gift, 3 * MS);
+    assert_eq!(looked_at(50, HIGH, ending(us(100)))[1].gift, ns(0));
+    assert_eq!(looked_at(50, HIGH, ending(ns(0)))[1].gift, ms(3));
+    assert_eq!(looked_at(50, EQUAL, ending(us(100)))[1].gift, ms(3));
     // A slice does not yield to itself.
     let waits =
-        |id: u64, _: u64| Figures { queued: MS / 10, owed: (3 + id) * MS, waits: true, ..Figures::default() };
+        |id: u64, _: u64| Figures { queued: us(100), owed: ms(3 + id), waits: true, ..Figures::default() };
     let given = looked_at(50, HIGH, waits);
-    assert_eq!([given[0].gift, given[1].gift], [3 * MS, 0]);
+    assert_eq!([given[0].gift, given[1].gift], [ms(3), ns(0)]);
 }
 
 #[test]
 fn words_are_set_back_alike_where_the_gpu_would_be_idle_and_only_there() {
     let waiting = |queued: u64| {
-        move |id: u64, _: u64| Figures { owed: (3 + id) * MS, waits: true, queued, ..Figures::default() }
+        move |id: u64, _: u64| Figures {
+            owed: ms(3 + id),
+            waits: true,
+            queued: ns(queued),
+            ..Figures::default()
+        }
     };
-    assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.gift == 3 * MS));
-    assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.gift == 0));
-    let nobody = looked_at(50, EQUAL, |id, _| Figures { owed: (3 + id) * MS, ..Figures::default() });
-    assert!(nobody.iter().all(|given| given.gift == 0), "nobody waits");
+    assert!(looked_at(50, EQUAL, waiting(0)).iter().all(|given| given.gift == ms(3)));
+    assert!(looked_at(50, EQUAL, waiting(STEP)).iter().all(|given| given.gift == ns(0)));
+    let nobody = looked_at(50, EQUAL, |id, _| Figures { owed: ms(3 + id), ..Figures::default() });
+    assert!(nobody.iter().all(|given| given.gift == ns(0)), "nobody waits");
 }
 
 #[test]
 fn high_priority_takes_the_gpu_at_the_look_that_finds_it_busy_and_leaves_it_at_the_one_that_does_not() {
     let figures = |last: u64| {
         move |id: u64, look: u64| Figures {
-            used: if id == 0 { look * STEP / 2 } else { 0 },
+            used: if id == 0 { ns(look * STEP / 2) } else { ns(0) },
             waits: id == 1,
-            queued: if id == 0 && look == last { MS / 2 } else { 6 * MS * id },
+            queued: if id == 0 && look == last { us(500) } else { ms(6 * id) },
             ..Figures::default()
         }
     };
@@ -340,8 +366,8 @@ fn what_is_kept_beside_high_priority_is_for_those_that_have_not_had_far_more() {
     let rate = |looks: u64| {
         let figures = |id: u64, look: u64| match id {
             0 if look < 200 => Figures::default(),
-            0 => Figures { used: (look - 200) * STEP, queued: 6 * MS, ..Figures::default() },
-            _ => Figures { used: look.min(200) * STEP, waits: true, ..Figures::default() },
+            0 => Figures { used: ns((look - 200) * STEP), queued: ms(6), ..Figures::default() },
+            _ => Figures { used: ns(look.min(200) * STEP), waits: true, ..Figures::default() },
         };
         looked_at(looks, HIGH, figures)[1].terms.rate().get()
     };
@@ -356,11 +382,11 @@ fn who_waits_because_of_what_others_needed_is_no_sign_of_an_idle_gpu() {
         // The other slice has no more than its kept part.
         let (phase, used) = (look % 20, look * STEP / if is_high { 2 } else { 25 });
         match (is_high, phase) {
-            (true, 0..10) => Figures { used, queued: 6 * MS, ..Figures::default() },
+            (true, 0..10) => Figures { used: ns(used), queued: ms(6), ..Figures::default() },
             // The first look that finds the other slice idle finds this one still waiting.
-            (false, 0..=10) => Figures { used, waits: true, ..Figures::default() },
-            (false, _) => Figures { used, queued: 3 * MS, ..Figures::default() },
-            (true, _) => Figures { used, ..Figures::default() },
+            (false, 0..=10) => Figures { used: ns(used), waits: true, ..Figures::default() },
+            (false, _) => Figures { used: ns(used), queued: ms(3), ..Figures::default() },
+            (true, _) => Figures { used: ns(used), ..Figures::default() },
         }
     };
     let given = looked_at(2006, (CorePolicy::Equal, Priority::High), figures);
@@ -379,11 +405,11 @@ impl Beside {
         let mut rate = 0;
         for _ in 0..100 {
             (self.now, self.used) = (self.now + STEP, self.used + STEP / 1000 * thousandths);
-            let figures = Figures { used: self.used, ..Figures::default() };
+            let figures = Figures { used: ns(self.used), ..Figures::default() };
             let other = Slice { id: 1, settings: wanted(CorePolicy::Fixed, 1000, Priority::Normal), figures };
-            let figures = Figures { used: self.used, waits: true, queued: 3 * MS, ..Figures::default() };
+            let figures = Figures { used: ns(self.used), waits: true, queued: ms(3), ..Figures::default() };
             let own = Slice { id: 0, settings: wanted(CorePolicy::Equal, limit, Priority::Normal), figures };
-            rate = self.arbiter.look(self.now, &[own, other])[0].terms.rate().get();
+            rate = self.arbiter.look(ns(self.now), &[own, other])[0].terms.rate().get();
         }
         rate
     }

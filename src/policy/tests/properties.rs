@@ -4,7 +4,8 @@ use gpuslice_policy::config::{
     Burst, Config, DeviceIdentity, DeviceName, Fault, FileRead, OperatorFiles, PerDevice, Quota, Weight,
     gpu_uuid_text, keys, parse_uuid_text,
 };
-use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting};
+use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::units::{Bytes, Permille, Setting};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -119,10 +120,10 @@ proptest! {
     }
 
     #[test]
-    fn a_burst_is_read_as_it_is_written(nanos in 1..=Burst::MOST.get(), beyond in 1..u64::MAX) {
-        let burst = Burst::Span(Nanos::new(nanos));
+    fn a_burst_is_read_as_it_is_written(nanos in 1..=Burst::MOST.nanos(), beyond in 1..u64::MAX) {
+        let burst = Burst::Span(GpuTime::from_nanos(nanos));
         prop_assert_eq!(burst.setting().parse::<Burst>(), Ok(burst));
-        let long = Burst::Span(Nanos::new(Burst::MOST.get().saturating_add(beyond)));
+        let long = Burst::Span(GpuTime::from_nanos(Burst::MOST.nanos().saturating_add(beyond)));
         prop_assert_eq!(long.setting().parse::<Burst>(), Err(Fault::LongBurst));
     }
 

@@ -22,6 +22,7 @@ use std::{
 };
 
 use gpuslice_policy::arbiter::grant_word;
+use gpuslice_policy::time::Monotonic;
 
 use crate::{
     file::{
@@ -166,7 +167,7 @@ impl ArbiterLeases {
     /// that was suspended for longer may find another process in its place, and both may have divided the GPU in
     /// between. The rates that they write hold until the next round.
     #[must_use]
-    pub fn renew(&self, gpu: &Uuid, now: u64) -> bool {
+    pub fn renew(&self, gpu: &Uuid, now: Monotonic) -> bool {
         let Some(entry) = self.entry(gpu) else { return false };
         let before = entry.holder.get();
         grant_word::claim_lease(before, self.me, now).is_some_and(|mine| entry.holder.replace(before, mine))
@@ -246,10 +247,11 @@ fn mixed(number: u64) -> u64 {
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 mod tests {
     use super::*;
+    use crate::sync::clock::ns;
     use gpuslice_policy::arbiter::grant_word::PATIENCE;
     use std::{fs, os::unix::fs::symlink};
 
-    const NOW: u64 = 1 << 50;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
     const GPU: Uuid = Uuid([0x11; 16]);
 
     /// Returns the leases of a directory, as a process with this number sees them.
@@ -277,14 +279,14 @@ mod tests {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (one, other) = (of(folder.path(), 1), of(folder.path(), 2));
         assert!(one.renew(&GPU, NOW));
-        assert!(!other.renew(&GPU, NOW + PATIENCE / 2));
-        assert!(one.renew(&GPU, NOW + PATIENCE / 2));
+        assert!(!other.renew(&GPU, NOW + PATIENCE.part(2)));
+        assert!(one.renew(&GPU, NOW + PATIENCE.part(2)));
         other.release(&GPU);
         assert!(!other.renew(&GPU, NOW + PATIENCE), "nobody gives back what another one has");
         one.release(&GPU);
         assert!(other.renew(&GPU, NOW + PATIENCE));
-        assert!(one.renew(&GPU, NOW + 2 * PATIENCE + (1 << 20)), "the other one is dead or stands still");
-        assert!(!other.renew(&GPU, NOW + 2 * PATIENCE + (1 << 20)));
+        assert!(one.renew(&GPU, NOW + 2 * PATIENCE + ns(1 << 20)), "the other one is dead or stands still");
+        assert!(!other.renew(&GPU, NOW + 2 * PATIENCE + ns(1 << 20)));
     }
 
     #[test]
@@ -338,7 +340,7 @@ mod tests {
         let one = of(folder.path(), 1);
         assert!(one.renew(&GPU, NOW) && one.is_current());
         fs::OpenOptions::new().write(true).open(file(folder.path())).unwrap().set_len(0).unwrap();
-        assert!(!one.renew(&GPU, NOW + 1));
+        assert!(!one.renew(&GPU, NOW + ns(1)));
         one.release(&GPU);
         assert!(!one.is_current());
         assert!(wrong(folder.path()).contains("has another size"));

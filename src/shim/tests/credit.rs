@@ -8,13 +8,17 @@
 mod credit;
 #[path = "../src/os/futex.rs"]
 mod futex;
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../src/os/time_word.rs"]
+mod time_word;
 /// The folder as the sources name it.
 mod os {
-    pub(crate) use super::futex;
+    pub(crate) use super::{futex, time_word};
 }
 
 use credit::CreditLock;
 use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use std::fs;
 use std::sync::mpsc;
 use std::thread;
@@ -23,7 +27,7 @@ use std::time::{Duration, Instant};
 /// A futex waits for a second at most: a thread that waits this long was not woken.
 const NOT_WOKEN: Duration = Duration::from_millis(900);
 const ROUNDS: usize = 20;
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Monotonic = Monotonic::from_nanos(1_000_000_000);
 
 /// Waits until a thread of this process sleeps, or has ended.
 fn sleeps(thread: libc::pid_t) {
@@ -70,17 +74,19 @@ fn a_thread_that_is_not_woken_stops_waiting() {
 fn a_lock_that_is_not_renewed_is_abandoned() {
     let lock = CreditLock::default();
     lock.renew(SECOND);
-    assert!(!lock.is_abandoned(2 * SECOND));
-    assert!(lock.is_abandoned(3 * SECOND));
+    assert!(!lock.is_abandoned(SECOND + WallTime::from_millis(1_000)));
+    assert!(lock.is_abandoned(SECOND + WallTime::from_millis(2_000)));
 }
 
 #[test]
 fn credit_that_is_not_spent_is_taken_out_after_a_while() {
     let lock = CreditLock::default();
     let mut credit = lock.try_lock().unwrap();
-    credit.add(1000, SECOND);
-    assert_eq!((credit.take_unspent(SECOND + 1, 2), credit.is_empty()), (0, false));
-    assert_eq!((credit.take_unspent(SECOND + 2, 2), credit.is_empty()), (1000, true));
+    let (amount, kept) = (GpuTime::from_micros(1), WallTime::from_nanos(2));
+    credit.add(amount, SECOND);
+    let early = SECOND + WallTime::NANOSECOND;
+    assert_eq!((credit.take_unspent(early, kept), credit.is_empty()), (GpuTime::ZERO, false));
+    assert_eq!((credit.take_unspent(SECOND + kept, kept), credit.is_empty()), (amount, true));
 }
 
 #[test]
@@ -88,7 +94,7 @@ fn on_one_stream_nothing_overlaps() {
     let lock = CreditLock::default();
     let credit = lock.try_lock().unwrap();
     let mut estimate = Estimate::NONE;
-    (estimate.plain, estimate.charged) = (100_000, 20_000);
-    assert_eq!(credit.least_for_overlap(&estimate, 1), 0);
-    assert!(credit.least_for_overlap(&estimate, 2) >= estimate.plain);
+    (estimate.plain, estimate.charged) = (WallTime::from_micros(100), GpuTime::from_micros(20));
+    assert_eq!(credit.least_for_overlap(&estimate, 1), GpuTime::ZERO);
+    assert!(credit.least_for_overlap(&estimate, 2) >= estimate.plain.gpu_if_alone());
 }

@@ -6,6 +6,7 @@ use crate::figures;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::config::CorePolicy;
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError, TimeUsed};
 use serde::Serialize;
@@ -74,14 +75,19 @@ pub struct Lately {
 impl Lately {
     fn of(reader: &Reader, device: gpuslice_region::Device, seconds: u64) -> Result<Self, RegionError> {
         let gpuslice_region::RecentUsage { used, throttled, span } = reader.used_over(device, seconds)?;
-        let used_permille = permille(used, span.into());
-        Ok(Self { seconds, span_ns: span, used_ns: used, used_permille, throttled_ns: throttled })
+        Ok(Self {
+            seconds,
+            span_ns: span.nanos(),
+            used_ns: used.nanos(),
+            used_permille: permille(used, span),
+            throttled_ns: throttled.nanos(),
+        })
     }
 }
 
 /// Returns `used` in thousandths of `span`.
-fn permille(used: u64, span: u128) -> u64 {
-    u64::try_from(u128::from(used) * 1000 / span.max(1)).unwrap_or(u64::MAX)
+fn permille(used: GpuTime, span: WallTime) -> u64 {
+    used.scaled(1000, span.nanos().max(1)).unwrap_or(GpuTime::MAX).nanos()
 }
 
 /// A device's time, as one process of the slice uses it.
@@ -167,11 +173,11 @@ impl Moment {
         })
     }
 
-    fn by(&self, process: &ProcessView, device: usize) -> u64 {
+    fn by(&self, process: &ProcessView, device: usize) -> GpuTime {
         let same = |other: &&ProcessView| {
             (other.slot, other.pid, other.start) == (process.slot, process.pid, process.start)
         };
-        self.processes.iter().find(same).map_or(0, |other| used_by(other, device).used)
+        self.processes.iter().find(same).map_or(GpuTime::ZERO, |other| used_by(other, device).used)
     }
 }
 
@@ -195,11 +201,11 @@ impl UsageBetween {
         self.permille(self.after.by(process, device).saturating_sub(self.before.by(process, device)))
     }
 
-    fn span(&self) -> u128 {
-        self.after.at.saturating_duration_since(self.before.at).as_nanos().max(1)
+    fn span(&self) -> WallTime {
+        WallTime::of(self.after.at.saturating_duration_since(self.before.at)).max(WallTime::NANOSECOND)
     }
 
-    fn permille(&self, used: u64) -> u64 {
+    fn permille(&self, used: GpuTime) -> u64 {
         permille(used, self.span())
     }
 }
@@ -243,15 +249,15 @@ impl Time {
             policy: limits.sharing.policy.setting(),
             weight: limits.sharing.weight,
             priority: limits.sharing.priority.setting(),
-            burst_ns: limits.burst_ns,
+            burst_ns: limits.burst.nanos(),
             lately: [lately(1)?, lately(10)?, lately(60)?],
-            used_ns: used.used,
+            used_ns: used.used.nanos(),
             used_permille: look.and_then(|look| look.at(read.device.index())),
-            used_over_ns: look.and_then(|look| u64::try_from(look.span()).ok()),
-            throttled_ns: used.throttled,
-            copied_ns: used.copied,
-            queued_ns: used.queued,
-            owed_ns: read.owed,
+            used_over_ns: look.map(|look| look.span().nanos()),
+            throttled_ns: used.throttled.nanos(),
+            copied_ns: used.copied.nanos(),
+            queued_ns: used.queued.nanos(),
+            owed_ns: read.owed.nanos(),
             launches: used.launches,
             meter: Meter::of(measured.source),
             meter_why: measured.why.map(|why| why.to_string()),
@@ -295,10 +301,10 @@ impl ProcessTime {
     pub fn of(process: &ProcessView, device: usize, look: Option<&UsageBetween>) -> Self {
         let used = used_by(process, device);
         Self {
-            used_ns: used.used,
+            used_ns: used.used.nanos(),
             used_permille: look.map(|look| look.at_by(process, device)),
-            throttled_ns: used.throttled,
-            queued_ns: used.queued,
+            throttled_ns: used.throttled.nanos(),
+            queued_ns: used.queued.nanos(),
             launches: used.launches,
         }
     }

@@ -1,5 +1,7 @@
 //! Numbers of the contexts of all slices, for the slices that get their intervals from the agent.
 
+use gpuslice_policy::time::Monotonic;
+
 /// Numbers for the contexts of a slice. A replay follows 64 contexts of a GPU, so a slice with any number of contexts
 /// must not take all places.
 const CONTEXTS: u16 = 16;
@@ -10,13 +12,13 @@ pub(super) const SLICES: u16 = u16::MAX / CONTEXTS;
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
     /// Each context with the instant of its last interval.
-    known: Vec<(u16, u64)>,
+    known: Vec<(u16, Monotonic)>,
 }
 
 impl Contexts {
     /// Returns the number of a context of the slice with the number `slice`. If all numbers are taken, a new context
     /// gets the number of the context that has published nothing for the longest time.
-    pub(super) fn number(&mut self, slice: u16, context: u16, now: u64) -> u16 {
+    pub(super) fn number(&mut self, slice: u16, context: u16, now: Monotonic) -> u16 {
         let known = self.known.iter().position(|(known, _)| *known == context);
         let place = known.unwrap_or_else(|| self.place_for_another());
         if let Some(known) = self.known.get_mut(place) {
@@ -27,7 +29,7 @@ impl Contexts {
 
     fn place_for_another(&mut self) -> usize {
         if self.known.len() < usize::from(CONTEXTS) {
-            self.known.push((0, 0));
+            self.known.push((0, Monotonic::BEGIN));
             return self.known.len().saturating_sub(1);
         }
         let oldest = self.known.iter().enumerate().min_by_key(|(_, (_, at))| *at);
@@ -39,23 +41,27 @@ impl Contexts {
 mod tests {
     use super::*;
 
+    fn at(nanoseconds: u64) -> Monotonic {
+        Monotonic::from_nanos(nanoseconds)
+    }
+
     #[test]
     fn contexts_of_two_slices_have_different_numbers_and_keep_them() {
         let (mut first, mut second) = (Contexts::default(), Contexts::default());
-        let numbers = [first.number(0, 7, 1), first.number(0, 9, 2), second.number(1, 7, 3)];
+        let numbers = [first.number(0, 7, at(1)), first.number(0, 9, at(2)), second.number(1, 7, at(3))];
         assert_eq!(numbers, [0, 1, 16]);
-        assert_eq!((first.number(0, 9, 4), second.number(1, 7, 4)), (1, 16));
+        assert_eq!((first.number(0, 9, at(4)), second.number(1, 7, at(4))), (1, 16));
     }
 
     #[test]
     fn a_slice_has_no_more_numbers_than_its_own() {
         let mut contexts = Contexts::default();
         let numbers: Vec<u16> =
-            (0..100).map(|context| contexts.number(2, context, u64::from(context))).collect();
+            (0..100).map(|context| contexts.number(2, context, at(context.into()))).collect();
         assert!(numbers.iter().all(|number| (32..48).contains(number)), "{numbers:?}");
         // The contexts that published last have numbers of their own.
         let last: std::collections::BTreeSet<u16> =
-            (84..100).map(|context| contexts.number(2, context, 100)).collect();
+            (84..100).map(|context| contexts.number(2, context, at(100))).collect();
         assert_eq!(last.len(), 16);
     }
 }

@@ -7,10 +7,10 @@
 use super::slices::{CotenantSlice, CotenantSlices};
 use gpuslice_policy::arbiter::{Arbiter, MOST_SLICES, STEP, STEP_BESIDE_HIGH};
 use gpuslice_policy::config::Priority;
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Cotenant, Uuid, divide};
 use gpuslice_slices::discovery::FileId;
 use std::collections::HashMap;
-use std::time::Duration;
 
 /// The arbiters of the GPUs that the agent divides.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct OnGpu {
 impl Division {
     /// Divides the GPUs for which that is due. Returns the time until the next look, or `None` if no slice has work to
     /// divide.
-    pub(super) fn look(&mut self, slices: &mut CotenantSlices, now: u64) -> Option<Duration> {
+    pub(super) fn look(&mut self, slices: &mut CotenantSlices, now: Monotonic) -> Option<WallTime> {
         let gpus = gpus(slices);
         self.arbiters.retain(|gpu, _| gpus.contains_key(gpu));
         let mut step = None;
@@ -49,10 +49,10 @@ impl Division {
             }
             if divide(arbiter, &mut cotenants, &gpu, now) {
                 let own = if on_gpu.has_high { STEP_BESIDE_HIGH } else { STEP };
-                step = Some(step.map_or(own, |other: u64| other.min(own)));
+                step = Some(step.map_or(own, |other: WallTime| other.min(own)));
             }
         }
-        step.map(Duration::from_nanos)
+        step
     }
 }
 
@@ -85,6 +85,7 @@ mod tests {
     use super::*;
     use crate::cotenants::puppet::{GPU, Puppet, slices};
     use gpuslice_policy::config::CorePolicy;
+    use gpuslice_policy::time::GpuTime;
     use gpuslice_region::{Limits, Sharing, now};
     use std::path::Path;
 
@@ -107,11 +108,11 @@ mod tests {
         let start = now();
         for look in 0..200 {
             for puppet in [&a, &b] {
-                puppet.member.set_queued(puppet.device, 20_000_000);
-                puppet.member.count_used(puppet.device, 500_000);
+                puppet.member.set_queued(puppet.device, GpuTime::from_millis(20));
+                puppet.member.count_used(puppet.device, GpuTime::from_micros(500));
             }
             let step = division.look(&mut slices, start + look * STEP);
-            assert_eq!(step, Some(Duration::from_nanos(STEP)));
+            assert_eq!(step, Some(STEP));
         }
         assert!(is_divided(&a) && is_divided(&b));
         let rates = [&a, &b].map(|puppet| puppet.member.terms(puppet.device).rate().get());
@@ -136,8 +137,8 @@ mod tests {
         let (mut slices, mut division) = (slices(&[&high, &b]), Division::default());
         assert_eq!(division.look(&mut slices, now()), None);
         assert!(is_divided(&high) && is_divided(&b));
-        b.member.set_queued(b.device, 1_000_000);
-        assert_eq!(division.look(&mut slices, now()), Some(Duration::from_nanos(STEP_BESIDE_HIGH)));
+        b.member.set_queued(b.device, GpuTime::from_millis(1));
+        assert_eq!(division.look(&mut slices, now()), Some(STEP_BESIDE_HIGH));
         // A slice whose last process has gone takes no part.
         high.member.leave();
         assert_eq!(division.look(&mut slices, now()), None);

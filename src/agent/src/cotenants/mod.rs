@@ -22,26 +22,26 @@ mod slices;
 
 use division::Division;
 use gpuslice_policy::compute::attribution::slicing::RELAY_EVERY;
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::now;
 pub(crate) use place::RegionPlace;
 use relay::relay;
 use slices::CotenantSlices;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
 
 /// Time between two rounds while the slices have no work, and between two attempts to open regions that were not there.
-const IDLE: Duration = Duration::from_millis(50);
-/// Time without work after which the agent makes rounds less often, in nanoseconds.
-const IDLE_AFTER: u64 = 1_000_000_000;
+const IDLE: WallTime = WallTime::from_millis(50);
+/// Time without work after which the agent makes rounds less often.
+const IDLE_AFTER: WallTime = WallTime::from_millis(1_000);
 
 /// Relays and divides until the sender of the lists of regions is gone. It sleeps while all regions are in one folder.
 pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>) {
     let (mut slices, mut division) = (CotenantSlices::default(), Division::default());
-    let (mut worked_at, mut relayed_at, mut opened_at) = (0, 0, 0);
+    let [mut worked_at, mut relayed_at, mut opened_at] = [Monotonic::BEGIN; 3];
     let mut pause = IDLE;
     loop {
         let told = if slices.are_apart() {
-            places.recv_timeout(pause)
+            places.recv_timeout(pause.duration())
         } else {
             places.recv().map_err(|_| RecvTimeoutError::Disconnected)
         };
@@ -54,18 +54,18 @@ pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>) {
         if is_due(&mut opened_at, IDLE, now) {
             slices.open();
         }
-        if is_due(&mut relayed_at, Duration::from_nanos(RELAY_EVERY), now) && relay(&mut slices, now) {
+        if is_due(&mut relayed_at, RELAY_EVERY, now) && relay(&mut slices, now) {
             worked_at = now;
         }
         let step = division.look(&mut slices, now);
-        let is_idle = now.saturating_sub(worked_at) >= IDLE_AFTER;
-        pause = step.unwrap_or(if is_idle { IDLE } else { Duration::from_nanos(RELAY_EVERY) });
+        let is_idle = now.since(worked_at) >= IDLE_AFTER;
+        pause = step.unwrap_or(if is_idle { IDLE } else { RELAY_EVERY });
     }
 }
 
 /// Returns true once `interval` has passed since `last`, and then sets `last` to the present.
-fn is_due(last: &mut u64, interval: Duration, now: u64) -> bool {
-    let is_due = u128::from(now.saturating_sub(*last)) >= interval.as_nanos();
+fn is_due(last: &mut Monotonic, interval: WallTime, now: Monotonic) -> bool {
+    let is_due = now.since(*last) >= interval;
     *last = if is_due { now } else { *last };
     is_due
 }

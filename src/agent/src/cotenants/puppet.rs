@@ -3,6 +3,7 @@
 use super::place::RegionPlace;
 use super::slices::CotenantSlices;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::WallTime;
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Origin, Trust, Uuid, now};
 use gpuslice_slices::discovery::FileId;
 use std::path::Path;
@@ -34,7 +35,12 @@ impl Puppet {
 
     pub(super) fn publish(&self, context: u16) -> Interval {
         let now = now();
-        let interval = Interval { start: now - 2000, end: now - 1000, context, goes_on: false };
+        let interval = Interval {
+            start: now - WallTime::from_micros(2),
+            end: now - WallTime::from_micros(1),
+            context,
+            goes_on: false,
+        };
         self.member.publish(self.device, interval);
         interval
     }

@@ -2,19 +2,20 @@
 
 use super::slices::{CotenantSlice, CotenantSlices};
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Origin, Uuid};
 use gpuslice_slices::discovery::FileId;
 use std::collections::HashMap;
 
-/// Time without a published interval after which a slice gets no intervals, in nanoseconds: it measures nothing then.
-const ABSENT_AFTER: u64 = 2_000_000_000;
+/// Time without a published interval after which a slice gets no intervals: it measures nothing then.
+const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
 
 /// New intervals by GPU, each with the folder of its slice.
 type Published = HashMap<Uuid, Vec<(FileId, Interval)>>;
 
-/// Relays the intervals that were published since the last call. Returns true if there were any. `now` is the monotonic
-/// clock.
-pub(super) fn relay(slices: &mut CotenantSlices, now: u64) -> bool {
+/// Relays the intervals that were published since the last call. Returns true if there were any. `now` is the present
+/// instant.
+pub(super) fn relay(slices: &mut CotenantSlices, now: Monotonic) -> bool {
     let mut published = Published::new();
     slices.ready().for_each(|slice| read(slice, now, &mut published));
     if !published.is_empty() {
@@ -24,7 +25,7 @@ pub(super) fn relay(slices: &mut CotenantSlices, now: u64) -> bool {
 }
 
 /// Reads the new intervals of a slice.
-fn read(slice: &mut CotenantSlice, now: u64, published: &mut Published) {
+fn read(slice: &mut CotenantSlice, now: Monotonic, published: &mut Published) {
     let CotenantSlice { folder, number, contexts, cotenant, seats, .. } = slice;
     for seat in seats {
         let new: Vec<_> = cotenant
@@ -43,9 +44,9 @@ fn read(slice: &mut CotenantSlice, now: u64, published: &mut Published) {
 }
 
 /// Writes the intervals of slices of other folders into the region of a slice, if the slice uses them.
-fn write(slice: &CotenantSlice, now: u64, published: &Published) {
+fn write(slice: &CotenantSlice, now: Monotonic, published: &Published) {
     for seat in &slice.seats {
-        let is_absent = now.saturating_sub(seat.published_at) >= ABSENT_AFTER;
+        let is_absent = now.since(seat.published_at) >= ABSENT_AFTER;
         let Some(new) = published.get(&seat.gpu).filter(|_| !is_absent) else { continue };
         let others = new.iter().filter(|(folder, _)| *folder != slice.folder);
         others.for_each(|(_, interval)| slice.cotenant.region().relay(seat.device, *interval));
@@ -73,7 +74,7 @@ mod tests {
         let told = [a.publish(3), b.publish(3)];
         elsewhere.publish(3);
         assert!(relay(&mut slices, now()));
-        let spans = |puppet: &Puppet| -> Vec<(u64, u64)> {
+        let spans = |puppet: &Puppet| -> Vec<(Monotonic, Monotonic)> {
             puppet.relayed().iter().map(|interval| (interval.start, interval.end)).collect()
         };
         assert_eq!(spans(&a), [(told[1].start, told[1].end)]);
@@ -134,7 +135,12 @@ mod tests {
         a.publish(0);
         b.publish(0);
         assert!(relay(&mut slices, now()));
-        let far = Interval { start: 1, end: u64::MAX >> 20, context: 0, goes_on: false };
+        let far = Interval {
+            start: Monotonic::from_nanos(1),
+            end: Monotonic::from_nanos(u64::MAX >> 20),
+            context: 0,
+            goes_on: false,
+        };
         a.member.publish(a.device, far);
         assert!(!relay(&mut slices, now()));
         slices.follow(vec![b.place.clone()]);

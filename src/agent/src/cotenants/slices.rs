@@ -2,6 +2,7 @@
 
 use super::contexts::{Contexts, SLICES};
 use super::place::RegionPlace;
+use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{Cotenant, Device, Monitor, Trust, Uuid};
 use gpuslice_slices::discovery::FileId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ pub(super) struct Seat {
     /// Place in its ring up to which the agent has read.
     pub(super) read: u64,
     /// Time at which it last published an interval.
-    pub(super) published_at: u64,
+    pub(super) published_at: Monotonic,
 }
 
 impl CotenantSlices {
@@ -103,7 +104,7 @@ impl CotenantSlice {
         let state = (region.epoch(), region.device_count());
         if state != self.state {
             self.state = state;
-            let seat = |(gpu, device)| Seat { gpu, device, read: 0, published_at: 0 };
+            let seat = |(gpu, device)| Seat { gpu, device, read: 0, published_at: Monotonic::BEGIN };
             self.seats = region.devices().iter().map(|view| seat((view.uuid, view.device))).collect();
         }
     }

@@ -6,7 +6,8 @@ use crate::output::failure::{self, Failure};
 use crate::slices;
 use crate::slices::bounds::{self, Bounds};
 use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority, gpu_uuid_text};
-use gpuslice_policy::units::{Bytes, Nanos, Setting as _};
+use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::units::{Bytes, Setting as _};
 use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
 use gpuslice_slices::figures;
 
@@ -141,7 +142,7 @@ fn warnings(device: &DeviceView, config: &Config) -> Vec<String> {
 struct WantedLimits {
     memory: Option<u64>,
     cores: Option<u32>,
-    burst: Option<u64>,
+    burst: Option<GpuTime>,
     policy: Option<CorePolicy>,
     weight: Option<u32>,
     priority: Option<Priority>,
@@ -152,7 +153,7 @@ impl WantedLimits {
         Self {
             memory: config.limits_for(identity(device)).memory.map(Bytes::get),
             cores: config.share_of(identity(device)).map(|share| share.get().into()),
-            burst: wish.burst.as_ref().map(|burst| burst.burst.span().get()),
+            burst: wish.burst.as_ref().map(|burst| burst.burst.span()),
             policy: wish.policy,
             weight: wish.weight.map(|weight| weight.get().into()),
             priority: wish.priority,
@@ -163,7 +164,7 @@ impl WantedLimits {
         Limits {
             memory: self.memory.or(limits.memory),
             cores_permille: self.cores.unwrap_or(limits.cores_permille),
-            burst_ns: self.burst.unwrap_or(limits.burst_ns),
+            burst: self.burst.unwrap_or(limits.burst),
             sharing: Sharing {
                 policy: self.policy.unwrap_or(limits.sharing.policy),
                 weight: self.weight.unwrap_or(limits.sharing.weight),
@@ -201,7 +202,7 @@ fn described(monitor: &Monitor, device: &DeviceView, asked: WantedLimits, after:
         told.push(format!("{old} -> {new} of its time"));
     }
     if asked.burst.is_some() {
-        let [old, new] = [before, after].map(|limits| Nanos::new(limits.burst_ns));
+        let [old, new] = [before, after].map(|limits| limits.burst);
         told.push(format!("burst {old} -> {new}"));
     }
     let sharing = [before, after].map(|limits| limits.sharing);

@@ -6,7 +6,7 @@ use crate::output::failure::{self, Failure};
 use crate::output::progress;
 use crate::slices;
 use crate::slices::too_many;
-use gpuslice_policy::units::Nanos;
+use gpuslice_policy::time::GpuTime;
 use gpuslice_region::Reader;
 use gpuslice_slices::figures;
 use gpuslice_slices::nvml::{Nvml, NvmlTimeout};
@@ -230,7 +230,7 @@ fn describe_time(time: &Time) -> Vec<Vec<String>> {
             format!("policy {}", time.policy),
             format!("weight {}", time.weight),
             format!("priority {}", time.priority),
-            format!("burst {}", Nanos::new(time.burst_ns)),
+            format!("burst {}", GpuTime::from_nanos(time.burst_ns)),
         ],
         [format!("used {} in all", figures::span(time.used_ns))].into_iter().chain(now).chain(used).collect(),
         [format!("throttled {} in all", figures::span(time.throttled_ns))]

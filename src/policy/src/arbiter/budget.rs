@@ -14,11 +14,12 @@
 
 use super::allocate::WHOLE;
 use super::schedule::STEP;
+use crate::time::{GpuTime, WallTime};
 
-/// Work in flight, in nanoseconds, below which the GPU may be idle before the next look: 2 ms.
-const LOW: u64 = 2_000_000;
-/// Work in flight, in nanoseconds, above which the GPU is not idle before the next look: 6 ms.
-const HIGH: u64 = 6_000_000;
+/// Work in flight below which the GPU may be idle before the next look: 2 ms.
+const LOW: GpuTime = GpuTime::from_millis(2);
+/// Work in flight above which the GPU is not idle before the next look: 6 ms.
+const HIGH: GpuTime = GpuTime::from_millis(6);
 /// Millionths by which the budget grows in one [`STEP`].
 const UP: u64 = 50_000;
 /// Smallest step by which the budget shrinks, in millionths.
@@ -43,24 +44,24 @@ impl Default for Budget {
 pub struct Findings {
     /// Number of slices with demand.
     pub busy: u64,
-    /// Predicted GPU time in flight, in nanoseconds.
-    pub queued: u64,
+    /// Predicted GPU time in flight.
+    pub queued: GpuTime,
     /// The part of `queued` of slices that have less than their limit because of the budget.
-    pub steered: u64,
+    pub steered: GpuTime,
     /// Recent use of all slices, in millionths.
     pub used: u64,
     /// True if a slice waits for its share that a larger budget would help.
     pub starved: bool,
     /// True if work of high priority is in flight.
     pub eager: bool,
-    /// Nanoseconds since the last look.
-    pub passed: u64,
+    /// Time since the last look.
+    pub passed: WallTime,
 }
 
 impl Findings {
     /// Returns true if the GPU may be idle before the next look.
     #[must_use]
-    pub const fn idle(&self) -> bool {
+    pub fn idle(&self) -> bool {
         self.queued < LOW
     }
 }
@@ -71,7 +72,7 @@ impl Budget {
         if found.busy < 2 {
             return self.0.max(WHOLE);
         }
-        let looks = |step: u64| step.saturating_mul(found.passed).checked_div(STEP).unwrap_or(0);
+        let looks = |step: u64| found.passed.saturating_mul(step).count(STEP);
         let level = if found.starved && found.idle() {
             self.0.saturating_add(looks(UP))
         } else if found.steered > HIGH || (found.queued > HIGH && self.0 > WHOLE) {
@@ -89,9 +90,17 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
 
-    const FINDINGS: Findings =
-        Findings { busy: 2, queued: 0, steered: 0, used: WHOLE, starved: true, eager: false, passed: STEP };
+    const FINDINGS: Findings = Findings {
+        busy: 2,
+        queued: GpuTime::ZERO,
+        steered: GpuTime::ZERO,
+        used: WHOLE,
+        starved: true,
+        eager: false,
+        passed: STEP,
+    };
 
     #[test]
     fn work_that_waits_while_nothing_is_queued_raises_it_at_once() {
@@ -108,7 +117,7 @@ mod tests {
 
     #[test]
     fn queues_that_do_not_empty_lower_it_slowly_or_by_what_nobody_uses() {
-        let found = Findings { queued: HIGH + 1, steered: HIGH + 1, starved: false, ..FINDINGS };
+        let found = Findings { queued: HIGH + ns(1), steered: HIGH + ns(1), starved: false, ..FINDINGS };
         let mut budget = Budget::default();
         assert_eq!(budget.look(&found), WHOLE - DOWN);
         assert_eq!(
@@ -121,7 +130,7 @@ mod tests {
         });
         assert_eq!(budget.look(&Findings { used: 0, ..found }), LEAST);
         let mut above = Budget(2 * WHOLE);
-        assert_eq!(above.look(&Findings { steered: 0, ..found }), 2 * WHOLE - WHOLE / DOWN_PART);
+        assert_eq!(above.look(&Findings { steered: ns(0), ..found }), 2 * WHOLE - WHOLE / DOWN_PART);
     }
 
     #[test]

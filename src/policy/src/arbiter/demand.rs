@@ -8,44 +8,45 @@
 //! The demand of an idle slice is not predicted. Its rate leaves room for a start (see [`super`]).
 
 use super::allocate::WHOLE;
+use crate::time::{GpuTime, Monotonic, WallTime};
 
-/// Nanoseconds for which a slice that has waited counts with its full demand: 50 ms. It waits between two launches,
+/// Time for which a slice that has waited counts with its full demand: 50 ms. It waits between two launches,
 /// so a look often finds it not waiting.
-const HOLD: u64 = 50_000_000;
-/// Nanoseconds of a window of use: 40 ms. Two windows show that a slice has stopped.
-const WINDOW: u64 = 40_000_000;
-/// Nanoseconds before which a new window tells nothing: 10 ms.
-const YOUNG: u64 = 10_000_000;
-/// Nanoseconds without progress after which work counts as that of a stopped process: 100 ms.
-const STOPPED: u64 = 100_000_000;
-/// Queued work that needs the GPU until the next look, in nanoseconds: 5 ms.
-const BACKLOG: u64 = 5_000_000;
-/// Nanoseconds for which a slice of high priority stays active after its queue is empty: 0.5 ms. A program that waits
+const HOLD: WallTime = WallTime::from_millis(50);
+/// Length of a window of use: 40 ms. Two windows show that a slice has stopped.
+const WINDOW: WallTime = WallTime::from_millis(40);
+/// Time before which a new window tells nothing: 10 ms.
+const YOUNG: WallTime = WallTime::from_millis(10);
+/// Time without progress after which work counts as that of a stopped process: 100 ms.
+const STOPPED: WallTime = WallTime::from_millis(100);
+/// Time until the next look for which queued work needs the GPU: 5 ms.
+const BACKLOG: WallTime = WallTime::from_millis(5);
+/// Time for which a slice of high priority stays active after its queue is empty: 0.5 ms. A program that waits
 /// for one request starts the next one a wake-up later. A launch of another slice in between would delay it.
-const PAUSE: u64 = 500_000;
-/// Nanoseconds of such pauses at once: 2 ms. They are at most a tenth of the time. Other slices get the GPU between
+const PAUSE: WallTime = WallTime::from_micros(500);
+/// Time of such pauses at once: 2 ms. They are at most a tenth of the time. Other slices get the GPU between
 /// small kernels that come one by one.
-const PAUSES: u64 = 2_000_000;
-/// Nanoseconds in which recent use is forgotten: one second.
-const LATELY: u64 = 1_000_000_000;
+const PAUSES: WallTime = WallTime::from_millis(2);
+/// Time in which recent use is forgotten: one second.
+const LATELY: WallTime = WallTime::from_millis(1_000);
 
-/// GPU time by which a slice must exceed its kept part to have enough, in nanoseconds: 20 ms, and its debt on top. A
+/// GPU time by which a slice must exceed its kept part to have enough: 20 ms, and its debt on top. A
 /// slice with only its kept part gets it in whole kernels, and already waits for the debt of the last one.
-const ENOUGH: u64 = 20_000_000;
-/// Nanoseconds for which a slice has enough after it last had the GPU: 200 ms.
-const ENOUGH_FOR: u64 = 200_000_000;
+const ENOUGH: GpuTime = GpuTime::from_millis(20);
+/// Time for which a slice has enough after it last had the GPU: 200 ms.
+const ENOUGH_FOR: WallTime = WallTime::from_millis(200);
 
 /// Figures of a slice on a device: sums over its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SliceFigures {
-    /// Charged GPU time, in nanoseconds. It only grows.
-    pub used: u64,
-    /// Wall time that launches waited for the share, in nanoseconds. It only grows.
-    pub throttled: u64,
-    /// Predicted GPU time of work in flight, in nanoseconds.
-    pub queued: u64,
-    /// Wall nanoseconds by which the slice's word is ahead of the clock.
-    pub owed: u64,
+    /// Charged GPU time. It only grows.
+    pub used: GpuTime,
+    /// Wall time that launches waited for the share. It only grows.
+    pub throttled: WallTime,
+    /// Predicted GPU time of work in flight.
+    pub queued: GpuTime,
+    /// Wall time by which the slice's word is ahead of the clock.
+    pub owed: WallTime,
     /// True if a process waits for the share.
     pub waits: bool,
 }
@@ -54,19 +55,19 @@ pub struct SliceFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DemandEstimator {
     last: SliceFigures,
-    at: u64,
+    at: Monotonic,
     /// The last instant at which the slice waited.
-    waited: Option<u64>,
+    waited: Option<Monotonic>,
     /// The last instant at which its use had grown.
-    moved: u64,
+    moved: Monotonic,
     /// The last instant at which work was queued.
-    queued_at: Option<u64>,
-    /// Nanoseconds for which the slice may stay active without queued work.
-    patience: u64,
+    queued_at: Option<Monotonic>,
+    /// Time for which the slice may stay active without queued work.
+    patience: WallTime,
     /// Queued work at the last look but one, and at the last.
-    queued: [u64; 2],
+    queued: [GpuTime; 2],
     /// Start of the window, and the use at that instant.
-    window: (u64, u64),
+    window: (Monotonic, GpuTime),
     /// Use in the window before, in millionths.
     before: u64,
     /// Use in both windows, in millionths.
@@ -74,14 +75,14 @@ pub struct DemandEstimator {
     /// Use over about the last second, in millionths.
     lately: u64,
     /// The instant up to which the slice has had its kept part.
-    fed_until: u64,
+    fed_until: Monotonic,
     has_enough: bool,
 }
 
 impl DemandEstimator {
     /// Starts with the first sight of a slice. Its earlier use is unknown.
     #[must_use]
-    pub const fn new(now: u64, seen: &SliceFigures) -> Self {
+    pub const fn new(now: Monotonic, seen: &SliceFigures) -> Self {
         Self {
             last: *seen,
             at: now,
@@ -89,7 +90,7 @@ impl DemandEstimator {
             moved: now,
             queued_at: None,
             patience: PAUSES,
-            queued: [0; 2],
+            queued: [GpuTime::ZERO; 2],
             window: (now, seen.used),
             before: 0,
             mean: 0,
@@ -102,8 +103,15 @@ impl DemandEstimator {
     /// Adds a look. Returns the demand in millionths of the GPU.
     ///
     /// `eager`: the slice has high priority. Then queued work counts as full demand at once, and for a moment longer.
-    /// `least` is the slice's kept part in millionths, and `owes` its debt in nanoseconds of GPU time.
-    pub fn look(&mut self, now: u64, seen: &SliceFigures, eager: bool, least: u64, owes: u64) -> u64 {
+    /// `least` is the slice's kept part in millionths, and `owes` its debt.
+    pub fn look(
+        &mut self,
+        now: Monotonic,
+        seen: &SliceFigures,
+        eager: bool,
+        least: u64,
+        owes: GpuTime,
+    ) -> u64 {
         if now < self.at || seen.used < self.last.used {
             // The region was created again, or the clock went back.
             *self = Self::new(now, seen);
@@ -111,7 +119,7 @@ impl DemandEstimator {
         if seen.waits || seen.throttled > self.last.throttled {
             self.waited = Some(now);
         }
-        if seen.used > self.last.used || seen.queued == 0 || self.last.queued == 0 {
+        if seen.used > self.last.used || seen.queued.is_zero() || self.last.queued.is_zero() {
             self.moved = now;
         }
         let had = scale(seen.used.saturating_sub(self.last.used), least);
@@ -119,20 +127,19 @@ impl DemandEstimator {
         let fed_until = self.fed_until.max(self.at).saturating_add(had);
         self.fed_until = fed_until.min(enough.saturating_add(ENOUGH_FOR));
         self.has_enough = self.fed_until > enough;
-        let passed = now.saturating_sub(self.at);
+        let passed = now.since(self.at);
         (self.last, self.at) = (*seen, now);
         let recent = self.use_until(now, seen.used);
         let queued = self.queued();
-        self.patience = self.patience.saturating_add(passed / 10).min(PAUSES);
-        if queued > 0 {
+        self.patience = self.patience.saturating_add(passed.part(10)).min(PAUSES);
+        if !queued.is_zero() {
             self.queued_at = Some(now);
         } else if self.is_at_work() {
             self.patience = self.patience.saturating_sub(passed);
         }
         let [first, second] = self.queued;
         self.queued = [second, queued];
-        if self.waited.is_some_and(|waited| now.saturating_sub(waited) < HOLD) || (eager && self.is_at_work())
-        {
+        if self.waited.is_some_and(|waited| now.since(waited) < HOLD) || (eager && self.is_at_work()) {
             return WHOLE;
         }
         if eager {
@@ -141,17 +148,17 @@ impl DemandEstimator {
         recent.max(part(first.min(second).min(queued), BACKLOG))
     }
 
-    /// Returns the queued work that makes progress, in nanoseconds of GPU time.
+    /// Returns the queued work that makes progress.
     #[must_use]
-    pub const fn queued(&self) -> u64 {
-        if self.at.saturating_sub(self.moved) < STOPPED { self.last.queued } else { 0 }
+    pub fn queued(&self) -> GpuTime {
+        if self.at.since(self.moved) < STOPPED { self.last.queued } else { GpuTime::ZERO }
     }
 
     /// Returns true if work is queued, or was a moment ago.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
-        let since = self.queued_at.map(|queued| self.at.saturating_sub(queued));
-        since.is_some_and(|since| since == 0 || (since < PAUSE && self.patience > 0))
+        let since = self.queued_at.map(|queued| self.at.since(queued));
+        since.is_some_and(|since| since.is_zero() || (since < PAUSE && !self.patience.is_zero()))
     }
 
     /// Returns the recent use, in millionths of the GPU.
@@ -174,47 +181,55 @@ impl DemandEstimator {
     }
 
     /// Returns the recent use, in millionths: of this window or of the one before, whichever is more.
-    fn use_until(&mut self, now: u64, used: u64) -> u64 {
+    fn use_until(&mut self, now: Monotonic, used: GpuTime) -> u64 {
         let (began, from) = self.window;
-        let passed = now.saturating_sub(began);
+        let passed = now.since(began);
         let here = if passed < YOUNG { 0 } else { part(used.saturating_sub(from), passed) };
         let recent = here.max(self.before);
-        let both = self.before.saturating_mul(WINDOW).saturating_add(here.saturating_mul(passed.min(WINDOW)));
-        self.mean = both.checked_div(WINDOW.saturating_add(passed.min(WINDOW))).unwrap_or(0);
+        self.mean = mean((self.before, WINDOW), (here, passed.min(WINDOW)));
         if passed >= WINDOW {
             let weight = passed.min(LATELY);
-            let kept = self.lately.saturating_mul(LATELY.saturating_sub(weight));
-            self.lately = kept.saturating_add(here.saturating_mul(weight)).checked_div(LATELY).unwrap_or(0);
+            self.lately = mean((self.lately, LATELY.saturating_sub(weight)), (here, weight));
             (self.window, self.before) = ((now, used), here);
         }
         recent
     }
 }
 
-/// Returns `time` as a part of `of`, in millionths; at most the whole.
-fn part(time: u64, of: u64) -> u64 {
-    let millionths = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(of));
-    u64::try_from(millionths.unwrap_or(0)).unwrap_or(WHOLE).min(WHOLE)
+/// Returns the mean of two uses, each over its time.
+fn mean((first, long): (u64, WallTime), (second, further): (u64, WallTime)) -> u64 {
+    let sum = long.saturating_mul(first).saturating_add(further.saturating_mul(second));
+    sum.count(long.saturating_add(further))
 }
 
-/// Returns the nanoseconds in which a part in millionths adds up to `time` nanoseconds.
-fn scale(time: u64, part: u64) -> u64 {
-    let clock = u128::from(time).saturating_mul(u128::from(WHOLE)).checked_div(u128::from(part));
-    u64::try_from(clock.unwrap_or(0)).unwrap_or(u64::MAX)
+/// Returns `time` as a part of `of`, in millionths; at most the whole.
+fn part(time: GpuTime, of: WallTime) -> u64 {
+    if of.is_zero() {
+        return 0;
+    }
+    time.scaled(WHOLE, of.nanos()).map_or(WHOLE, GpuTime::nanos).min(WHOLE)
+}
+
+/// Returns the wall time in which a part in millionths adds up to `time`.
+fn scale(time: GpuTime, part: u64) -> WallTime {
+    if part == 0 {
+        return WallTime::ZERO;
+    }
+    time.wall_if_alone().scaled(WHOLE, part).unwrap_or(WallTime::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{ms, ns, us};
 
-    const MS: u64 = 1_000_000;
     /// The kept part of each of two slices.
     const LEAST: u64 = WHOLE / 20;
 
     /// Looks every 5 ms at the figures from `seen`. Returns the demands.
     fn needs(looks: u64, seen: impl Fn(u64) -> SliceFigures) -> Vec<u64> {
-        let mut demand = DemandEstimator::new(0, &seen(0));
-        (1..=looks).map(|look| demand.look(look * 5 * MS, &seen(look), false, LEAST, 0)).collect()
+        let mut demand = DemandEstimator::new(ns(0), &seen(0));
+        (1..=looks).map(|look| demand.look(ms(look * 5), &seen(look), false, LEAST, ns(0))).collect()
     }
 
     #[test]
@@ -224,31 +239,31 @@ mod tests {
         assert!(needs[9..19].iter().all(|need| *need == WHOLE), "{needs:?}");
         assert_eq!(needs[19], 0);
         let throttled =
-            self::needs(3, |look| SliceFigures { throttled: look / 3, ..SliceFigures::default() });
+            self::needs(3, |look| SliceFigures { throttled: ns(look / 3), ..SliceFigures::default() });
         assert_eq!(throttled, [0, 0, WHOLE]);
     }
 
     #[test]
     fn who_does_not_wait_needs_what_it_uses() {
-        let needs = needs(40, |look| SliceFigures { used: look * 2 * MS, ..SliceFigures::default() });
+        let needs = needs(40, |look| SliceFigures { used: ms(look * 2), ..SliceFigures::default() });
         assert_eq!(needs[39], WHOLE * 2 / 5);
     }
 
     #[test]
     fn a_queue_that_does_not_empty_needs_all_and_a_single_one_nothing() {
         let needs = needs(10, |look| SliceFigures {
-            queued: if look > 5 { 20 * MS } else { 0 },
+            queued: if look > 5 { ms(20) } else { ns(0) },
             ..SliceFigures::default()
         });
         assert_eq!([needs[5], needs[6], needs[7]], [0, 0, WHOLE]);
         let now_and_then =
-            self::needs(10, |look| SliceFigures { queued: look % 2 * 20 * MS, ..SliceFigures::default() });
+            self::needs(10, |look| SliceFigures { queued: ms(look % 2 * 20), ..SliceFigures::default() });
         assert!(now_and_then.iter().all(|need| *need == 0), "{now_and_then:?}");
     }
 
     #[test]
     fn who_stopped_needs_nothing_after_a_tenth_of_a_second() {
-        let needs = needs(60, |look| SliceFigures { used: look.min(30) * 5 * MS, ..SliceFigures::default() });
+        let needs = needs(60, |look| SliceFigures { used: ms(look.min(30) * 5), ..SliceFigures::default() });
         assert_eq!(needs[29], WHOLE);
         assert!(needs[29 + 20..].iter().all(|need| *need == 0), "{needs:?}");
     }
@@ -256,13 +271,15 @@ mod tests {
     /// Looks every 0.25 ms at a slice of high priority that has queued work at the looks for which `is_queued` holds. Returns
     /// whether its demand is full at each look.
     fn eager(looks: u64, is_queued: impl Fn(u64) -> bool) -> Vec<bool> {
-        let mut demand = DemandEstimator::new(0, &SliceFigures::default());
+        let mut demand = DemandEstimator::new(ns(0), &SliceFigures::default());
         let seen = |look: u64| SliceFigures {
-            queued: u64::from(is_queued(look)) * MS,
-            used: look,
+            queued: ms(is_queued(look).into()),
+            used: ns(look),
             ..SliceFigures::default()
         };
-        (1..=looks).map(|look| demand.look(look * MS / 4, &seen(look), true, LEAST, 0) == WHOLE).collect()
+        (1..=looks)
+            .map(|look| demand.look(us(look * 250), &seen(look), true, LEAST, ns(0)) == WHOLE)
+            .collect()
     }
 
     #[test]
@@ -284,14 +301,14 @@ mod tests {
 
     #[test]
     fn who_has_had_far_more_than_is_kept_for_it_has_enough_for_a_fifth_of_a_second() {
-        let mut demand = DemandEstimator::new(0, &SliceFigures::default());
+        let mut demand = DemandEstimator::new(ns(0), &SliceFigures::default());
         let mut look = |at: u64, used: u64| {
             demand.look(
-                at * MS,
-                &SliceFigures { used: used * MS, ..SliceFigures::default() },
+                ms(at),
+                &SliceFigures { used: ms(used), ..SliceFigures::default() },
                 false,
                 LEAST,
-                0,
+                ns(0),
             );
             demand.has_enough()
         };
@@ -303,12 +320,12 @@ mod tests {
     #[test]
     fn who_has_no_more_than_is_kept_for_it_never_has_enough() {
         for (part, kernel) in [(20, 20), (20, 30), (20, 100), (100, 20), (100, 400)] {
-            let mut demand = DemandEstimator::new(0, &SliceFigures::default());
+            let mut demand = DemandEstimator::new(ns(0), &SliceFigures::default());
             // Each kernel ends at a look, and is paid bit by bit until the next one.
             let mut has_enough = |look: u64| {
-                let seen = SliceFigures { used: (look / 10 + 1) * kernel * MS, ..SliceFigures::default() };
-                let owes = (10 - look % 10) * kernel * MS / 10;
-                demand.look(look * kernel * part * MS / 10, &seen, false, WHOLE / part, owes);
+                let seen = SliceFigures { used: ms((look / 10 + 1) * kernel), ..SliceFigures::default() };
+                let owes = us((10 - look % 10) * kernel * 100);
+                demand.look(us(look * kernel * part * 100), &seen, false, WHOLE / part, owes);
                 demand.has_enough()
             };
             assert!((1..500).all(|look| !has_enough(look)), "kernels of {kernel} ms, one of {part}");
@@ -318,17 +335,29 @@ mod tests {
     #[test]
     fn a_region_made_anew_and_a_clock_set_back_begin_again() {
         let mut demand =
-            DemandEstimator::new(900 * MS, &SliceFigures { used: 800 * MS, ..SliceFigures::default() });
+            DemandEstimator::new(ms(900), &SliceFigures { used: ms(800), ..SliceFigures::default() });
         assert_eq!(
-            demand.look(905 * MS, &SliceFigures { used: 3 * MS, ..SliceFigures::default() }, false, LEAST, 0),
+            demand.look(
+                ms(905),
+                &SliceFigures { used: ms(3), ..SliceFigures::default() },
+                false,
+                LEAST,
+                ns(0)
+            ),
             0
         );
         assert_eq!(
-            demand.look(5 * MS, &SliceFigures { used: 4 * MS, ..SliceFigures::default() }, false, LEAST, 0),
+            demand.look(ms(5), &SliceFigures { used: ms(4), ..SliceFigures::default() }, false, LEAST, ns(0)),
             0
         );
         assert_eq!(
-            demand.look(45 * MS, &SliceFigures { used: 24 * MS, ..SliceFigures::default() }, false, LEAST, 0),
+            demand.look(
+                ms(45),
+                &SliceFigures { used: ms(24), ..SliceFigures::default() },
+                false,
+                LEAST,
+                ns(0)
+            ),
             WHOLE / 2
         );
     }

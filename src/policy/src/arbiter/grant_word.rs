@@ -1,22 +1,23 @@
 //! Two shared words of the arbiter: the grant of a slice, and the holder of the arbiter lease.
 
 use crate::compute::limiter::token_bucket::RateLimit;
-use crate::units::{Nanos, Permille};
+use crate::time::{GpuTime, Monotonic, WallTime};
+use crate::units::Permille;
 
-/// Nanoseconds without a new grant after which a slice uses its own terms: 1 s.
-pub const STALE: u64 = 1_000_000_000;
-/// Nanoseconds of silence after which an arbiter loses its lease: 100 ms.
-pub const PATIENCE: u64 = 100_000_000;
+/// Time without a new grant after which a slice uses its own terms: 1 s.
+pub const STALE: WallTime = WallTime::from_millis(1_000);
+/// Silence after which an arbiter loses its lease: 100 ms.
+pub const PATIENCE: WallTime = WallTime::from_millis(100);
 
 /// The grant of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// Rate and burst.
     pub terms: RateLimit,
-    /// Wall nanoseconds by which the slice's word moves back. Otherwise the GPU would be idle.
-    pub gift: u64,
-    /// The most work that a process of the slice may have queued, in nanoseconds of GPU time.
-    pub queue_bound: u64,
+    /// Wall time by which the slice's word moves back. Otherwise the GPU would be idle.
+    pub gift: WallTime,
+    /// The most work that a process of the slice may have queued.
+    pub queue_bound: GpuTime,
 }
 
 /// Bits of a rate.
@@ -36,51 +37,51 @@ const WHO: u32 = 24;
 /// Spans are rounded up to multiples of 1.05 ms. A span of 255 multiples or more stands for the slice's own value. A
 /// word of 0 grants nothing.
 #[must_use]
-pub fn encode(given: &Grant, now: u64) -> u64 {
-    let span = |time: u64| time.div_ceil(1 << UNIT).min(OWN);
+pub fn encode(given: &Grant, now: Monotonic) -> u64 {
+    let span = |time: GpuTime| time.nanos().div_ceil(1 << UNIT).min(OWN);
     let rate = u64::from(given.terms.rate().get()).max(1);
-    let at = (now >> UNIT).max(1) << (RATE.saturating_add(2 * SPAN));
+    let at = (now.nanos() >> UNIT).max(1) << (RATE.saturating_add(2 * SPAN));
     at | span(given.queue_bound) << (RATE.saturating_add(SPAN)) | span(given.terms.burst()) << RATE | rate
 }
 
-/// Returns the terms of a grant, whatever its age, and the queue bound of a process in nanoseconds. The terms are at most `own`.
+/// Returns the terms of a grant, whatever its age, and the queue bound of a process. The terms are at most `own`.
 /// Without a grant they are `own`, and there is no bound.
 #[must_use]
-pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<u64>) {
+pub fn decode(word: u64, own: RateLimit) -> (RateLimit, Option<GpuTime>) {
     let thousandths = u16::try_from(word & ((1 << RATE) - 1)).ok().and_then(Permille::new);
     let Some(rate) = thousandths.filter(|rate| rate.get() > 0) else { return (own, None) };
     let span = |bits: u32| match (word >> bits) & OWN {
-        OWN => u64::MAX,
-        units => units << UNIT,
+        OWN => GpuTime::MAX,
+        units => GpuTime::from_nanos(units << UNIT),
     };
     let burst = span(RATE).min(own.burst());
-    (RateLimit::new(rate.min(own.rate()), Nanos::new(burst)), Some(span(RATE.saturating_add(SPAN))))
+    (RateLimit::new(rate.min(own.rate()), burst), Some(span(RATE.saturating_add(SPAN))))
 }
 
 /// Returns true if the arbiter has been silent for so long that a word is invalid. A word of 0 is never stale.
 #[must_use]
-pub fn is_stale(word: u64, now: u64) -> bool {
+pub fn is_stale(word: u64, now: Monotonic) -> bool {
     let at = written_at(word);
-    word != 0 && (now.saturating_sub(at) >= STALE || at > now.saturating_add(STALE))
+    word != 0 && (now.since(at) >= STALE || at > now.saturating_add(STALE))
 }
 
 /// Returns the terms that apply now: the [decoded](decode) ones, or `own` if the arbiter has been silent.
 #[must_use]
-pub fn current(word: u64, own: RateLimit, now: u64) -> (RateLimit, Option<u64>) {
+pub fn current(word: u64, own: RateLimit, now: Monotonic) -> (RateLimit, Option<GpuTime>) {
     decode(if is_stale(word, now) { 0 } else { word }, own)
 }
 
 /// Returns true if `new` must replace `word`: the content differs, or the old word will soon be stale.
 #[must_use]
-pub fn must_write(word: u64, new: u64, now: u64) -> bool {
+pub fn must_write(word: u64, new: u64, now: Monotonic) -> bool {
     // The content, without the instant.
     let about = |word: u64| word << u64::BITS.saturating_sub(RATE.saturating_add(2 * SPAN));
-    about(word) != about(new) || is_stale(word, now.saturating_add(STALE / 2))
+    about(word) != about(new) || is_stale(word, now.saturating_add(STALE.part(2)))
 }
 
-/// Returns the instant of a grant, in nanoseconds.
-const fn written_at(word: u64) -> u64 {
-    (word >> (RATE.saturating_add(2 * SPAN))) << UNIT
+/// Returns the instant of a grant.
+const fn written_at(word: u64) -> Monotonic {
+    Monotonic::from_nanos((word >> (RATE.saturating_add(2 * SPAN))) << UNIT)
 }
 
 /// Returns the word of the arbiter lease after `me` has asked for it. `None`: another process holds it.
@@ -88,10 +89,11 @@ const fn written_at(word: u64) -> u64 {
 /// The caller writes it by compare-and-swap. If that succeeds, it is the arbiter until it has been silent for
 /// [`PATIENCE`]. `me` is any number that no other process has; the low 24 bits count. A free lease is 0.
 #[must_use]
-pub fn claim_lease(word: u64, me: u64, now: u64) -> Option<u64> {
-    let (me, who, since) = (number(me), word & ((1 << WHO) - 1), (word >> WHO) << UNIT);
-    let is_silent = now.saturating_sub(since) >= PATIENCE || since > now.saturating_add(PATIENCE);
-    (who == 0 || who == me || is_silent).then_some((now >> UNIT) << WHO | me)
+pub fn claim_lease(word: u64, me: u64, now: Monotonic) -> Option<u64> {
+    let (me, who) = (number(me), word & ((1 << WHO) - 1));
+    let since = Monotonic::from_nanos((word >> WHO) << UNIT);
+    let is_silent = now.since(since) >= PATIENCE || since > now.saturating_add(PATIENCE);
+    (who == 0 || who == me || is_silent).then_some((now.nanos() >> UNIT) << WHO | me)
 }
 
 /// Returns true if `me` holds the arbiter lease with this word.
@@ -108,38 +110,44 @@ fn number(me: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
     use proptest::prelude::*;
 
+    /// One unit of spans.
     const MS: u64 = 1 << UNIT;
-    const NOW: u64 = 1 << 50;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
     fn terms(thousandths: u16, burst: u64) -> RateLimit {
-        RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::new(burst))
+        RateLimit::new(Permille::new(thousandths).unwrap(), ns(burst))
     }
 
     fn given(thousandths: u16, burst: u64, ahead: u64) -> Grant {
-        Grant { terms: terms(thousandths, burst), gift: 0, queue_bound: ahead }
+        Grant { terms: terms(thousandths, burst), gift: WallTime::ZERO, queue_bound: ns(ahead) }
     }
 
     #[test]
     fn a_slice_hears_what_it_was_told_for_a_second() {
         let word = encode(&given(250, 4 * MS, 50 * MS), NOW);
         let own = terms(1000, 20 * MS);
-        for now in [NOW, NOW + STALE - MS, NOW - MS] {
-            assert_eq!(current(word, own, now), (terms(250, 4 * MS), Some(50 * MS)));
+        for now in [NOW, NOW + STALE - ns(MS), NOW - ns(MS)] {
+            assert_eq!(current(word, own, now), (terms(250, 4 * MS), Some(ns(50 * MS))));
         }
         assert_eq!(current(word, own, NOW + STALE), (own, None));
         assert_eq!(current(0, own, NOW), (own, None));
         assert_eq!(
-            current(encode(&given(250, 0, 0), NOW + 2 * STALE), own, NOW),
+            current(encode(&given(250, 0, 0), NOW + STALE + STALE), own, NOW),
             (own, None),
             "of a time to come"
         );
-        assert_eq!(current(word, terms(100, MS), NOW), (terms(100, MS), Some(50 * MS)), "more than its own");
-        assert_eq!(current(encode(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(0)));
+        assert_eq!(
+            current(word, terms(100, MS), NOW),
+            (terms(100, MS), Some(ns(50 * MS))),
+            "more than its own"
+        );
+        assert_eq!(current(encode(&given(0, 0, 0), NOW), own, NOW), (terms(1, 0), Some(ns(0))));
         assert_eq!(
             current(encode(&given(9, u64::MAX, u64::MAX), NOW), own, NOW),
-            (terms(9, 20 * MS), Some(u64::MAX))
+            (terms(9, 20 * MS), Some(GpuTime::MAX))
         );
     }
 
@@ -147,8 +155,8 @@ mod tests {
     fn a_word_is_written_where_it_says_something_else_or_becomes_stale() {
         let given = given(250, 4 * MS, 50 * MS);
         let word = encode(&given, NOW);
-        let later = |passed: u64| must_write(word, encode(&given, NOW + passed), NOW + passed);
-        assert_eq!([0, STALE / 4, STALE / 2].map(later), [false, false, true]);
+        let later = |passed: WallTime| must_write(word, encode(&given, NOW + passed), NOW + passed);
+        assert_eq!([ns(0), STALE.part(4), STALE.part(2)].map(later), [false, false, true]);
         assert!(must_write(word, encode(&self::given(251, 4 * MS, 50 * MS), NOW), NOW));
         assert!(must_write(0, word, NOW));
     }
@@ -157,15 +165,15 @@ mod tests {
     fn a_word_that_stands_grants_the_same_however_old_it_is() {
         let (word, own) = (encode(&given(250, 4 * MS, 50 * MS), NOW), terms(1000, 20 * MS));
         assert_eq!(decode(word, own), current(word, own, NOW));
-        assert!(!is_stale(word, NOW + STALE - MS) && is_stale(word, NOW + STALE) && !is_stale(0, NOW));
+        assert!(!is_stale(word, NOW + STALE - ns(MS)) && is_stale(word, NOW + STALE) && !is_stale(0, NOW));
         assert_eq!(decode(0, own), (own, None));
     }
 
     #[test]
     fn one_process_holds_the_chair_until_it_is_silent() {
         let word = claim_lease(0, 7, NOW).unwrap();
-        assert_eq!(claim_lease(word, 8, NOW + PATIENCE - 2 * MS), None);
-        assert!(claim_lease(word, 7, NOW + 50 * MS).is_some());
+        assert_eq!(claim_lease(word, 8, NOW + PATIENCE - ns(2 * MS)), None);
+        assert!(claim_lease(word, 7, NOW + ns(50 * MS)).is_some());
         assert!(is_held_by(word, 7) && !is_held_by(word, 8) && !is_held_by(0, 0));
         let next = claim_lease(word, 8, NOW + PATIENCE).unwrap();
         assert_eq!(
@@ -174,7 +182,7 @@ mod tests {
             "the first has lost it, even if it was only stopped"
         );
         assert!(
-            claim_lease(claim_lease(0, 7, NOW * 2).unwrap(), 8, NOW).is_some(),
+            claim_lease(claim_lease(0, 7, ns(NOW.nanos() * 2)).unwrap(), 8, NOW).is_some(),
             "a time to come is nobody's"
         );
     }
@@ -183,19 +191,19 @@ mod tests {
         #[test]
         fn no_word_gives_more_than_the_slices_own(word in any::<u64>(), now in any::<u64>(), rate in 1_u16..=1000) {
             let own = terms(rate, 20 * MS);
-            let (terms, _) = current(word, own, now);
+            let (terms, _) = current(word, own, ns(now));
             prop_assert!(terms.rate() <= own.rate() && terms.rate().get() > 0 && terms.burst() <= own.burst());
         }
 
         #[test]
         fn what_is_told_is_heard(
-            rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in STALE..1 << 57,
+            rate in 1_u16..=1000, burst in 0..200 * MS, ahead in 0..200 * MS, now in STALE.nanos()..1 << 57,
         ) {
             let own = terms(1000, u64::MAX);
-            let (heard, queued) = current(encode(&given(rate, burst, ahead), now), own, now);
+            let (heard, queued) = current(encode(&given(rate, burst, ahead), ns(now)), own, ns(now));
             prop_assert_eq!(heard.rate().get(), rate);
-            prop_assert!(heard.burst() >= burst && heard.burst() - burst < MS);
-            prop_assert!(queued.unwrap() >= ahead && queued.unwrap() - ahead < MS);
+            prop_assert!(heard.burst() >= ns(burst) && heard.burst() - ns(burst) < ns(MS));
+            prop_assert!(queued.unwrap() >= ns(ahead) && queued.unwrap() - ns(ahead) < ns(MS));
         }
     }
 }

@@ -10,24 +10,25 @@ use crate::compute::limiter::lease;
 use crate::compute::limiter::queue_bound;
 use crate::compute::limiter::token_bucket::RateLimit;
 use crate::config::{CorePolicy, Priority};
-use crate::units::{Nanos, Permille};
+use crate::time::{GpuTime, Monotonic, WallTime};
+use crate::units::Permille;
 
 /// Slices in one directory that an arbiter divides the GPU among. It maps the region of each. Further slices keep
 /// their own limits.
 pub const MOST_SLICES: usize = 48;
 
-/// Nanoseconds that a late look, or the first one, counts for at most: 4 ms.
-const LATE: u64 = 4_000_000;
+/// Time that a late look, or the first one, counts for at most: 4 ms.
+const LATE: WallTime = WallTime::from_millis(4);
 
-/// Queue bound of a slice beside one of high priority, in nanoseconds of GPU time: 3 ms.
+/// Queue bound of a slice beside one of high priority: 3 ms.
 ///
 /// Queued work shares the GPU with high-priority work until it ends. One measurement of small kernels spans 2 ms.
 /// With a bound of 2 ms the GPU would idle for a tenth of the time, until the end of the batch is seen.
-const SHORT: u64 = 3_000_000;
+const SHORT: GpuTime = GpuTime::from_millis(3);
 
-/// Burst of a slice beside one of high priority, in nanoseconds of GPU time: 1 ms. Saved time is spent after
+/// Burst of a slice beside one of high priority: 1 ms. Saved time is spent after
 /// high-priority work has arrived.
-const SHORT_BURST: u64 = 1_000_000;
+const SHORT_BURST: GpuTime = GpuTime::from_millis(1);
 
 /// A rate that changes by less than one part in 64 stays.
 const STEADY: u16 = 64;
@@ -44,7 +45,7 @@ pub struct SliceSettings {
     /// The priority.
     pub priority: Priority,
     /// The unused time that it may save up.
-    pub burst: Nanos,
+    pub burst: GpuTime,
 }
 
 /// A slice of the GPU.
@@ -76,7 +77,7 @@ pub struct Arbiter {
     budget: Budget,
     /// The present budget, in millionths.
     scale: u64,
-    at: u64,
+    at: Monotonic,
 }
 
 impl Arbiter {
@@ -88,7 +89,7 @@ impl Arbiter {
     /// What could go wrong: the rates of a look act on work that is queued later. So each correction is small or
     /// bounded: the budget moves by steps, a gift is at most what the first waiting launch needs, and rates that
     /// change little stay.
-    pub fn look(&mut self, now: u64, slices: &[Slice]) -> Vec<Grant> {
+    pub fn look(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<Grant> {
         let needs = self.demands(now, slices);
         let claims: Vec<Claim> =
             slices.iter().zip(&needs).map(|(slice, need)| self.claim(slice, *need)).collect();
@@ -107,17 +108,17 @@ impl Arbiter {
             .collect();
         // A launch admitted while work of high priority is in flight would delay the work that follows.
         let is_held = |slice: &Slice| found.eager && must_yield(slice);
-        let gift = if found.idle() { earliest(slices, &terms, is_held) } else { 0 };
+        let gift = if found.idle() { earliest(slices, &terms, is_held) } else { WallTime::ZERO };
         let given = |(slice, terms): (&Slice, RateLimit)| Grant {
             terms,
-            gift: if is_held(slice) { 0 } else { gift.min(room(slice, &terms, found.passed)) },
+            gift: if is_held(slice) { WallTime::ZERO } else { gift.min(room(slice, &terms, found.passed)) },
             queue_bound: if must_yield(slice) { SHORT } else { queue_bound::MOST },
         };
         slices.iter().zip(terms).map(given).collect()
     }
 
     /// Returns the demands of all slices. Slices that are gone are forgotten.
-    fn demands(&mut self, now: u64, slices: &[Slice]) -> Vec<u64> {
+    fn demands(&mut self, now: Monotonic, slices: &[Slice]) -> Vec<u64> {
         let mut before = core::mem::take(&mut self.slices);
         let mut needs = Vec::with_capacity(slices.len());
         let least = allocate::least(slices.len());
@@ -132,8 +133,8 @@ impl Arbiter {
             };
             let known = self.slices.entry(*id).or_insert_with(|| before.remove(id).unwrap_or_else(new));
             known.eager = eager;
-            let rate = known.given.map_or(Permille::FULL, RateLimit::rate);
-            let owes = figures.owed.saturating_mul(u64::from(rate.get())) / 1000;
+            let terms = known.given.unwrap_or_else(|| RateLimit::new(Permille::FULL, slice.settings.burst));
+            let owes = terms.gpu(figures.owed);
             needs.push(known.demand.look(now, figures, eager, least, owes));
         }
         needs
@@ -145,7 +146,7 @@ impl Arbiter {
     }
 
     /// Returns the findings of this look for the budget. `parts` follow from the demands with the last budget.
-    fn found(&self, now: u64, slices: &[Slice], needs: &[u64], parts: &[AllocatedPart]) -> Findings {
+    fn found(&self, now: Monotonic, slices: &[Slice], needs: &[u64], parts: &[AllocatedPart]) -> Findings {
         let known = |slice: &Slice| self.slices.get(&slice.id);
         let starved = |(slice, part): (&Slice, &AllocatedPart)| {
             let Some(given) = known(slice).and_then(|known| known.given) else { return false };
@@ -163,18 +164,20 @@ impl Arbiter {
         });
         Findings {
             busy: u64::try_from(slices.iter().zip(needs).filter(busy).count()).unwrap_or(u64::MAX),
-            // Work of high priority counts twice: a launch of another slice should not come in between too early.
-            queued: self.sum(|known| known.demand.queued().saturating_mul(if known.eager { 2 } else { 1 })),
-            steered: steered.fold(0, u64::saturating_add),
-            used: self.sum(|known| known.demand.mean()),
+            queued: self.queued(),
+            steered: steered.fold(GpuTime::ZERO, GpuTime::saturating_add),
+            used: self.slices.values().map(|known| known.demand.mean()).fold(0, u64::saturating_add),
             starved: slices.iter().zip(parts).any(starved),
             eager: self.slices.values().any(|known| known.eager && known.demand.is_at_work()),
-            passed: now.saturating_sub(self.at).min(LATE),
+            passed: now.since(self.at).min(LATE),
         }
     }
 
-    fn sum(&self, figure: fn(&SliceState) -> u64) -> u64 {
-        self.slices.values().map(figure).fold(0, u64::saturating_add)
+    /// Returns the work in flight. Work of high priority counts twice: a launch of another slice should not come in between
+    /// too early.
+    fn queued(&self) -> GpuTime {
+        let of = |known: &SliceState| known.demand.queued().saturating_mul(if known.eager { 2 } else { 1 });
+        self.slices.values().map(of).fold(GpuTime::ZERO, GpuTime::saturating_add)
     }
 
     /// Returns the rate of a part with the present budget.
@@ -201,12 +204,12 @@ impl Arbiter {
         let most = match (must_yield && policy != CorePolicy::Fixed, known.borrows) {
             (true, _) => SHORT_BURST,
             (false, true) => lease::TURN,
-            (false, false) => u64::MAX,
+            (false, false) => GpuTime::MAX,
         };
-        let burst = Nanos::new(burst.get().min(most));
+        let burst = burst.min(most);
         let near = |given: &RateLimit| {
             let by = given.rate().get().abs_diff(rate.get());
-            let is_near = by <= rate.get() / STEADY && given.burst() == burst.get();
+            let is_near = by <= rate.get() / STEADY && given.burst() == burst;
             is_near && rate < limit && given.rate() <= limit
         };
         let given = known.given.filter(near).unwrap_or_else(|| RateLimit::new(rate, burst));
@@ -226,13 +229,14 @@ fn comes_first(slice: &Slice, other: &Slice) -> bool {
     is_high(slice) && !is_high(other) && (!is_last(slice) || is_last(other))
 }
 
-/// Returns the wall nanoseconds until the first waiting slice that can have a gift may go.
-fn earliest(slices: &[Slice], terms: &[RateLimit], is_held: impl Fn(&Slice) -> bool) -> u64 {
+/// Returns the wall time until the first waiting slice that can have a gift may go.
+fn earliest(slices: &[Slice], terms: &[RateLimit], is_held: impl Fn(&Slice) -> bool) -> WallTime {
+    let has_room = |slice: &Slice, terms: &RateLimit| !room(slice, terms, WallTime::MAX).is_zero();
     let waiting = slices
         .iter()
         .zip(terms)
-        .filter(|(slice, terms)| slice.figures.waits && !is_held(slice) && room(slice, terms, u64::MAX) > 0);
-    waiting.map(|(slice, _)| slice.figures.owed).min().unwrap_or(0)
+        .filter(|(slice, terms)| slice.figures.waits && !is_held(slice) && has_room(slice, terms));
+    waiting.map(|(slice, _)| slice.figures.owed).min().unwrap_or_default()
 }
 
 /// Returns true if a slice may have less than its limit because of others.
@@ -240,17 +244,17 @@ fn is_steered(slice: &Slice, terms: &RateLimit) -> bool {
     slice.settings.policy != CorePolicy::Fixed && terms.rate() < slice.settings.limit
 }
 
-/// Returns the wall nanoseconds by which the word of a slice may move back, `passed` nanoseconds after the last look. A limit
+/// Returns the wall time by which the word of a slice may move back, `passed` after the last look. A limit
 /// holds whatever others leave; the whole GPU is no limit.
-fn room(slice: &Slice, terms: &RateLimit, passed: u64) -> u64 {
+fn room(slice: &Slice, terms: &RateLimit, passed: WallTime) -> WallTime {
     let SliceSettings { policy, limit, .. } = slice.settings;
     match (policy, limit.is_partial()) {
-        (CorePolicy::Fixed, _) => 0,
+        (CorePolicy::Fixed, _) => WallTime::ZERO,
         (_, false) => slice.figures.owed,
         (_, true) => {
             let more = u64::from(limit.get().saturating_sub(terms.rate().get()));
-            let part = passed.saturating_mul(more).checked_div(u64::from(terms.rate().get()));
-            part.unwrap_or(0).min(slice.figures.owed)
+            let rate = u64::from(terms.rate().get()).max(1);
+            passed.saturating_mul(more).part(rate).min(slice.figures.owed)
         }
     }
 }

@@ -3,25 +3,27 @@
 //! Reading a directory takes microseconds; a large or slow directory takes longer. The same thread measures GPU time,
 //! so reading takes at most one part in 20 of its time.
 
-/// Nanoseconds between two looks of the arbiter while a slice has work: 1 ms.
-pub const STEP: u64 = 1_000_000;
-/// Nanoseconds between two looks where a slice of high priority exists: 0.25 ms. Until the look after a request
+use crate::time::{Monotonic, WallTime};
+
+/// Time between two looks of the arbiter while a slice has work: 1 ms.
+pub const STEP: WallTime = WallTime::from_millis(1);
+/// Time between two looks where a slice of high priority exists: 0.25 ms. Until the look after a request
 /// arrives, the others may start one more launch. Until the look after its end, the GPU is idle.
-pub const STEP_BESIDE_HIGH: u64 = 250_000;
-/// Nanoseconds between two checks whether the directory has changed.
-const LOOK: u64 = 25_000_000;
-/// Nanoseconds after which the whole directory is read even without a change.
-const READ: u64 = 200_000_000;
+pub const STEP_BESIDE_HIGH: WallTime = WallTime::from_micros(250);
+/// Time between two checks whether the directory has changed.
+const LOOK: WallTime = WallTime::from_millis(25);
+/// Time after which the whole directory is read even without a change.
+const READ: WallTime = WallTime::from_millis(200);
 /// The part of the time that reading may take: one in 20.
 const SELDOM: u64 = 20;
 
-/// The last check and the last reading. Instants are nanoseconds of the monotonic clock.
+/// The last check and the last reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadingSchedule {
-    looked: u64,
-    read: u64,
+    looked: Monotonic,
+    read: Monotonic,
     /// The earliest instant of the next reading.
-    rests_until: u64,
+    rests_until: Monotonic,
     /// The time of the directory's last change.
     changed: (i64, i64),
 }
@@ -29,43 +31,43 @@ pub struct ReadingSchedule {
 impl ReadingSchedule {
     /// Returns true if to check the directory for a change now.
     #[must_use]
-    pub fn looks(&mut self, now: u64) -> bool {
-        let is_due = now.saturating_sub(self.looked) >= LOOK;
+    pub fn looks(&mut self, now: Monotonic) -> bool {
+        let is_due = now.since(self.looked) >= LOOK;
         self.looked = if is_due { now } else { self.looked };
         is_due
     }
 
     /// Returns true if to read the directory, which changed last at `changed`.
     #[must_use]
-    pub fn reads(&mut self, changed: (i64, i64), now: u64) -> bool {
-        let is_due = changed != self.changed || now.saturating_sub(self.read) >= READ;
+    pub fn reads(&mut self, changed: (i64, i64), now: Monotonic) -> bool {
+        let is_due = changed != self.changed || now.since(self.read) >= READ;
         let is_read = is_due && now >= self.rests_until;
         (self.changed, self.read) = if is_read { (changed, now) } else { (self.changed, self.read) };
         is_read
     }
 
     /// Records that the reading that [`reads`](Self::reads) asked for has ended.
-    pub fn has_read(&mut self, now: u64) {
-        self.rests_until = now.saturating_add(now.saturating_sub(self.read).saturating_mul(SELDOM));
+    pub fn has_read(&mut self, now: Monotonic) {
+        self.rests_until = now.saturating_add(now.since(self.read).saturating_mul(SELDOM));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::ms;
 
-    const MS: u64 = 1_000_000;
-    const NOW: u64 = 1 << 50;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
     /// Returns the number of readings in ten seconds, if each takes `takes` and the directory changes as often as `changes`, in
     /// milliseconds.
     fn readings(takes: u64, changes: u64) -> u64 {
         let (mut pace, mut now, mut count) = (ReadingSchedule::default(), NOW, 0);
-        while now < NOW + 10_000 * MS {
-            now += MS;
-            let changed = (0, i64::try_from(now / (changes * MS)).unwrap());
+        while now < NOW + ms(10_000) {
+            now += ms(1);
+            let changed = (0, i64::try_from(now.nanos() / (changes * 1_000_000)).unwrap());
             if pace.looks(now) && pace.reads(changed, now) {
-                (now, count) = (now + takes * MS, count + 1);
+                (now, count) = (now + ms(takes), count + 1);
                 pace.has_read(now);
             }
         }
@@ -90,9 +92,9 @@ mod tests {
     fn what_changed_while_nobody_could_look_is_read_afterwards() {
         let mut pace = ReadingSchedule::default();
         assert!(pace.looks(NOW) && pace.reads((0, 1), NOW));
-        pace.has_read(NOW + 10 * MS);
-        assert!(pace.looks(NOW + 100 * MS) && !pace.reads((0, 2), NOW + 100 * MS));
-        assert!(pace.looks(NOW + 210 * MS) && pace.reads((0, 2), NOW + 210 * MS));
-        assert!(!pace.looks(NOW + 234 * MS));
+        pace.has_read(NOW + ms(10));
+        assert!(pace.looks(NOW + ms(100)) && !pace.reads((0, 2), NOW + ms(100)));
+        assert!(pace.looks(NOW + ms(210)) && pace.reads((0, 2), NOW + ms(210)));
+        assert!(!pace.looks(NOW + ms(234)));
     }
 }

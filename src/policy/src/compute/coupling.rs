@@ -16,27 +16,28 @@
 
 use super::limiter::lease;
 use super::limiter::overdraft::MOST_WAIT;
+use crate::time::{Monotonic, WallTime};
 
 /// A measured batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasuredBatch {
-    /// Estimated duration without waiting, in nanoseconds.
-    pub plain: u64,
-    /// Measured duration, in nanoseconds.
-    pub length: u64,
-    /// Earliest instant of its end, in nanoseconds of the monotonic clock.
-    pub until: u64,
-    /// Nanoseconds by which the end may be later: the stream may have been idle.
-    pub after: u64,
+    /// Estimated duration without waiting.
+    pub plain: WallTime,
+    /// Measured duration.
+    pub length: WallTime,
+    /// Earliest instant of its end.
+    pub until: Monotonic,
+    /// Time by which the end may be later: the stream may have been idle.
+    pub after: WallTime,
 }
 
 /// A launch that its device throttled for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThrottledLaunch {
-    /// Start of the wait, in nanoseconds of the monotonic clock.
-    pub since: u64,
+    /// Start of the wait.
+    pub since: Monotonic,
     /// End of the wait.
-    pub until: u64,
+    pub until: Monotonic,
     /// True if the wait ended by a peer overdraft. The end of an overrun shortly after an overdraft is weaker
     /// evidence.
     pub is_overdraft: bool,
@@ -45,46 +46,47 @@ pub struct ThrottledLaunch {
 /// State of another device of the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeerDevice {
-    /// Instant up to which its time is paid, in nanoseconds of the monotonic clock.
-    pub paid_until: u64,
+    /// Instant up to which its time is paid.
+    pub paid_until: Monotonic,
     /// True if a process waits for its time.
     pub is_asked: bool,
     /// True if it has work that is not known to have ended.
     pub is_busy: bool,
-    /// Last known end of its work, in nanoseconds of the monotonic clock.
-    pub ended: u64,
+    /// Last known end of its work.
+    pub ended: Monotonic,
     /// Its round: see [`next_round`].
     pub round: u64,
 }
 
-/// Tolerance of comparisons between two clocks, in nanoseconds: 1 ms. It covers the error of the clocks and the time
+/// Tolerance of comparisons between two clocks: 1 ms. It covers the error of the clocks and the time
 /// of a launch.
-const SLACK: u64 = 1_000_000;
+const SLACK: WallTime = WallTime::from_millis(1);
 /// Smallest part of the overrun for which the launch that ended it was throttled: one in eight. Other launches before
 /// it may have been throttled as well.
 const PART: u64 = 8;
-/// Nanoseconds of overrun from which a batch counts twice: 10 ms.
-const LONG: u64 = 10_000_000;
+/// Overrun from which a batch counts twice: 10 ms.
+const LONG: WallTime = WallTime::from_millis(10);
 /// Evidence that couples two devices. A usual overrun that ended with a throttled launch is half of it, one that
 /// ended with an overdraft a quarter.
 const ENOUGH: u32 = 4;
-/// Nanoseconds for which evidence counts: 10 s.
-const LATELY: u64 = 10_000_000_000;
-/// Nanoseconds for which devices stay coupled: one minute. After that new evidence is needed.
-pub const LASTS: u64 = 60_000_000_000;
-/// Nanoseconds from the end of a rank's work to its next launch: 50 ms. No device waits for a rank that takes longer.
-const PREPARES: u64 = 50_000_000;
-/// Nanoseconds after which the end of a batch is known: 10 ms.
-const SEEN: u64 = 10_000_000;
-/// Overrun beyond which a batch waits for no launch, in nanoseconds: one second. Kernels that never end are no reason
+/// Time for which evidence counts: 10 s.
+const LATELY: WallTime = WallTime::from_millis(10_000);
+/// Time for which devices stay coupled: one minute. After that new evidence is needed.
+pub const LASTS: WallTime = WallTime::from_millis(60_000);
+/// Time from the end of a rank's work to its next launch: 50 ms. No device waits for a rank that takes longer.
+const PREPARES: WallTime = WallTime::from_millis(50);
+/// Time after which the end of a batch is known: 10 ms.
+const SEEN: WallTime = WallTime::from_millis(10);
+/// Overrun beyond which a batch waits for no launch: one second. Kernels that never end are no reason
 /// for an overdraft.
-const PATIENCE: u64 = 1_000_000_000;
+const PATIENCE: WallTime = WallTime::from_millis(1_000);
+
 impl MeasuredBatch {
-    /// Returns the nanoseconds of the overrun. `None`: the batch took about as long as estimated.
+    /// Returns the time of the overrun. `None`: the batch took about as long as estimated.
     #[must_use]
-    pub fn beyond(&self) -> Option<u64> {
+    pub fn beyond(&self) -> Option<WallTime> {
         let beyond = self.length.saturating_sub(self.plain);
-        (beyond > (self.plain / 2).saturating_add(SLACK)).then_some(beyond)
+        (beyond > self.plain.part(2).saturating_add(SLACK)).then_some(beyond)
     }
 
     /// Returns true if a batch that has run for `length` by now may wait for a launch on another device.
@@ -93,9 +95,9 @@ impl MeasuredBatch {
         self.beyond().is_some_and(|beyond| beyond <= PATIENCE)
     }
 
-    /// Returns the nanoseconds that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
+    /// Returns the duration that the estimates learn if the batch waited: at most twice the estimate. The wait is not certain.
     #[must_use]
-    pub fn believed(&self) -> u64 {
+    pub fn believed(&self) -> WallTime {
         self.length.min(self.plain.saturating_mul(2))
     }
 
@@ -107,25 +109,25 @@ impl MeasuredBatch {
     #[must_use]
     pub fn ended_by(&self, kept: ThrottledLaunch) -> bool {
         let Some(beyond) = self.beyond() else { return false };
-        let between = if kept.is_overdraft { 0 } else { lease::TURN };
+        let between = if kept.is_overdraft { WallTime::ZERO } else { lease::TURN.wall_if_alone() };
         let ends = kept.until.saturating_add(self.plain).saturating_add(between).saturating_add(SLACK);
-        let meanwhile = kept.until.saturating_sub(kept.since.max(self.until.saturating_sub(self.length)));
+        let meanwhile = kept.until.since(kept.since.max(self.until.saturating_sub(self.length)));
         let latest = self.until.saturating_add(self.after);
-        kept.until < latest.saturating_add(SLACK) && self.until < ends && meanwhile > beyond / PART
+        kept.until < latest.saturating_add(SLACK) && self.until < ends && meanwhile > beyond.part(PART)
     }
 }
 
 /// Evidence of one device that its kernels wait for another device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CouplingEvidence {
-    first: u64,
+    first: Monotonic,
     count: u32,
 }
 
 impl CouplingEvidence {
     /// Adds a batch that ended with a throttled launch of another device. Returns whether the evidence suffices.
     pub fn add(&mut self, ran: &MeasuredBatch, kept: ThrottledLaunch) -> bool {
-        if ran.until.saturating_sub(self.first) > LATELY {
+        if ran.until.since(self.first) > LATELY {
             *self = Self { first: ran.until, count: 0 };
         }
         let counts = match (kept.is_overdraft, ran.beyond() > Some(LONG)) {
@@ -141,22 +143,22 @@ impl CouplingEvidence {
 /// Returns true if a throttled launch should be published, because others may have waited for it. `last` is the
 /// published one. Of two launches in a row the longer wait is published, since ends of batches are seen late.
 #[must_use]
-pub const fn should_publish(kept: ThrottledLaunch, last: ThrottledLaunch) -> bool {
-    let (length, before) = (kept.until.saturating_sub(kept.since), last.until.saturating_sub(last.since));
-    length > SLACK / 2 && (length >= before || kept.until.saturating_sub(last.until) > SEEN)
+pub fn should_publish(kept: ThrottledLaunch, last: ThrottledLaunch) -> bool {
+    let (length, before) = (kept.until.since(kept.since), last.until.since(last.since));
+    length > SLACK.part(2) && (length >= before || kept.until.since(last.until) > SEEN)
 }
 
 /// Returns true if devices that are coupled until `until` are coupled now. An instant too far ahead belongs to another
 /// boot, or is invalid.
 #[must_use]
-pub const fn is_coupled(until: u64, now: u64) -> bool {
-    until > now && until.saturating_sub(now) <= LASTS
+pub fn is_coupled(until: Monotonic, now: Monotonic) -> bool {
+    until > now && until.since(now) <= LASTS
 }
 
 /// Returns the instant from which time may count as saved, where coupled devices have paid until `other.paid_until`. No device
 /// saves more than the others, except for the delay of a payment.
 #[must_use]
-pub fn saved(other: &PeerDevice, now: u64) -> u64 {
+pub fn saved(other: &PeerDevice, now: Monotonic) -> Monotonic {
     other.paid_until.min(now).saturating_sub(SLACK)
 }
 
@@ -178,11 +180,11 @@ pub const fn next_round(own: u64, others: u64) -> u64 {
 /// tell this: a device that pays late would seem to be ahead. Nor does a process wait for a busy device: that work may
 /// be the work that waits.
 #[must_use]
-pub fn wait(other: &PeerDevice, round: u64, since: u64, now: u64) -> Option<u64> {
+pub fn wait(other: &PeerDevice, round: u64, since: Monotonic, now: Monotonic) -> Option<Monotonic> {
     if other.is_busy || other.round > round {
         return None;
     }
-    let prepares = if other.is_asked { u64::MAX } else { other.ended.saturating_add(PREPARES) };
+    let prepares = if other.is_asked { Monotonic::NEVER } else { other.ended.saturating_add(PREPARES) };
     let until = other.paid_until.min(prepares).min(since.saturating_add(MOST_WAIT));
     (until > now).then_some(until)
 }
@@ -190,85 +192,96 @@ pub fn wait(other: &PeerDevice, round: u64, since: u64, now: u64) -> Option<u64>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{ms, ns, us};
 
-    const MS: u64 = 1_000_000;
     /// A batch of 5 ms that took 25 ms and ended at 100 ms.
-    const BATCH: MeasuredBatch = MeasuredBatch { plain: 5 * MS, length: 25 * MS, until: 100 * MS, after: 0 };
+    const BATCH: MeasuredBatch = MeasuredBatch {
+        plain: WallTime::from_millis(5),
+        length: WallTime::from_millis(25),
+        until: Monotonic::from_nanos(100_000_000),
+        after: WallTime::ZERO,
+    };
     /// A device in debt up to 100 ms with a waiting process, in round 7.
-    const OTHER: PeerDevice =
-        PeerDevice { paid_until: 100 * MS, is_asked: true, is_busy: false, ended: 50 * MS, round: 7 };
+    const OTHER: PeerDevice = PeerDevice {
+        paid_until: Monotonic::from_nanos(100_000_000),
+        is_asked: true,
+        is_busy: false,
+        ended: Monotonic::from_nanos(50_000_000),
+        round: 7,
+    };
     /// Returns until when a process on a device of the same round waits, if it has waited since 20 ms.
-    fn wait(other: &PeerDevice, now: u64) -> Option<u64> {
-        super::wait(other, 7, 20 * MS, now)
+    fn wait(other: &PeerDevice, now: Monotonic) -> Option<Monotonic> {
+        super::wait(other, 7, ms(20), now)
     }
 
     #[test]
     fn far_longer_is_half_as_long_again_and_a_millisecond() {
-        let beyond = |plain, length| MeasuredBatch { plain, length, until: 0, after: 0 }.beyond();
-        assert_eq!(beyond(4 * MS, 7 * MS), None);
-        assert_eq!(beyond(4 * MS, 7 * MS + 1), Some(3 * MS + 1));
-        assert_eq!(beyond(0, MS), None);
-        assert_eq!(
-            [BATCH.believed(), MeasuredBatch { plain: 20 * MS, ..BATCH }.believed()],
-            [10 * MS, 25 * MS]
-        );
+        let beyond = |plain, length| MeasuredBatch { plain, length, until: ns(0), after: ns(0) }.beyond();
+        assert_eq!(beyond(ms(4), ms(7)), None);
+        assert_eq!(beyond(ms(4), ms::<WallTime>(7) + ns(1)), Some(ms::<WallTime>(3) + ns(1)));
+        assert_eq!(beyond(ns(0), ms(1)), None);
+        assert_eq!([BATCH.believed(), MeasuredBatch { plain: ms(20), ..BATCH }.believed()], [ms(10), ms(25)]);
     }
 
     #[test]
     fn a_run_was_ended_by_a_launch_that_was_kept_meanwhile_and_went_just_before_its_end() {
         let kept = |since, until| ThrottledLaunch { since, until, is_overdraft: false };
-        let ended_by = |since, until| BATCH.ended_by(kept(since * MS, until * MS));
+        let ended_by = |since, until| BATCH.ended_by(kept(ms(since), ms(until)));
         assert!(ended_by(80, 95) && ended_by(70, 100));
         assert!(!ended_by(80, 90), "10 ms before: with what comes before it, it takes 10 at the most");
         assert!(!ended_by(80, 101), "it had not gone yet");
-        let just = |since| BATCH.ended_by(kept(since, 95 * MS));
-        assert!(just(92_499_999) && !just(92_500_000), "an eighth of 20 ms");
-        let last = MeasuredBatch { plain: 10 * MS, length: 30 * MS, ..BATCH };
-        let before = kept(0, 87 * MS);
-        assert!(last.ended_by(before) && !MeasuredBatch { length: 13 * MS, ..last }.ended_by(before));
-        let ran = MeasuredBatch { plain: MS, length: 6 * MS, ..BATCH };
+        let just = |since| BATCH.ended_by(kept(since, ms(95)));
+        assert!(just(ns(92_499_999)) && !just(ns(92_500_000)), "an eighth of 20 ms");
+        let last = MeasuredBatch { plain: ms(10), length: ms(30), ..BATCH };
+        let before = kept(ns(0), ms(87));
+        assert!(last.ended_by(before) && !MeasuredBatch { length: ms(13), ..last }.ended_by(before));
+        let ran = MeasuredBatch { plain: ms(1), length: ms(6), ..BATCH };
         assert!(
-            !ran.ended_by(kept(0, 94_500_000)) && ran.ended_by(kept(0, 95 * MS)),
+            !ran.ended_by(kept(ns(0), ns(94_500_000))) && ran.ended_by(kept(ns(0), ms(95))),
             "it was kept before, not meanwhile"
         );
-        assert!(!MeasuredBatch { length: 8 * MS, ..BATCH }.ended_by(kept(80 * MS, 95 * MS)));
-        let ahead = |until| BATCH.ended_by(ThrottledLaunch { is_overdraft: true, ..kept(70 * MS, until) });
-        assert!(!ahead(94 * MS) && ahead(94 * MS + 1), "what goes ahead is one launch");
+        assert!(!MeasuredBatch { length: ms(8), ..BATCH }.ended_by(kept(ms(80), ms(95))));
+        let ahead = |until| BATCH.ended_by(ThrottledLaunch { is_overdraft: true, ..kept(ms(70), until) });
+        assert!(!ahead(ms(94)) && ahead(ms::<Monotonic>(94) + ns(1)), "what goes ahead is one launch");
     }
 
     #[test]
     fn who_may_have_ended_later_was_ended_by_what_went_until_then() {
-        let kept = ThrottledLaunch { since: 80 * MS, until: 107 * MS, is_overdraft: false };
-        let ended_by = |after| MeasuredBatch { after: after * MS, ..BATCH }.ended_by(kept);
+        let kept = ThrottledLaunch { since: ms(80), until: ms(107), is_overdraft: false };
+        let ended_by = |after| MeasuredBatch { after: ms(after), ..BATCH }.ended_by(kept);
         assert!(!ended_by(6) && ended_by(7));
         assert!(
-            MeasuredBatch { after: 50 * MS, ..BATCH }.ended_by(ThrottledLaunch { until: 95 * MS, ..kept }),
+            MeasuredBatch { after: ms(50), ..BATCH }.ended_by(ThrottledLaunch { until: ms(95), ..kept }),
             "or at the earliest"
         );
     }
 
     #[test]
     fn what_runs_for_far_longer_than_it_does_may_wait_for_a_second() {
-        let may_wait = |length| MeasuredBatch { plain: 4 * MS, length, until: 0, after: 0 }.may_wait();
-        assert_eq!([7 * MS, 7 * MS + 1, 1004 * MS, 1004 * MS + 1].map(may_wait), [false, true, true, false]);
+        let may_wait = |length| MeasuredBatch { plain: ms(4), length, until: ns(0), after: ns(0) }.may_wait();
+        assert_eq!(
+            [ms(7), ms::<WallTime>(7) + ns(1), ms(1004), ms::<WallTime>(1004) + ns(1)].map(may_wait),
+            [false, true, true, false]
+        );
     }
 
     #[test]
     fn it_is_certain_after_two_runs_or_a_long_one_within_ten_seconds() {
-        let short = |until| MeasuredBatch { plain: MS, length: 4 * MS, until, after: 0 };
-        let long = MeasuredBatch { plain: MS, length: 11 * MS + 1, until: 0, after: 0 };
+        let short = |until| MeasuredBatch { plain: ms(1), length: ms(4), until, after: ns(0) };
+        let long =
+            MeasuredBatch { plain: ms(1), length: ms::<WallTime>(11) + ns(1), until: ns(0), after: ns(0) };
         let (held, ahead) = (
             ThrottledLaunch::default(),
             ThrottledLaunch { is_overdraft: true, ..ThrottledLaunch::default() },
         );
         let mut seen = CouplingEvidence::default();
-        assert_eq!([1, 2].map(|at| seen.add(&short(at * MS), held)), [false, true]);
+        assert_eq!([1, 2].map(|at| seen.add(&short(ms(at)), held)), [false, true]);
         let mut seen = CouplingEvidence::default();
-        assert_eq!([1, 1 + 10_001, 10_003].map(|at| seen.add(&short(at * MS), held)), [false, false, true]);
+        assert_eq!([1, 1 + 10_001, 10_003].map(|at| seen.add(&short(ms(at)), held)), [false, false, true]);
         let mut seen = CouplingEvidence::default();
-        assert_eq!([11_000, 21_000].map(|at| seen.add(&short(at * MS), held)), [false, true], "ten seconds");
+        assert_eq!([11_000, 21_000].map(|at| seen.add(&short(ms(at)), held)), [false, true], "ten seconds");
         assert!(CouplingEvidence::default().add(&long, held));
-        assert!(!CouplingEvidence::default().add(&MeasuredBatch { length: 11 * MS, ..long }, held));
+        assert!(!CouplingEvidence::default().add(&MeasuredBatch { length: ms(11), ..long }, held));
         let mut seen = CouplingEvidence::default();
         assert_eq!(
             [1, 2, 3, 4].map(|_| seen.add(&long, ahead)),
@@ -279,11 +292,11 @@ mod tests {
 
     #[test]
     fn who_could_go_waits_for_those_that_are_held_back_once() {
-        let now = 60 * MS;
-        assert_eq!(wait(&OTHER, now), Some(100 * MS));
-        assert_eq!(wait(&OTHER, 100 * MS), None);
-        assert_eq!(super::wait(&OTHER, 8, 20 * MS, now), Some(100 * MS), "it is behind");
-        assert_eq!(super::wait(&OTHER, 6, 20 * MS, now), None, "it is ahead");
+        let now = ms(60);
+        assert_eq!(wait(&OTHER, now), Some(ms(100)));
+        assert_eq!(wait(&OTHER, ms(100)), None);
+        assert_eq!(super::wait(&OTHER, 8, ms(20), now), Some(ms(100)), "it is behind");
+        assert_eq!(super::wait(&OTHER, 6, ms(20), now), None, "it is ahead");
         assert_eq!(wait(&PeerDevice { is_busy: true, ..OTHER }, now), None, "it may wait for this one");
     }
 
@@ -302,52 +315,61 @@ mod tests {
         let first = next_round(7, 7);
         let second = next_round(7, first);
         let late = PeerDevice { round: second, ..OTHER };
-        assert_eq!(super::wait(&late, first, 20 * MS, 60 * MS), Some(100 * MS));
+        assert_eq!(super::wait(&late, first, ms(20), ms(60)), Some(ms(100)));
         // It pays once more, and so it is ahead.
         let ahead = PeerDevice { round: next_round(second, first), ..OTHER };
-        assert_eq!(super::wait(&ahead, first, 20 * MS, 60 * MS), None);
+        assert_eq!(super::wait(&ahead, first, ms(20), ms(60)), None);
     }
 
     #[test]
     fn who_does_not_ask_is_waited_for_as_long_as_it_may_prepare() {
         let silent = PeerDevice { is_asked: false, ..OTHER };
-        assert_eq!(wait(&silent, 60 * MS), Some(100 * MS));
-        let early = PeerDevice { ended: 30 * MS, ..silent };
-        assert_eq!(wait(&early, 60 * MS), Some(80 * MS));
-        assert_eq!(wait(&early, 80 * MS), None);
+        assert_eq!(wait(&silent, ms(60)), Some(ms(100)));
+        let early = PeerDevice { ended: ms(30), ..silent };
+        assert_eq!(wait(&early, ms(60)), Some(ms(80)));
+        assert_eq!(wait(&early, ms(80)), None);
     }
 
     #[test]
     fn nobody_waits_for_longer_than_ten_seconds() {
-        let far = PeerDevice { paid_until: u64::MAX, ..OTHER };
-        assert_eq!(wait(&far, 60 * MS), Some(20 * MS + MOST_WAIT));
-        assert_eq!(wait(&far, 20 * MS + MOST_WAIT), None);
-        let ended_later = PeerDevice { is_asked: false, ended: u64::MAX, ..far };
-        assert_eq!(wait(&ended_later, 60 * MS), Some(20 * MS + MOST_WAIT));
+        let far = PeerDevice { paid_until: ns(u64::MAX), ..OTHER };
+        assert_eq!(wait(&far, ms(60)), Some(ms::<Monotonic>(20) + MOST_WAIT));
+        assert_eq!(wait(&far, ms::<Monotonic>(20) + MOST_WAIT), None);
+        let ended_later = PeerDevice { is_asked: false, ended: ns(u64::MAX), ..far };
+        assert_eq!(wait(&ended_later, ms(60)), Some(ms::<Monotonic>(20) + MOST_WAIT));
     }
 
     #[test]
     fn devices_are_in_step_for_a_minute_whatever_the_word_says() {
         assert_eq!(
-            [0, 9, 10, 10 + LASTS, 11 + LASTS, u64::MAX].map(|until| is_coupled(until, 10)),
+            [
+                ns(0),
+                ns(9),
+                ns(10),
+                ns::<Monotonic>(10) + LASTS,
+                ns::<Monotonic>(11) + LASTS,
+                Monotonic::NEVER
+            ]
+            .map(|until| is_coupled(until, ns(10))),
             [false, false, false, true, false, false]
         );
     }
 
     #[test]
     fn as_much_may_be_saved_up_as_others_have_and_a_millisecond() {
-        assert_eq!([70, 100].map(|now| saved(&OTHER, now * MS) / MS), [69, 99]);
-        assert_eq!(saved(&OTHER, 150 * MS), 99 * MS);
+        assert_eq!([70, 100].map(|now| saved(&OTHER, ms(now))), [69, 99].map(ms));
+        assert_eq!(saved(&OTHER, ms(150)), ms(99));
     }
 
     #[test]
     fn of_launches_that_were_kept_the_longer_one_is_told_for_ten_milliseconds() {
         let kept = |since, until| ThrottledLaunch { since, until, is_overdraft: false };
-        let told = |since, until| should_publish(kept(since, until), kept(50 * MS, 100 * MS));
-        assert!(!told(101 * MS, 110 * MS) && told(101 * MS, 110 * MS + 1), "seen by then");
-        assert!(told(101 * MS, 151 * MS), "as long");
+        let told = |since, until| should_publish(kept(since, until), kept(ms(50), ms(100)));
+        assert!(!told(ms(101), ms(110)) && told(ms(101), ms::<Monotonic>(110) + ns(1)), "seen by then");
+        assert!(told(ms(101), ms(151)), "as long");
         assert_eq!(
-            [MS / 2, MS / 2 + 1].map(|until| should_publish(kept(0, until), ThrottledLaunch::default())),
+            [us(500), us::<Monotonic>(500) + ns(1)]
+                .map(|until| should_publish(kept(ns(0), until), ThrottledLaunch::default())),
             [false, true]
         );
     }

@@ -18,9 +18,8 @@
 //!
 //! Folders, lowest first: `cost`, `measuring`, `attribution`, `limiter`; then `coupling` and `peer_overdraft`.
 //!
-//! Times of events have a type of their own, [`EventTime`](measuring::event_clock::EventTime), because they lie on another
-//! time line. Instants of the monotonic clock and spans are plain `u64` nanoseconds, as in the shared words. A span is GPU
-//! time unless its name or text says otherwise.
+//! GPU time, wall time and instants of the monotonic clock have types ([`time`](crate::time)). Times of events have a type of
+//! their own, [`EventTime`](measuring::event_clock::EventTime), because they lie on another time line.
 
 pub mod attribution;
 pub mod cost;

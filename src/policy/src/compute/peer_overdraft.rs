@@ -8,67 +8,70 @@
 
 use super::cost::estimate;
 use super::limiter::token_bucket::RateLimit;
+use crate::time::{Monotonic, WallTime};
 
-/// Nanoseconds for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond,
+/// Time for which an overrun counts as continuing after it was seen: 5 ms. The worker looks each millisecond,
 /// on a host that may be late.
-const FRESH: u64 = 5_000_000;
+const FRESH: WallTime = WallTime::from_millis(5);
 
 /// Returns true if an overrun that was seen at `seen` continues.
 #[must_use]
-pub const fn overrun_continues(seen: u64, now: u64) -> bool {
-    seen > 0 && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
+pub fn overrun_continues(seen: Monotonic, now: Monotonic) -> bool {
+    seen > Monotonic::BEGIN && seen <= now.saturating_add(FRESH) && now <= seen.saturating_add(FRESH)
 }
 
 /// Returns true if waiting threads know of an overrun that was last published at `seen`. A thread that looks after half
 /// of `FRESH` may have found the publication stale, on a host that was late.
 #[must_use]
-pub const fn is_published(seen: u64, now: u64) -> bool {
-    overrun_continues(seen, now) && now <= seen.saturating_add(FRESH / 2)
+pub fn is_published(seen: Monotonic, now: Monotonic) -> bool {
+    overrun_continues(seen, now) && now <= seen.saturating_add(FRESH.part(2))
 }
 
 /// Returns true if the share of a device throttles a launch that may be admitted by a peer overdraft. The slice must
 /// owe time, and no more than the largest estimate, one second of GPU time. An overdraft is paid by its prediction and
 /// may run for far longer.
 #[must_use]
-pub fn may_overdraw(paid_until: u64, now: u64, terms: RateLimit) -> bool {
+pub fn may_overdraw(paid_until: Monotonic, now: Monotonic, terms: RateLimit) -> bool {
     paid_until > now && paid_until <= now.saturating_add(terms.wall(estimate::MOST))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Nanos, Permille};
-
-    const MS: u64 = 1_000_000;
+    use crate::time::GpuTime;
+    use crate::time::testing::{ms, ns, us};
+    use crate::units::Permille;
 
     #[test]
     fn a_run_is_overdue_for_five_milliseconds_after_it_was_seen_to_be() {
-        let overrun_continues = |now| overrun_continues(100 * MS, now);
+        let overrun_continues = |now| overrun_continues(ms(100), now);
         assert_eq!(
-            [95 * MS - 1, 95 * MS, 105 * MS, 105 * MS + 1].map(overrun_continues),
+            [ms::<Monotonic>(95) - ns(1), ms(95), ms(105), ms::<Monotonic>(105) + ns(1)]
+                .map(overrun_continues),
             [false, true, true, false]
         );
-        assert!(!super::overrun_continues(0, 0), "never");
+        assert!(!super::overrun_continues(ns(0), ns(0)), "never");
     }
 
     #[test]
     fn who_waits_knows_it_for_half_of_that_time() {
         assert_eq!(
-            [102 * MS + MS / 2, 102 * MS + MS / 2 + 1].map(|now| is_published(100 * MS, now)),
+            [us(102_500), us::<Monotonic>(102_500) + ns(1)].map(|now| is_published(ms(100), now)),
             [true, false]
         );
-        assert!(!is_published(0, 1));
+        assert!(!is_published(ns(0), ns(1)));
     }
 
     fn terms(rate: u16, burst: u64) -> RateLimit {
-        RateLimit::new(Permille::new(rate).unwrap(), Nanos::from_millis(burst))
+        RateLimit::new(Permille::new(rate).unwrap(), GpuTime::from_millis(burst))
     }
 
     #[test]
     fn who_owes_up_to_a_second_of_gpu_time_is_held_back() {
-        let may_overdraw = |until| may_overdraw(until, 100 * MS, terms(500, 20));
+        let may_overdraw = |until| may_overdraw(until, ms(100), terms(500, 20));
         assert_eq!(
-            [100 * MS, 100 * MS + 1, 2100 * MS, 2100 * MS + 1].map(may_overdraw),
+            [ms(100), ms::<Monotonic>(100) + ns(1), ms(2100), ms::<Monotonic>(2100) + ns(1)]
+                .map(may_overdraw),
             [false, true, true, false]
         );
     }

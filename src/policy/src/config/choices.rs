@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use super::faults::Fault;
 use super::values::parse_duration;
-use crate::units::{MOST_GPU_TIME, Nanos, Setting};
+use crate::time::{GpuTime, MOST_GPU_TIME};
+use crate::units::Setting;
 
 /// Declares an enum whose values are words, with a reader (either case) and a writer.
 macro_rules! words {
@@ -140,19 +141,19 @@ pub enum Burst {
     /// Enough for work that comes in bursts and waits for its end: 200 ms of GPU time.
     Latency,
     /// This much GPU time.
-    Span(Nanos),
+    Span(GpuTime),
 }
 
 impl Burst {
     /// Longest burst: the largest debt of a slice.
-    pub const MOST: Nanos = MOST_GPU_TIME;
+    pub const MOST: GpuTime = MOST_GPU_TIME;
 
     /// Returns the GPU time that may be saved up.
     #[must_use]
-    pub const fn span(self) -> Nanos {
+    pub const fn span(self) -> GpuTime {
         match self {
-            Self::Strict => Nanos::from_millis(20),
-            Self::Latency => Nanos::from_millis(200),
+            Self::Strict => GpuTime::from_millis(20),
+            Self::Latency => GpuTime::from_millis(200),
             Self::Span(span) => span,
         }
     }

@@ -56,7 +56,7 @@ pub enum Fault {
     NotAWeight,
     /// Not a burst.
     NotABurst,
-    /// A burst beyond [`MOST_GPU_TIME`](crate::units::MOST_GPU_TIME).
+    /// A burst beyond [`MOST_GPU_TIME`](crate::time::MOST_GPU_TIME).
     LongBurst,
     /// Neither on nor off.
     NotASwitch,

@@ -3,7 +3,8 @@
 use core::str::FromStr;
 
 use super::faults::Fault;
-use crate::units::{Nanos, Permille, TIME_UNITS};
+use crate::time::{GpuTime, TIME_UNITS};
+use crate::units::Permille;
 
 impl FromStr for Permille {
     type Err = Fault;
@@ -37,11 +38,11 @@ pub(super) fn hami_number(digits: &str, malformed: Fault, overflow: Fault) -> Re
 }
 
 /// Reads a duration above zero: digits, directly followed by a unit.
-pub(super) fn parse_duration(text: &str) -> Option<Nanos> {
+pub(super) fn parse_duration(text: &str) -> Option<GpuTime> {
     let (digits, unit) = split_number(text);
     let (scale, _) = TIME_UNITS.into_iter().find(|(_, name)| name.eq_ignore_ascii_case(unit))?;
     let span = digits.parse::<u64>().ok()?.checked_mul(scale)?;
-    (span > 0).then_some(Nanos::new(span))
+    (span > 0).then_some(GpuTime::from_nanos(span))
 }
 
 /// Splits a text after its leading digits.
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn durations_have_a_unit_and_a_length() {
         for (text, nanos) in [("20ms", 20_000_000), ("500us", 500_000), ("1s", 1_000_000_000), ("7NS", 7)] {
-            assert_eq!(parse_duration(text), Some(Nanos::new(nanos)), "{text:?}");
+            assert_eq!(parse_duration(text), Some(GpuTime::from_nanos(nanos)), "{text:?}");
         }
         for text in ["", "20", "ms", "0ms", "-1ms", "1.5s", "20 ms", "1m", "18446744073709551615s"] {
             assert_eq!(parse_duration(text), None, "{text:?}");

@@ -4,8 +4,10 @@ use gpuslice_policy::arbiter::demand::SliceFigures;
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, SliceSettings};
 use gpuslice_policy::compute::limiter::fair_queue::OVERDUE;
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::units::Permille;
 
+use crate::nanos::ns;
 use crate::program::Program;
 use crate::scenario::terms;
 use crate::shim::Wait;
@@ -15,7 +17,7 @@ const MS: u64 = 1_000_000;
 
 /// Returns a slice with this policy that may use the whole GPU.
 pub fn settings(policy: CorePolicy, weight: u32) -> SliceSettings {
-    let burst = Nanos::from_millis(20);
+    let burst = GpuTime::from_millis(20);
     SliceSettings { policy, limit: Permille::FULL, weight, priority: Priority::Normal, burst }
 }
 
@@ -33,12 +35,12 @@ pub struct Shared {
 impl Shared {
     pub fn new(machine: Machine, settings: Vec<SliceSettings>, programs: Vec<(usize, Program)>) -> Self {
         let limits: Vec<_> =
-            settings.iter().map(|slice| terms(slice.limit.get().into(), slice.burst.get() / MS)).collect();
+            settings.iter().map(|slice| terms(slice.limit.get().into(), slice.burst.nanos() / MS)).collect();
         let world = World::new(machine, &limits, programs, 11);
         let next = world.now;
         let has_high = settings.iter().any(|settings| settings.priority == Priority::High);
         let every = if has_high { STEP_BESIDE_HIGH } else { STEP };
-        Self { world, settings, arbiter: Some(Arbiter::default()), every, next, ahead: 0 }
+        Self { world, settings, arbiter: Some(Arbiter::default()), every: every.nanos(), next, ahead: 0 }
     }
 
     /// Runs until an instant. The arbiter looks in between.
@@ -62,16 +64,16 @@ impl Shared {
         let Some(arbiter) = &mut self.arbiter else {
             return;
         };
-        let given = arbiter.look(self.world.now.saturating_add_signed(self.ahead), &slices);
+        let given = arbiter.look(ns(self.world.now.saturating_add_signed(self.ahead)), &slices);
         for (at, given) in given.into_iter().enumerate() {
             let slice = &mut self.world.slices[at];
             if slice.terms != given.terms {
                 slice.change(given.terms, self.world.now);
             }
-            if given.gift > 0 {
-                slice.give(given.gift, self.world.now);
+            if given.gift > ns(0) {
+                slice.give(given.gift.nanos(), self.world.now);
             }
-            slice.ahead = given.queue_bound;
+            slice.ahead = given.queue_bound.nanos();
             self.world.wake_sleepers(at);
         }
     }
@@ -81,14 +83,14 @@ impl Shared {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());
         let waits = |phase: &Phase| match phase {
-            Phase::Asks { wait: Some(Wait::Word(until)), .. } => until + OVERDUE > world.now,
+            Phase::Asks { wait: Some(Wait::Word(until)), .. } => until + OVERDUE.nanos() > world.now,
             _ => false,
         };
         let figures = SliceFigures {
-            used: slice.used,
-            throttled: slice.throttled,
-            queued: own().map(|process| process.shim.ahead.queued()).sum(),
-            owed: slice.paid_until.saturating_sub(world.now),
+            used: ns(slice.used),
+            throttled: ns(slice.throttled),
+            queued: own().map(|process| process.shim.ahead.queued()).fold(ns(0), GpuTime::saturating_add),
+            owed: ns(slice.paid_until.saturating_sub(world.now)),
             waits: own().any(|process| waits(&process.phase)),
         };
         Slice { id: at as u64 + 100, settings: self.settings[at], figures }

@@ -7,6 +7,7 @@ use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 
 use crate::gpu::Gpu;
+use crate::nanos::ns;
 use crate::program::Kind;
 use crate::shim::{Bracketed, Paid, Shim};
 
@@ -20,12 +21,12 @@ impl Shim {
         }
         let gap = self.outside - self.launched[stream];
         let long = when_alone::long(kind.graph, self.cost.get());
-        let mut timing = Timing::of(paid.is_known.then_some(&paid.estimate), long, gap);
+        let mut timing = Timing::of(paid.is_known.then_some(&paid.estimate), long, ns(gap));
         let may_be_empty = || {
             self.empty[stream].is_none()
                 && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
                     let run = self.open[stream].as_ref().map(|open| &open.run);
-                    spell.may_have_ended(run, now - since, 2 * paid.estimate.plain)
+                    spell.may_have_ended(run, ns(now - since), 2 * paid.estimate.plain)
                 })
         };
         if timing == Timing::Batched {
@@ -41,7 +42,7 @@ impl Shim {
                 self.close(other, now, gpu);
             }
         }
-        let is_old = self.open[stream].as_ref().is_some_and(|open| now - open.opened >= OLD);
+        let is_old = self.open[stream].as_ref().is_some_and(|open| now - open.opened >= OLD.nanos());
         if timing == Timing::Single || is_old {
             self.close(stream, now, gpu);
         }
@@ -49,7 +50,7 @@ impl Shim {
             self.record(stream, timing, now, gpu);
             self.open[stream].as_mut().unwrap().known_idle = self.empty[stream].take().is_some();
         } else if self.empty[stream].is_none() {
-            self.open[stream].as_mut().unwrap().run.idle(gap);
+            self.open[stream].as_mut().unwrap().run.idle(ns(gap));
         }
     }
 
@@ -74,14 +75,14 @@ impl Shim {
             self.spells[stream] = Some((now, self.outside, Spell::default()));
         }
         match self.empty[stream].take() {
-            Some(since) => open.run.idle(now - since),
+            Some(since) => open.run.idle(ns(now - since)),
             None if open.run.is_empty() => {
                 let delay = if open.known_idle {
-                    when_alone::delay(open.opened - self.closed[stream], self.cost.get())
+                    when_alone::delay(ns(open.opened - self.closed[stream]), self.cost.get())
                 } else {
-                    0
+                    ns(0)
                 };
-                open.run.lead((now - open.opened).saturating_sub(delay));
+                open.run.lead(ns((now - open.opened).saturating_sub(delay.nanos())));
             }
             None => {}
         }
@@ -112,9 +113,10 @@ impl Shim {
         self.empty[stream] = Some(now);
         let spell = self.spells[stream].take();
         if let Some(open) = &mut self.open[stream] {
-            let all = spell
-                .map(|(since, outside, spell)| spell.left(now - since - (self.launched[stream] - outside)));
-            open.run.waited(all.unwrap_or(inside));
+            let all = spell.map(|(since, outside, spell)| {
+                spell.left(ns(now - since - (self.launched[stream] - outside)))
+            });
+            open.run.waited(all.unwrap_or_else(|| ns(inside)));
         }
         self.launched[stream] += inside;
     }
@@ -129,7 +131,7 @@ impl Shim {
             opened: now,
             is_unknown: false,
             known_idle: false,
-            bill: Settlement::new(0),
+            bill: Settlement::new(ns(0)),
             charged_to: 0,
             progress: 0,
             truth: 0,
@@ -144,14 +146,14 @@ impl Shim {
             (&mut self.spells[stream], &mut self.open[stream])
         {
             let inside = self.last[stream] - *since - (self.launched[stream] - *outside);
-            spell.close(&mut open.run, inside);
+            spell.close(&mut open.run, ns(inside));
         }
         match self.empty[stream] {
-            Some(since) => self.open[stream].as_mut().unwrap().run.close(now - since),
+            Some(since) => self.open[stream].as_mut().unwrap().run.close(ns(now - since)),
             None => {
                 self.enters(now);
                 let idle = self.outside - self.launched[stream];
-                self.open[stream].as_mut().unwrap().run.close(idle);
+                self.open[stream].as_mut().unwrap().run.close(ns(idle));
             }
         }
         let mut open = self.open[stream].take().unwrap();
@@ -161,9 +163,10 @@ impl Shim {
             self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
         }
         open.bill = Settlement::new(open.run.prepaid());
-        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.run.plain());
+        self.until[stream] =
+            (overdraft::done(ns(self.until[stream]), ns(open.opened), open.run.plain())).nanos();
         self.ahead.add(open.run.prepaid());
-        self.ends = self.ends.max(now) + open.run.prepaid();
+        self.ends = self.ends.max(now) + open.run.prepaid().nanos();
         self.flights[stream].push_back(open);
     }
 

@@ -4,6 +4,7 @@ use gpuslice_policy::compute::attribution::nvml_only::{NvmlCostModel, Prepayment
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
+use crate::nanos::ns;
 use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;
 use crate::world::World;
@@ -27,14 +28,14 @@ impl Shim {
         let blind = self.blind.as_mut().unwrap();
         let cost = blind.coarse.cost();
         if !self.lease.spend(cost) {
-            let lacks = self.lease.shortfall(cost, slice.lease(self.me, now)).max(1);
-            slice.take(self.me, lacks, now).map_err(Wait::Word)?;
+            let lacks = self.lease.shortfall(cost, ns(slice.lease(self.me, now))).max(ns(1));
+            slice.take(self.me, lacks.nanos(), now).map_err(Wait::Word)?;
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));
         }
-        blind.course.add(now, 1, cost);
+        blind.course.add(ns(now), 1, cost);
         let mut estimate = Estimate::default();
-        (estimate.charged, estimate.plain) = (cost, cost);
+        (estimate.charged, estimate.plain) = (cost, cost.wall_if_alone());
         Ok(self.pay(None, estimate))
     }
 }

@@ -28,7 +28,7 @@ impl Debt {
         if difference >= 0 {
             self.owed = self.owed.max(-saved(terms));
         }
-        self.owed = (self.owed + i128::from(difference) * 1000).min(i128::from(MOST_DEBT) * 1000);
+        self.owed = (self.owed + i128::from(difference) * 1000).min(i128::from(MOST_DEBT.nanos()) * 1000);
     }
 
     /// Gives away wall time.
@@ -63,5 +63,5 @@ impl Debt {
 }
 
 fn saved(terms: RateLimit) -> i128 {
-    i128::from(terms.burst()) * 1000
+    i128::from(terms.burst().nanos()) * 1000
 }

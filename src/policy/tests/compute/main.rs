@@ -26,6 +26,7 @@ mod long;
 mod machine;
 mod meter;
 mod mishaps;
+mod nanos;
 mod newcomers;
 mod program;
 mod scenario;

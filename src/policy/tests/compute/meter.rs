@@ -8,6 +8,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval};
 use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Opening, Verdict};
 
 use crate::gpu::{Gpu, NEVER};
+use crate::nanos::ns;
 use crate::shim::{Bracketed, Shim};
 use crate::slice::{PLACES, Slice};
 
@@ -35,11 +36,11 @@ impl Shim {
     fn compare_clocks(&mut self, now: u64, gpu: &Gpu) {
         for flight in self.flights.iter().flatten() {
             if gpu.event(flight.start) != NEVER {
-                self.offset.recorded(flight.opened, self.readings.of(gpu.event(flight.start)));
+                self.offset.recorded(ns(flight.opened), self.readings.of(gpu.event(flight.start)));
             }
             for event in [flight.start, flight.end].map(|event| gpu.event(event)) {
                 if event != NEVER {
-                    self.offset.passed(now, self.readings.of(event));
+                    self.offset.passed(ns(now), self.readings.of(event));
                 }
             }
         }
@@ -85,14 +86,14 @@ impl Shim {
             self.last_end[stream] = EventTime::BEGIN;
         }
         let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
-        self.charge_rest(&mut flight, (verdict.length + verdict.events, until), now, slice);
+        self.charge_rest(&mut flight, ((verdict.length + verdict.events).nanos(), until.nanos()), now, slice);
         slice.settle(flight.bill.close(), now);
         if (0..self.flights.len()).all(|other| other == stream || self.flights[other].is_empty()) {
-            self.settled_at = self.settled_at.max(until.min(now));
+            self.settled_at = self.settled_at.max((until.min(ns(now))).nanos());
         }
-        self.outstanding -= flight.bill.prepaid();
+        self.outstanding -= flight.bill.prepaid().nanos();
         self.ahead.done(flight.bill.prepaid());
-        self.ends = until + self.ahead.queued();
+        self.ends = until.nanos() + self.ahead.queued().nanos();
         self.learn(&flight, verdict, slice);
         true
     }
@@ -100,11 +101,11 @@ impl Shim {
     /// Charges running work while it runs.
     fn charge_running(&mut self, flight: &mut Bracketed, start: EventTime, now: u64, slice: &mut Slice) {
         let start = self.offset.instant(start).unwrap() + flight.run.gaps();
-        let start = start.max(flight.charged_to);
-        if let Some(until) = settlement::running(start, now) {
-            self.charge(flight, (start, until, true), now, slice);
-            flight.charged_to = until;
-            flight.progress += until - start;
+        let start = start.max(ns(flight.charged_to));
+        if let Some(until) = settlement::running(start, ns(now)) {
+            self.charge(flight, (start.nanos(), until.nanos(), true), now, slice);
+            flight.charged_to = until.nanos();
+            flight.progress += until.since(start).nanos();
         }
     }
 
@@ -120,10 +121,10 @@ impl Shim {
         let rest = length.saturating_sub(flight.progress);
         let start = (until - rest).max(flight.charged_to);
         self.charge(flight, (start, start + rest, false), now, slice);
-        let lengths = (length, flight.progress);
+        let lengths = (ns(length), ns(flight.progress));
         let beyond = settlement::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
-        slice.measured -= i128::from(beyond);
-        slice.used -= beyond;
+        slice.measured -= i128::from(beyond.nanos());
+        slice.used -= beyond.nanos();
         slice.settle(flight.bill.refund(beyond), now);
     }
 
@@ -139,23 +140,27 @@ impl Shim {
         }
         let add_overlap = |slice: &mut Slice, covered| {
             if !flight.is_unknown {
-                slice.overlap.add(end - start, covered);
+                slice.overlap.add(ns(end - start), covered);
             }
         };
         // An interval that only its own intervals cover tells nothing new. Beside others it tells whose turn it was.
-        if self.union.is_covered(start, end) && self.beside_until <= start {
-            add_overlap(slice, 0);
+        if self.union.is_covered(ns(start), ns(end)) && self.beside_until <= start {
+            add_overlap(slice, ns(0));
             return;
         }
-        let place =
-            slice.publish(Interval { start, end, context: peer_intervals::context(self.me, 0), goes_on });
+        let place = slice.publish(Interval {
+            start: ns(start),
+            end: ns(end),
+            context: peer_intervals::context(self.me, 0),
+            goes_on,
+        });
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
-        let covered = self.union.cover(start, end);
+        let covered = self.union.cover(ns(start), ns(end));
         add_overlap(slice, covered);
         let charge = correction::apply(covered, slice.factor);
-        slice.measured += i128::from(charge);
-        slice.used += charge;
+        slice.measured += i128::from(charge.nanos());
+        slice.used += charge.nanos();
         slice.settle(flight.bill.charge(charge), now);
     }
 
@@ -166,11 +171,11 @@ impl Shim {
             let entry = slice.ring[slot as usize];
             let end = entry.interval.end;
             // An interval that ends later than any of its own is not its own.
-            *others = (*others).max(if end > own { end } else { 0 });
-            *beside = (*beside).max(if entry.interval.is_of(self.me) { 0 } else { end });
+            *others = (*others).max(if end > ns(own) { end.nanos() } else { 0 });
+            *beside = (*beside).max(if entry.interval.is_of(self.me) { 0 } else { end.nanos() });
             entry
         };
-        self.reader.read((to, PLACES), now, &mut self.union, entry)
+        self.reader.read((to, PLACES), ns(now), &mut self.union, entry)
     }
 
     fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {
@@ -181,7 +186,7 @@ impl Shim {
         let length = if flight.is_unknown { flight.bill.charged() } else { all };
         let served = &mut slice.asks[self.me].served;
         *served = (*served + length).saturating_sub(paid);
-        slice.got[self.me] += all as i64 - paid as i64;
+        slice.got[self.me] += all.less(paid).nanos();
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {
             let changed = match verdict.lesson {

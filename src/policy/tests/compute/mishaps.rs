@@ -5,6 +5,7 @@ use gpuslice_policy::compute::limiter::refund;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 
 use crate::gpu::NEVER;
+use crate::nanos::ns;
 use crate::world::{Phase, Process, World};
 
 /// A fault of the world.
@@ -68,13 +69,17 @@ impl World {
             return;
         }
         let slice = &mut self.slices[process.slice];
-        slice.asks[me].wants = 0;
+        slice.asks[me].wants = ns(0);
         let outstanding = core::mem::take(&mut process.shim.outstanding);
-        let rest =
-            refund::estate(outstanding, refund::Work::Predicted, process.shim.settled_at, process.killed_at);
+        let rest = refund::estate(
+            ns(outstanding),
+            refund::Work::Predicted,
+            ns(process.shim.settled_at),
+            ns(process.killed_at),
+        );
         let unmeasured = process.shim.unmeasured();
         slice.settle(rest, self.now);
-        slice.lost += unmeasured as i128 + i128::from(rest);
+        slice.lost += unmeasured as i128 + i128::from(rest.nanos());
         process.reaped = true;
         let at = process.slice;
         self.wake_sleepers(at);
@@ -104,6 +109,6 @@ impl World {
     fn told(&self, is_named: bool, used: u64) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
         let percent = if is_named { u32::try_from(used * 100 / (to - from).max(1)).unwrap() } else { 0 };
-        Sample { from, to, percent, processes: u32::from(is_named) }
+        Sample { from: ns(from), to: ns(to), percent, processes: u32::from(is_named) }
     }
 }

@@ -1,7 +1,8 @@
 //! The world of a seed, and its checks.
 
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::units::Permille;
 
 use crate::chance::Chance;
 use crate::mishaps::Mishap;
@@ -13,7 +14,7 @@ const MS: u64 = 1_000_000;
 
 /// Returns terms with a share in thousandths and a burst in milliseconds.
 pub fn terms(thousandths: u64, burst: u64) -> RateLimit {
-    RateLimit::new(Permille::new(thousandths as u16).unwrap(), Nanos::from_millis(burst))
+    RateLimit::new(Permille::new(thousandths as u16).unwrap(), GpuTime::from_millis(burst))
 }
 
 fn kinds(chance: &mut Chance, me: u64) -> Vec<Kind> {

@@ -2,7 +2,8 @@
 
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::units::Permille;
 
 use crate::arbitrate::{Shared, settings};
 use crate::chance::Chance;
@@ -192,7 +193,7 @@ const NEARLY: u64 = 93;
 /// gets.
 fn latency(table: &mut Table) {
     let mut settings = vec![settings(CorePolicy::Equal, 100), settings(CorePolicy::BestEffort, 100)];
-    (settings[0].priority, settings[0].burst) = (Priority::High, Nanos::from_millis(200));
+    (settings[0].priority, settings[0].burst) = (Priority::High, GpuTime::from_millis(200));
     let requests = || small(MS).requests(30 * MS, 10);
     let figures = |mut shared: Shared, has_arbiter: bool| {
         shared.arbiter = shared.arbiter.filter(|_| has_arbiter);
@@ -261,8 +262,8 @@ fn death(table: &mut Table) {
 fn table_of_slices_that_share_a_gpu() {
     println!(
         "slices that share a GPU by an arbiter that looks every {} us, beside one of high priority every {} us",
-        STEP / US,
-        STEP_BESIDE_HIGH / US
+        STEP.nanos() / US,
+        STEP_BESIDE_HIGH.nanos() / US
     );
     let mut table = Table::default();
     for part in [fairness, caps, lending, latency, late, death] {
@@ -283,7 +284,7 @@ fn of_seed(seed: u64) -> Shared {
         limit: Permille::new(chance.of(&[1000, 1000, 500, 200])).unwrap(),
         weight: chance.of(&[50, 100, 100, 300]),
         priority: chance.of(&[Priority::High, Priority::Normal, Priority::Normal, Priority::Low]),
-        burst: Nanos::from_millis(chance.of(&[20, 200])),
+        burst: GpuTime::from_millis(chance.of(&[20, 200])),
     };
     let all = (0..count).map(|_| settings(&mut chance)).collect();
     let programs = (0..count).map(|slice| (slice, small(chance.of(&[20 * US, 200 * US, 1500 * US, 5 * MS]))));
@@ -303,7 +304,7 @@ fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_ar
             let least = limit.min(ALL / 10 / each.len() as u64);
             assert!(*share >= least / 2, "seed {seed}: {settings:?} has {share} of {each:?}");
             // Savings come on top, and the error of NVML's whole percent.
-            let most = limit + settings.burst.get() * ALL / (3 * S) + 200;
+            let most = limit + settings.burst.nanos() * ALL / (3 * S) + 200;
             assert!(*share <= most, "seed {seed}: {settings:?} has {share} of {each:?}");
         }
         let asked: u64 = shared.settings.iter().map(|slice| u64::from(slice.limit.get())).sum();

@@ -14,9 +14,11 @@ use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, E
 use gpuslice_policy::compute::measuring::peer_intervals::Reader;
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::when_alone::Sampler;
+use gpuslice_policy::time::GpuTime;
 
 use crate::blind::Blind;
 use crate::gpu::{Gpu, NEVER};
+use crate::nanos::ns;
 use crate::program::Kind;
 use crate::slice::Slice;
 
@@ -208,44 +210,47 @@ impl Shim {
             return self.admit_blindly(now, slice);
         }
         let known = self.known(kind);
-        let waits = since + UNKNOWN_WAIT;
+        let waits = since + UNKNOWN_WAIT.nanos();
         if known.is_none() && !self.unknown.admits(&kind.key) && now < waits {
             self.close_all(now, gpu);
-            slice.asks[self.me].wants = 0;
+            slice.asks[self.me].wants = ns(0);
             return Err(Wait::Unknown(waits));
         }
         let estimate = known.unwrap_or_else(|| self.table.prior(&kind.key));
         let cost = estimate.charged;
         let (least, left) =
-            (queue_bound::least(slice.ahead, slice.is_alone(self.me)), self.ends.saturating_sub(now));
-        let is_at_end = least < queue_bound::LEAST && self.ahead.admits_at_end(cost, left);
+            (queue_bound::least(ns(slice.ahead), slice.is_alone(self.me)), self.ends.saturating_sub(now));
+        let is_at_end = least < queue_bound::LEAST && self.ahead.admits_at_end(cost, ns(left));
         if !self.ahead.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
             // Others have their turns meanwhile.
-            slice.asks[self.me].wants = 0;
-            let left = self.ends.saturating_sub(now).saturating_sub(queue_bound::AT_END);
+            slice.asks[self.me].wants = ns(0);
+            let left = self.ends.saturating_sub(now).saturating_sub(queue_bound::AT_END.nanos());
             return Err(Wait::Queue(if least < queue_bound::LEAST && left > 0 { now + left } else { NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {
-            slice.asks[self.me].wants = 0;
+            slice.asks[self.me].wants = ns(0);
             return Ok(self.pay(known, estimate));
         }
         let owed = cost.saturating_sub(self.lease.left());
         if known.is_some()
             && self.open.len() > 1
             && let Some(beside) = self.goes_beside(stream, &estimate, now)
-            && slice.owe(self.me, owed, now)
+            && slice.owe(self.me, owed.nanos(), now)
         {
             self.beside = Beside::of(beside);
-            slice.asks[self.me].wants = 0;
-            self.outstanding += owed;
+            slice.asks[self.me].wants = ns(0);
+            self.outstanding += owed.nanos();
             self.lease.fill(owed);
             assert!(self.lease.spend(cost));
             return Ok(self.pay(known, estimate));
         }
-        let lacks =
-            self.lease.shortfall(cost, slice.lease(self.me, now)).max(1).max(self.together(&estimate));
-        if let Err(until) = slice.take(self.me, lacks, now) {
+        let lacks = self
+            .lease
+            .shortfall(cost, ns(slice.lease(self.me, now)))
+            .max(ns(1))
+            .max(ns(self.together(&estimate)));
+        if let Err(until) = slice.take(self.me, lacks.nanos(), now) {
             self.close_all(now, gpu);
             return Err(Wait::Word(until));
         }
@@ -255,22 +260,22 @@ impl Shim {
         self.takes += 1;
         self.beside = Beside::default();
         self.lease.fill(lacks);
-        self.outstanding += lacks;
+        self.outstanding += lacks.nanos();
         assert!(self.lease.spend(cost));
         Ok(self.pay(known, estimate))
     }
 
     /// Returns the GPU time that was launched beside others, after one more launch. `None`: it may not go.
-    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<u64> {
+    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<GpuTime> {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
-                overdraft::done(self.until[stream], open.opened, open.run.plain())
+                (overdraft::done(ns(self.until[stream]), ns(open.opened), open.run.plain())).nanos()
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
-        let done = overdraft::done(ends(stream), now, estimate.plain);
-        self.beside.go(estimate, done, last)
+        let done = overdraft::done(ns(ends(stream)), ns(now), estimate.plain);
+        self.beside.go(estimate, done, ns(last))
     }
 
     /// Returns the smallest payment with which overlapping launches go together.
@@ -278,11 +283,11 @@ impl Shim {
         if self.open.len() < 2 {
             return 0;
         }
-        lease::together(estimate, self.takes.is_multiple_of(16)).unwrap_or(0)
+        (lease::together(estimate, self.takes.is_multiple_of(16)).unwrap_or_default()).nanos()
     }
 
     pub fn pay(&mut self, known: Option<Estimate>, estimate: Estimate) -> Paid {
-        self.entering = estimate.charged;
+        self.entering = estimate.charged.nanos();
         Paid { estimate, is_known: known.is_some() }
     }
 
@@ -295,7 +300,8 @@ impl Shim {
         let open = self.open.iter().flatten().map(|open| open.run.prepaid());
         let flights = self.flights.iter().flatten();
         let flying = flights.map(|flight| flight.bill.prepaid().saturating_sub(flight.bill.charged()));
-        open.chain(flying).map(u128::from).sum::<u128>() + u128::from(self.lease.left() + self.entering)
+        let times = open.chain(flying).chain([self.lease.left(), ns(self.entering)]);
+        times.map(|time| u128::from(time.nanos())).sum()
     }
 
     /// Returns the true duration of the work without a measurement.
@@ -308,7 +314,7 @@ impl Shim {
         let open = self.open.iter().flatten();
         let all = open.chain(self.flights.iter().flatten());
         all.map(|bracketed| {
-            bracketed.truth.saturating_sub(bracketed.run.prepaid().max(bracketed.bill.charged()))
+            bracketed.truth.saturating_sub((bracketed.run.prepaid().max(bracketed.bill.charged())).nanos())
         })
         .sum()
     }

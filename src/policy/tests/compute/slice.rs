@@ -8,8 +8,10 @@ use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 use gpuslice_policy::compute::measuring::overlap::Overlap;
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
+use gpuslice_policy::time::GpuTimeChange;
 
 use crate::debt::Debt;
+use crate::nanos::ns;
 
 /// Number of places in the ring.
 pub const PLACES: u64 = 1024;
@@ -93,18 +95,19 @@ impl Slice {
             given: 0,
             refunded: false,
             throttled: 0,
-            ahead: queue_bound::MOST,
+            ahead: queue_bound::MOST.nanos(),
         }
     }
 
     /// Returns true if no other process uses it.
     pub fn is_alone(&self, me: usize) -> bool {
-        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served == 0)
+        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served == ns(0))
     }
 
     /// Returns the smallest payment of a process.
     pub fn lease(&self, me: usize, now: u64) -> u64 {
-        let others = self.seen(now).enumerate().filter(|(other, ask)| *other != me && ask.wants > 0).count();
+        let others =
+            self.seen(now).enumerate().filter(|(other, ask)| *other != me && ask.wants > ns(0)).count();
         let size = if others > 0 {
             lease::turn_among(self.terms, others + 1)
         } else if self.factor < correction::ONE || self.unattributed {
@@ -114,79 +117,91 @@ impl Slice {
         } else {
             lease::alone(self.terms)
         };
-        lease::beside(size, self.ahead)
+        (lease::beside(size, ns(self.ahead))).nanos()
     }
 
     /// Takes time for a process. On failure it returns the instant of the next try.
     pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
-        if self.asks[me].wants == 0 {
+        if self.asks[me].wants == ns(0) {
             let served =
-                fair_queue::start(self.asks[me].served, self.virtual_time, self.terms, self.seen(now));
+                fair_queue::start(self.asks[me].served, ns(self.virtual_time), self.terms, self.seen(now));
             self.asks[me].served = served;
         }
         self.looks[me] = 0;
-        self.asks[me].wants = amount;
+        self.asks[me].wants = ns(amount);
         let served = self.asks[me].served;
         let before = fair_queue::before(me, served, self.seen(now));
-        let free_since = token_bucket::free_since(self.paid_until, self.free_from, now);
-        if let Some(until) = fair_queue::wait(free_since, before, now, self.terms) {
-            self.looks[me] = until;
-            return Err(until);
+        let free_since = token_bucket::free_since(ns(self.paid_until), ns(self.free_from), ns(now));
+        if let Some(until) = fair_queue::wait(free_since, before, ns(now), self.terms) {
+            self.looks[me] = until.nanos();
+            return Err(until.nanos());
         }
         self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));
-        self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
+        self.set_paid_until(
+            (token_bucket::prepay(ns(self.paid_until), ns(now), ns(amount), self.terms)).nanos(),
+            now,
+        );
         self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
         self.got[me] += amount as i64;
         self.dearest[me] = self.dearest[me].max(amount);
-        self.virtual_time = self.virtual_time.max(served);
-        self.asks[me] = Ask { served: served + amount, wants: 0 };
+        self.virtual_time = self.virtual_time.max(served.nanos());
+        self.asks[me] = Ask { served: served + ns(amount), wants: ns(0) };
         Ok(())
     }
 
     /// Returns the requests of all processes, as each of them sees them.
     pub fn seen(&self, now: u64) -> impl Iterator<Item = Ask> + Clone {
-        self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(*looks, now))
+        self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(ns(*looks), ns(now)))
     }
 
     fn set_paid_until(&mut self, paid_until: u64, now: u64) {
         self.paid_until = paid_until;
-        self.free_from = token_bucket::free_from(self.free_from, paid_until, now);
+        self.free_from = (token_bucket::free_from(ns(self.free_from), ns(paid_until), ns(now))).nanos();
     }
 
     /// Records the debt of a launch without credit. Returns false if the budget of overdrafts does not pay for it.
     pub fn owe(&mut self, me: usize, amount: u64, now: u64) -> bool {
-        let Some(until) = overdraft::admit(self.overdrawn_until, now, amount, self.terms) else {
+        let Some(until) = overdraft::admit(ns(self.overdrawn_until), ns(now), ns(amount), self.terms) else {
             return false;
         };
-        self.overdrawn_until = until;
-        self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
+        self.overdrawn_until = until.nanos();
+        self.set_paid_until(
+            (token_bucket::prepay(ns(self.paid_until), ns(now), ns(amount), self.terms)).nanos(),
+            now,
+        );
         self.debt.settle(amount as i64, now, self.terms);
         self.paid += i128::from(amount);
         self.taken[me] += amount;
         self.got[me] += amount as i64;
-        self.asks[me].served += amount;
+        self.asks[me].served += ns(amount);
         true
     }
 
-    pub fn settle(&mut self, difference: i64, now: u64) {
-        self.set_paid_until(token_bucket::settle(self.paid_until, now, difference, self.terms), now);
-        self.debt.settle(difference, now, self.terms);
-        self.paid += i128::from(difference);
-        self.refunded |= difference < 0;
+    pub fn settle(&mut self, difference: GpuTimeChange, now: u64) {
+        self.set_paid_until(
+            (token_bucket::settle(ns(self.paid_until), ns(now), difference, self.terms)).nanos(),
+            now,
+        );
+        self.debt.settle(difference.nanos(), now, self.terms);
+        self.paid += i128::from(difference.nanos());
+        self.refunded |= difference.is_refund();
     }
 
     /// Gives wall time away.
     pub fn give(&mut self, gift: u64, now: u64) {
         self.set_paid_until(self.paid_until - gift, now);
         self.debt.give(gift, now, self.terms);
-        self.given += self.terms.gpu(gift);
+        self.given += self.terms.gpu(ns(gift)).nanos();
         self.refunded = true;
     }
 
     pub fn change(&mut self, terms: RateLimit, now: u64) {
-        self.set_paid_until(token_bucket::change(self.paid_until, now, self.terms, terms), now);
+        self.set_paid_until(
+            (token_bucket::change(ns(self.paid_until), ns(now), self.terms, terms)).nanos(),
+            now,
+        );
         self.debt.change(now, self.terms, terms);
         self.terms = terms;
         self.refunded = true;

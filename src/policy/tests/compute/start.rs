@@ -2,6 +2,7 @@
 
 use gpuslice_policy::compute::limiter::lease;
 
+use crate::nanos::ns;
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, Phase, World};
@@ -76,12 +77,12 @@ fn processes_that_start_together_are_served_evenly_although_their_first_launches
             println!(
                 "{name}: Jain {even}, longest wait {} ms of {}, first second {} ms of {}",
                 wait / MS,
-                longest / MS,
+                longest.nanos() / MS,
                 first_second / MS,
                 first / MS
             );
             assert!(even >= 990, "{name}");
-            assert!(wait <= longest, "{name}");
+            assert!(wait <= longest.nanos(), "{name}");
             // The duration of a kernel is unknown if its launch returned late.
             assert!(first_second <= first, "{name}");
         }
@@ -94,11 +95,11 @@ fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
         let outcome = outcome(10, 1, (launches, late), (3, 7));
         let name = format!("{launches} launches {} us late", late / US);
         let terms = terms(100, BURST / MS);
-        let most = S / 10 + BURST + lease::alone(terms) + launches.max(1) * LENGTH;
+        let most = S / 10 + BURST + lease::alone(terms).nanos() + launches.max(1) * LENGTH;
         assert!(outcome.first_second <= most, "{name}: {outcome:?}");
         // Such a launch is charged for all time that it may have taken.
         assert!(outcome.served[0] + launches * late >= 3 * S / 10, "{name}: {outcome:?}");
-        let longest = terms.wall(2 * lease::alone(terms) + launches * late);
-        assert!(outcome.wait <= longest, "{name}: {outcome:?}");
+        let longest = terms.wall(2 * lease::alone(terms) + ns(launches * late));
+        assert!(outcome.wait <= longest.nanos(), "{name}: {outcome:?}");
     }
 }

@@ -3,6 +3,7 @@
 use gpuslice_policy::compute::limiter::fair_queue;
 use gpuslice_policy::compute::limiter::queue_bound::UNKNOWN_WAIT;
 
+use crate::nanos::ns;
 use crate::shim::Wait;
 use crate::slice::Slice;
 use crate::world::{Phase, Process, World};
@@ -51,8 +52,8 @@ struct Had {
 
 fn had(other: usize, slice: &Slice, now: u64) -> Had {
     let served =
-        fair_queue::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
-    Had { taken: slice.taken[other], got: slice.got[other], served }
+        fair_queue::start(slice.asks[other].served, ns(slice.virtual_time), slice.terms, slice.seen(now));
+    Had { taken: slice.taken[other], got: slice.got[other], served: served.nanos() }
 }
 
 /// Returns the most by which one process may pass over another. An idle process may be behind by a bounded time. A process may
@@ -60,9 +61,10 @@ fn had(other: usize, slice: &Slice, now: u64) -> Had {
 fn most(other: usize, world: &World) -> u64 {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    fair_queue::lag(1, world.slices[process.slice].terms)
-        + 3 * process.program.longest().max(dearest)
-        + 2_000_000
+    (fair_queue::lag(1, world.slices[process.slice].terms)
+        + ns(3 * process.program.longest().max(dearest))
+        + ns(2_000_000))
+    .nanos()
 }
 
 impl Waiter {
@@ -83,7 +85,7 @@ impl Waiter {
             Wait::Queue(_) | Wait::Unknown(_) => world.gpu.is_idle(process.client),
         };
         if matches!(wait, Wait::Unknown(_)) {
-            let most = self.stopped_until.max(since + UNKNOWN_WAIT) + world.machine.late;
+            let most = self.stopped_until.max(since + UNKNOWN_WAIT.nanos()) + world.machine.late;
             if world.now > most {
                 return Err(format!("process {me} waits for the unknown since {} ns", world.now - since));
             }
@@ -130,7 +132,7 @@ impl Waiter {
             let began = self.began[other];
             let got = u64::try_from(slice.got[other] - began.got).unwrap_or(0);
             passed += got.min(slice.taken[other] - began.taken);
-            most_passed += most(other, world) + served.saturating_sub(began.served);
+            most_passed += most(other, world) + served.nanos().saturating_sub(began.served);
         }
         if passed <= most_passed {
             return Ok(());

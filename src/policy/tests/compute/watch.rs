@@ -183,7 +183,7 @@ impl Watch {
         let (slice, seen) = (&world.slices[at], &mut self.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at);
         seen.entitled += u128::from(passed) * u128::from(slice.terms.rate().get());
-        seen.burst = seen.burst.max(slice.terms.burst());
+        seen.burst = seen.burst.max(slice.terms.burst().nanos());
         seen.underpaid = seen.underpaid.max(own().map(|process| process.shim.underpaid()).sum());
         let entitled = (seen.entitled / 1000) as i128 + i128::from(slice.given);
         let beyond = i128::from(world.used(at)) - entitled;
@@ -191,7 +191,7 @@ impl Watch {
         let longest = own().map(|process| process.program.longest()).max().unwrap_or(0);
         let several = own().filter(|process| process.program.streams > 1);
         let beside: u64 = several.map(|process| process.program.longest() + TOGETHER).sum();
-        let leases = own().count() as u64 * lease::turn(slice.terms);
+        let leases = own().count() as u64 * lease::turn(slice.terms).nanos();
         let bound = longest
             + beside
             + seen.burst

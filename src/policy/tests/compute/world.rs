@@ -6,6 +6,7 @@ use crate::blind::Blind;
 use crate::chance::Chance;
 use crate::gpu::{Gpu, NEVER};
 use crate::mishaps::{Mishap, Sampler};
+use crate::nanos::ns;
 use crate::program::{Kind, Program, Step};
 use crate::shim::{Paid, Shim, Wait};
 use crate::sight::Sight;
@@ -382,7 +383,7 @@ impl World {
         }
         for process in self.processes.iter_mut().filter(|process| process.slice == at) {
             if let Phase::Asks { wait: Some(Wait::Word(until)), .. } = process.phase
-                && token_bucket::wakes(until, slice.paid_until, self.now)
+                && token_bucket::wakes(ns(until), ns(slice.paid_until), ns(self.now))
             {
                 process.wake = process.wake.min(self.now + 10_000);
             }

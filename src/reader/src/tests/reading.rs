@@ -12,6 +12,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
 use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_region::layout::{FIGURES, VERSION};
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Sharing, Trust, Uuid};
 use std::ffi::CString;
@@ -33,7 +34,13 @@ fn join(path: &Path, limits: Limits) -> (Member, Device) {
 
 fn limits() -> Limits {
     let sharing = Sharing { policy: CorePolicy::BestEffort, priority: Priority::Low, weight: 7 };
-    Limits { memory: Some(LIMIT), cores_permille: 250, burst_ns: 9, sharing, oversubscribe: true }
+    Limits {
+        memory: Some(LIMIT),
+        cores_permille: 250,
+        burst: GpuTime::from_nanos(9),
+        sharing,
+        oversubscribe: true,
+    }
 }
 
 /// A slice in a folder of its own, with one member.
@@ -132,10 +139,10 @@ fn all_figures_of_a_device_come_through() {
     assert_eq!(bench.member.refund(bench.device, 250), 0);
     bench.member.reserve(bench.device, 900).unwrap_err();
     bench.member.count_quota_denial(bench.device);
-    bench.member.count_used(bench.device, 11);
-    bench.member.count_throttled(bench.device, 12);
-    bench.member.set_queued(bench.device, 13);
-    bench.member.count_copied(bench.device, 14);
+    bench.member.count_used(bench.device, GpuTime::from_nanos(11));
+    bench.member.count_throttled(bench.device, WallTime::from_nanos(12));
+    bench.member.set_queued(bench.device, GpuTime::from_nanos(13));
+    bench.member.count_copied(bench.device, GpuTime::from_nanos(14));
     bench.member.count_launches(bench.device, 15);
     bench.member.set_measure_source(bench.device, 2);
     bench.member.set_correction(bench.device, 500_000);
@@ -164,7 +171,7 @@ fn all_figures_of_a_device_come_through() {
     let settings = [read.share_permille, read.policy, read.priority, read.weight, read.oversubscribe];
     assert_eq!(settings, [250, 2, 2, 7, 1]);
     assert_eq!((read.uuid, read.number, read.meter, read.factor_millionths), (UUID.0, 0, 2, 500_000));
-    assert_eq!(read.paid_until_ns, bench.member.paid_until(bench.device));
+    assert_eq!(read.paid_until_ns, bench.member.paid_until(bench.device).nanos());
     let later = bench.open().device(0).unwrap();
     assert!(read.read_at_ns > 0 && later.read_at_ns >= read.read_at_ns);
 }
@@ -191,7 +198,7 @@ fn processes_come_by_slot_with_what_each_has() {
     bench.member.reserve(bench.device, 100).unwrap();
     other.reserve(device, 20).unwrap();
     other.count_quota_denial(device);
-    other.count_used(device, 5);
+    other.count_used(device, GpuTime::from_nanos(5));
     other.count_launches(device, 6);
     let handle = bench.open();
     let (status, count, read) = handle.processes(8);

@@ -14,6 +14,7 @@ use gpuslice_policy::compute::{
     coupling::{self, LASTS, PeerDevice, ThrottledLaunch},
     peer_overdraft,
 };
+use gpuslice_policy::time::{GpuTime, Monotonic};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -27,9 +28,9 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct CouplingState {
     /// Instant until which a launch waits for them.
-    pub(crate) wait: u64,
+    pub(crate) wait: Monotonic,
     /// Instant since which time counts as saved: the device may not have more time saved up than they have.
-    pub(crate) saved: u64,
+    pub(crate) saved: Monotonic,
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
@@ -56,7 +57,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// since the batch may wait for them.
     ///
     /// Only the first report wakes them. They look at the word again while the overrun goes on.
-    pub(crate) fn note_overrun(&self, device: usize, now: u64) {
+    pub(crate) fn note_overrun(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         if peer_overdraft::is_published(time.coupling.0.overrun_seen_at.swap(now), now) {
             return;
@@ -70,12 +71,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Publishes that the overrunning batch has ended.
     pub(crate) fn clear_overrun(&self, device: usize) {
         if let Some(time) = self.time(device) {
-            time.coupling.0.overrun_seen_at.set(0);
+            time.coupling.0.overrun_seen_at.clear();
         }
     }
 
     /// Returns the instant at which a process last saw an overrun on another device. `None`: there is no current one.
-    pub(crate) fn peer_overrun(&self, device: usize, now: u64) -> Option<u64> {
+    pub(crate) fn peer_overrun(&self, device: usize, now: Monotonic) -> Option<Monotonic> {
         let others = self.other_devices(device).filter_map(|other| self.time(other));
         others
             .map(|time| time.coupling.0.overrun_seen_at.get())
@@ -96,8 +97,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         &self,
         device: usize,
         slot: usize,
-        amount: u64,
-        (since, now): (u64, u64),
+        amount: GpuTime,
+        (since, now): (Monotonic, Monotonic),
     ) -> bool {
         let Some(time) = self.time(device) else { return false };
         let (last_payment_at, terms) = (&time.coupling.0.last_payment_at, self.terms(device));
@@ -114,37 +115,37 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Returns the state of the devices coupled with `device`, for a process that has waited since `since`.
-    pub(crate) fn coupling_state(&self, device: usize, since: u64, now: u64) -> CouplingState {
+    pub(crate) fn coupling_state(&self, device: usize, since: Monotonic, now: Monotonic) -> CouplingState {
         let Some(time) = self.time(device).filter(|_| self.is_coupled(device, now)) else {
             return CouplingState::default();
         };
         let round = time.coupling.0.round.get();
         let others = self.coupled_devices(device, now).filter_map(|other| self.peer_view(other, now));
         others.fold(CouplingState::default(), |all, other| {
-            let wait = coupling::wait(&other, round, since, now).unwrap_or(0);
+            let wait = coupling::wait(&other, round, since, now).unwrap_or_default();
             CouplingState { wait: all.wait.max(wait), saved: all.saved.max(coupling::saved(&other, now)) }
         })
     }
 
     /// Returns the other devices that are coupled now.
-    fn coupled_devices(&self, device: usize, now: u64) -> impl Iterator<Item = usize> + '_ {
+    fn coupled_devices(&self, device: usize, now: Monotonic) -> impl Iterator<Item = usize> + '_ {
         self.other_devices(device).filter(move |other| self.is_coupled(*other, now))
     }
 
     /// Tells whether a device is coupled with others.
-    pub(crate) fn is_coupled(&self, device: usize, now: u64) -> bool {
+    pub(crate) fn is_coupled(&self, device: usize, now: Monotonic) -> bool {
         self.time(device).is_some_and(|time| coupling::is_coupled(time.coupling.0.coupled_until.get(), now))
     }
 
     /// Returns the state of a device as coupled devices see it.
-    fn peer_view(&self, device: usize, now: u64) -> Option<PeerDevice> {
+    fn peer_view(&self, device: usize, now: Monotonic) -> Option<PeerDevice> {
         let time = self.time(device)?;
         let processes = || time.processes.iter().take(self.slot_high_water());
         Some(PeerDevice {
             paid_until: load_repaired(time, self.terms(device), now),
             is_asked: processes().any(|process| process.waits(now)),
             is_busy: self.is_busy(time),
-            ended: processes().map(|process| process.settled_at.get()).max().unwrap_or(0),
+            ended: processes().map(|process| process.settled_at.get()).max().unwrap_or_default(),
             round: time.coupling.0.round.get(),
         })
     }
@@ -165,7 +166,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Couples two devices from now on, for the time `LASTS`.
-    pub(crate) fn couple(&self, devices: [usize; 2], now: u64) {
+    pub(crate) fn couple(&self, devices: [usize; 2], now: Monotonic) {
         for time in devices.into_iter().filter_map(|device| self.time(device)) {
             time.coupling.0.coupled_until.set(now.saturating_add(LASTS));
         }

@@ -15,6 +15,7 @@
 //! dropped.
 
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
+use gpuslice_policy::time::{Monotonic, WallTime};
 
 use crate::{
     compute::terms::{latest_payable, load_clamped, terms, terms_of},
@@ -27,9 +28,9 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The caller empties the device table afterwards. A process killed in between leaves the table, and the next
     /// process writes the same entries again.
-    pub(crate) fn keep_debts(&self, boot: Boot, now: u64) {
+    pub(crate) fn keep_debts(&self, boot: Boot, now: Monotonic) {
         if self.is_of_another_boot(boot) {
-            self.header.debts.iter().for_each(|debt| debt.paid_until.set(0));
+            self.header.debts.iter().for_each(|debt| debt.paid_until.clear());
             // Before the boot is written: a process killed in between must not leave instants of another boot that
             // count as this boot's.
             self.header.device_count.publish(0);
@@ -47,7 +48,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             };
             let terms = self.terms(device);
             // In this order: a process killed in between leaves an empty entry.
-            debt.paid_until.set(0);
+            debt.paid_until.clear();
             debt.uuid.iter().zip(uuid).for_each(|(word, value)| word.set(value));
             debt.cores_permille.set(u32::from(terms.rate().get()));
             debt.burst.set(terms.burst());
@@ -57,36 +58,36 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Takes over the debt of a device that is added, at the terms that the device has from now on. Needs the join
     /// lock, and that the device's words are clear.
-    pub(crate) fn take_debt(&self, device: usize, now: u64) {
+    pub(crate) fn take_debt(&self, device: usize, now: Monotonic) {
         let (Some(time), Some(entry)) = (self.time.get(device), self.devices.get(device)) else { return };
         let uuid = entry.uuid.each_ref().map(|word| word.get());
         let Some(debt) = self.header.debts.iter().find(|debt| debt.is_of(uuid)) else { return };
         let (paid_until, old) = debt.read(now);
-        if paid_until > 0 {
+        if paid_until > Monotonic::BEGIN {
             let new = terms_of(entry);
             time.paid.0.change(now, |_| token_bucket::change(paid_until, now, old, new));
             // After the device has the debt: a process killed in between leaves both, and the next process writes the
             // entry again.
-            debt.paid_until.set(0);
+            debt.paid_until.clear();
         }
     }
 
-    /// Returns the wall time until the slice has paid its debts and saved up its burst, in nanoseconds. After that a new region
-    /// would grant it no more than this one. 0: now.
-    pub(crate) fn paid_in(&self, boot: Boot, now: u64) -> u64 {
+    /// Returns the wall time until the slice has paid its debts and saved up its burst. After that a new region would grant it no
+    /// more than this one. None: now.
+    pub(crate) fn paid_in(&self, boot: Boot, now: Monotonic) -> WallTime {
         if self.is_of_another_boot(boot) {
-            return 0;
+            return WallTime::ZERO;
         }
-        let left = |(paid_until, terms): (u64, RateLimit)| match paid_until {
-            0 => 0,
-            _ => paid_until.saturating_add(terms.wall(terms.burst())).saturating_sub(now),
+        let left = |(paid_until, terms): (Monotonic, RateLimit)| match paid_until {
+            Monotonic::BEGIN => WallTime::ZERO,
+            _ => paid_until.saturating_add(terms.wall(terms.burst())).since(now),
         };
         let devices = (0..self.device_count()).filter_map(|device| {
             let terms = self.terms(device);
             self.time(device).map(|time| (load_clamped(time, terms, now), terms))
         });
         let kept = self.header.debts.iter().map(|debt| debt.read(now));
-        devices.chain(kept).map(left).max().unwrap_or(0)
+        devices.chain(kept).map(left).max().unwrap_or_default()
     }
 
     /// Tells whether the instants in the region belong to another boot than `boot`. `false` if either boot is not known; the
@@ -100,11 +101,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 impl Debt {
     /// Tells whether the entry is of this device and not empty.
     fn is_of(&self, uuid: [u64; 2]) -> bool {
-        self.paid_until.get() > 0 && self.uuid.each_ref().map(|word| word.get()) == uuid
+        self.paid_until.get() > Monotonic::BEGIN && self.uuid.each_ref().map(|word| word.get()) == uuid
     }
 
     /// Returns `paid_until`, limited to the largest debt, and the terms by which it was paid.
-    fn read(&self, now: u64) -> (u64, RateLimit) {
+    fn read(&self, now: Monotonic) -> (Monotonic, RateLimit) {
         let terms = terms(self.cores_permille.get(), self.burst.get());
         (self.paid_until.get().min(latest_payable(terms, now)), terms)
     }

@@ -2,6 +2,7 @@
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
+use gpuslice_policy::time::{GpuTime, Monotonic};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -18,12 +19,12 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let grant = self.time(device).map_or(0, |time| time.control.0.grant.get());
         self.devices
             .get(device)
-            .map_or_else(|| terms(1, 0), |entry| grant_word::decode(grant, terms_of(entry)).0)
+            .map_or_else(|| terms(1, GpuTime::ZERO), |entry| grant_word::decode(grant, terms_of(entry)).0)
     }
 
     /// Scales `paid_until` from the old terms to the new ones. The GPU time that the slice owes or has saved up stays
     /// the same. Wakes all sleepers, because their deadlines may be wrong now.
-    pub(crate) fn change_terms(&self, device: usize, (old, new): (RateLimit, RateLimit), now: u64) {
+    pub(crate) fn change_terms(&self, device: usize, (old, new): (RateLimit, RateLimit), now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         if old == new {
             return;
@@ -43,7 +44,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// Another process may write or expire the grant at the same time. Then the compare-and-swap fails in one of them,
     /// and that one takes its scaling back.
-    pub(crate) fn set_grant(&self, device: usize, new: u64, now: u64) {
+    pub(crate) fn set_grant(&self, device: usize, new: u64, now: Monotonic) {
         let (Some(time), Some(entry)) = (self.time(device), self.devices.get(device)) else { return };
         let (grant, own) = (&time.control.0.grant, terms_of(entry));
         let before = grant.get();
@@ -67,11 +68,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The grant stays valid until a process notices its age, so that all processes pay by the same terms. One process
     /// wins the compare-and-swap, and only that one scales.
-    pub(crate) fn expire_grant(&self, device: usize, now: u64) {
+    pub(crate) fn expire_grant(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         let grant = time.control.0.grant.get();
         if grant_word::is_stale(grant, now) && time.control.0.grant.replace(grant, 0) {
-            let own = self.devices.get(device).map_or_else(|| terms(1, 0), terms_of);
+            let own = self.devices.get(device).map_or_else(|| terms(1, GpuTime::ZERO), terms_of);
             self.change_terms(device, (grant_word::decode(grant, own).0, own), now);
         }
     }

@@ -14,30 +14,31 @@ use crate::{
     layout::compute_words::{DeviceTime, UsageSample},
     sync::atomics::{full_fence, read_fence},
 };
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
-/// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
+/// The time between two samples.
+const SECOND: WallTime = WallTime::from_millis(1_000);
 /// The longest span of a report, in seconds. Its first sample is not the one that is overwritten next.
 const MOST: u64 = 62;
 
-/// GPU time that a slice used on a device over a span that ends now, in nanoseconds.
+/// GPU time that a slice used on a device over a span that ends now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecentUsage {
     /// GPU time charged.
-    pub used: u64,
+    pub used: GpuTime,
     /// Wall time that launches were throttled, summed over threads.
-    pub throttled: u64,
+    pub throttled: WallTime,
     /// Length of the span on the clock.
-    pub span: u64,
+    pub span: WallTime,
 }
 
 /// A sample as a reader finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadSample {
-    /// Nanoseconds since the second of the sample began.
-    pub(crate) age: u64,
-    pub(crate) used: u64,
-    pub(crate) throttled: u64,
+    /// Time since the second of the sample began.
+    pub(crate) age: WallTime,
+    pub(crate) used: GpuTime,
+    pub(crate) throttled: WallTime,
 }
 
 impl UsageSample {
@@ -56,7 +57,7 @@ impl UsageSample {
     }
 
     /// Returns the sample, if it is complete and not in the future.
-    pub(crate) fn read(&self, now: u64) -> Option<ReadSample> {
+    pub(crate) fn read(&self, now: Monotonic) -> Option<ReadSample> {
         let word = self.second.observe();
         let (used, throttled) = (self.charged_ns.get(), self.throttled_ns.get());
         // If a sum belongs to a later sample, the second reading of the word differs: pairs with the fence in `note`.
@@ -64,14 +65,14 @@ impl UsageSample {
         if self.second.observe() != word {
             return None;
         }
-        let instant = word.checked_sub(1)?.checked_mul(SECOND)?;
-        Some(ReadSample { age: now.checked_sub(instant)?, used, throttled })
+        let instant = Monotonic::BEGIN.saturating_add(SECOND.saturating_mul(word.checked_sub(1)?));
+        (instant <= now).then(|| ReadSample { age: now.since(instant), used, throttled })
     }
 }
 
 impl<const SLOTS: usize> DeviceTime<SLOTS> {
-    /// Returns the sample with which a span of `span` nanoseconds begins, and the length of the span from that sample.
-    fn base(&self, span: u64, now: u64) -> Option<(ReadSample, u64)> {
+    /// Returns the sample with which a span of the length `span` begins, and the length of the span from that sample.
+    fn base(&self, span: WallTime, now: Monotonic) -> Option<(ReadSample, WallTime)> {
         let notes = || self.history.iter().filter_map(|moment| moment.read(now));
         let before = notes().filter(|note| (span..span.saturating_add(SECOND)).contains(&note.age));
         if let Some(note) = before.min_by_key(|note| note.age) {
@@ -84,9 +85,9 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Writes the sample of this second, unless it is written already.
-    pub(crate) fn note_second(&self, device: usize, now: u64) {
+    pub(crate) fn note_second(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
-        let second = now.checked_div(SECOND).unwrap_or(0);
+        let second = now.since(Monotonic::BEGIN).count(SECOND);
         let place = usize::try_from(second).ok().and_then(|second| second.checked_rem(time.history.len()));
         let Some(moment) = place.and_then(|place| time.history.get(place)) else { return };
         moment.note(second.saturating_add(1), || self.time_used(device));
@@ -94,8 +95,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the GPU time used on a device over `seconds` seconds, 1 to [`MOST`]. The span is up to one second longer if work
     /// was under way then.
-    pub(crate) fn used_over(&self, device: usize, seconds: u64, now: u64) -> RecentUsage {
-        let span = seconds.clamp(1, MOST).saturating_mul(SECOND);
+    pub(crate) fn used_over(&self, device: usize, seconds: u64, now: Monotonic) -> RecentUsage {
+        let span = SECOND.saturating_mul(seconds.clamp(1, MOST));
         // Counters are read after the sample: counts in between belong to the span.
         let base = self.time(device).and_then(|time| time.base(span, now));
         let Some((note, span)) = base else { return RecentUsage { span, ..RecentUsage::default() } };

@@ -9,6 +9,7 @@
 //! except once in 2^64.
 
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
+use gpuslice_policy::time::{Monotonic, WallTime};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -49,21 +50,22 @@ impl IntervalSlot {
 
 /// Returns the length, context and flag of an interval in one word.
 fn packed_of(interval: &Interval) -> u64 {
-    let length = interval.end.saturating_sub(interval.start).min(LENGTH);
+    let length = interval.length().nanos().min(LENGTH);
     let flag = if interval.goes_on { GOES_ON } else { 0 };
     flag | (u64::from(interval.context) << CONTEXT) | length
 }
 
 /// Returns the interval of two words.
-fn interval_of(start: u64, packed: u64) -> Interval {
+fn interval_of(start: Monotonic, packed: u64) -> Interval {
     let context = u16::try_from((packed & !GOES_ON) >> CONTEXT).unwrap_or(0);
-    Interval { start, end: start.saturating_add(packed & LENGTH), context, goes_on: packed & GOES_ON != 0 }
+    let end = start.saturating_add(WallTime::from_nanos(packed & LENGTH));
+    Interval { start, end, context, goes_on: packed & GOES_ON != 0 }
 }
 
 /// Returns a word made of all bits of the other three. The factors are odd, so that no bit is lost: the golden ratio's and those
 /// of splitmix64.
 fn checksum(entry: &IntervalEntry) -> u64 {
-    let mixed = entry.interval.start.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    let mixed = entry.interval.start.nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     let mixed = (mixed ^ packed_of(&entry.interval)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29);
     (mixed ^ entry.ticket).wrapping_mul(0x94d0_49bb_1331_11eb)
 }

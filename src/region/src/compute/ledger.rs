@@ -20,6 +20,7 @@ use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::token_bucket;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::{
     compute::terms::{latest_payable, load_repaired},
@@ -36,23 +37,24 @@ const TRIES: u32 = 64;
 /// Bits of `DeviceEntry::sharing` that are zero if no other slice has a part in this slice's rate.
 const DIVIDES: u64 = 0xffff;
 /// The deadline of a process that tries once more before it sleeps. Any process that lowers `paid_until` wakes it.
-const ABOUT_TO_SLEEP: u64 = u64::MAX;
+const ABOUT_TO_SLEEP: Monotonic = Monotonic::NEVER;
 
 impl ProcessTime {
     /// Tells whether the process waits for GPU time.
-    pub(crate) fn waits(&self, now: u64) -> bool {
-        self.requested_ns.get() > 0 && self.sleep_deadline.observe().saturating_add(fair_queue::OVERDUE) > now
+    pub(crate) fn waits(&self, now: Monotonic) -> bool {
+        !self.requested_ns.get().is_zero()
+            && self.sleep_deadline.observe().saturating_add(fair_queue::OVERDUE) > now
     }
 }
 
 impl PaidWords {
     /// Changes the instant up to which time is paid.
-    pub(crate) fn change(&self, now: u64, next: impl Fn(u64) -> u64) {
+    pub(crate) fn change(&self, now: Monotonic, next: impl Fn(Monotonic) -> Monotonic) {
         self.note_free(self.until.change(next), now);
     }
 
     /// Updates the instant from which time is free, after time was paid until `until`.
-    fn note_free(&self, until: u64, now: u64) {
+    fn note_free(&self, until: Monotonic, now: Monotonic) {
         self.free_from.change(|free_from| token_bucket::free_from(free_from, until, now));
     }
 }
@@ -84,7 +86,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Returns the smallest lease that a process should take, and whether it is alone. The lease is larger if each turn costs
     /// more: with other waiting processes, or with co-tenants.
-    pub(crate) fn least_lease(&self, device: usize, slot: usize, now: u64) -> lease::Least {
+    pub(crate) fn least_lease(&self, device: usize, slot: usize, now: Monotonic) -> lease::Least {
         // A thread with credit left on one coupled device would launch there, and then wait for the device without
         // credit.
         if self.is_coupled(device, now) {
@@ -100,8 +102,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
         let is_blind = measured.source == Source::Whole || measured.why.is_some();
-        let waiting = others().filter(|ask| ask.wants > 0).count();
-        let is_alone = waiting == 0 && others().all(|ask| ask.served == 0);
+        let waiting = others().filter(|ask| !ask.wants.is_zero()).count();
+        let is_alone = waiting == 0 && others().all(|ask| ask.served.is_zero());
         let time = match waiting {
             0 if is_trimmed || is_blind => lease::turn(terms),
             0 if is_alone => lease::alone(terms),
@@ -111,7 +113,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         lease::Least { time, is_alone }
     }
 
-    /// Takes `amount` nanoseconds of GPU time for `slot`. `Err`: the instant at which to try again. The request then
+    /// Takes `amount` of GPU time for `slot`. `Err`: the instant at which to try again. The request then
     /// stays published until the process takes time or withdraws the request.
     ///
     /// `since` is when the caller first asked. One thread of a process calls this function at a time.
@@ -125,18 +127,18 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         &self,
         device: usize,
         slot: usize,
-        amount: u64,
-        (since, now): (u64, u64),
-    ) -> Result<(), u64> {
+        amount: GpuTime,
+        (since, now): (Monotonic, Monotonic),
+    ) -> Result<(), Monotonic> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         self.expire_grant(device, now);
-        if process.requested_ns.get() == 0 {
+        if process.requested_ns.get().is_zero() {
             let (terms, virtual_time) = (self.terms(device), time.virtual_time.0.get());
             process
                 .virtual_service
                 .change(|served| fair_queue::start(served, virtual_time, terms, self.requests(time, now)));
         }
-        process.requested_ns.set(amount.max(1));
+        process.requested_ns.set(amount.max(GpuTime::NANOSECOND));
         if self.pay(device, slot, amount, (since, now)).is_err() {
             process.sleep_deadline.publish(ABOUT_TO_SLEEP);
             full_fence();
@@ -155,7 +157,13 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The compare-and-swap of `paid_until` is the payment. All other words follow it: a process killed in between
     /// loses the time, and no time is refunded that was not paid. If other processes win [`TRIES`] times in a row, the
     /// caller tries again at once.
-    fn pay(&self, device: usize, slot: usize, amount: u64, (since, now): (u64, u64)) -> Result<(), u64> {
+    fn pay(
+        &self,
+        device: usize,
+        slot: usize,
+        amount: GpuTime,
+        (since, now): (Monotonic, Monotonic),
+    ) -> Result<(), Monotonic> {
         let Some((time, process)) = self.process_time(device, slot) else { return Ok(()) };
         let others = self.coupling_state(device, since, now);
         for _ in 0..TRIES {
@@ -185,7 +193,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// and charges nothing, if the budget of overdrafts does not pay for it.
     ///
     /// A process killed after the payment from the budget loses that part of the budget.
-    pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: u64, now: u64) -> bool {
+    pub(crate) fn overdraw(&self, device: usize, slot: usize, amount: GpuTime, now: Monotonic) -> bool {
         let Some((time, process)) = self.process_time(device, slot) else { return true };
         let (budget, terms) = (&time.coupling.0.overdraft_paid_until, self.terms(device));
         let is_paid = (0..TRIES).find_map(|_| {
@@ -196,7 +204,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         if is_paid != Some(true) {
             return false;
         }
-        self.settle_time(device, i64::try_from(amount).unwrap_or(i64::MAX), now);
+        self.settle_time(device, GpuTimeChange::charge(amount), now);
         // In the order of a payment.
         process.unsettled_ns.change(|outstanding| outstanding.saturating_add(amount));
         process.virtual_service.change(|served| served.saturating_add(amount));
@@ -206,8 +214,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// Ends the request of a process.
     pub(crate) fn withdraw_request(&self, device: usize, slot: usize) {
         if let Some((_, process)) = self.process_time(device, slot) {
-            process.requested_ns.set(0);
-            process.sleep_deadline.publish(0);
+            process.requested_ns.clear();
+            process.sleep_deadline.publish(Monotonic::BEGIN);
         }
     }
 
@@ -218,24 +226,24 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// wall time that 1 ms costs at the slice's rate. The compare-and-swap loop takes the word as other processes leave
     /// it, so no charge and no refund is lost. The word is first limited to the largest debt: a wild value would
     /// otherwise swallow the refund.
-    pub(crate) fn settle_time(&self, device: usize, difference: i64, now: u64) {
+    pub(crate) fn settle_time(&self, device: usize, difference: GpuTimeChange, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         let terms = self.terms(device);
         let most = latest_payable(terms, now);
         time.paid.0.change(now, |until| token_bucket::settle(until.min(most), now, difference, terms));
-        if difference < 0 {
+        if difference.is_refund() {
             self.wake(device, now);
         }
     }
 
-    /// Lowers `paid_until` by `wall` nanoseconds of the clock, down to `now` at the most, and wakes the processes that
+    /// Lowers `paid_until` by `wall`, down to `now` at the most, and wakes the processes that
     /// may go on.
-    pub(crate) fn credit_wall_time(&self, device: usize, wall: u64, now: u64) {
+    pub(crate) fn credit_wall_time(&self, device: usize, wall: WallTime, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         let most = latest_payable(self.terms(device), now);
         time.paid.0.change(now, |until| {
             let until = until.min(most);
-            until.saturating_sub(wall.min(until.saturating_sub(now)))
+            until.saturating_sub(wall.min(until.since(now)))
         });
         self.wake(device, now);
     }
@@ -245,7 +253,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The fence orders the caller's change of `paid_until` before the reading of the deadlines. A process that goes to
     /// sleep writes its deadline, executes a fence, and reads `paid_until`. One of the two sees the other: either this
     /// function wakes the process, or the process does not go to sleep.
-    pub(crate) fn wake(&self, device: usize, now: u64) {
+    pub(crate) fn wake(&self, device: usize, now: Monotonic) {
         let Some(time) = self.time(device) else { return };
         full_fence();
         let paid_until = load_repaired(time, self.terms(device), now);
@@ -253,7 +261,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Wakes all sleepers of a device if `is_late` holds for the deadline of one. The caller has executed a full fence.
-    pub(crate) fn wake_if_late(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(u64) -> bool) {
+    pub(crate) fn wake_if_late(&self, time: &DeviceTime<SLOTS>, is_late: impl Fn(Monotonic) -> bool) {
         let sleepers = time.processes.iter().take(self.slot_high_water());
         if sleepers.map(|process| process.sleep_deadline.observe()).any(is_late) {
             futex::wake_all(&time.wake_seq.0);
@@ -262,7 +270,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Tells whether a device has work that is not known to have ended.
     pub(crate) fn is_busy(&self, time: &DeviceTime<SLOTS>) -> bool {
-        time.processes.iter().take(self.slot_high_water()).any(|process| process.queued() > 0)
+        time.processes.iter().take(self.slot_high_water()).any(|process| !process.queued().is_zero())
     }
 
     /// Returns all valid devices except `device`.
@@ -271,7 +279,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Returns the requests of all processes, by slot.
-    fn requests(&self, time: &DeviceTime<SLOTS>, now: u64) -> impl Iterator<Item = Ask> + Clone {
+    fn requests(&self, time: &DeviceTime<SLOTS>, now: Monotonic) -> impl Iterator<Item = Ask> + Clone {
         let processes = time.processes.iter().take(self.slot_high_water());
         processes.map(move |process| {
             let ask = Ask { served: process.virtual_service.get(), wants: process.requested_ns.get() };

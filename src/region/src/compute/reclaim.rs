@@ -9,6 +9,7 @@
 
 use gpuslice_policy::compute::limiter::refund::{self, Work};
 use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 #[cfg(all(test, loom))]
 use crate::sync::atomics::broken::{self, Break};
@@ -19,36 +20,37 @@ use crate::{
     sync::atomics::Word64,
 };
 
-/// GPU time that was used, and related counters. All but `launches` are in nanoseconds.
+/// GPU time that was used, and related counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeUsed {
     /// GPU time charged. Never falls.
-    pub used: u64,
+    pub used: GpuTime,
     /// Wall time that launches were throttled. Never falls.
-    pub throttled: u64,
+    pub throttled: WallTime,
     /// GPU time of copies. Never falls.
-    pub copied: u64,
+    pub copied: GpuTime,
     /// Predicted GPU time of work under way.
-    pub queued: u64,
+    pub queued: GpuTime,
     /// Launches. Never falls.
     pub launches: u64,
 }
 
 impl TimeUsed {
-    fn new([used, throttled, copied, launches]: [u64; 4], queued: u64) -> Self {
-        Self { used, throttled, copied, queued, launches }
-    }
-
     /// Returns the counters of a slot, over all processes that had it.
     fn of_slot(process: &ProcessTime) -> Self {
-        Self::new(process.counts.now(), process.queued())
+        Self { queued: process.queued(), ..process.counts.now() }
     }
 
     /// Returns the counters of the process that has the slot now.
     fn of(process: &ProcessTime) -> Self {
-        let [mut counts, before] = [process.counts.now(), process.at_join.now()];
-        counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
-        Self::new(counts, process.queued())
+        let [now, before] = [process.counts.now(), process.at_join.now()];
+        Self {
+            used: now.used.saturating_sub(before.used),
+            throttled: now.throttled.saturating_sub(before.throttled),
+            copied: now.copied.saturating_sub(before.copied),
+            queued: process.queued(),
+            launches: now.launches.saturating_sub(before.launches),
+        }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -69,26 +71,26 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     /// The words are emptied before their values are used. If the reaping process is killed in between, the slice loses
     /// the time; the next reaper finds zero and refunds nothing twice. An unpredicted launch is charged as of the
     /// instant at which it may have begun: wall time has paid for it since then.
-    pub(crate) fn reclaim_time(&self, slot: usize, now: u64) {
+    pub(crate) fn reclaim_time(&self, slot: usize, now: Monotonic) {
         for device in 0..self.device_count() {
             let Some((time, process)) = self.process_time(device, slot) else { continue };
-            let waited = process.requested_ns.swap(0) > 0;
-            process.sleep_deadline.publish(0);
+            let waited = !process.requested_ns.swap(GpuTime::ZERO).is_zero();
+            process.sleep_deadline.publish(Monotonic::BEGIN);
             sampler_lease::end_lease(&time.sampler.0, slot);
             let queued = process.queued_ns.swap(0);
             process.spilled_bytes.set(0);
             process.context_bytes.set(0);
             // A process with service counts as one of the processes that share the lease.
-            process.virtual_service.set(0);
+            process.virtual_service.clear();
             let (rest, since) = refund_on_death(process, queued, now);
-            if rest > 0 {
+            if rest.is_refund() {
+                self.settle_time(device, rest, now);
+            } else if !rest.is_none() {
                 // As of that instant: the clock has paid for the time since the launch.
                 self.settle_time(device, rest, since);
-                process.counts.charged_ns.add(rest.unsigned_abs());
-            } else if rest < 0 {
-                self.settle_time(device, rest, now);
+                process.counts.charged_ns.add(rest.amount());
             }
-            if waited && rest >= 0 {
+            if waited && !rest.is_refund() {
                 self.wake(device, now);
             }
         }
@@ -131,22 +133,25 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
             round,
         } = &self.coupling.0;
         let PaidWords { until, free_from } = &self.paid.0;
-        let words = [until, free_from, &self.virtual_time.0, &self.overlap.0, &self.sampler.0.lease];
-        let step = [
+        let instants = [
+            until,
+            free_from,
             last_payment_at,
             throttled_from,
             coupled_until,
             overrun_seen_at,
             overdraft_at,
             overdraft_paid_until,
-            round,
+            &self.control.0.divided_at,
         ];
-        words.into_iter().chain(step).for_each(|word| word.set(0));
-        throttled_until.publish(0);
+        instants.into_iter().for_each(Word64::clear);
+        throttled_until.publish(Monotonic::BEGIN);
+        self.virtual_time.0.clear();
+        [&self.overlap.0, &self.sampler.0.lease, round, &self.control.0.grant]
+            .into_iter()
+            .for_each(Word64::clear);
         self.control.0.correction_millionths.set(0);
         self.control.0.measure_source.set(0);
-        self.control.0.grant.set(0);
-        self.control.0.divided_at.set(0);
         self.history.iter().for_each(|moment| moment.second.publish(0));
         self.intervals.clear();
         self.relayed.clear();
@@ -161,38 +166,40 @@ impl ProcessTime {
             virtual_service, requested_ns, sleep_deadline, unsettled_ns, settled_at, queued_ns, ..
         } = self;
         let Self { counts, at_join, spilled_bytes, context_bytes, .. } = self;
-        sleep_deadline.publish(0);
-        let words = [
-            virtual_service,
-            requested_ns,
-            unsettled_ns,
-            settled_at,
-            queued_ns,
-            spilled_bytes,
-            context_bytes,
-        ];
-        words.into_iter().for_each(|word| word.set(0));
+        sleep_deadline.publish(Monotonic::BEGIN);
+        [virtual_service, requested_ns, unsettled_ns].into_iter().for_each(Word64::clear);
+        settled_at.clear();
+        [queued_ns, spilled_bytes, context_bytes].into_iter().for_each(Word64::clear);
         if is_first {
-            counts.words().into_iter().for_each(|word| word.set(0));
+            counts.set(&TimeUsed::default());
         }
-        at_join.words().into_iter().zip(counts.now()).for_each(|(word, count)| word.set(count));
+        at_join.set(&counts.now());
     }
 }
 
 impl UsageCounts {
-    fn words(&self) -> [&Word64; 4] {
-        [&self.charged_ns, &self.throttled_ns, &self.copied_ns, &self.launches]
+    /// Returns the counters. They say nothing about work under way.
+    fn now(&self) -> TimeUsed {
+        TimeUsed {
+            used: self.charged_ns.get(),
+            throttled: self.throttled_ns.get(),
+            copied: self.copied_ns.get(),
+            queued: GpuTime::ZERO,
+            launches: self.launches.get(),
+        }
     }
 
-    fn now(&self) -> [u64; 4] {
-        self.words().map(Word64::get)
+    fn set(&self, counts: &TimeUsed) {
+        self.charged_ns.set(counts.used);
+        self.throttled_ns.set(counts.throttled);
+        self.copied_ns.set(counts.copied);
+        self.launches.set(counts.launches);
     }
 }
 
-/// Returns the charge of a dead process beyond its prepaid time, in nanoseconds of GPU time; negative for a refund. Also returns
-/// the instant from which its work may have run. Empties the word of unsettled time.
-fn refund_on_death(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
-    let outstanding = process.unsettled_ns.swap(0).min(MOST_DEBT);
+/// Returns the charge of a dead process beyond its prepaid time, or the refund. Also returns the instant from which its work may have run. Empties the word of unsettled time.
+fn refund_on_death(process: &ProcessTime, queued: u64, now: Monotonic) -> (GpuTimeChange, Monotonic) {
+    let outstanding = process.unsettled_ns.swap(GpuTime::ZERO).min(MOST_DEBT);
     #[cfg(all(test, loom))]
     if broken::is(Break::UnsettledKept) {
         process.unsettled_ns.set(outstanding);
@@ -204,6 +211,7 @@ fn refund_on_death(process: &ProcessTime, queued: u64, now: u64) -> (i64, u64) {
     };
     let settled_at = process.settled_at.get();
     // A process that was never idle may have launched just now.
-    let since = if settled_at == 0 && work == Work::Unpredicted { now } else { settled_at.min(now) };
+    let since =
+        if settled_at == Monotonic::BEGIN && work == Work::Unpredicted { now } else { settled_at.min(now) };
     (refund::estate(outstanding, work, since, now), since)
 }

@@ -5,24 +5,25 @@
 
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::measuring::overlap::Overlap;
+use gpuslice_policy::time::{Monotonic, WallTime};
 
 use crate::{layout::Layout, layout::compute_words::SamplerWords};
 
 /// Bits of the lease word for the holder's slot plus 1. The other bits are the time, in units of 65.5 us.
 const WHO: u64 = 0xffff;
 
-/// Takes or renews the lease for `slot`. Fails if another process has renewed it within `patience` nanoseconds.
+/// Takes or renews the lease for `slot`. Fails if another process has renewed it within `patience`.
 ///
 /// Holder and time share one word, so a compare-and-swap cannot take a lease that was renewed meanwhile. A time in the
 /// future is wrong, and its holder counts as silent. If two processes take over at once, one compare-and-swap fails,
 /// and its process tries again later.
-fn renew_lease(sampler: &SamplerWords, slot: usize, now: u64, patience: u64) -> bool {
+fn renew_lease(sampler: &SamplerWords, slot: usize, now: Monotonic, patience: WallTime) -> bool {
     let word = sampler.lease.get();
-    let (who, since) = (word & WHO, word & !WHO);
+    let (who, since) = (word & WHO, Monotonic::from_nanos(word & !WHO));
     let me = number(slot);
-    let is_silent = now.saturating_sub(since) >= patience.max(WHO) || since > now;
+    let is_silent = now.since(since) >= patience.max(WallTime::from_nanos(WHO)) || since > now;
     let is_mine = who == me && since <= now;
-    (who == 0 || is_mine || is_silent) && sampler.lease.replace(word, (now & !WHO) | me)
+    (who == 0 || is_mine || is_silent) && sampler.lease.replace(word, (now.nanos() & !WHO) | me)
 }
 
 /// Ends the lease of a dead process.
@@ -40,7 +41,13 @@ fn number(slot: usize) -> u64 {
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
     /// Takes or renews the sampler lease of a device for `slot`. Returns whether `slot` has it.
-    pub(crate) fn renew_sampler_lease(&self, device: usize, slot: usize, now: u64, patience: u64) -> bool {
+    pub(crate) fn renew_sampler_lease(
+        &self,
+        device: usize,
+        slot: usize,
+        now: Monotonic,
+        patience: WallTime,
+    ) -> bool {
         self.time(device).is_some_and(|time| renew_lease(&time.sampler.0, slot, now, patience))
     }
 
@@ -50,8 +57,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             .map_or(correction::ONE, |time| correction::factor_of(time.control.0.correction_millionths.get()))
     }
 
-    /// Counts an interval of `length`, of which `covered` nanoseconds were not covered by other intervals.
-    pub(crate) fn add_overlap(&self, device: usize, length: u64, covered: u64) {
+    /// Counts an interval of `length`, of which `covered` was not covered by other intervals.
+    pub(crate) fn add_overlap(&self, device: usize, length: WallTime, covered: WallTime) {
         if let Some(time) = self.time(device) {
             time.overlap.0.change(|word| {
                 let mut overlap = Overlap::from_word(word);
@@ -61,8 +68,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         }
     }
 
-    /// Returns the part of `length` nanoseconds of busy time that other intervals do not cover, on average.
-    pub(crate) fn overlap_part(&self, device: usize, length: u64) -> u64 {
+    /// Returns the part of `length` of busy time that other intervals do not cover, on average.
+    pub(crate) fn overlap_part(&self, device: usize, length: WallTime) -> WallTime {
         self.time(device).map_or(length, |time| Overlap::from_word(time.overlap.0.get()).part(length))
     }
 }

@@ -2,28 +2,34 @@
 
 use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, RateLimit};
 use gpuslice_policy::config::Burst;
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::{GpuTime, Monotonic};
+use gpuslice_policy::units::Permille;
 
 use crate::layout::{DeviceEntry, compute_words::DeviceTime, constants::WHOLE_SHARE};
 
-/// The largest burst, in nanoseconds of GPU time.
-pub(crate) const MOST_BURST: u64 = Burst::MOST.get();
+/// The largest burst.
+pub(crate) const MOST_BURST: GpuTime = Burst::MOST;
+
 /// Returns the terms of a device entry, limited to their ranges: another process may have written anything.
 pub(crate) fn terms_of(entry: &DeviceEntry) -> RateLimit {
     terms(entry.cores_permille.get(), entry.burst.get())
 }
 
 /// Returns the terms of the words of a device entry, limited to their ranges.
-pub(crate) fn terms(permille: u32, burst: u64) -> RateLimit {
+pub(crate) fn terms(permille: u32, burst: GpuTime) -> RateLimit {
     let thousandths = u16::try_from(permille.clamp(1, WHOLE_SHARE)).ok();
     let rate = thousandths.and_then(Permille::new).unwrap_or(Permille::FULL);
-    RateLimit::new(rate, Nanos::new(burst.min(MOST_BURST)))
+    RateLimit::new(rate, burst.min(MOST_BURST))
 }
 
 /// Returns the instant up to which time is paid. If it is later than the largest debt allows, this function writes the largest
 /// possible instant in its place. A bound that only readers apply would move on with the clock, and no process would ever reach
 /// it.
-pub(crate) fn load_repaired<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: RateLimit, now: u64) -> u64 {
+pub(crate) fn load_repaired<const SLOTS: usize>(
+    time: &DeviceTime<SLOTS>,
+    terms: RateLimit,
+    now: Monotonic,
+) -> Monotonic {
     let (paid_until, most) = (time.paid.0.until.get(), latest_payable(terms, now));
     if paid_until > most {
         let _ = time.paid.0.until.replace(paid_until, most);
@@ -32,11 +38,15 @@ pub(crate) fn load_repaired<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms:
 }
 
 /// Returns the instant up to which time is paid, limited like in [`load_repaired`], for a caller that may not write.
-pub(crate) fn load_clamped<const SLOTS: usize>(time: &DeviceTime<SLOTS>, terms: RateLimit, now: u64) -> u64 {
+pub(crate) fn load_clamped<const SLOTS: usize>(
+    time: &DeviceTime<SLOTS>,
+    terms: RateLimit,
+    now: Monotonic,
+) -> Monotonic {
     time.paid.0.until.get().min(latest_payable(terms, now))
 }
 
 /// Returns the latest instant up to which time can be paid: the largest debt of a slice.
-pub(crate) fn latest_payable(terms: RateLimit, now: u64) -> u64 {
+pub(crate) fn latest_payable(terms: RateLimit, now: Monotonic) -> Monotonic {
     now.saturating_add(terms.wall(MOST_DEBT))
 }

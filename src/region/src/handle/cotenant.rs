@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use gpuslice_policy::arbiter::{self, Arbiter, SliceSettings, demand::SliceFigures, grant_word};
 use gpuslice_policy::compute::limiter::queue_bound;
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
+use gpuslice_policy::units::Permille;
 
 use crate::handle::{
     device::{Device, Uuid},
@@ -13,27 +14,27 @@ use crate::handle::{
     region::Region,
 };
 
-/// Interval between two searches for dead members of a slice, in nanoseconds. A dead member's work does not count.
-const REAP_EVERY: u64 = 250_000_000;
-/// Nanoseconds after which a process without any change of its use counts as stopped: its work does not wait for the
+/// Interval between two searches for dead members of a slice. A dead member's work does not count.
+const REAP_EVERY: WallTime = WallTime::from_millis(250);
+/// Time after which a process without any change of its use counts as stopped: its work does not wait for the
 /// GPU.
-const STOPPED: u64 = 100_000_000;
+const STOPPED: WallTime = WallTime::from_millis(100);
 
 /// One of the slices among which an arbiter divides GPUs.
 #[derive(Debug)]
 pub struct Cotenant {
     id: u64,
     monitor: Monitor,
-    reaped_at: u64,
+    reaped_at: Monotonic,
     /// By device, for each process: the time that it had used, and the instant since which that has not changed.
-    still: BTreeMap<Device, Vec<(u64, u64)>>,
+    still: BTreeMap<Device, Vec<(GpuTime, Monotonic)>>,
 }
 
 impl Cotenant {
     /// Makes the cotenant of a region. `id`: a number that no other slice of the arbiter has.
     #[must_use]
     pub fn new(id: u64, monitor: Monitor) -> Self {
-        Self { id, monitor, reaped_at: 0, still: BTreeMap::new() }
+        Self { id, monitor, reaped_at: Monotonic::BEGIN, still: BTreeMap::new() }
     }
 
     /// Returns its number.
@@ -48,23 +49,23 @@ impl Cotenant {
         self.monitor.region()
     }
 
-    /// Reclaims the work of dead processes, if that is due. `now` is the monotonic clock, in nanoseconds.
-    pub fn reap(&mut self, now: u64) {
-        if now.saturating_sub(self.reaped_at) >= REAP_EVERY {
+    /// Reclaims the work of dead processes, if that is due. `now` is the present instant.
+    pub fn reap(&mut self, now: Monotonic) {
+        if now.since(self.reaped_at) >= REAP_EVERY {
             self.reaped_at = now;
             let _noticed = self.monitor.reap_if_due(now);
         }
     }
 
     /// Returns its demand and settings on a GPU, and its number for the GPU. `None`: it has no part in it.
-    fn demand(&mut self, gpu: &Uuid, now: u64) -> Option<(Device, arbiter::Slice)> {
+    fn demand(&mut self, gpu: &Uuid, now: Monotonic) -> Option<(Device, arbiter::Slice)> {
         let region = self.monitor.region();
         let device = region.device(gpu).filter(|device| region.is_paced(*device))?;
         if !region.is_ready() || !region.is_inhabited() {
             return None;
         }
         let mut figures =
-            SliceFigures { owed: region.paid_until(device).saturating_sub(now), ..SliceFigures::default() };
+            SliceFigures { owed: region.paid_until(device).since(now), ..SliceFigures::default() };
         let still = self.still.entry(device).or_default();
         for (slot, work) in region.process_activity(device, now).enumerate() {
             figures.used = figures.used.saturating_add(work.used);
@@ -74,10 +75,10 @@ impl Cotenant {
                 still.push((work.used, now));
             }
             let Some((used, since)) = still.get_mut(slot) else { continue };
-            if *used != work.used || work.queued == 0 {
+            if *used != work.used || work.queued.is_zero() {
                 (*used, *since) = (work.used, now);
             }
-            if now.saturating_sub(*since) < STOPPED {
+            if now.since(*since) < STOPPED {
                 figures.queued = figures.queued.saturating_add(work.queued);
             }
         }
@@ -92,14 +93,14 @@ fn settings(limits: Limits) -> SliceSettings {
         limit: limit.unwrap_or(Permille::FULL),
         weight: limits.sharing.weight,
         priority: limits.sharing.priority,
-        burst: Nanos::new(limits.burst_ns),
+        burst: limits.burst,
     }
 }
 
 /// Divides a GPU among all slices on it, and writes their grants. Returns true if any of them has work or waits.
-/// `now`: the monotonic clock in nanoseconds, read just before, because a slice's debt is the distance of its word to the
+/// `now`: the present instant, read just before, because a slice's debt is the distance of its word to the
 /// clock.
-pub fn divide(arbiter: &mut Arbiter, cotenants: &mut [&mut Cotenant], gpu: &Uuid, now: u64) -> bool {
+pub fn divide(arbiter: &mut Arbiter, cotenants: &mut [&mut Cotenant], gpu: &Uuid, now: Monotonic) -> bool {
     let demand = |(at, cotenant): (usize, &mut &mut Cotenant)| {
         cotenant.demand(gpu, now).map(|(device, slice)| (at, device, slice))
     };
@@ -114,9 +115,9 @@ pub fn divide(arbiter: &mut Arbiter, cotenants: &mut [&mut Cotenant], gpu: &Uuid
         if (before != 0 || !is_own) && grant_word::must_write(before, grant, now) {
             region.set_grant(*device, grant, now);
         }
-        if given.gift > 0 {
+        if !given.gift.is_zero() {
             region.credit_wall_time(*device, given.gift, now);
         }
     }
-    slices.iter().any(|slice| slice.figures.queued > 0 || slice.figures.waits)
+    slices.iter().any(|slice| !slice.figures.queued.is_zero() || slice.figures.waits)
 }

@@ -2,6 +2,7 @@
 
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::config::{Ceiling, CorePolicy, Priority};
+use gpuslice_policy::time::GpuTime;
 use gpuslice_policy::units::Bytes;
 
 use crate::{
@@ -21,8 +22,8 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// Share of the device's time, 1 to 1000. 1000: no limit.
     pub cores_permille: u32,
-    /// GPU time that the slice may save up, in nanoseconds, up to a minute.
-    pub burst_ns: u64,
+    /// GPU time that the slice may save up, up to a minute.
+    pub burst: GpuTime,
     /// The slice's part in dividing the device's time among slices.
     pub sharing: Sharing,
     /// Whether allocations beyond the memory limit are served from host memory.
@@ -34,12 +35,12 @@ impl Limits {
     pub const NONE: Self = Self {
         memory: None,
         cores_permille: WHOLE_SHARE,
-        burst_ns: Self::DEFAULT_BURST,
+        burst: Self::DEFAULT_BURST,
         sharing: Sharing::FIXED,
         oversubscribe: false,
     };
-    /// The default of [`burst_ns`](Self::burst_ns): 20 ms.
-    pub const DEFAULT_BURST: u64 = 20_000_000;
+    /// The default of [`burst`](Self::burst): 20 ms.
+    pub const DEFAULT_BURST: GpuTime = GpuTime::from_millis(20);
 
     /// Tells whether launches need GPU time from the ledger: the share is less than the whole, or other slices have a part in the
     /// rate.
@@ -61,7 +62,7 @@ impl Limits {
     pub(crate) fn bounded(self) -> Self {
         Self {
             cores_permille: self.cores_permille.clamp(1, WHOLE_SHARE),
-            burst_ns: self.burst_ns.min(MOST_BURST),
+            burst: self.burst.min(MOST_BURST),
             sharing: self.sharing.bounded(),
             ..self
         }
@@ -72,7 +73,7 @@ impl Limits {
         Self {
             memory: limit_of(entry.memory_limit.get()),
             cores_permille: entry.cores_permille.get(),
-            burst_ns: entry.burst.get(),
+            burst: entry.burst.get(),
             sharing: Sharing::of(entry.sharing.get()),
             oversubscribe: entry.oversubscribe.get() == OVERSUBSCRIBED,
         }
@@ -82,7 +83,7 @@ impl Limits {
     /// Writes the limits into a device entry. They take effect at once. Returns the terms before and after.
     pub(crate) fn write(self, header: &Header, entry: &DeviceEntry) -> (RateLimit, RateLimit) {
         let limits = self.bounded();
-        let Self { memory, cores_permille, burst_ns, sharing, oversubscribe } = limits;
+        let Self { memory, cores_permille, burst, sharing, oversubscribe } = limits;
         // Before the limits: a process killed in between must not leave limits that launches do not look at. After them
         // too: another process may initialise the region again meanwhile.
         let mark = || {
@@ -97,10 +98,10 @@ impl Limits {
         entry.oversubscribe.set(if oversubscribe { OVERSUBSCRIBED } else { 0 });
         // By exchange: of two processes that change the terms at once, each returns the terms of the other, or those
         // before both.
-        let before = terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst_ns));
+        let before = terms(entry.cores_permille.swap(cores_permille), entry.burst.swap(burst));
         full_fence();
         mark();
-        (before, terms(cores_permille, burst_ns))
+        (before, terms(cores_permille, burst))
     }
 }
 

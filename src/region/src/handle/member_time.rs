@@ -1,11 +1,9 @@
 //! GPU time of a member: requests, payments, settlement, and measurements.
-//!
-//! Instants are on the monotonic clock. Durations are GPU time unless they are said to be wall time. Both are in
-//! nanoseconds.
 
 use gpuslice_policy::compute::coupling::{MeasuredBatch, ThrottledLaunch};
 use gpuslice_policy::compute::limiter::lease::Least;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::{
     handle::{device::Device, member::Member},
@@ -17,17 +15,17 @@ impl Member {
     /// Returns the smallest lease that a process should take. It is larger if each turn costs more, and next to nothing on a
     /// [coupled](Self::couple) device.
     #[must_use]
-    pub fn least_lease(&self, device: Device, now: u64) -> Least {
+    pub fn least_lease(&self, device: Device, now: Monotonic) -> Least {
         self.layout().least_lease(device.index(), self.slot(), now)
     }
 
-    /// Takes `amount` nanoseconds of GPU time, if the slice has it and no other process comes first. One thread at a
+    /// Takes `amount` of GPU time, if the slice has it and no other process comes first. One thread at a
     /// time calls it for each device.
     ///
     /// # Errors
     /// The instant at which to try again. Until then the request stays published. It ends when the process acquires
     /// time or [withdraws](Self::withdraw_request) it.
-    pub fn acquire(&self, device: Device, amount: u64, now: u64) -> Result<(), u64> {
+    pub fn acquire(&self, device: Device, amount: GpuTime, now: Monotonic) -> Result<(), Monotonic> {
         self.acquire_since(device, amount, now, now)
     }
 
@@ -36,7 +34,13 @@ impl Member {
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
-    pub fn acquire_since(&self, device: Device, amount: u64, since: u64, now: u64) -> Result<(), u64> {
+    pub fn acquire_since(
+        &self,
+        device: Device,
+        amount: GpuTime,
+        since: Monotonic,
+        now: Monotonic,
+    ) -> Result<(), Monotonic> {
         self.layout().take_time(device.index(), self.slot(), amount, (since, now))
     }
 
@@ -52,20 +56,20 @@ impl Member {
 
     /// Tells whether a device is coupled with others.
     #[must_use]
-    pub fn is_coupled(&self, device: Device, now: u64) -> bool {
+    pub fn is_coupled(&self, device: Device, now: Monotonic) -> bool {
         self.layout().is_coupled(device.index(), now)
     }
 
     /// Couples two devices, because their kernels wait for each other. For
     /// [`LASTS`](gpuslice_policy::compute::coupling::LASTS) a payment on one of them waits until throttled launches on the
     /// other are ready.
-    pub fn couple(&self, devices: [Device; 2], now: u64) {
+    pub fn couple(&self, devices: [Device; 2], now: Monotonic) {
         self.layout().couple(devices.map(Device::index), now);
     }
 
     /// Reports that a batch on a device runs far longer than predicted. Throttled launches on other devices may then be
     /// [admitted early](Self::overdraw_for_peer).
-    pub fn note_overrun(&self, device: Device, now: u64) {
+    pub fn note_overrun(&self, device: Device, now: Monotonic) {
         self.layout().note_overrun(device.index(), now);
     }
 
@@ -76,21 +80,27 @@ impl Member {
 
     /// Tells whether a batch on another device [overruns](Self::note_overrun).
     #[must_use]
-    pub fn has_peer_overrun(&self, device: Device, now: u64) -> bool {
+    pub fn has_peer_overrun(&self, device: Device, now: Monotonic) -> bool {
         self.layout().peer_overrun(device.index(), now).is_some()
     }
 
     /// Charges `amount` although the slice owes time already, because [a batch on another
     /// device](Self::has_peer_overrun) may wait for this launch. Returns `false` if no batch waits, if the slice owes too
     /// much, or if [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
-    pub fn overdraw_for_peer(&self, device: Device, amount: u64, since: u64, now: u64) -> bool {
+    pub fn overdraw_for_peer(
+        &self,
+        device: Device,
+        amount: GpuTime,
+        since: Monotonic,
+        now: Monotonic,
+    ) -> bool {
         self.layout().overdraw_for_peer(device.index(), self.slot(), amount, (since, now))
     }
 
     /// Charges `amount` although the slice has no time left or another process comes first. For launches that add no
     /// busy time to the work under way, or for which a kernel of the process may wait. Returns `false`, and charges
     /// nothing, if [the budget of overdrafts](gpuslice_policy::compute::limiter::overdraft) does not pay for it.
-    pub fn overdraw(&self, device: Device, amount: u64, now: u64) -> bool {
+    pub fn overdraw(&self, device: Device, amount: GpuTime, now: Monotonic) -> bool {
         self.layout().overdraw(device.index(), self.slot(), amount, now)
     }
 
@@ -117,7 +127,7 @@ impl Member {
     /// Sleeps until `until`, until another process wakes this one, or until the thread handles a signal; one second at
     /// most. Does not sleep if the [sequence](Self::wake_sequence) is no longer `sequence`, or if the device does not
     /// exist.
-    pub fn sleep(&self, device: Device, sequence: u32, until: u64) {
+    pub fn sleep(&self, device: Device, sequence: u32, until: Monotonic) {
         if let Some(time) = self.layout().time(device.index()) {
             futex::sleep(&time.wake_seq.0, sequence, until);
         }
@@ -125,12 +135,12 @@ impl Member {
 
     /// Charges `difference` between measured and prepaid time. A negative difference is a refund, and wakes processes
     /// that now sleep for too long.
-    pub fn settle(&self, device: Device, difference: i64, now: u64) {
+    pub fn settle(&self, device: Device, difference: GpuTimeChange, now: Monotonic) {
         self.layout().settle_time(device.index(), difference, now);
     }
 
     /// Removes `prepaid` time from the unsettled time: its work has ended at `until`.
-    pub fn settled(&self, device: Device, prepaid: u64, until: u64) {
+    pub fn settled(&self, device: Device, prepaid: GpuTime, until: Monotonic) {
         self.with_own(device, |process| {
             process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(prepaid));
             process.settled_at.set(process.settled_at.get().max(until));
@@ -138,23 +148,22 @@ impl Member {
     }
 
     /// Records that no work of this process has run until now.
-    pub fn idle_until_now(&self, device: Device, now: u64) {
+    pub fn idle_until_now(&self, device: Device, now: Monotonic) {
         self.with_own(device, |process| process.settled_at.set(now));
     }
 
     /// Refunds prepaid time that no launch has used. It does not count as service either.
-    pub fn give_back(&self, device: Device, credit: u64, now: u64) {
+    pub fn give_back(&self, device: Device, credit: GpuTime, now: Monotonic) {
         // In this order: a process killed in between loses the time, and no process gets it twice.
         self.with_own(device, |process| {
             process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(credit));
             process.virtual_service.change(|served| served.saturating_sub(credit));
         });
-        let refund = i64::try_from(credit).unwrap_or(i64::MAX);
-        self.layout().settle_time(device.index(), refund.saturating_neg(), now);
+        self.layout().settle_time(device.index(), GpuTimeChange::refund(credit), now);
     }
 
     /// Corrects this process's place in the queue: it was charged `charged` instead of `paid`.
-    pub fn adjust_service(&self, device: Device, charged: u64, paid: u64) {
+    pub fn adjust_service(&self, device: Device, charged: GpuTime, paid: GpuTime) {
         self.with_own(device, |process| {
             process.virtual_service.change(|served| served.saturating_add(charged).saturating_sub(paid));
         });
@@ -165,35 +174,35 @@ impl Member {
         self.layout().publish(device.index(), interval)
     }
 
-    /// Counts an interval of `length`, of which `covered` nanoseconds were not covered by other intervals.
-    pub fn add_overlap(&self, device: Device, length: u64, covered: u64) {
+    /// Counts an interval of `length`, of which `covered` was not covered by other intervals.
+    pub fn add_overlap(&self, device: Device, length: WallTime, covered: WallTime) {
         self.layout().add_overlap(device.index(), length, covered);
     }
 
-    /// Returns the part of `length` nanoseconds of busy time that other intervals do not cover, on average over the slice.
+    /// Returns the part of `length` of busy time that other intervals do not cover, on average over the slice.
     #[must_use]
-    pub fn overlap_part(&self, device: Device, length: u64) -> u64 {
+    pub fn overlap_part(&self, device: Device, length: WallTime) -> WallTime {
         self.layout().overlap_part(device.index(), length)
     }
 
-    /// Counts `time` nanoseconds of charged GPU time.
-    pub fn count_used(&self, device: Device, time: u64) {
+    /// Counts `time` as charged.
+    pub fn count_used(&self, device: Device, time: GpuTime) {
         self.with_own(device, |process| process.counts.charged_ns.add(time));
     }
 
-    /// Counts `time` nanoseconds of wall time that a launch was throttled.
-    pub fn count_throttled(&self, device: Device, time: u64) {
+    /// Counts `time` that a launch was throttled.
+    pub fn count_throttled(&self, device: Device, time: WallTime) {
         self.with_own(device, |process| process.counts.throttled_ns.add(time));
     }
 
-    /// Counts `time` nanoseconds of GPU time of copies.
-    pub fn count_copied(&self, device: Device, time: u64) {
+    /// Counts `time` of copies.
+    pub fn count_copied(&self, device: Device, time: GpuTime) {
         self.with_own(device, |process| process.counts.copied_ns.add(time));
     }
 
     /// Publishes the predicted GPU time of this process's work under way.
-    pub fn set_queued(&self, device: Device, time: u64) {
-        let marks = UNPREDICTED | UNDER_WAY;
+    pub fn set_queued(&self, device: Device, time: GpuTime) {
+        let (marks, time) = (UNPREDICTED | UNDER_WAY, time.nanos());
         self.with_own(device, |process| process.queued_ns.change(|before| before & marks | time & !marks));
     }
 
@@ -224,14 +233,14 @@ impl Member {
     /// Writes this second's usage sample for [`Region::used_over`](crate::Region::used_over). It costs little if the
     /// sample exists. A process calls it once a second while work is under way, and after a pause before it counts
     /// anything.
-    pub fn note_second(&self, device: Device, now: u64) {
+    pub fn note_second(&self, device: Device, now: Monotonic) {
         self.layout().note_second(device.index(), now);
     }
 
     /// Takes or renews the sampler lease of a device. Returns whether this process has it. It keeps the lease while it
-    /// renews it within `patience` nanoseconds, at least a tenth of a millisecond. Otherwise another process takes
+    /// renews it within `patience`, at least a tenth of a millisecond. Otherwise another process takes
     /// over.
-    pub fn renew_sampler_lease(&self, device: Device, now: u64, patience: u64) -> bool {
+    pub fn renew_sampler_lease(&self, device: Device, now: Monotonic, patience: WallTime) -> bool {
         self.layout().renew_sampler_lease(device.index(), self.slot(), now, patience)
     }
 

@@ -25,6 +25,7 @@ use crate::{
     slots::roster::Liveness as _,
     sync::{atomics::read_fence, clock},
 };
+use gpuslice_policy::time::{GpuTime, Monotonic};
 
 /// A region mapped for reading. It belongs to one epoch: when the region is initialised again, for another slice, it
 /// returns errors.
@@ -70,16 +71,16 @@ pub struct DeviceFigures {
     pub context_bytes: Option<u64>,
     /// GPU time used, including processes that have ended; `queued` counts living ones only.
     pub time: TimeUsed,
-    /// The instant up to which the slice's GPU time is paid, on the monotonic clock.
-    pub paid_until: u64,
-    /// GPU time that the slice owes, in nanoseconds; 0 without a limit on GPU time.
-    pub owed: u64,
+    /// The instant up to which the slice's GPU time is paid.
+    pub paid_until: Monotonic,
+    /// GPU time that the slice owes; none without a limit on GPU time.
+    pub owed: GpuTime,
     /// How GPU time is measured: see [`Region::measure_source`].
     pub measure_source: u32,
     /// The slice's own part of the time between events: see [`Region::correction`].
     pub correction: u32,
-    /// When the figures were read, in nanoseconds of the monotonic clock.
-    pub read_at: u64,
+    /// When the figures were read.
+    pub read_at: Monotonic,
 }
 
 impl Reader {
@@ -238,8 +239,8 @@ impl Reader {
         let now = clock::now();
         let words = layout.time(device.index());
         let terms = layout.terms(device.index());
-        let paid_until = words.map_or(0, |time| terms::load_clamped(time, terms, now));
-        let owed = if view.limits.is_paced() { terms.gpu(paid_until.saturating_sub(now)) } else { 0 };
+        let paid_until = words.map_or(Monotonic::BEGIN, |time| terms::load_clamped(time, terms, now));
+        let owed = if view.limits.is_paced() { terms.gpu(paid_until.since(now)) } else { GpuTime::ZERO };
         Ok(DeviceFigures {
             device,
             uuid: view.uuid,
@@ -300,7 +301,7 @@ struct HeldByDead {
     held: u64,
     spilled: u64,
     contexts: u64,
-    queued: u64,
+    queued: GpuTime,
 }
 
 impl HeldByDead {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gpuslice_policy::arbiter::grant_word;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::{
     compute::reclaim::TimeUsed,
@@ -21,8 +22,8 @@ use crate::{
     sync::{atomics::Word64, clock},
 };
 
-/// Shortest time between two calls of [`Region::reap_if_due`] that reap, in nanoseconds.
-const REAP_EVERY: u64 = 50_000_000;
+/// Shortest time between two calls of [`Region::reap_if_due`] that reap.
+const REAP_EVERY: WallTime = WallTime::from_millis(50);
 
 /// A device as the region describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub struct ProcessView {
 pub struct Region {
     mapped: Mapped,
     /// When this process last reaped.
-    reaped_at: Word64,
+    reaped_at: Word64<Monotonic>,
 }
 
 impl Region {
@@ -135,7 +136,7 @@ impl Region {
     /// that allow nothing.
     #[must_use]
     pub fn limits(&self, device: Device) -> Limits {
-        let nothing = Limits { memory: Some(0), cores_permille: 1, burst_ns: 0, ..Limits::NONE };
+        let nothing = Limits { memory: Some(0), cores_permille: 1, burst: GpuTime::ZERO, ..Limits::NONE };
         self.layout().devices.get(device.0).map_or(nothing, Limits::of)
     }
 
@@ -234,8 +235,9 @@ impl Region {
     /// Tells whether a process that held memory of the device was found dead less than [`LEAVING`](crate::LEAVING) ago.
     #[must_use]
     pub fn has_recent_death(&self, device: Device) -> bool {
-        let left_at = self.layout().devices.get(device.0).map_or(0, |entry| entry.holder_died_at.get());
-        left_at > 0 && is_recent(left_at, clock::now())
+        let left_at =
+            self.layout().devices.get(device.0).map_or(Monotonic::BEGIN, |entry| entry.holder_died_at.get());
+        left_at > Monotonic::BEGIN && is_recent(left_at, clock::now())
     }
 
     /// Tells whether the device's memory is the host's. Its free memory then changes with every program of the machine.
@@ -302,16 +304,16 @@ impl Region {
     ///
     /// # Errors
     /// Those of [`reap`](Self::reap).
-    pub fn reap_if_due(&self, now: u64) -> Result<Option<Reaped>, RegionError> {
+    pub fn reap_if_due(&self, now: Monotonic) -> Result<Option<Reaped>, RegionError> {
         let last = self.reaped_at.get();
-        if (last != 0 && now.saturating_sub(last) < REAP_EVERY) || !self.reaped_at.replace(last, now) {
+        if (last != Monotonic::BEGIN && now.since(last) < REAP_EVERY) || !self.reaped_at.replace(last, now) {
             return Ok(None);
         }
         self.reap().map(Some)
     }
 
     /// Adds a device. Its compute ledger already has space in the file. Needs the join lock. `None`: the table is full.
-    pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits, now: u64) -> Option<Device> {
+    pub(crate) fn add(&self, uuid: Uuid, total: u64, limits: Limits, now: Monotonic) -> Option<Device> {
         let layout = self.layout();
         let index = layout.device_count();
         let (entry, time) = (layout.devices.get(index)?, layout.time.get(index)?);

@@ -1,11 +1,9 @@
 //! GPU time of a slice as members and monitors see it.
-//!
-//! Instants are on the monotonic clock. Durations are GPU time unless they are said to be wall time. Both are in
-//! nanoseconds.
 
 use gpuslice_policy::arbiter::grant_word;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::{
     compute::{
@@ -22,12 +20,12 @@ use crate::{
 /// A process's present activity on a device. [`TimeUsed`] has sums over processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessActivity {
-    /// GPU time charged, in nanoseconds; never falls.
-    pub used: u64,
-    /// Wall time that launches were throttled, in nanoseconds; never falls.
-    pub throttled: u64,
-    /// Predicted GPU time of work under way, in nanoseconds.
-    pub queued: u64,
+    /// GPU time charged; never falls.
+    pub used: GpuTime,
+    /// Wall time that launches were throttled; never falls.
+    pub throttled: WallTime,
+    /// Predicted GPU time of work under way.
+    pub queued: GpuTime,
     /// Whether it waits for GPU time.
     pub waits: bool,
 }
@@ -51,7 +49,7 @@ impl Region {
     /// Returns the slice's terms on a device without a grant of the arbiter.
     #[must_use]
     pub fn own_terms(&self, device: Device) -> RateLimit {
-        self.layout().devices.get(device.index()).map_or_else(|| terms(1, 0), terms_of)
+        self.layout().devices.get(device.index()).map_or_else(|| terms(1, GpuTime::ZERO), terms_of)
     }
 
     /// Tells whether launches on a device need GPU time from the ledger: the share is less than the whole, or other slices have a
@@ -78,12 +76,12 @@ impl Region {
 
     /// Writes a grant: a [word](gpuslice_policy::arbiter::grant_word::encode). GPU time that the slice owes or has saved up
     /// stays the same. Throttled processes try again at once.
-    pub fn set_grant(&self, device: Device, word: u64, now: u64) {
+    pub fn set_grant(&self, device: Device, word: u64, now: Monotonic) {
         self.layout().set_grant(device.index(), word, now);
     }
 
     /// Records that the node agent divides the GPU at the instant `now`, so that no process of the slice does.
-    pub fn note_division(&self, device: Device, now: u64) {
+    pub fn note_division(&self, device: Device, now: Monotonic) {
         if let Some(time) = self.layout().time(device.index()) {
             time.control.0.divided_at.set(now);
         }
@@ -92,26 +90,28 @@ impl Region {
     /// Tells whether the node agent divides the GPU: it has [looked](Self::note_division) within
     /// [`PATIENCE`](grant_word::PATIENCE).
     #[must_use]
-    pub fn is_divided_by_agent(&self, device: Device, now: u64) -> bool {
-        let divided_at = self.layout().time(device.index()).map_or(0, |time| time.control.0.divided_at.get());
-        divided_at != 0 && now.saturating_sub(divided_at) < grant_word::PATIENCE
+    pub fn is_divided_by_agent(&self, device: Device, now: Monotonic) -> bool {
+        let divided_at = self
+            .layout()
+            .time(device.index())
+            .map_or(Monotonic::BEGIN, |time| time.control.0.divided_at.get());
+        divided_at != Monotonic::BEGIN && now.since(divided_at) < grant_word::PATIENCE
     }
 
-    /// Removes a grant that is too old. Returns the largest queue of a process in nanoseconds of GPU time, if the grant
-    /// has one.
-    pub fn expire_grant(&self, device: Device, now: u64) -> Option<u64> {
+    /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one.
+    pub fn expire_grant(&self, device: Device, now: Monotonic) -> Option<GpuTime> {
         self.layout().expire_grant(device.index(), now);
         grant_word::decode(self.grant(device), self.own_terms(device)).1
     }
 
-    /// Lets the slice go on `wall` nanoseconds of the clock earlier, if it owes that much: the GPU would be idle
+    /// Lets the slice go on `wall` earlier, if it owes that much: the GPU would be idle
     /// otherwise.
-    pub fn credit_wall_time(&self, device: Device, wall: u64, now: u64) {
+    pub fn credit_wall_time(&self, device: Device, wall: WallTime, now: Monotonic) {
         self.layout().credit_wall_time(device.index(), wall, now);
     }
 
     /// Returns the activity of every process that has or had a slot, by slot.
-    pub fn process_activity(&self, device: Device, now: u64) -> impl Iterator<Item = ProcessActivity> {
+    pub fn process_activity(&self, device: Device, now: Monotonic) -> impl Iterator<Item = ProcessActivity> {
         let layout = self.layout();
         let processes = layout.time(device.index()).into_iter().flat_map(|time| time.processes.iter());
         processes.take(layout.slot_high_water()).map(move |process| ProcessActivity {
@@ -137,18 +137,18 @@ impl Region {
 
     /// Returns the GPU time that all processes used on a device over the last `seconds` seconds, 1 to 62. The span is up to one
     /// second longer if work was under way then. Nothing if no process [samples](crate::Member::note_second) the use. `now` is
-    /// the monotonic clock.
+    /// the present instant.
     #[must_use]
-    pub fn used_over(&self, device: Device, seconds: u64, now: u64) -> RecentUsage {
+    pub fn used_over(&self, device: Device, seconds: u64, now: Monotonic) -> RecentUsage {
         self.layout().used_over(device.index(), seconds, now)
     }
 
     /// Returns the instant up to which the slice's GPU time is paid. An instant in the past means that time is saved up.
     #[must_use]
-    pub fn paid_until(&self, device: Device) -> u64 {
+    pub fn paid_until(&self, device: Device) -> Monotonic {
         let layout = self.layout();
         let time = layout.time(device.index());
-        time.map_or(0, |time| load_repaired(time, layout.terms(device.index()), clock::now()))
+        time.map_or(Monotonic::BEGIN, |time| load_repaired(time, layout.terms(device.index()), clock::now()))
     }
 
     /// Returns how GPU time is measured now: 0 not known, 1 events, 2 events beside programs that publish nothing, 3 NVML only, 4
@@ -172,13 +172,13 @@ impl Region {
     }
 
     /// Returns the busy intervals that were published since the place `read`, which moves on to the end. At most those that the
-    /// ring still has. `now` is the monotonic clock.
+    /// ring still has. `now` is the present instant.
     pub fn new_intervals(
         &self,
         device: Device,
         origin: Origin,
         read: &mut u64,
-        now: u64,
+        now: Monotonic,
     ) -> impl Iterator<Item = Interval> {
         let head = self.interval_head(device, origin);
         // A ring with fewer intervals than before is that of a region that was made again.

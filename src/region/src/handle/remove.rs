@@ -116,8 +116,8 @@ fn try_once(region: &Region, debts: DebtPolicy) -> Result<Option<Removal>, Regio
         return Ok(Some(Removal::InUse(living)));
     }
     let paid_in = layout.paid_in(identity::boot(), clock::now());
-    if paid_in > 0 && debts == DebtPolicy::Kept {
-        return Ok(Some(Removal::Owing(Duration::from_nanos(paid_in))));
+    if !paid_in.is_zero() && debts == DebtPolicy::Kept {
+        return Ok(Some(Removal::Owing(paid_in.duration())));
     }
     fs::remove_file(region.path()).map_err(failed)?;
     Ok(Some(Removal::Gone))

@@ -26,6 +26,7 @@ use core::mem;
 use std::{collections::VecDeque, fs::File, io, path::Path};
 
 use gpuslice_policy::compute::{attribution::factor::LOCKED_BEHIND, measuring::peer_intervals::Interval};
+use gpuslice_policy::time::{Monotonic, WallTime};
 
 use crate::{
     file::{
@@ -36,8 +37,8 @@ use crate::{
 };
 use position::{Bytes, Gpu, LANES, NUMBERS, interval_of, number_of};
 
-/// Time between two looks at the directory, in nanoseconds: 100 ms.
-const LOOK_EVERY: u64 = 100_000_000;
+/// Time between two looks at the directory: 100 ms.
+const LOOK_EVERY: WallTime = WallTime::from_millis(100);
 /// Most intervals of a slice that have locks at a time; the oldest make room. It is less than all numbers, so that a reader that
 /// has read all of them finds no lock at the next number.
 const MOST_HELD: usize = 128;
@@ -57,9 +58,9 @@ pub struct IntervalLocks {
     /// Number of the next interval.
     next: u64,
     /// Ranges of the published intervals, each with the instant of its lock.
-    held: VecDeque<(u64, Bytes)>,
+    held: VecDeque<(Monotonic, Bytes)>,
     others: Vec<OtherSlice>,
-    looked_at: Option<u64>,
+    looked_at: Option<Monotonic>,
 }
 
 /// Another slice.
@@ -70,9 +71,16 @@ struct OtherSlice {
     /// Number of the next interval.
     next: u64,
     /// Instant at which an interval was read last.
-    read_at: u64,
+    read_at: Monotonic,
     /// End of the last interval that was read.
-    read_until: u64,
+    read_until: Monotonic,
+}
+
+impl OtherSlice {
+    /// Makes a slice of which nothing is read yet.
+    const fn new(lane: u64, slice: u64) -> Self {
+        Self { lane, slice, next: 0, read_at: Monotonic::BEGIN, read_until: Monotonic::BEGIN }
+    }
 }
 
 impl IntervalLocks {
@@ -113,7 +121,7 @@ impl IntervalLocks {
     /// # Errors
     ///
     /// The kernel refuses a lock, or the descriptor is not that of the file any more. The caller drops this value.
-    pub fn publish(&mut self, new: &[Interval], now: u64) -> io::Result<()> {
+    pub fn publish(&mut self, new: &[Interval], now: Monotonic) -> io::Result<()> {
         let Some(lane) = self.lane.filter(|_| self.has_others()) else { return Ok(()) };
         self.check()?;
         self.release(now)?;
@@ -137,13 +145,13 @@ impl IntervalLocks {
     /// Those of [`publish`](Self::publish).
     pub fn read(
         &mut self,
-        now: u64,
+        now: Monotonic,
         is_known: impl Fn(u64) -> bool,
         mut add: impl FnMut(u64, Interval),
     ) -> io::Result<()> {
         self.check()?;
         self.release(now)?;
-        if self.looked_at.is_none_or(|looked_at| now.saturating_sub(looked_at) >= LOOK_EVERY) {
+        if self.looked_at.is_none_or(|looked_at| now.since(looked_at) >= LOOK_EVERY) {
             self.looked_at = Some(now);
             self.look(is_known)?;
         }
@@ -169,8 +177,8 @@ impl IntervalLocks {
     }
 
     /// Releases the locks of intervals that every replay has passed.
-    fn release(&mut self, now: u64) -> io::Result<()> {
-        while self.held.front().is_some_and(|(locked_at, _)| now.saturating_sub(*locked_at) > LOCKED_BEHIND) {
+    fn release(&mut self, now: Monotonic) -> io::Result<()> {
+        while self.held.front().is_some_and(|(locked_at, _)| now.since(*locked_at) > LOCKED_BEHIND) {
             self.release_oldest()?;
         }
         Ok(())
@@ -192,7 +200,7 @@ impl IntervalLocks {
             .filter(|(_, slice)| *slice != self.slice && !is_known(*slice))
             .map(|(lane, slice)| {
                 let known = known.iter().find(|other| (other.lane, other.slice) == (lane, slice));
-                known.cloned().unwrap_or(OtherSlice { lane, slice, next: 0, read_at: 0, read_until: 0 })
+                known.cloned().unwrap_or_else(|| OtherSlice::new(lane, slice))
             })
             .collect();
         if self.lane.is_none() {
@@ -225,7 +233,7 @@ impl IntervalLocks {
     fn read_from(
         &self,
         other: &mut OtherSlice,
-        now: u64,
+        now: Monotonic,
         add: &mut impl FnMut(u64, Interval),
     ) -> io::Result<()> {
         let file = self.file()?;
@@ -238,7 +246,7 @@ impl IntervalLocks {
             new.push(interval_of(&range, now));
             other.next = other.next.wrapping_add(1) % NUMBERS;
         }
-        if new.is_empty() && now.saturating_sub(other.read_at) > LOCKED_BEHIND {
+        if new.is_empty() && now.since(other.read_at) > LOCKED_BEHIND {
             new = self.find_again(other, now)?;
         }
         for interval in new {
@@ -252,7 +260,7 @@ impl IntervalLocks {
 
     /// Finds the place of another slice in its lane, and returns the intervals that are not read yet. The slice is new, this
     /// process was late, or the other slice has elected another process, which counts anew.
-    fn find_again(&self, other: &mut OtherSlice, now: u64) -> io::Result<Vec<Interval>> {
+    fn find_again(&self, other: &mut OtherSlice, now: Monotonic) -> io::Result<Vec<Interval>> {
         let locks = locks_in(self.file()?, self.gpu.numbers(other.lane, 0..NUMBERS))?;
         let mut found: Vec<_> =
             locks.iter().map(|range| (interval_of(range, now), number_of(range))).collect();

@@ -16,6 +16,7 @@
 use core::ops::Range;
 
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::Monotonic;
 
 /// Lanes of a GPU. A slice has one while it publishes.
 pub(super) const LANES: u64 = DIRECTORY;
@@ -100,7 +101,7 @@ impl Gpu {
 
     /// Returns the range of an interval.
     pub(super) fn interval(self, lane: u64, number: u64, interval: &Interval) -> Bytes {
-        let (start, end) = (interval.start / NANOS, interval.end / NANOS);
+        let (start, end) = (interval.start.nanos() / NANOS, interval.end.nanos() / NANOS);
         let flag = if interval.goes_on { GOES_ON } else { 0 };
         let low = (u64::from(interval.context) << CONTEXT_BIT) | flag | (end % AGAIN);
         let start_of_range = self.numbers(lane, number..number).start | low;
@@ -115,15 +116,16 @@ pub(super) const fn number_of(range: &Bytes) -> u64 {
 }
 
 /// Returns the interval of a range. Its end is that of all possible ones which is nearest to `now`, the monotonic clock.
-pub(super) fn interval_of(range: &Bytes, now: u64) -> Interval {
+pub(super) fn interval_of(range: &Bytes, now: Monotonic) -> Interval {
     let low = range.start & ((1 << NUMBER_BITS) - 1);
-    let latest = (now / NANOS).saturating_add(AGAIN / 2);
+    let latest = (now.nanos() / NANOS).saturating_add(AGAIN / 2);
     let age = latest.wrapping_sub(low) % AGAIN;
     let end = latest.saturating_sub(age);
     let length = range.end.saturating_sub(range.start).saturating_sub(1).min(LONGEST);
+    let at = |unit: u64| Monotonic::from_nanos(unit.saturating_mul(NANOS));
     Interval {
-        start: end.saturating_sub(length).saturating_mul(NANOS),
-        end: end.saturating_mul(NANOS),
+        start: at(end.saturating_sub(length)),
+        end: at(end),
         context: u16::try_from((low >> CONTEXT_BIT) & u64::from(u16::MAX)).unwrap_or(0),
         goes_on: low & GOES_ON != 0,
     }
@@ -133,6 +135,7 @@ pub(super) fn interval_of(range: &Bytes, now: u64) -> Interval {
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 mod tests {
     use super::*;
+    use crate::sync::clock::ns;
     use proptest::prelude::*;
 
     const MICRO: u64 = NANOS;
@@ -150,13 +153,13 @@ mod tests {
         ) {
             let (gpu, end) = (Gpu::new(uuid), now - age);
             let interval =
-                Interval { start: (end - length) * MICRO, end: end * MICRO, context, goes_on };
+                Interval { start: ns((end - length) * MICRO), end: ns(end * MICRO), context, goes_on };
             let range = gpu.interval(lane, number, &interval);
             prop_assert!(i64::try_from(range.end).is_ok());
             let whole = gpu.numbers(lane, number..number + 1);
             prop_assert!(whole.start <= range.start && range.end <= whole.end);
             prop_assert_eq!(number_of(&range), number);
-            prop_assert_eq!(interval_of(&range, now * MICRO + 7), interval);
+            prop_assert_eq!(interval_of(&range, ns(now * MICRO + 7)), interval);
         }
 
         #[test]
@@ -180,9 +183,9 @@ mod tests {
 
     #[test]
     fn an_interval_that_is_too_long_keeps_its_end() {
-        let interval = Interval { start: 5_000_000, end: 9_000_000_000, context: 3, goes_on: true };
+        let interval = Interval { start: ns(5_000_000), end: ns(9_000_000_000), context: 3, goes_on: true };
         let range = Gpu::new([9; 16]).interval(5, 255, &interval);
-        let read = interval_of(&range, 9_000_000_000);
-        assert_eq!(read, Interval { start: 9_000_000_000 - LONGEST * MICRO, ..interval });
+        let read = interval_of(&range, ns(9_000_000_000));
+        assert_eq!(read, Interval { start: ns(9_000_000_000 - LONGEST * MICRO), ..interval });
     }
 }

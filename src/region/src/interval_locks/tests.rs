@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use super::*;
+use crate::sync::clock::ns;
+use gpuslice_policy::time::Monotonic;
 use std::fs::OpenOptions;
 
 const GPU: Uuid = Uuid([7; 16]);
 const MS: u64 = 1_000_000;
-const START: u64 = 1_000_000 * MS;
+const START: Monotonic = Monotonic::from_nanos(1_000_000 * MS);
 
 /// The locks of one file, as the containers of a node have it.
 struct Node(tempfile::NamedTempFile);
@@ -22,7 +24,7 @@ impl Node {
 }
 
 /// Publishes intervals, and returns the intervals of others that the slice reads.
-fn exchange(locks: &mut IntervalLocks, new: &[Interval], now: u64) -> Vec<(u64, Interval)> {
+fn exchange(locks: &mut IntervalLocks, new: &[Interval], now: Monotonic) -> Vec<(u64, Interval)> {
     let mut read = Vec::new();
     locks.publish(new, now).unwrap();
     locks.read(now, |_| false, |slice, interval| read.push((slice, interval))).unwrap();
@@ -30,8 +32,8 @@ fn exchange(locks: &mut IntervalLocks, new: &[Interval], now: u64) -> Vec<(u64, 
 }
 
 /// Returns an interval of 1 ms that ends at `end`.
-fn span(end: u64, context: u16) -> Interval {
-    Interval { start: end - MS, end, context, goes_on: false }
+fn span(end: Monotonic, context: u16) -> Interval {
+    Interval { start: end - ns(MS), end, context, goes_on: false }
 }
 
 /// Makes slices that have met: each has read an interval of every other.
@@ -49,7 +51,8 @@ fn met<const N: usize>(node: &Node) -> [IntervalLocks; N] {
 fn slices_read_the_intervals_of_each_other_once_and_in_order() {
     let [mut a, mut b, mut c] = met(&Node::new());
     let now = START + 3 * LOOK_EVERY;
-    let (first, second) = (span(now - 5 * MS, 1), Interval { goes_on: true, ..span(now - 2 * MS, 2) });
+    let (first, second) =
+        (span(now - ns(5 * MS), 1), Interval { goes_on: true, ..span(now - ns(2 * MS), 2) });
     assert_eq!(exchange(&mut a, &[first, second], now), []);
     assert_eq!(exchange(&mut b, &[span(now, 9)], now), [(1, first), (1, second)]);
     let mut of_both = exchange(&mut c, &[], now);
@@ -105,7 +108,7 @@ fn locks_are_released_once_every_replay_has_passed_them() {
     let [mut a, mut b] = met(&Node::new());
     let now = START + 3 * LOOK_EVERY;
     exchange(&mut a, &[span(now, 0)], now);
-    let later = now + LOCKED_BEHIND + 1000;
+    let later = now + LOCKED_BEHIND + ns(1000);
     exchange(&mut a, &[span(later, 0)], later);
     assert_eq!(a.held.len(), 1);
     // The first interval is gone. The reader goes on with the second one.
@@ -119,11 +122,11 @@ fn a_reader_goes_on_after_any_number_of_missed_intervals() {
         let [mut a, mut b] = met(&Node::new());
         let mut now = START + 3 * LOOK_EVERY;
         for _ in 0..=missed {
-            now += LOCKED_BEHIND + 1000;
+            now += LOCKED_BEHIND + ns(1000);
             exchange(&mut a, &[span(now, 0)], now);
         }
         assert_eq!(exchange(&mut b, &[], now), [(1, span(now, 0))], "{missed}");
-        assert_eq!(exchange(&mut b, &[], now + LOCKED_BEHIND + 1000), [], "{missed}");
+        assert_eq!(exchange(&mut b, &[], now + LOCKED_BEHIND + ns(1000)), [], "{missed}");
     }
 }
 
@@ -174,7 +177,7 @@ fn the_last_intervals_are_kept_where_there_are_too_many() {
     let [mut a, mut b] = met(&Node::new());
     let now = START + 3 * LOOK_EVERY;
     let many: Vec<Interval> =
-        (0..3 * MOST_HELD as u64).map(|by| span(now - 40 * MS + by * 100_000, 0)).collect();
+        (0..3 * MOST_HELD as u64).map(|by| span(now - ns(40 * MS) + ns(by * 100_000), 0)).collect();
     exchange(&mut a, &many[..2 * MOST_HELD], now);
     assert_eq!(a.held.len(), MOST_HELD);
     exchange(&mut a, &many[2 * MOST_HELD..], now);

@@ -7,6 +7,7 @@ use crate::{
     layout::constants::{INTERVALS, SECONDS},
     sync::atomics::{Published64, WakeSeq, Word32, Word64},
 };
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 /// Gives words a line of 128 bytes, because processors fetch lines of 64 bytes in pairs.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
     /// The instant up to which the slice's GPU time is paid.
     pub(crate) paid: Line<PaidWords>,
     /// Virtual service time of the process that paid last.
-    pub(crate) virtual_time: Line<Word64>,
+    pub(crate) virtual_time: Line<Word64<GpuTime>>,
     /// The futex on which throttled processes sleep.
     pub(crate) wake_seq: Line<WakeSeq>,
     /// Part of the busy intervals that other intervals did not cover: two sums in one word.
@@ -46,9 +47,9 @@ pub(crate) struct DeviceTime<const SLOTS: usize> {
 #[repr(C)]
 pub(crate) struct PaidWords {
     /// The instant up to which GPU time is paid.
-    pub(crate) until: Word64,
+    pub(crate) until: Word64<Monotonic>,
     /// The instant from which GPU time is free.
-    pub(crate) free_from: Word64,
+    pub(crate) free_from: Word64<Monotonic>,
 }
 
 /// How GPU time is measured and limited.
@@ -62,7 +63,7 @@ pub(crate) struct ControlWords {
     /// The rate that the arbiter of the GPU grants the slice: the word of `gpuslice_policy::arbiter::grant_word`.
     pub(crate) grant: Word64,
     /// When the node agent last divided the GPU, on the monotonic clock; 0: never.
-    pub(crate) divided_at: Word64,
+    pub(crate) divided_at: Word64<Monotonic>,
 }
 
 /// The process that looks at co-tenants and samples NVML.
@@ -78,19 +79,19 @@ pub(crate) struct SamplerWords {
 #[repr(C)]
 pub(crate) struct CouplingWords {
     /// When a process last paid, on the monotonic clock.
-    pub(crate) last_payment_at: Word64,
+    pub(crate) last_payment_at: Word64<Monotonic>,
     /// When the last long throttle began.
-    pub(crate) throttled_from: Word64,
+    pub(crate) throttled_from: Word64<Monotonic>,
     /// When the last long throttle ended. Written after `throttled_from`.
-    pub(crate) throttled_until: Published64,
+    pub(crate) throttled_until: Published64<Monotonic>,
     /// Until when the device is throttled together with the other coupled devices.
-    pub(crate) coupled_until: Word64,
+    pub(crate) coupled_until: Word64<Monotonic>,
     /// When a process last saw a batch that runs far longer than predicted, and so may wait for another device.
-    pub(crate) overrun_seen_at: Word64,
+    pub(crate) overrun_seen_at: Word64<Monotonic>,
     /// When a launch last went beyond the share because a batch on another device may wait for it.
-    pub(crate) overdraft_at: Word64,
+    pub(crate) overdraft_at: Word64<Monotonic>,
     /// The instant up to which overdrafts of any kind are paid: `gpuslice_policy::compute::limiter::overdraft`.
-    pub(crate) overdraft_paid_until: Word64,
+    pub(crate) overdraft_paid_until: Word64<Monotonic>,
     /// Number of the last payment among those of coupled devices: `gpuslice_policy::compute::coupling::next_round`.
     pub(crate) round: Word64,
 }
@@ -119,7 +120,7 @@ pub(crate) struct IntervalSlot {
     /// Number of the interval plus 1.
     pub(crate) ticket: Published64,
     /// When the GPU began, on the monotonic clock.
-    pub(crate) start: Word64,
+    pub(crate) start: Word64<Monotonic>,
     /// Length, context, and whether the work goes on.
     pub(crate) packed: Word64,
     /// Made of the other three words, so that a reader never takes the words of two intervals for one.
@@ -133,9 +134,9 @@ pub(crate) struct UsageSample {
     /// The second of the monotonic clock plus 1; 0 while a process writes the sample.
     pub(crate) second: Published64,
     /// GPU time charged until then, in nanoseconds.
-    pub(crate) charged_ns: Word64,
+    pub(crate) charged_ns: Word64<GpuTime>,
     /// Wall time that launches were throttled until then, in nanoseconds.
-    pub(crate) throttled_ns: Word64,
+    pub(crate) throttled_ns: Word64<WallTime>,
 }
 
 /// The state of one process on one device.
@@ -143,15 +144,15 @@ pub(crate) struct UsageSample {
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct ProcessTime {
     /// GPU time that the process was served, as virtual time.
-    pub(crate) virtual_service: Word64,
+    pub(crate) virtual_service: Word64<GpuTime>,
     /// GPU time that the process waits for, in nanoseconds; 0: it does not wait.
-    pub(crate) requested_ns: Word64,
+    pub(crate) requested_ns: Word64<GpuTime>,
     /// Until when the process sleeps unless it is woken; 0: it does not sleep; all ones: it is about to sleep.
-    pub(crate) sleep_deadline: Published64,
+    pub(crate) sleep_deadline: Published64<Monotonic>,
     /// Prepaid GPU time that is neither settled nor refunded, in nanoseconds.
-    pub(crate) unsettled_ns: Word64,
+    pub(crate) unsettled_ns: Word64<GpuTime>,
     /// When the process last settled.
-    pub(crate) settled_at: Word64,
+    pub(crate) settled_at: Word64<Monotonic>,
     /// Predicted GPU time of work under way, in nanoseconds, with the bits [`UNPREDICTED`] and [`UNDER_WAY`].
     pub(crate) queued_ns: Word64,
     /// Counters of this process and of earlier processes in the slot. Sums over slots therefore never fall.
@@ -172,9 +173,9 @@ pub(crate) const UNPREDICTED: u64 = 1 << 63;
 pub(crate) const UNDER_WAY: u64 = 1 << 62;
 
 impl ProcessTime {
-    /// Returns the predicted GPU time of work under way, in nanoseconds.
-    pub(crate) fn queued(&self) -> u64 {
-        self.queued_ns.get() & !(UNPREDICTED | UNDER_WAY)
+    /// Returns the predicted GPU time of work under way.
+    pub(crate) fn queued(&self) -> GpuTime {
+        GpuTime::from_nanos(self.queued_ns.get() & !(UNPREDICTED | UNDER_WAY))
     }
 }
 
@@ -183,11 +184,11 @@ impl ProcessTime {
 #[repr(C)]
 pub(crate) struct UsageCounts {
     /// GPU time charged, in nanoseconds.
-    pub(crate) charged_ns: Word64,
+    pub(crate) charged_ns: Word64<GpuTime>,
     /// Wall time that launches were throttled, in nanoseconds.
-    pub(crate) throttled_ns: Word64,
+    pub(crate) throttled_ns: Word64<WallTime>,
     /// GPU time of copies, in nanoseconds.
-    pub(crate) copied_ns: Word64,
+    pub(crate) copied_ns: Word64<GpuTime>,
     /// Launches.
     pub(crate) launches: Word64,
 }

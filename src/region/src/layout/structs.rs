@@ -10,6 +10,7 @@ use crate::{
     },
     sync::atomics::{HeldWord, Published32, Published64, Word32, Word64},
 };
+use gpuslice_policy::time::{GpuTime, Monotonic};
 
 /// Size of a region file, in bytes.
 #[cfg(not(loom))]
@@ -86,9 +87,9 @@ pub(crate) struct Debt {
     /// The device, as in [`DeviceEntry::uuid`].
     pub(crate) uuid: [Word64; 2],
     /// The instant up to which the slice's GPU time is paid, on the monotonic clock; 0: the entry is empty.
-    pub(crate) paid_until: Word64,
+    pub(crate) paid_until: Word64<Monotonic>,
     /// GPU time that the slice could save up, in nanoseconds.
-    pub(crate) burst: Word64,
+    pub(crate) burst: Word64<GpuTime>,
     /// The share that pays the debt, in permille.
     pub(crate) cores_permille: Word32,
 }
@@ -108,7 +109,7 @@ pub(crate) struct DeviceEntry {
     /// One more than the largest size of a context that a member measured on the device; 0: none was measured.
     pub(crate) context_bytes: Word64,
     /// GPU time that the slice may save up, in nanoseconds.
-    pub(crate) burst: Word64,
+    pub(crate) burst: Word64<GpuTime>,
     /// Policy, priority and weight, in one word because they change together. `handle::limits::Sharing` has the bits.
     pub(crate) sharing: Word64,
     /// The most bytes that the slice was granted at a time.
@@ -122,7 +123,7 @@ pub(crate) struct DeviceEntry {
     /// `HOST_MEMORY` if the device's memory is the host's.
     pub(crate) host_memory: Word32,
     /// When a dead process that held memory of the device was last reaped, on the monotonic clock; 0: never.
-    pub(crate) holder_died_at: Word64,
+    pub(crate) holder_died_at: Word64<Monotonic>,
     /// One more than the sum of the device's free memory and the bytes that the slice held; 0: not known.
     pub(crate) available: Word64,
 }

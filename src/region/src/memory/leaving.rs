@@ -20,17 +20,18 @@
 //! Without a measurement all waits last until their bound.
 
 use crate::layout::Layout;
+use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// The longest time that memory of a dead process leaves, in nanoseconds. Guessed: four times as long as most reports say.
-pub const LEAVING: u64 = 2_000_000_000;
+/// The longest time that memory of a dead process leaves. Guessed: four times as long as most reports say.
+pub const LEAVING: WallTime = WallTime::from_millis(2_000);
 
 /// One part in `MISSING_PART` of a context may be missing for each process whose memory leaves, when all of it counts as
 /// back. Derived: the size of a context is known within 15 %, and all other memory exactly.
 const MISSING_PART: u64 = 8;
 
 /// Tells whether `then` is less than [`LEAVING`] ago. An instant of another boot may lie in the future; it is not recent.
-pub(crate) fn is_recent(then: u64, now: u64) -> bool {
-    now.checked_sub(then).is_some_and(|since| since < LEAVING)
+pub(crate) fn is_recent(then: Monotonic, now: Monotonic) -> bool {
+    then <= now && now.since(then) < LEAVING
 }
 
 impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVICES, SLOTS, SHARES> {
@@ -38,7 +39,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The caller clears the words of the process afterwards. A process killed in between leaves bytes that count twice
     /// until they are back.
-    pub(crate) fn begin_leaving(&self, slot: usize, now: u64) {
+    pub(crate) fn begin_leaving(&self, slot: usize, now: Monotonic) {
         for device in 0..self.device_count() {
             let (held, entry) = (self.held_by(device, slot), self.devices.get(device));
             let Some(entry) = entry.filter(|_| held > 0) else { continue };
@@ -48,7 +49,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Returns the bytes that leave `device`.
-    pub(crate) fn leaving(&self, device: usize, now: u64) -> u64 {
+    pub(crate) fn leaving(&self, device: usize, now: Monotonic) -> u64 {
         let recent = self.left(device).filter(|entry| is_recent(entry.died_at, now));
         recent.fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
@@ -59,7 +60,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Ends the entries that are older than [`LEAVING`]. Returns their number.
-    pub(crate) fn end_expired(&self, now: u64) -> usize {
+    pub(crate) fn end_expired(&self, now: Monotonic) -> usize {
         (0..self.device_count()).map(|device| self.end_left_entries(device, |at| !is_recent(at, now))).sum()
     }
 
@@ -81,7 +82,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Records a measurement of the memory available on `device`, unless memory leaves it.
-    pub(crate) fn note_available(&self, device: usize, available: u64, now: u64) {
+    pub(crate) fn note_available(&self, device: usize, available: u64, now: Monotonic) {
         if let Some(entry) = self.devices.get(device).filter(|_| self.leaving(device, now) == 0) {
             entry.available.set(available.saturating_add(1));
         }
@@ -91,7 +92,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     pub(crate) fn forget_leaving(&self, device: usize) {
         self.end_left_entries(device, |_| true);
         if let Some(entry) = self.devices.get(device) {
-            entry.holder_died_at.set(0);
+            entry.holder_died_at.clear();
             entry.available.set(0);
         }
     }

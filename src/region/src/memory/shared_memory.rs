@@ -23,6 +23,7 @@ use crate::{
     layout::{Layout, Share},
     sync::atomics::full_fence,
 };
+use gpuslice_policy::time::Monotonic;
 
 /// Role of a process for memory that it uses: the low byte of the state of an entry.
 mod role {
@@ -60,7 +61,7 @@ pub(crate) struct LeftEntry<'layout> {
     /// The state word at that instant. Its role is [`role::LEFT`].
     word: u64,
     /// The instant of the process's death.
-    pub(crate) died_at: u64,
+    pub(crate) died_at: Monotonic,
 }
 
 impl LeftEntry<'_> {
@@ -71,7 +72,7 @@ impl LeftEntry<'_> {
 
     /// Ends the entry. Returns false if it has ended already, or belongs to another death now.
     pub(crate) fn end(&self) -> bool {
-        self.share.key.get() == self.died_at && self.share.state.replace(self.word, role::NONE)
+        self.share.key.get() == self.died_at.nanos() && self.share.state.replace(self.word, role::NONE)
     }
 }
 
@@ -257,8 +258,8 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Adds an entry for memory of the dead process in `slot` that leaves `device`. If the table is full, nothing
     /// leaves.
-    pub(crate) fn enter_left(&self, slot: usize, device: usize, now: u64, bytes: u64) {
-        if self.enter_share(ShareState { role: role::LEFT, device, slot }, now, bytes).is_some() {
+    pub(crate) fn enter_left(&self, slot: usize, device: usize, now: Monotonic, bytes: u64) {
+        if self.enter_share(ShareState { role: role::LEFT, device, slot }, now.nanos(), bytes).is_some() {
             // A process that sums the ledger meanwhile either reads the entry or reads again.
             self.header.transfer_seq.count();
             full_fence();
@@ -271,13 +272,17 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
             // One observation of the state: the entry may become another use at any time.
             let seen = Share::now(share);
             let is_left = seen.role == role::LEFT && seen.device == device;
-            is_left.then(|| LeftEntry { share, word: seen.word(), died_at: share.key.get() })
+            is_left.then(|| LeftEntry {
+                share,
+                word: seen.word(),
+                died_at: Monotonic::from_nanos(share.key.get()),
+            })
         };
         self.shares.iter().take(self.share_high_water()).filter_map(as_left)
     }
 
     /// Ends the entries whose instant of death `selects`. Returns their number.
-    pub(crate) fn end_left_entries(&self, device: usize, selects: impl Fn(u64) -> bool) -> usize {
+    pub(crate) fn end_left_entries(&self, device: usize, selects: impl Fn(Monotonic) -> bool) -> usize {
         self.left(device).filter(|entry| selects(entry.died_at) && entry.end()).count()
     }
 

@@ -3,12 +3,13 @@
 
 use loom::sync::Arc;
 
-use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
+use super::{DEVICE, NOW, SLOTS, World, beside, layout, model, ms, ns};
 use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{STALE, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::overlap::Overlap;
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
+use gpuslice_policy::units::Permille;
 
 use crate::{
     compute::sampler_lease,
@@ -17,21 +18,19 @@ use crate::{
     sync::futex,
 };
 
-const MS: u64 = 1_000_000;
-
 /// Returns a world with time paid until `ahead` milliseconds from now, and no burst. It has the whole share, so that GPU time
 /// equals wall time.
 fn paid(ahead: u64, living: [bool; SLOTS]) -> Arc<World> {
     let world = World::new(living, [0; SLOTS]);
     world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
-    world.layout.time[DEVICE].paid.0.until.set(NOW + ahead * MS);
+    world.layout.time[DEVICE].paid.0.until.set(NOW + ms(ahead));
     world
 }
 
 impl World {
     /// Returns the time that the slice owes.
-    fn owed(&self) -> u64 {
-        self.layout.time[DEVICE].paid.0.until.get() - NOW
+    fn owed(&self) -> WallTime {
+        self.layout.time[DEVICE].paid.0.until.get().since(NOW)
     }
 
     fn settle(&self, difference: i64) {
@@ -39,7 +38,7 @@ impl World {
     }
 
     /// Takes time, and sleeps in between as the library does. `late`: reads the sequence after the denial.
-    fn take_or_sleep(&self, slot: usize, amount: u64, late: bool) {
+    fn take_or_sleep(&self, slot: usize, amount: GpuTime, late: bool) {
         let word = &self.layout.time[DEVICE].wake_seq.0;
         loop {
             let seen = word.sequence();
@@ -59,9 +58,9 @@ fn payments_and_settlements() {
             world.settle(2_000_000);
             world.settle(-1_000_000);
         });
-        let taken = world.layout.take_time(DEVICE, 0, 3 * MS, (NOW, NOW));
+        let taken = world.layout.take_time(DEVICE, 0, ms(3), (NOW, NOW));
         other.join().unwrap();
-        assert_eq!(world.owed(), MS + taken.map_or(0, |()| 3 * MS), "a payment was lost");
+        assert_eq!(world.owed(), ms(1) + taken.map_or(0, |()| ms(3)), "a payment was lost");
     });
 }
 
@@ -81,10 +80,10 @@ fn where_the_last_to_write_wins_payments_are_lost() {
 fn two_who_take_the_same_instant() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.take_time(DEVICE, 1, 3 * MS, (NOW, NOW)));
-        let results = [world.layout.take_time(DEVICE, 0, 3 * MS, (NOW, NOW)), other.join().unwrap()];
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 1, ms(3), (NOW, NOW)));
+        let results = [world.layout.take_time(DEVICE, 0, ms(3), (NOW, NOW)), other.join().unwrap()];
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "both have gone");
-        assert_eq!(world.owed(), 3 * MS);
+        assert_eq!(world.owed(), ms(3));
     });
 }
 
@@ -105,9 +104,9 @@ fn a_refund_comes_while_one_goes_to_sleep(late: bool) {
     model(move || {
         let world = paid(10, [true; SLOTS]);
         let other = beside(&world, |world| world.settle(-10_000_000));
-        world.take_or_sleep(1, MS, late);
+        world.take_or_sleep(1, ms(1), late);
         other.join().unwrap();
-        assert_eq!(world.owed(), MS);
+        assert_eq!(world.owed(), ms(1));
     });
 }
 
@@ -136,12 +135,12 @@ fn other_terms_come_while_one_goes_to_sleep(late: bool) {
         let world = paid(0, [true; SLOTS]);
         world.layout.devices[DEVICE].cores_permille.set(1);
         let old = world.layout.terms(DEVICE);
-        world.layout.time[DEVICE].paid.0.until.set(NOW + 999);
+        world.layout.time[DEVICE].paid.0.until.set(NOW + ns(999));
         let other = beside(&world, move |world| {
             world.layout.devices[DEVICE].cores_permille.set(WHOLE_SHARE);
             world.layout.change_terms(DEVICE, (old, world.layout.terms(DEVICE)), NOW);
         });
-        world.take_or_sleep(1, MS, late);
+        world.take_or_sleep(1, ms(1), late);
         other.join().unwrap();
     });
 }
@@ -162,7 +161,7 @@ fn the_dead_leave_time(killed: bool) {
     model(move || {
         let world = paid(10, [false, true, true]);
         let process = &world.layout.time[DEVICE].processes[0];
-        process.unsettled_ns.set(4 * MS);
+        process.unsettled_ns.set(ms(4));
         process.settled_at.set(NOW);
         process.counts.charged_ns.set(7);
         if killed {
@@ -172,7 +171,7 @@ fn the_dead_leave_time(killed: bool) {
         world.reap(false);
         other.join().unwrap();
         world.reap(false);
-        assert_eq!(world.owed(), 6 * MS, "what the dead left was given back twice");
+        assert_eq!(world.owed(), ms(6), "what the dead left was given back twice");
         assert_eq!(world.layout.time_used(DEVICE).used, 7);
     });
 }
@@ -195,9 +194,9 @@ fn what_stays_in_the_word_of_the_dead_is_given_back_twice() {
 }
 
 /// Returns a grant of `thousandths` of the GPU.
-fn word_of(thousandths: u16, now: u64) -> u64 {
-    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::new(0));
-    encode(&Grant { terms, gift: 0, queue_bound: u64::MAX }, now)
+fn word_of(thousandths: u16, now: Monotonic) -> u64 {
+    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_nanos(0));
+    encode(&Grant { terms, gift: WallTime::ZERO, queue_bound: GpuTime::MAX }, now)
 }
 
 /// Two processes find that a grant of half of the GPU is too old. 10 ms of wall time are owed.
@@ -208,7 +207,7 @@ fn two_notice_that_what_was_told_is_stale() {
         let other = beside(&world, |world| world.layout.expire_grant(DEVICE, NOW));
         world.layout.expire_grant(DEVICE, NOW);
         other.join().unwrap();
-        assert_eq!(world.owed(), 5 * MS, "what is owed was changed twice");
+        assert_eq!(world.owed(), ms(5), "what is owed was changed twice");
     });
 }
 
@@ -228,11 +227,11 @@ fn where_both_take_the_stale_word_away_it_changes_twice() {
 fn a_payment_while_a_lower_rate_is_told() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, MS, (NOW, NOW)));
+        let other = beside(&world, |world| world.layout.take_time(DEVICE, 0, ms(1), (NOW, NOW)));
         world.layout.set_grant(DEVICE, word_of(100, NOW), NOW);
         let taken = other.join().unwrap();
         assert!(taken.is_ok());
-        assert!((MS..=10 * MS).contains(&world.owed()), "it paid by the lower rate twice");
+        assert!((ms(1)..=ms(10)).contains(&world.owed()), "it paid by the lower rate twice");
     });
 }
 
@@ -258,7 +257,7 @@ fn one_tells_while_another_forgets() {
         world.layout.set_grant(DEVICE, new, NOW);
         other.join().unwrap();
         // 4 ms of GPU time, at a quarter or at the whole.
-        let expected = [(new, 16 * MS), (0, 4 * MS)];
+        let expected = [(new, ms(16)), (0, ms(4))];
         let left = (world.layout.time[DEVICE].control.0.grant.get(), world.owed());
         assert!(expected.contains(&left), "what is owed became another: {left:?}");
     });
@@ -277,8 +276,8 @@ fn where_the_last_to_write_wins_who_tells_and_who_forgets_change_what_is_owed() 
 }
 
 /// The longest silence of a lease holder.
-const PATIENCE: u64 = 500 * MS;
-const SILENT: u64 = (NOW - 2 * PATIENCE) & !0xffff | 3;
+const PATIENCE: WallTime = WallTime::from_millis(500);
+const SILENT: u64 = (NOW.nanos() - 2 * PATIENCE.nanos()) & !0xffff | 3;
 
 /// Two processes request the sampler lease, after `last`.
 fn two_want_to_ask(last: u64) {
@@ -334,10 +333,10 @@ fn where_the_last_to_write_wins_the_new_one_is_deposed() {
 fn a_gift_comes_while_more_is_owed() {
     model(|| {
         let world = paid(10, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, 4 * MS, NOW));
-        assert!(world.layout.overdraw(DEVICE, 0, 3 * MS, NOW));
+        let other = beside(&world, |world| world.layout.credit_wall_time(DEVICE, ms(4), NOW));
+        assert!(world.layout.overdraw(DEVICE, 0, ms(3), NOW));
         other.join().unwrap();
-        assert_eq!(world.owed(), 9 * MS, "a gift or a debt was lost");
+        assert_eq!(world.owed(), ms(9), "a gift or a debt was lost");
     });
 }
 
@@ -359,12 +358,13 @@ fn a_run_is_overdue_while_one_goes_to_sleep(late: bool) {
         let world = Arc::new(layout::<2>());
         world.header.device_count.publish(2);
         world.header.slot_high_water.set(1);
-        world.time[1].paid.0.until.set(NOW + 10 * MS);
+        world.time[1].paid.0.until.set(NOW + ms(10));
         let other = beside(&world, |world| world.note_overrun(0, NOW));
         let word = &world.time[1].wake_seq.0;
         loop {
             let seen = word.sequence();
-            if world.take_time(1, 0, MS, (NOW, NOW)).is_ok() || world.overdraw_for_peer(1, 0, MS, (NOW, NOW))
+            if world.take_time(1, 0, ms(1), (NOW, NOW)).is_ok()
+                || world.overdraw_for_peer(1, 0, ms(1), (NOW, NOW))
             {
                 break;
             }
@@ -398,12 +398,12 @@ fn one_looks_while_it_is_told_what_was_kept() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
         let step = &world.layout.time[DEVICE].coupling.0;
-        step.throttled_from.set(NOW - 1000 * MS);
-        step.throttled_until.publish(NOW - 950 * MS);
+        step.throttled_from.set(NOW - ms(1000));
+        step.throttled_until.publish(NOW - ms(950));
         let other = beside(&world, |world| world.layout.last_throttle(DEVICE));
-        assert_eq!(world.layout.take_time(DEVICE, 1, MS, (NOW - 2 * MS, NOW)), Ok(()));
+        assert_eq!(world.layout.take_time(DEVICE, 1, ms(1), (NOW - ms(2), NOW)), Ok(()));
         let kept = other.join().unwrap();
-        assert!(kept.until.saturating_sub(kept.since) <= 50 * MS, "nobody was kept for so long: {kept:?}");
+        assert!(kept.until.since(kept.since) <= ms(50), "nobody was kept for so long: {kept:?}");
     });
 }
 
@@ -423,12 +423,12 @@ fn who_looks_since_when_first_may_see_what_nobody_was_kept_for() {
 fn two_tell_what_was_covered() {
     model(|| {
         let world = paid(0, [true; SLOTS]);
-        let other = beside(&world, |world| world.layout.add_overlap(DEVICE, 3 * MS, MS));
-        world.layout.add_overlap(DEVICE, 3 * MS, 2 * MS);
+        let other = beside(&world, |world| world.layout.add_overlap(DEVICE, ms(3), ms(1)));
+        world.layout.add_overlap(DEVICE, ms(3), ms(2));
         other.join().unwrap();
         let both = [[2, 1], [1, 2]].map(|order| {
             let mut overlap = Overlap::default();
-            order.into_iter().for_each(|covered| overlap.add(3 * MS, covered * MS));
+            order.into_iter().for_each(|covered| overlap.add(ms(3), ms(covered)));
             overlap.word()
         });
         let told = world.layout.time[DEVICE].overlap.0.get();

@@ -9,16 +9,25 @@ use crate::{
     layout::compute_words::UsageSample,
     sync::atomics::broken::{self, Break},
 };
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: WallTime = WallTime::from_millis(1_000);
 /// The reader's clock: ten seconds after the first sample.
-const NOW: u64 = 10 * SECOND;
-const OLD: ReadSample = ReadSample { age: 10 * SECOND, used: 7, throttled: 14 };
-const NEW: ReadSample = ReadSample { age: 8 * SECOND, used: 50, throttled: 100 };
+const NOW: Monotonic = Monotonic::BEGIN.saturating_add(SECOND.saturating_mul(10));
+const OLD: ReadSample = ReadSample {
+    age: SECOND.saturating_mul(10),
+    used: GpuTime::from_nanos(7),
+    throttled: WallTime::from_nanos(14),
+};
+const NEW: ReadSample = ReadSample {
+    age: SECOND.saturating_mul(8),
+    used: GpuTime::from_nanos(50),
+    throttled: WallTime::from_nanos(100),
+};
 
 fn note(moment: &UsageSample, note: ReadSample) {
     let sums = TimeUsed { used: note.used, throttled: note.throttled, ..TimeUsed::default() };
-    moment.note((NOW - note.age) / SECOND + 1, || sums);
+    moment.note(NOW.saturating_sub(note.age).since(Monotonic::BEGIN).count(SECOND) + 1, || sums);
 }
 
 /// A process overwrites an old sample while another one reads it.

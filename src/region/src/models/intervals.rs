@@ -2,9 +2,10 @@
 
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry, Reader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
+use gpuslice_policy::time::Monotonic;
 use loom::{sync::Arc, thread};
 
-use super::{DEVICE, NOW, SLOTS, World, beside, model};
+use super::{DEVICE, NOW, SLOTS, World, beside, model, ns};
 use crate::{
     compute::intervals::INTERVAL_SLOTS,
     layout::compute_words::IntervalSlot,
@@ -14,8 +15,24 @@ use crate::{
 /// A process is suspended during a write, and another one has come around to the same slot.
 fn two_write_at_a_place_and_one_reads() {
     const TOLD: [IntervalEntry; 2] = [
-        IntervalEntry::new(0, Interval { start: 10, end: 20, context: 1, goes_on: false }),
-        IntervalEntry::new(INTERVAL_SLOTS, Interval { start: 50, end: 90, context: 2, goes_on: true }),
+        IntervalEntry::new(
+            0,
+            Interval {
+                start: Monotonic::from_nanos(10),
+                end: Monotonic::from_nanos(20),
+                context: 1,
+                goes_on: false,
+            },
+        ),
+        IntervalEntry::new(
+            INTERVAL_SLOTS,
+            Interval {
+                start: Monotonic::from_nanos(50),
+                end: Monotonic::from_nanos(90),
+                context: 2,
+                goes_on: true,
+            },
+        ),
     ];
     model(|| {
         let place = Arc::new(IntervalSlot::default());
@@ -43,14 +60,14 @@ fn without_the_check_words_of_two_intervals_are_taken_for_one() {
 fn charge(world: &World, (start, end): (u64, u64), hasty: bool) -> u64 {
     let (mut reader, mut union) = (Reader::new(0), BusyUnion::new());
     let time = &world.layout.time[DEVICE];
-    let place = time.intervals.publish(Interval { start, end, ..Interval::default() });
+    let place = time.intervals.publish(Interval { start: ns(start), end: ns(end), ..Interval::default() });
     let read = |reader: &mut Reader, union: &mut BusyUnion| {
         reader.read((place, INTERVAL_SLOTS), NOW, union, |slot| time.intervals.at(slot))
     };
     while !read(&mut reader, &mut union) && !hasty {
         thread::yield_now();
     }
-    union.cover(start, end)
+    union.cover(ns(start), ns(end)).nanos()
 }
 
 /// Two processes were busy from 0 to 100 and from 50 to 150.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{CASES, World};
-use crate::{compute::history::RecentUsage, layout::constants::SECONDS};
+use crate::{compute::history::RecentUsage, layout::constants::SECONDS, sync::clock::ns};
 
 const DEVICE: usize = 1;
 const SECOND: u64 = 1_000_000_000;
@@ -32,12 +32,12 @@ proptest! {
         let counts = &layout.time[DEVICE].processes[0].counts;
         for (pause, used) in steps {
             now += pause;
-            layout.note_second(DEVICE, now);
-            counts.charged_ns.add(used);
-            counts.throttled_ns.add(2 * used);
+            layout.note_second(DEVICE, ns(now));
+            counts.charged_ns.add(ns(used));
+            counts.throttled_ns.add(ns(2 * used));
             counted.push((now, used));
             for seconds in [1, 10, 60, 62] {
-                let lately = layout.used_over(DEVICE, seconds, now);
+                let lately = layout.used_over(DEVICE, seconds, ns(now));
                 // A span begins with a second.
                 let began = (now / SECOND * SECOND).saturating_sub(seconds * SECOND);
                 let since = |(at, used): &(u64, u64)| if *at >= began { *used } else { 0 };
@@ -45,11 +45,11 @@ proptest! {
                 let was_noted = counted.iter().any(|(at, _)| at / SECOND == began / SECOND);
                 let is_known = now >= seconds * SECOND;
                 let span = if was_noted && is_known { now - began } else { seconds * SECOND };
-                prop_assert_eq!(lately, RecentUsage { used, throttled: 2 * used, span });
+                prop_assert_eq!(lately, RecentUsage { used: ns(used), throttled: ns(2 * used), span: ns(span) });
             }
             // Long after that there was no recent use.
             let later = now + 70 * SECOND;
-            prop_assert_eq!(layout.used_over(DEVICE, 1, later), RecentUsage { span: SECOND, ..RecentUsage::default() });
+            prop_assert_eq!(layout.used_over(DEVICE, 1, ns(later)), RecentUsage { span: ns(SECOND), ..RecentUsage::default() });
         }
     }
 
@@ -64,19 +64,19 @@ proptest! {
         let world = World::new(0);
         let layout = &world.layout;
         layout.header.slot_high_water.set(1);
-        layout.time[DEVICE].processes[0].counts.charged_ns.set(used);
+        layout.time[DEVICE].processes[0].counts.charged_ns.set(ns(used));
         for (moment, [second, used, throttled]) in layout.time[DEVICE].history.iter().zip(words) {
             // Words of seconds within the history are rare among all words.
             let second = if near { (now / SECOND).saturating_sub(second % 70) + 1 } else { second };
             moment.second.publish(second);
-            moment.charged_ns.set(used);
-            moment.throttled_ns.set(throttled);
+            moment.charged_ns.set(ns(used));
+            moment.throttled_ns.set(ns(throttled));
         }
-        let lately = layout.used_over(DEVICE, seconds, now);
-        prop_assert!(lately.used <= used && lately.throttled == 0);
-        prop_assert!((SECOND..64 * SECOND).contains(&lately.span));
-        layout.note_second(DEVICE, now);
-        prop_assert!(layout.used_over(DEVICE, seconds, now).used <= used);
+        let lately = layout.used_over(DEVICE, seconds, ns(now));
+        prop_assert!(lately.used <= ns(used) && lately.throttled.is_zero());
+        prop_assert!((SECOND..64 * SECOND).contains(&lately.span.nanos()));
+        layout.note_second(DEVICE, ns(now));
+        prop_assert!(layout.used_over(DEVICE, seconds, ns(now)).used <= ns(used));
     }
 }
 
@@ -87,15 +87,15 @@ fn a_note_that_was_never_finished_is_a_gap_that_the_next_one_fills() {
     layout.header.slot_high_water.set(1);
     let (time, used) = (&layout.time[DEVICE], &layout.time[DEVICE].processes[0].counts.charged_ns);
     let now = 1000 * SECOND;
-    layout.note_second(DEVICE, now);
-    used.set(300);
+    layout.note_second(DEVICE, ns(now));
+    used.set(ns(300));
     // The state that a process killed during the write leaves.
     time.history[usize::try_from(1001_u64).unwrap() % SECONDS].second.publish(0);
-    let at = |now| layout.used_over(DEVICE, 1, now);
-    assert_eq!(at(now + SECOND), RecentUsage { used: 300, throttled: 0, span: SECOND });
-    layout.note_second(DEVICE, now + SECOND);
-    used.set(350);
-    assert_eq!(at(now + 2 * SECOND), RecentUsage { used: 50, throttled: 0, span: SECOND });
+    let at = |now| layout.used_over(DEVICE, 1, ns(now));
+    assert_eq!(at(now + SECOND), RecentUsage { used: ns(300), throttled: ns(0), span: ns(SECOND) });
+    layout.note_second(DEVICE, ns(now + SECOND));
+    used.set(ns(350));
+    assert_eq!(at(now + 2 * SECOND), RecentUsage { used: ns(50), throttled: ns(0), span: ns(SECOND) });
 }
 
 #[test]
@@ -105,11 +105,11 @@ fn a_second_is_noted_once() {
     layout.header.slot_high_water.set(1);
     let used = &layout.time[DEVICE].processes[0].counts.charged_ns;
     for used_before in [5, 70, 900] {
-        layout.note_second(DEVICE, 7 * SECOND + used_before);
-        used.set(used_before);
+        layout.note_second(DEVICE, ns(7 * SECOND + used_before));
+        used.set(ns(used_before));
     }
-    assert_eq!(layout.used_over(DEVICE, 1, 8 * SECOND).used, 900);
-    assert_eq!(layout.used_over(0, 1, 8 * SECOND).used, 0);
-    layout.note_second(DEVICE, 8 * SECOND);
-    assert_eq!(layout.used_over(DEVICE, 1, 9 * SECOND).used, 0);
+    assert_eq!(layout.used_over(DEVICE, 1, ns(8 * SECOND)).used, ns(900));
+    assert_eq!(layout.used_over(0, 1, ns(8 * SECOND)).used, ns(0));
+    layout.note_second(DEVICE, ns(8 * SECOND));
+    assert_eq!(layout.used_over(DEVICE, 1, ns(9 * SECOND)).used, ns(0));
 }

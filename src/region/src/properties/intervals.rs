@@ -3,16 +3,16 @@
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 
 use super::NOW;
-use crate::layout::compute_words::IntervalSlot;
+use crate::{layout::compute_words::IntervalSlot, sync::clock::ns};
 
 #[test]
 fn a_place_that_has_one_word_of_another_writing_says_nothing() {
-    let interval = Interval { start: NOW, end: NOW + 700_000, context: 0x5a5a, goes_on: true };
+    let interval = Interval { start: NOW, end: NOW + ns(700_000), context: 0x5a5a, goes_on: true };
     let (place, entry) = (IntervalSlot::default(), IntervalEntry::new(5, interval));
     // The other write differs in as little as possible.
     let others: [fn(&IntervalSlot, u64); 3] = [
         |place, bit| place.ticket.publish(place.ticket.observe() ^ bit),
-        |place, bit| place.start.set(place.start.get() ^ bit),
+        |place, bit| place.start.set(ns(place.start.get().nanos() ^ bit)),
         |place, bit| place.packed.set(place.packed.get() ^ bit),
     ];
     for bit in (0..u64::BITS).map(|bit| 1 << bit) {

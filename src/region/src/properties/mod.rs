@@ -19,12 +19,13 @@ use crate::{
     slots::roster::{Liveness, Reaped},
     sync::atomics::Held,
 };
+use gpuslice_policy::time::Monotonic;
 
 const SLOTS: usize = 4;
 const DEVICES: usize = 2;
 const SHARES: usize = 8;
 /// The clock, in nanoseconds.
-const NOW: u64 = 1 << 40;
+const NOW: Monotonic = Monotonic::from_nanos(1 << 40);
 /// Sequences that are tried. In miri each takes ten seconds.
 const CASES: u32 = if cfg!(miri) { 2 } else { 500 };
 

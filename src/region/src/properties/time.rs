@@ -4,11 +4,12 @@ use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::limiter::refund;
 use gpuslice_policy::compute::limiter::token_bucket::{self, MOST_DEBT, RateLimit};
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic};
+use gpuslice_policy::units::Permille;
 use proptest::prelude::*;
 
 use super::{CASES, NOW, SLOTS, World};
-use crate::{compute::reclaim::TimeUsed, slots::identity::Identity};
+use crate::{compute::reclaim::TimeUsed, slots::identity::Identity, sync::clock::ns};
 
 const DEVICE: usize = 1;
 const MS: u64 = 1_000_000;
@@ -48,22 +49,22 @@ fn step() -> impl Strategy<Value = Step> {
 /// The expected words. The slice of `policy/tests/compute`, with deaths.
 struct Model {
     terms: RateLimit,
-    paid_until: u64,
-    free_from: u64,
-    overdrawn_until: u64,
-    virtual_time: u64,
-    now: u64,
+    paid_until: Monotonic,
+    free_from: Monotonic,
+    overdrawn_until: Monotonic,
+    virtual_time: GpuTime,
+    now: Monotonic,
     asks: [Ask; SLOTS],
-    looks: [u64; SLOTS],
-    outstanding: [u64; SLOTS],
-    settled_at: [u64; SLOTS],
+    looks: [Monotonic; SLOTS],
+    outstanding: [GpuTime; SLOTS],
+    settled_at: [Monotonic; SLOTS],
     taken: [bool; SLOTS],
-    used: u64,
+    used: GpuTime,
 }
 
 impl Model {
-    fn take(&mut self, me: usize, amount: u64) -> Result<(), u64> {
-        if self.asks[me].wants == 0 {
+    fn take(&mut self, me: usize, amount: GpuTime) -> Result<(), Monotonic> {
+        if self.asks[me].wants.is_zero() {
             let served = self.asks[me].served;
             self.asks[me].served = fair_queue::start(served, self.virtual_time, self.terms, self.seen());
         }
@@ -75,10 +76,10 @@ impl Model {
             self.looks[me] = until;
             return Err(until);
         }
-        self.looks[me] = 0;
+        self.looks[me] = ns(0);
         self.set_paid_until(token_bucket::prepay(self.paid_until, self.now, amount, self.terms));
         self.virtual_time = self.virtual_time.max(served);
-        self.asks[me] = Ask { served: served + amount, wants: 0 };
+        self.asks[me] = Ask { served: served + amount, wants: GpuTime::ZERO };
         self.outstanding[me] += amount;
         Ok(())
     }
@@ -94,48 +95,48 @@ impl Model {
             if !core::mem::replace(&mut self.taken[slot], false) {
                 continue;
             }
-            (self.asks[slot], self.looks[slot]) = (Ask::default(), 0);
+            (self.asks[slot], self.looks[slot]) = (Ask::default(), Monotonic::BEGIN);
             let outstanding = core::mem::take(&mut self.outstanding[slot]).min(MOST_DEBT);
             let rest = refund::estate(outstanding, refund::Work::None, self.settled_at[slot], self.now);
-            if rest < 0 {
+            if rest.is_refund() {
                 self.settle(rest);
             }
         }
     }
 
-    fn set_paid_until(&mut self, paid_until: u64) {
+    fn set_paid_until(&mut self, paid_until: Monotonic) {
         self.paid_until = paid_until;
         self.free_from = token_bucket::free_from(self.free_from, paid_until, self.now);
     }
 
-    fn settle(&mut self, difference: i64) {
+    fn settle(&mut self, difference: GpuTimeChange) {
         self.set_paid_until(token_bucket::settle(self.paid_until, self.now, difference, self.terms));
     }
 }
 
 fn terms(permille: u32, burst: u64) -> RateLimit {
     let rate = Permille::new(u16::try_from(permille.clamp(1, 1000)).unwrap()).unwrap();
-    RateLimit::new(rate, Nanos::new(burst.min(MOST_DEBT)))
+    RateLimit::new(rate, MOST_DEBT.min(ns(burst)))
 }
 
 fn start() -> (World, Model) {
     let world = World::new(0);
     let entry = &world.layout.devices[DEVICE];
     entry.cores_permille.set(500);
-    entry.burst.set(20 * MS);
+    entry.burst.set(ns(20 * MS));
     let model = Model {
         terms: terms(500, 20 * MS),
-        paid_until: 0,
-        free_from: 0,
-        overdrawn_until: 0,
-        virtual_time: 0,
+        paid_until: Monotonic::BEGIN,
+        free_from: Monotonic::BEGIN,
+        overdrawn_until: Monotonic::BEGIN,
+        virtual_time: GpuTime::ZERO,
         now: NOW,
         asks: [Ask::default(); SLOTS],
-        looks: [0; SLOTS],
-        outstanding: [0; SLOTS],
-        settled_at: [0; SLOTS],
+        looks: [Monotonic::BEGIN; SLOTS],
+        outstanding: [GpuTime::ZERO; SLOTS],
+        settled_at: [Monotonic::BEGIN; SLOTS],
         taken: [false; SLOTS],
-        used: 0,
+        used: GpuTime::ZERO,
     };
     (world, model)
 }
@@ -145,14 +146,15 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
     let (layout, now) = (&world.layout, model.now);
     let lives = *world.lives.borrow();
     match step {
-        Step::Pass(time) => model.now += time,
+        Step::Pass(time) => model.now += ns(time),
         Step::Join(slot) if !lives[slot] => {
             layout.reap_locked(world, now).unwrap();
             model.reap(lives);
             world.lives.borrow_mut()[slot] = true;
             layout.claim_slot(slot, Identity::default());
             model.taken[slot] = true;
-            (model.asks[slot], model.looks[slot], model.settled_at[slot]) = (Ask::default(), 0, 0);
+            (model.asks[slot], model.looks[slot], model.settled_at[slot]) =
+                (Ask::default(), Monotonic::BEGIN, Monotonic::BEGIN);
         }
         Step::Die(slot) => world.lives.borrow_mut()[slot] = false,
         Step::Reap => {
@@ -160,28 +162,31 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.reap(lives);
         }
         Step::Take(slot, amount) if lives[slot] => {
+            let amount = ns(amount);
             prop_assert_eq!(layout.take_time(DEVICE, slot, amount, (now, now)), model.take(slot, amount));
         }
         Step::Owe(slot, amount) if lives[slot] => {
+            let amount = ns(amount);
             let paid = overdraft::admit(model.overdrawn_until, now, amount, model.terms);
             prop_assert_eq!(layout.overdraw(DEVICE, slot, amount, now), paid.is_some());
             if let Some(until) = paid {
                 model.overdrawn_until = until;
-                model.settle(i64::try_from(amount).unwrap());
+                model.settle(GpuTimeChange::charge(amount));
                 model.asks[slot].served += amount;
                 model.outstanding[slot] += amount;
             }
         }
         Step::StopAsking(slot) if lives[slot] => {
             layout.withdraw_request(DEVICE, slot);
-            (model.asks[slot].wants, model.looks[slot]) = (0, 0);
+            (model.asks[slot].wants, model.looks[slot]) = (GpuTime::ZERO, Monotonic::BEGIN);
         }
         Step::Settle(difference) => {
+            let difference = GpuTimeChange::from_nanos(difference);
             layout.settle_time(DEVICE, difference, now);
             model.settle(difference);
         }
         Step::Settled(slot, prepaid) if lives[slot] => {
-            let process = &layout.time[DEVICE].processes[slot];
+            let (process, prepaid) = (&layout.time[DEVICE].processes[slot], ns(prepaid));
             process.unsettled_ns.change(|outstanding| outstanding.saturating_sub(prepaid));
             process.settled_at.set(now);
             model.outstanding[slot] = model.outstanding[slot].saturating_sub(prepaid);
@@ -190,7 +195,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
         Step::Terms(permille, burst) => {
             let new = terms(permille, burst);
             layout.devices[DEVICE].cores_permille.set(permille);
-            layout.devices[DEVICE].burst.set(burst);
+            layout.devices[DEVICE].burst.set(ns(burst));
             layout.change_terms(DEVICE, (model.terms, new), now);
             if new != model.terms {
                 model.set_paid_until(token_bucket::change(model.paid_until, now, model.terms, new));
@@ -198,6 +203,7 @@ fn play(world: &World, model: &mut Model, step: Step) -> Result<(), TestCaseErro
             model.terms = new;
         }
         Step::Count(slot, time) if lives[slot] => {
+            let time = ns(time);
             layout.time[DEVICE].processes[slot].counts.charged_ns.add(time);
             model.used += time;
         }

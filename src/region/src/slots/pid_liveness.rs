@@ -12,6 +12,7 @@ use crate::{
     slots::identity,
     slots::roster::{Liveness, Reaped},
 };
+use gpuslice_policy::time::Monotonic;
 
 /// Asks `/proc` for the owners of slots in this process's process-number namespace.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Layout {
     /// Only one member reaps at a time: `Header::reaper` names it. A member takes the word over from a dead reaper.
     /// Members of different process-number namespaces may not see each other there, but each reaps processes of its own
     /// namespace only. No process can join meanwhile, because the file is gone.
-    pub(crate) fn reap_detached(&self, numbers: &PidLiveness<'_>, now: u64) -> Reaped {
+    pub(crate) fn reap_detached(&self, numbers: &PidLiveness<'_>, now: Monotonic) -> Reaped {
         let Ok(true) = self.any_dead(numbers) else { return Reaped::Nobody };
         let keeper = &self.header.reaper;
         let before = keeper.get();

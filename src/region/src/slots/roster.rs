@@ -37,6 +37,7 @@ use crate::{
     },
     slots::identity::{Boot, Identity},
 };
+use gpuslice_policy::time::Monotonic;
 
 /// Result of a search for dead processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,11 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// The function asks under the lock which owners are alive. It uses no earlier answer: another process may have
     /// taken a slot that was dead before. If an error ends the function, the slots reaped before it stay reaped.
-    pub(crate) fn reap_locked<L: Liveness>(&self, lives: &L, now: u64) -> Result<(usize, usize), L::Error> {
+    pub(crate) fn reap_locked<L: Liveness>(
+        &self,
+        lives: &L,
+        now: Monotonic,
+    ) -> Result<(usize, usize), L::Error> {
         let (mut dead, mut living) = (0_usize, 0_usize);
         for slot in 0..self.slot_high_water() {
             if !self.is_taken(slot) {
@@ -123,7 +128,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     ///
     /// A process killed within this function leaves a region that is not ready. The next process that joins starts
     /// over.
-    pub(crate) fn reinitialise(&self, boot: Boot, now: u64) {
+    pub(crate) fn reinitialise(&self, boot: Boot, now: Monotonic) {
         self.header.ready.publish(0);
         self.keep_debts(boot, now);
         self.header.device_count.publish(0);
@@ -145,7 +150,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
     }
 
     /// Settles the GPU time of the process in `slot`, clears its words, and frees the slot. Needs the join lock.
-    pub(crate) fn release_slot(&self, slot: usize, now: u64) {
+    pub(crate) fn release_slot(&self, slot: usize, now: Monotonic) {
         self.reclaim_time(slot, now);
         #[cfg(all(test, loom))]
         if broken::is_killed() {
@@ -156,7 +161,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
 
     /// Does what [`release_slot`](Self::release_slot) does, for a dead process. The driver may return the memory of a dead
     /// process later, so its bytes count as leaving first.
-    fn release_dead_slot(&self, slot: usize, now: u64) {
+    fn release_dead_slot(&self, slot: usize, now: Monotonic) {
         #[cfg(all(test, loom))]
         if broken::is(Break::LeavesLate) {
             let held = self.held_by(0, slot);

@@ -6,55 +6,97 @@
 
 #![allow(clippy::disallowed_types, reason = "this file is the door to the atomics")]
 
+use core::marker::PhantomData;
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A number of 64 bits that publishes no other memory.
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
+
+/// A quantity that a word of 64 bits holds.
+pub(crate) trait Quantity: Copy + Default {
+    /// Returns the quantity that the word `number` stands for.
+    fn of_word(number: u64) -> Self;
+    /// Returns the word for the quantity.
+    fn word(self) -> u64;
+}
+
+impl Quantity for u64 {
+    fn of_word(number: u64) -> Self {
+        number
+    }
+
+    fn word(self) -> u64 {
+        self
+    }
+}
+
+/// Defines quantities of time as the numbers of their nanoseconds.
+macro_rules! nanoseconds {
+    ($($time:ident),*) => {$(
+        impl Quantity for $time {
+            fn of_word(number: u64) -> Self {
+                Self::from_nanos(number)
+            }
+
+            fn word(self) -> u64 {
+                self.nanos()
+            }
+        }
+    )*};
+}
+nanoseconds!(GpuTime, WallTime, Monotonic);
+
+/// A quantity in 64 bits that publishes no other memory.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct Word64(AtomicU64);
+pub(crate) struct Word64<T = u64>(AtomicU64, PhantomData<T>);
 
-impl Word64 {
-    /// Reads the number.
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+impl<T: Quantity> Word64<T> {
+    /// Reads the quantity.
+    pub(crate) fn get(&self) -> T {
+        T::of_word(self.0.load(Ordering::Relaxed))
     }
 
-    /// Writes the number.
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
+    /// Writes the quantity.
+    pub(crate) fn set(&self, value: T) {
+        self.0.store(value.word(), Ordering::Relaxed);
     }
 
-    /// Writes `new` if the number is still `old`. Returns whether it was.
-    pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
+    /// Writes zero.
+    pub(crate) fn clear(&self) {
+        self.set(T::of_word(0));
+    }
+
+    /// Writes `new` if the quantity is still `old`. Returns whether it was.
+    pub(crate) fn replace(&self, old: T, new: T) -> bool {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::LastWins) {
             self.set(new);
             return true;
         }
-        self.0.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(old.word(), new.word(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Writes a number and returns the number before.
-    pub(crate) fn swap(&self, value: u64) -> u64 {
-        self.0.swap(value, Ordering::Relaxed)
+    /// Writes a quantity and returns the one before.
+    pub(crate) fn swap(&self, value: T) -> T {
+        T::of_word(self.0.swap(value.word(), Ordering::Relaxed))
     }
 
-    /// Adds, wrapping at the end of the range. Returns the number before.
-    pub(crate) fn add(&self, value: u64) -> u64 {
-        self.0.fetch_add(value, Ordering::Relaxed)
+    /// Adds, wrapping at the end of the range. Returns the quantity before.
+    pub(crate) fn add(&self, value: T) -> T {
+        T::of_word(self.0.fetch_add(value.word(), Ordering::Relaxed))
     }
 
-    /// Writes `value` if it is more than the number.
-    pub(crate) fn raise(&self, value: u64) {
-        self.0.fetch_max(value, Ordering::Relaxed);
+    /// Writes `value` if it is more than the quantity.
+    pub(crate) fn raise(&self, value: T) {
+        self.0.fetch_max(value.word(), Ordering::Relaxed);
     }
 
-    /// Replaces the number by `next` of it, and returns the new number. Calls `next` again if another thread changes
-    /// the number meanwhile.
-    pub(crate) fn change(&self, next: impl Fn(u64) -> u64) -> u64 {
+    /// Replaces the quantity by `next` of it, and returns the new one. Calls `next` again if another thread changes it
+    /// meanwhile.
+    pub(crate) fn change(&self, next: impl Fn(T) -> T) -> T {
         #[cfg(all(test, loom))]
         if broken::is(broken::Break::LastWins) {
             let next = next(self.get());
@@ -63,8 +105,8 @@ impl Word64 {
         }
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
-            let next = next(now);
-            match self.0.compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed) {
+            let next = next(T::of_word(now));
+            match self.0.compare_exchange_weak(now, next.word(), Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return next,
                 Err(other) => now = other,
             }
@@ -121,28 +163,30 @@ impl Published32 {
     }
 }
 
-/// A number of 64 bits that publishes the memory written before it.
+/// A quantity in 64 bits that publishes the memory written before it.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct Published64(AtomicU64);
+pub(crate) struct Published64<T = u64>(AtomicU64, PhantomData<T>);
+
+impl<T: Quantity> Published64<T> {
+    /// Writes the quantity after all earlier writes of this thread; pairs with [`Published64::observe`].
+    pub(crate) fn publish(&self, value: T) {
+        self.0.store(value.word(), Ordering::Release);
+    }
+
+    /// Reads the quantity before all later reads of this thread; pairs with [`Published64::publish`].
+    pub(crate) fn observe(&self) -> T {
+        T::of_word(self.0.load(Ordering::Acquire))
+    }
+
+    /// Writes `new` after all earlier writes of this thread, if the quantity is still `old`. Returns whether it was.
+    /// Pairs with [`Published64::observe`].
+    pub(crate) fn replace(&self, old: T, new: T) -> bool {
+        self.0.compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
 
 impl Published64 {
-    /// Writes the number after all earlier writes of this thread; pairs with [`Published64::observe`].
-    pub(crate) fn publish(&self, value: u64) {
-        self.0.store(value, Ordering::Release);
-    }
-
-    /// Reads the number before all later reads of this thread; pairs with [`Published64::publish`].
-    pub(crate) fn observe(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// Writes `new` after all earlier writes of this thread, if the number is still `old`. Returns whether it was.
-    /// Pairs with [`Published64::observe`].
-    pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
-        self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
     /// Adds one after all earlier writes of this thread; pairs with [`Published64::observe`].
     pub(crate) fn count(&self) {
         self.add(1);

@@ -1,11 +1,19 @@
 //! Reads the monotonic clock.
 
-/// Returns the monotonic clock, in nanoseconds: the clock of all instants of a region.
+use gpuslice_policy::time::Monotonic;
+
+/// Returns the present instant of the monotonic clock, the clock of all instants of a region.
 #[must_use]
-pub fn now() -> u64 {
+pub fn now() -> Monotonic {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`; `time` is one, and lives until after the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let [seconds, rest] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+    Monotonic::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
+}
+
+/// Returns a time of so many nanoseconds, whose type follows from its place.
+#[cfg(test)]
+pub(crate) fn ns<T: gpuslice_policy::time::Nanos>(nanoseconds: u64) -> T {
+    T::from_nanos(nanoseconds)
 }

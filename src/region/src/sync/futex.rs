@@ -6,16 +6,17 @@
 use core::ptr;
 
 use crate::sync::{atomics::WakeSeq, clock};
+use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// The longest sleep, in nanoseconds. No process wakes a thread that sleeps on a lost region.
-const LONGEST: u64 = 1_000_000_000;
+/// The longest sleep. No process wakes a thread that sleeps on a lost region.
+const LONGEST: WallTime = WallTime::from_millis(1_000);
 
 /// Sleeps until another process calls [`wake_all`], the monotonic clock reaches `until`, or the thread handles a
 /// signal.
 ///
 /// The thread does not sleep if `word` no longer has the value `seen`. It sleeps for one second at most, and the caller
 /// looks at its condition again in any case.
-pub(crate) fn sleep(word: &WakeSeq, seen: u32, until: u64) {
+pub(crate) fn sleep(word: &WakeSeq, seen: u32, until: Monotonic) {
     let now = clock::now();
     if until <= now {
         return;
@@ -44,10 +45,10 @@ pub(crate) fn wake_all(word: &WakeSeq) {
     unsafe { libc::syscall(libc::SYS_futex, word.address(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-fn time_of(nanoseconds: u64) -> libc::timespec {
+fn time_of(instant: Monotonic) -> libc::timespec {
     let part = |number: u64| libc::c_long::try_from(number).unwrap_or(libc::c_long::MAX);
     libc::timespec {
-        tv_sec: part(nanoseconds / 1_000_000_000),
-        tv_nsec: part(nanoseconds.checked_rem(1_000_000_000).unwrap_or(0)),
+        tv_sec: part(instant.nanos() / 1_000_000_000),
+        tv_nsec: part(instant.nanos().checked_rem(1_000_000_000).unwrap_or(0)),
     }
 }

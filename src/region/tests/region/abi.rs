@@ -8,7 +8,7 @@ use std::{
 
 use gpuslice_region::layout::FIGURES;
 
-use crate::puppet::{TOTAL, directory, join};
+use crate::puppet::{TOTAL, directory, join, ns};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("../..")
@@ -53,8 +53,8 @@ fn a_c_program_reads_a_region_that_is_in_use() {
     assert_eq!(first.reserve(device, 300), Ok(()));
     assert_eq!(second.reserve(device, 50), Ok(()));
     second.count_quota_denial(device);
-    first.count_used(device, 40);
-    second.count_used(device, 2);
+    first.count_used(device, ns(40));
+    second.count_used(device, ns(2));
     let program = compile(directory.path(), "c11");
     let pid = std::process::id();
     let expected = [

@@ -6,26 +6,21 @@ use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Removal, Trust, Uuid, layout::FIGURES, remove_if_unused,
 };
 
-use crate::puppet::{directory, request};
+use crate::puppet::{directory, ms, ns, request};
+use gpuslice_policy::time::GpuTime;
 
-const MS: u64 = 1_000_000;
 /// GPU time of the kernel that is owed. No test takes long enough to pay it.
-const KERNEL: u64 = 30_000 * MS;
+const KERNEL: GpuTime = GpuTime::from_millis(30_000);
 
 fn offset(name: &str) -> u64 {
     u64::try_from(FIGURES.iter().find(|(known, _)| *known == name).unwrap().1).unwrap()
 }
 
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`, which `time` is.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap() * 1000 * MS + u64::try_from(time.tv_nsec).unwrap()
-}
+use gpuslice_region::now;
 
 /// Makes a device with a number, a share in thousandths, and a burst in milliseconds.
 fn device(number: u8, permille: u32, burst: u64) -> DeviceRequest {
-    let limits = Limits { memory: None, cores_permille: permille, burst_ns: burst * MS, ..Limits::NONE };
+    let limits = Limits { memory: None, cores_permille: permille, burst: ms(burst), ..Limits::NONE };
     DeviceRequest { uuid: Uuid([number; 16]), limits, ..request(1) }
 }
 
@@ -39,14 +34,14 @@ fn member(path: &Path, devices: &[DeviceRequest]) -> (Member, Vec<Device>) {
 /// Returns the GPU time that the slice owes on a device, in milliseconds.
 #[track_caller]
 fn owed(member: &Member, device: Device) -> u64 {
-    member.terms(device).gpu(member.paid_until(device).saturating_sub(now())) / MS
+    member.terms(device).gpu(member.paid_until(device).since(now())).count(ms(1))
 }
 
 /// Makes a slice that has run the kernel on its devices, and has no living process.
 fn left_behind(path: &Path, devices: &[DeviceRequest]) {
     let (member, places) = member(path, devices);
-    places.iter().for_each(|device| member.acquire(*device, KERNEL, now()).unwrap());
-    places.iter().for_each(|device| member.settled(*device, KERNEL, now()));
+    places.iter().for_each(|device| member.acquire(*device, ns(KERNEL.nanos()), now()).unwrap());
+    places.iter().for_each(|device| member.settled(*device, ns(KERNEL.nanos()), now()));
     member.leave();
 }
 
@@ -59,7 +54,7 @@ fn what_a_slice_owes_outlives_its_last_process() {
         let (member, places) = member(&path, &[device(1, 100, 20)]);
         let owed = owed(&member, places[0]);
         assert!((29_000..=29_980).contains(&owed), "{owed} ms of 30000 and what 20 ms of burst paid");
-        assert!(member.acquire(places[0], 1, now()).is_err());
+        assert!(member.acquire(places[0], ns(1), now()).is_err());
         member.leave();
     }
 }
@@ -71,7 +66,7 @@ fn gpu_time_is_owed_whatever_share_pays_for_it() {
     left_behind(&path, &[device(1, 100, 20)]);
     for permille in [500, 1000, 10, 200] {
         let (member, places) = member(&path, &[device(1, permille, 20)]);
-        let wall = (member.paid_until(places[0]) - now()) / MS;
+        let wall = member.paid_until(places[0]).since(now()).count(ms(1));
         let expected = 29_980 * 1000 / u64::from(permille);
         assert!((expected * 9 / 10..=expected).contains(&wall), "{permille}: {wall} ms of {expected}");
         member.leave();
@@ -103,7 +98,7 @@ fn a_burst_that_was_used_is_not_granted_again() {
     // The burst is 40 s of GPU time, and the kernel uses 30 s.
     left_behind(&path, &[device(1, 100, 40_000)]);
     let (member, places) = member(&path, &[device(1, 100, 40_000)]);
-    let saved = member.terms(places[0]).gpu(now() - member.paid_until(places[0])) / MS;
+    let saved = member.terms(places[0]).gpu(now().since(member.paid_until(places[0]))).count(ms(1));
     assert!((10_000..11_000).contains(&saved), "{saved} ms of 10000 that are left");
     member.leave();
 }
@@ -129,11 +124,11 @@ fn a_region_stays_until_a_new_one_would_grant_no_more() {
     }
     // 2 ms of GPU time at the whole of it.
     let (member, places) = member(&path, &[device(1, 999, 1)]);
-    member.acquire(places[0], 2 * MS, now()).unwrap();
-    member.settled(places[0], 2 * MS, now());
+    member.acquire(places[0], ms(2), now()).unwrap();
+    member.settled(places[0], ms(2), now());
     let paid_until = member.paid_until(places[0]);
     member.leave();
-    while now() < paid_until + 2 * MS {
+    while now() < paid_until + ms(2) {
         std::hint::spin_loop();
     }
     assert_eq!(remove(), Removal::Gone);
@@ -186,14 +181,14 @@ fn no_more_is_owed_than_can_be_whatever_the_words_say() {
 /// Makes a member of a slice without burst, which has been busy for `milliseconds`.
 fn busy_for(path: &Path, milliseconds: u64) -> (Member, Device) {
     let (member, places) = member(path, &[device(1, 100, 0)]);
-    member.idle_until_now(places[0], now() - milliseconds * MS);
+    member.idle_until_now(places[0], now() - ms(milliseconds));
     (member, places[0])
 }
 
 /// Returns the GPU time in milliseconds for which a slice has paid since an instant.
 fn paid_since(path: &Path, began: u64) -> u64 {
     let (member, places) = member(path, &[device(1, 100, 0)]);
-    let paid = member.terms(places[0]).gpu(member.paid_until(places[0]).saturating_sub(began)) / MS;
+    let paid = member.terms(places[0]).gpu(member.paid_until(places[0]).since(ns(began))).count(ms(1));
     member.leave();
     paid
 }
@@ -206,14 +201,14 @@ fn the_dead_are_charged_what_may_have_run_of_a_launch_that_nothing_predicts() {
         let (witness, _) = busy_for(&path, 0);
         let (dead, device) = busy_for(&path, busy);
         dead.set_unpredicted(device, true);
-        dead.set_queued(device, MS);
-        assert_eq!(dead.time_used(device).queued, MS, "the mark is no time");
-        let began = now() - busy * MS;
+        dead.set_queued(device, ms(1));
+        assert_eq!(dead.time_used(device).queued, ms(1), "the mark is no time");
+        let began = now() - ms(busy);
         dead.leave();
         // As of the launch: a tenth of 3 s has paid for part of it, so nothing is owed now.
-        let paid = paid_since(&path, began);
+        let paid = paid_since(&path, began.nanos());
         assert!(expected.contains(&paid), "{busy} ms: {paid} ms");
-        assert!((witness.time_used(device).used / MS).abs_diff(paid) <= 1, "counted as used");
+        assert!(witness.time_used(device).used.count(ms(1)).abs_diff(paid) <= 1, "counted as used");
     }
 }
 
@@ -225,7 +220,7 @@ fn the_dead_are_charged_nothing_where_all_is_known_to_have_ended() {
     dead.set_unpredicted(device, true);
     dead.set_unpredicted(device, false);
     dead.end_work(device);
-    let began = now() - 20 * MS;
+    let began = now() - ms(20);
     dead.leave();
-    assert_eq!(paid_since(&path, began), 0);
+    assert_eq!(paid_since(&path, began.nanos()), 0);
 }

@@ -1,10 +1,12 @@
 //! Tests that the words of the compute ledger have the values written to them, and none from before.
 
+use crate::puppet::{ms, ns};
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 use gpuslice_policy::config::{CorePolicy, Priority};
+use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{
     DeviceRequest, INTERVAL_SLOTS, Limits, Member, Monitor, Origin, Reader, Sharing, TimeUsed, Trust, Uuid,
 };
@@ -14,10 +16,9 @@ use crate::{
     time::{figure, now, write},
 };
 
-const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
 /// Any instant.
-const NOW: u64 = 1 << 50;
+const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 #[test]
 fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
@@ -25,33 +26,33 @@ fn a_region_that_is_made_anew_owes_what_it_owed_and_remembers_nothing_else() {
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
     for _ in 0..3 {
-        member.publish(device, Interval { start: 10, end: 20, ..Interval::default() });
+        member.publish(device, Interval { start: ns(10), end: ns(20), ..Interval::default() });
     }
-    assert_eq!(member.acquire(device, 1000 * MS, now()), Ok(()));
+    assert_eq!(member.acquire(device, ms(1000), now()), Ok(()));
     member.begin_work(device);
     member.note_second(device, NOW);
-    member.count_used(device, 5);
+    member.count_used(device, ns(5));
     member.set_measure_source(device, 2);
     member.set_correction(device, 300_000);
-    assert!(member.renew_sampler_lease(device, NOW, MS));
-    member.add_overlap(device, 1000 * MS, 500 * MS);
+    assert!(member.renew_sampler_lease(device, NOW, ms(1)));
+    member.add_overlap(device, ms(1000), ms(500));
     // These values must be cleared later.
-    assert_eq!((member.measure_source(device), member.overlap_part(device, 8)), (2, 4));
-    assert_eq!(member.used_over(device, 1, NOW).used, 5);
+    assert_eq!((member.measure_source(device), member.overlap_part(device, ns(8))), (2, ns(4)));
+    assert_eq!(member.used_over(device, 1, NOW).used, ns(5));
     let paid_until = member.paid_until(device);
     member.leave();
     let (member, device) = join(&path, LIMIT);
-    assert!(member.paid_until(device).abs_diff(paid_until) <= 2, "but for what is rounded");
+    assert!(member.paid_until(device).nanos().abs_diff(paid_until.nanos()) <= 2, "but for what is rounded");
     assert_eq!((member.measure_source(device), member.correction(device)), (0, 1_000_000));
     assert_eq!(
         (member.time_used(device), member.interval_head(device, Origin::Slice)),
         (TimeUsed::default(), 0)
     );
     assert_eq!(
-        (member.interval_at(device, Origin::Slice, 0), member.overlap_part(device, 8)),
-        (IntervalEntry::default(), 8)
+        (member.interval_at(device, Origin::Slice, 0), member.overlap_part(device, ns(8))),
+        (IntervalEntry::default(), ns(8))
     );
-    assert!(member.acquire(device, MS, now()).is_err());
+    assert!(member.acquire(device, ms(1), now()).is_err());
 }
 
 #[test]
@@ -62,23 +63,23 @@ fn sums_of_figures_never_fall_and_each_process_has_its_own() {
     for round in 1..=3_u64 {
         let (member, _) = join(&path, LIMIT);
         assert_eq!(member.slot(), 1);
-        member.count_used(device, 100);
-        member.count_throttled(device, 10);
-        member.count_copied(device, 1);
+        member.count_used(device, ns(100));
+        member.count_throttled(device, ns(10));
+        member.count_copied(device, ns(1));
         member.count_launches(device, 7);
-        member.set_queued(device, 3);
-        let own = TimeUsed { used: 100, throttled: 10, copied: 1, queued: 3, launches: 7 };
+        member.set_queued(device, ns(3));
+        let own = TimeUsed { used: ns(100), throttled: ns(10), copied: ns(1), queued: ns(3), launches: 7 };
         assert_eq!(watcher.processes()[1].time, [own]);
         let sum = TimeUsed {
-            used: 100 * round,
-            throttled: 10 * round,
-            copied: round,
-            queued: 3,
+            used: ns(100 * round),
+            throttled: ns(10 * round),
+            copied: ns(round),
+            queued: ns(3),
             launches: 7 * round,
         };
         assert_eq!(watcher.time_used(device), sum);
         member.leave();
-        assert_eq!(watcher.time_used(device), TimeUsed { queued: 0, ..sum });
+        assert_eq!(watcher.time_used(device), TimeUsed { queued: ns(0), ..sum });
     }
 }
 
@@ -94,8 +95,8 @@ fn a_device_that_is_added_later_owes_nothing_whatever_its_words_were() {
     let other = DeviceRequest { uuid: Uuid([9; 16]), ..request(LIMIT) };
     let (second, _) = Member::join(&path, Trust::OwnerOnly, &[other]).unwrap();
     let device = second.device(&other.uuid).unwrap();
-    assert_eq!((first.time_used(device), first.paid_until(device)), (TimeUsed::default(), 0));
-    assert_eq!((second.acquire(device, MS, NOW), first.acquire(device, MS, NOW)), (Ok(()), Ok(())));
+    assert_eq!((first.time_used(device), first.paid_until(device)), (TimeUsed::default(), ns(0)));
+    assert_eq!((second.acquire(device, ms(1), NOW), first.acquire(device, ms(1), NOW)), (Ok(()), Ok(())));
     assert_eq!(second.processes()[1].time[device.index()], TimeUsed::default());
 }
 
@@ -106,17 +107,17 @@ fn the_elected_stays_for_as_long_as_it_says_so_and_the_dead_are_replaced() {
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let elected = |at: u64| {
         [
-            first.renew_sampler_lease(device, NOW + at * MS, 10 * MS),
-            second.renew_sampler_lease(device, NOW + at * MS, 10 * MS),
+            first.renew_sampler_lease(device, NOW + ms(at), ms(10)),
+            second.renew_sampler_lease(device, NOW + ms(at), ms(10)),
         ]
     };
     assert_eq!([elected(0), elected(9), elected(18)], [[true, false]; 3]);
-    assert!(second.renew_sampler_lease(device, NOW + 30 * MS, 10 * MS), "the first is silent");
+    assert!(second.renew_sampler_lease(device, NOW + ms(30), ms(10)), "the first is silent");
     assert_eq!(elected(31), [false, true]);
     second.leave();
-    assert!(first.renew_sampler_lease(device, NOW + 32 * MS, 10 * MS), "the second is gone");
+    assert!(first.renew_sampler_lease(device, NOW + ms(32), ms(10)), "the second is gone");
     write(&path, figure("time.sampler_lease"), u64::MAX - 5);
-    assert!(first.renew_sampler_lease(device, NOW + 33 * MS, 10 * MS), "nobody can be elected in the future");
+    assert!(first.renew_sampler_lease(device, NOW + ms(33), ms(10)), "nobody can be elected in the future");
 }
 
 #[test]
@@ -146,8 +147,8 @@ fn intervals_are_read_as_they_were_told_and_half_written_ones_are_not() {
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let told = |number: u64| Interval {
-        start: number * 10,
-        end: number * 10 + 7,
+        start: ns(number * 10),
+        end: ns(number * 10 + 7),
         context: u16::MAX - u16::try_from(number).unwrap(),
         goes_on: number.is_multiple_of(3),
     };
@@ -171,7 +172,7 @@ fn relayed_intervals_are_apart_from_the_slices_own_and_end_with_the_slice() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
-    let interval = Interval { start: 10, end: 20, context: 3, goes_on: false };
+    let interval = Interval { start: ns(10), end: ns(20), context: 3, goes_on: false };
     Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap().relay(device, interval);
     assert_eq!(
         (member.interval_head(device, Origin::Slice), member.interval_head(device, Origin::Relayed)),

@@ -1,10 +1,12 @@
 //! Tests of grants: the rates that an arbiter writes into a slice's region.
 
+use crate::puppet::{ms, ns};
 use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{STALE, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_policy::units::{Nanos, Permille};
+use gpuslice_policy::time::Monotonic;
+use gpuslice_policy::units::Permille;
 use gpuslice_region::{Device, Limits, Member, ProcessActivity, Sharing};
 
 use crate::{
@@ -12,41 +14,40 @@ use crate::{
     time::{now, word_of, write},
 };
 
-const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
 /// Any instant; the slice's own share is a half.
-const NOW: u64 = 1 << 50;
+const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 /// Makes a grant of `thousandths`, a burst of 20 ms, and at most `ahead` nanoseconds of queued work.
-fn word(thousandths: u16, ahead: u64, now: u64) -> u64 {
-    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::new(20 * MS));
-    encode(&Grant { terms, gift: 0, queue_bound: ahead }, now)
+fn word(thousandths: u16, ahead: u64, now: Monotonic) -> u64 {
+    let terms = RateLimit::new(Permille::new(thousandths).unwrap(), ms(20));
+    encode(&Grant { terms, gift: ns(0), queue_bound: ns(ahead) }, now)
 }
 
 /// Makes a member of a slice that owes 50 ms of GPU time: 100 ms of wall time.
-fn in_debt(path: &std::path::Path, now: u64) -> (Member, Device) {
+fn in_debt(path: &std::path::Path, now: Monotonic) -> (Member, Device) {
     let (member, device) = join(path, LIMIT);
-    assert_eq!(member.acquire(device, 70 * MS, now), Ok(()));
-    assert_eq!(member.acquire(device, MS, now), Err(now + 100 * MS));
+    assert_eq!(member.acquire(device, ms(70), now), Ok(()));
+    assert_eq!(member.acquire(device, ms(1), now), Err(now + ms(100)));
     (member, device)
 }
 
 #[test]
 fn what_is_told_holds_until_it_is_stale_and_what_is_owed_stays_what_it_is() {
     let directory = directory();
-    let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.set_grant(device, word(20, 4 << 20, NOW), NOW);
+    let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    member.set_grant(device, word(20, 4 << 20, ns(NOW.nanos())), NOW);
     assert_eq!(member.terms(device).rate().get(), 20);
     assert_eq!(member.own_terms(device).rate().get(), 500);
-    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 2500 * MS));
-    member.set_grant(device, word(250, 0, NOW), NOW);
-    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 200 * MS));
-    member.set_grant(device, word(20, 4 << 20, NOW), NOW);
-    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 2500 * MS));
-    assert_eq!(member.expire_grant(device, NOW + STALE - 1), Some(4 << 20));
+    assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(2500)));
+    member.set_grant(device, word(250, 0, ns(NOW.nanos())), NOW);
+    assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(200)));
+    member.set_grant(device, word(20, 4 << 20, ns(NOW.nanos())), NOW);
+    assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(2500)));
+    assert_eq!(member.expire_grant(device, NOW + STALE - ns(1)), Some(ns(4 << 20)));
     assert_eq!(member.terms(device).rate().get(), 20);
     // 30 ms of GPU time are still owed then, and paid at a half.
-    assert_eq!(member.acquire(device, MS, NOW + STALE), Err(NOW + STALE + 60 * MS));
+    assert_eq!(member.acquire(device, ms(1), NOW + STALE), Err(NOW + STALE + ms(60)));
     assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
     assert_eq!(member.expire_grant(device, NOW + STALE), None);
 }
@@ -54,18 +55,18 @@ fn what_is_told_holds_until_it_is_stale_and_what_is_owed_stays_what_it_is() {
 #[test]
 fn nothing_that_is_told_gives_more_than_the_slices_own() {
     let directory = directory();
-    let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.set_grant(device, word(1000, u64::MAX, NOW), NOW);
+    let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    member.set_grant(device, word(1000, u64::MAX, ns(NOW.nanos())), NOW);
     assert_eq!(member.terms(device), member.own_terms(device));
-    assert_eq!(member.expire_grant(device, NOW), Some(u64::MAX));
-    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 100 * MS));
+    assert_eq!(member.expire_grant(device, NOW), Some(ns(u64::MAX)));
+    assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(100)));
 }
 
 #[test]
 fn who_only_listens_notices_that_nobody_speaks_any_more() {
     let directory = directory();
-    let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.set_grant(device, word(20, 0, NOW), NOW);
+    let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    member.set_grant(device, word(20, 0, ns(NOW.nanos())), NOW);
     assert_eq!(member.expire_grant(device, NOW + STALE), None);
     assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 500));
 }
@@ -73,12 +74,12 @@ fn who_only_listens_notices_that_nobody_speaks_any_more() {
 #[test]
 fn a_gift_is_time_on_the_clock_and_never_more_than_is_owed() {
     let directory = directory();
-    let (member, device) = in_debt(&directory.path().join("region"), NOW);
-    member.credit_wall_time(device, 40 * MS, NOW);
-    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 60 * MS));
-    member.credit_wall_time(device, u64::MAX, NOW);
-    assert_eq!(member.acquire(device, 30 * MS, NOW), Ok(()));
-    assert_eq!(member.acquire(device, MS, NOW), Err(NOW + 60 * MS), "nothing was saved up");
+    let (member, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    member.credit_wall_time(device, ms(40), NOW);
+    assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(60)));
+    member.credit_wall_time(device, ns(u64::MAX), NOW);
+    assert_eq!(member.acquire(device, ms(30), NOW), Ok(()));
+    assert_eq!(member.acquire(device, ms(1), NOW), Err(NOW + ms(60)), "nothing was saved up");
 }
 
 #[test]
@@ -90,20 +91,20 @@ fn a_gift_and_a_higher_rate_wake_who_waits() {
         // 20 ms of GPU time: 20 s at a thousandth.
         let began = now();
         member.set_grant(device, word(1000, 0, began), began);
-        assert_eq!(member.acquire(device, 40 * MS, began), Ok(()));
+        assert_eq!(member.acquire(device, ms(40), began), Ok(()));
         member.set_grant(device, word(1, 0, began), began);
         let mut sleeper = Puppet::joined(&path, LIMIT);
         let slept_at = now();
         assert_eq!(sleeper.ask("sleep 1"), "sleeps");
         if is_gift {
-            member.credit_wall_time(device, u64::MAX, now());
+            member.credit_wall_time(device, ns(u64::MAX), now());
         } else {
             member.set_grant(device, word(500, u64::MAX, now()), now());
         }
         assert!(sleeper.hear().starts_with("taken "), "{is_gift}");
-        assert!(now() < slept_at + 900 * MS, "it slept on: {is_gift}");
+        assert!(now() < slept_at + ms(900), "it slept on: {is_gift}");
         sleeper.kill();
-        member.credit_wall_time(device, u64::MAX, now());
+        member.credit_wall_time(device, ns(u64::MAX), now());
     }
 }
 
@@ -117,8 +118,8 @@ fn other_limits_end_what_was_told_before() {
     assert_eq!((member.grant(device), member.terms(device).rate().get()), (0, 800));
     assert_eq!(member.limits(device).sharing, sharing);
     // 50 ms of GPU time, less the time that has passed.
-    let owed = member.paid_until(device).saturating_sub(now());
-    assert!(owed <= 63 * MS, "{owed}");
+    let owed = member.paid_until(device).since(now());
+    assert!(owed <= ms(63), "{owed:?}");
 }
 
 #[test]
@@ -142,14 +143,14 @@ fn launches_are_paid_for_where_others_have_a_part_or_there_is_a_limit() {
 fn who_waits_is_seen_until_it_should_have_looked_again() {
     let directory = directory();
     let path = directory.path().join("region");
-    let (member, device) = in_debt(&path, NOW);
-    member.set_queued(device, 3);
-    member.count_used(device, 5);
-    member.count_throttled(device, 7);
+    let (member, device) = in_debt(&path, ns(NOW.nanos()));
+    member.set_queued(device, ns(3));
+    member.count_used(device, ns(5));
+    member.count_throttled(device, ns(7));
     let at = |now| member.process_activity(device, now).next().unwrap();
-    let waits = ProcessActivity { used: 5, throttled: 7, queued: 3, waits: true };
-    assert_eq!(at(NOW + 109 * MS), waits);
-    assert_eq!(at(NOW + 111 * MS), ProcessActivity { waits: false, ..waits }, "it is stopped");
+    let waits = ProcessActivity { used: ns(5), throttled: ns(7), queued: ns(3), waits: true };
+    assert_eq!(at(NOW + ms(109)), waits);
+    assert_eq!(at(NOW + ms(111)), ProcessActivity { waits: false, ..waits }, "it is stopped");
     assert!(member.is_waiting(device));
     member.withdraw_request(device);
     // The state of an instant in between: it requests nothing any more, and its deadline still says that it is about to

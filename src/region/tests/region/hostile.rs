@@ -7,12 +7,13 @@ use std::{
 };
 
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::{GpuTimeChange, Monotonic};
 use gpuslice_region::{
     Device, DeviceRequest, Member, Monitor, Origin, RegionError, Trust, Uuid,
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
 };
 
-use crate::puppet::{UUID, directory, join, request};
+use crate::puppet::{UUID, directory, join, ns, request};
 
 fn figure(name: &str) -> u64 {
     let found = FIGURES.iter().find(|(known, _)| *known == name).unwrap();
@@ -182,36 +183,36 @@ fn use_all(member: &Member) {
 }
 
 fn use_time(member: &Member, device: Device) {
-    const NOW: u64 = 1 << 50;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
     let _ = (
         member.least_lease(device, NOW).time,
-        member.renew_sampler_lease(device, NOW, 1),
-        member.overlap_part(device, 1 << 40),
+        member.renew_sampler_lease(device, NOW, ns(1)),
+        member.overlap_part(device, ns(1 << 40)),
     );
     let _ = (
         member.time_used(device),
         member.measure_source(device),
         member.interval_at(device, Origin::Slice, member.interval_head(device, Origin::Slice)),
     );
-    if let Err(until) = member.acquire(device, 1 << 20, NOW) {
+    if let Err(until) = member.acquire(device, ns(1 << 20), NOW) {
         // Half a millisecond more than the turn of another process takes.
-        assert_eq!(member.acquire(device, 1 << 20, until + 500_000), Ok(()), "waits for ever");
+        assert_eq!(member.acquire(device, ns(1 << 20), until + ns(500_000)), Ok(()), "waits for ever");
     }
-    member.sleep(device, member.wake_sequence(device), 0);
-    member.settle(device, i64::MIN, NOW);
-    member.settle(device, i64::MAX, NOW);
-    member.give_back(device, u64::MAX, NOW);
-    member.settled(device, u64::MAX, NOW);
-    member.adjust_service(device, u64::MAX, u64::MAX);
-    let wild = Interval { start: u64::MAX, end: 0, context: u16::MAX, goes_on: true };
+    member.sleep(device, member.wake_sequence(device), ns(0));
+    member.settle(device, GpuTimeChange::from_nanos(i64::MIN), NOW);
+    member.settle(device, GpuTimeChange::from_nanos(i64::MAX), NOW);
+    member.give_back(device, ns(u64::MAX), NOW);
+    member.settled(device, ns(u64::MAX), NOW);
+    member.adjust_service(device, ns(u64::MAX), ns(u64::MAX));
+    let wild = Interval { start: ns(u64::MAX), end: ns(0), context: u16::MAX, goes_on: true };
     member.publish(device, wild);
-    member.add_overlap(device, u64::MAX, u64::MAX);
-    for now in [0, NOW, u64::MAX] {
+    member.add_overlap(device, ns(u64::MAX), ns(u64::MAX));
+    for now in [Monotonic::BEGIN, NOW, Monotonic::NEVER] {
         member.note_second(device, now);
         for seconds in [0, 1, 60, u64::MAX] {
             let (lately, sum) = (member.used_over(device, seconds, now), member.time_used(device));
             assert!(lately.used <= sum.used && lately.throttled <= sum.throttled, "{lately:?}");
-            assert!((1_000_000_000..64_000_000_000).contains(&lately.span), "{lately:?}");
+            assert!((1_000_000_000..64_000_000_000).contains(&lately.span.nanos()), "{lately:?}");
         }
     }
     member.set_correction(device, u32::MAX);

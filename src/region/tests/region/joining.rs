@@ -8,6 +8,7 @@ use gpuslice_region::{
 };
 
 use crate::puppet::{Puppet, TOTAL, UUID, directory, join, request};
+use gpuslice_policy::time::GpuTime;
 
 #[test]
 fn the_first_process_makes_the_region_and_its_limits_hold_for_the_next() {
@@ -226,12 +227,13 @@ fn nobody_can_monitor_what_is_not_there() {
 fn terms_beyond_their_range_are_the_nearest_and_nobody_is_told_that_they_differ() {
     let directory = directory();
     let path = directory.path().join("region");
-    let limits = Limits { memory: None, cores_permille: 0, burst_ns: u64::MAX, ..Limits::NONE };
+    let limits = Limits { memory: None, cores_permille: 0, burst: GpuTime::MAX, ..Limits::NONE };
     let wanted = [DeviceRequest { limits, ..request(1) }];
     let (first, _) = Member::join(&path, Trust::OwnerOnly, &wanted).unwrap();
     let (_second, differences) = Member::join(&path, Trust::OwnerOnly, &wanted).unwrap();
     assert_eq!(differences, []);
     let device = first.device(&UUID).unwrap();
-    let nearest = Limits { memory: None, cores_permille: 1, burst_ns: 60_000_000_000, ..Limits::NONE };
+    let nearest =
+        Limits { memory: None, cores_permille: 1, burst: GpuTime::from_millis(60_000), ..Limits::NONE };
     assert_eq!(first.limits(device), nearest);
 }

@@ -74,7 +74,7 @@ fn after_two_seconds_nothing_leaves() {
     puppet.kill();
     assert_eq!(member.reap().unwrap(), Reaped::Dead(1));
     assert_eq!(member.leaving(device), HELD);
-    thread::sleep(Duration::from_nanos(LEAVING));
+    thread::sleep(Duration::from_nanos(LEAVING.nanos()));
     assert_eq!((member.leaving(device), member.has_recent_death(device)), (0, false));
     member.reserve(device, LIMIT).unwrap();
 }
@@ -92,7 +92,7 @@ fn memory_leaves_until_the_bound_where_no_member_has_measured() {
     assert!(!member.is_available_known(device), "measured while memory leaves");
     assert!(!member.end_leaving(device, || Some(u64::MAX)));
     assert_eq!(member.leaving(device), HELD);
-    thread::sleep(Duration::from_nanos(LEAVING));
+    thread::sleep(Duration::from_nanos(LEAVING.nanos()));
     member.note_available(device, FREE);
     assert!(member.is_available_known(device));
     member.reserve(device, LIMIT).unwrap();

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd as _;
 
 use gpuslice_region::{Monitor, Reaped, Trust};
 
-use crate::puppet::{Puppet, directory, join, kill};
+use crate::puppet::{Puppet, directory, join, kill, ns};
 
 const LIMIT: u64 = 1000;
 
@@ -118,10 +118,10 @@ fn a_reservation_that_does_not_fit_takes_the_room_of_the_dead() {
 fn reports_reap_when_it_is_due_and_not_before() {
     let directory = directory();
     let (mut puppet, monitor) = one_that_holds(&directory);
-    assert_eq!(monitor.reap_if_due(1).unwrap(), Some(Reaped::Nobody));
+    assert_eq!(monitor.reap_if_due(ns(1)).unwrap(), Some(Reaped::Nobody));
     puppet.kill();
-    assert_eq!(monitor.reap_if_due(50_000_000).unwrap(), None);
-    assert_eq!(monitor.reap_if_due(50_000_001).unwrap(), Some(Reaped::Dead(1)));
+    assert_eq!(monitor.reap_if_due(ns(50_000_000)).unwrap(), None);
+    assert_eq!(monitor.reap_if_due(ns(50_000_001)).unwrap(), Some(Reaped::Dead(1)));
 }
 
 #[test]

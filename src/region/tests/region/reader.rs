@@ -8,7 +8,7 @@ use std::{
 
 use gpuslice_region::{Monitor, Reader, RegionError, Trust, layout::FIGURES};
 
-use crate::puppet::{Puppet, directory, join};
+use crate::puppet::{Puppet, directory, join, ns};
 
 const LIMIT: u64 = 1000;
 
@@ -67,9 +67,9 @@ fn what_members_mend_a_reader_only_reads() {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, place).unwrap();
     assert_eq!(u64::from_ne_bytes(word), u64::MAX);
-    assert!(read.paid_until > read.read_at && read.paid_until < u64::MAX);
+    assert!(read.paid_until > read.read_at && read.paid_until < ns(u64::MAX));
     let mended = member.paid_until(device);
-    assert!((read.paid_until..read.paid_until + 60_000_000_000).contains(&mended));
+    assert!((read.paid_until..read.paid_until + ns(60_000_000_000)).contains(&mended));
 }
 
 #[test]

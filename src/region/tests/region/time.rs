@@ -10,28 +10,23 @@ use gpuslice_policy::compute::limiter::fair_queue::PATIENCE;
 use gpuslice_policy::compute::limiter::lease::{self, Least};
 use gpuslice_policy::compute::limiter::token_bucket::MOST_DEBT;
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_region::{Device, Limits, Member, Monitor, Origin, Reaped, Trust, layout::FIGURES};
 
-use crate::puppet::{Puppet, UUID, directory, join};
+use crate::puppet::{Puppet, UUID, directory, join, ms, ns};
 
-const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000;
 /// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.
-const NOW: u64 = 1 << 50;
+const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
 /// An interval to publish.
-const INTERVAL: Interval = Interval { start: 1, end: 2, context: 0, goes_on: false };
+const INTERVAL: Interval =
+    Interval { start: Monotonic::from_nanos(1), end: Monotonic::from_nanos(2), context: 0, goes_on: false };
 
 /// A sleep shorter than this was ended by a wake-up: a sleep ends by itself after a second.
-const AWOKEN: u64 = 900 * MS;
+const AWOKEN: WallTime = WallTime::from_millis(900);
 
-/// Returns the monotonic clock.
-pub(crate) fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `clock_gettime` needs a valid pointer to a `timespec`, which `time` is.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
-}
+pub(crate) use gpuslice_region::now;
 
 pub(crate) fn figure(name: &str) -> u64 {
     FIGURES.iter().find(|(known, _)| *known == name).unwrap().1 as u64
@@ -50,8 +45,8 @@ pub(crate) fn word_of(slot: u64, name: &str) -> u64 {
 
 /// Runs a puppet's command: acquires and settles `amount`, without a look at the word.
 pub(crate) fn use_all(member: &Member, device: Device, amount: u64) -> String {
-    let taken = member.acquire(device, amount, now());
-    member.settled(device, amount, now());
+    let taken = member.acquire(device, ns(amount), now());
+    member.settled(device, ns(amount), now());
     format!("{:?}", taken.map_err(|_| "later"))
 }
 
@@ -59,10 +54,10 @@ pub(crate) fn use_all(member: &Member, device: Device, amount: u64) -> String {
 pub(crate) fn take_and_keep(member: &Member, device: Device, milliseconds: u64) -> String {
     let now = now();
     member.idle_until_now(device, now);
-    member.count_used(device, milliseconds);
+    member.count_used(device, ns(milliseconds));
     format!(
         "{:?}",
-        member.acquire(device, milliseconds * MS, now).map_err(|until| until.saturating_sub(now) / MS)
+        member.acquire(device, ms(milliseconds), now).map_err(|until| until.since(now).count(ms(1)))
     )
 }
 
@@ -71,7 +66,7 @@ pub(crate) fn sleep(member: &Member, device: Device, milliseconds: u64, answer: 
     let mut slept = 0;
     loop {
         let bell = member.wake_sequence(device);
-        match member.acquire(device, milliseconds * MS, now()) {
+        match member.acquire(device, ms(milliseconds), now()) {
             Ok(()) => return answer(&format!("taken {slept}")),
             Err(until) => {
                 if slept == 0 {
@@ -94,14 +89,14 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
         random ^= random << 17;
         let amount = 1 + random % 50_000;
         let bell = member.wake_sequence(device);
-        match member.acquire(device, amount, now()) {
+        match member.acquire(device, ns(amount), now()) {
             Ok(()) => {
                 let back = amount.min(random >> 40 & 0xffff);
-                member.give_back(device, back, now());
+                member.give_back(device, ns(back), now());
                 kept += amount - back;
-                member.settled(device, amount - back, now());
+                member.settled(device, ns(amount - back), now());
             }
-            Err(until) => member.sleep(device, bell, until.min(now() + MS)),
+            Err(until) => member.sleep(device, bell, until.min(now() + ms(1))),
         }
     }
     member.withdraw_request(device);
@@ -109,12 +104,12 @@ pub(crate) fn crowd(member: &Member, device: Device, stop: &Path, seed: u64) -> 
 }
 
 /// Makes two members in one process, of which the first owes 100 ms of wall time.
-fn in_debt(path: &Path, now: u64) -> (Member, Member, Device) {
-    having_taken(path, 70 * MS, now)
+fn in_debt(path: &Path, now: Monotonic) -> (Member, Member, Device) {
+    having_taken(path, ms(70), now)
 }
 
 /// Makes two members in one process, of which the first has taken this much GPU time.
-fn having_taken(path: &Path, time: u64, now: u64) -> (Member, Member, Device) {
+fn having_taken(path: &Path, time: GpuTime, now: Monotonic) -> (Member, Member, Device) {
     let (first, device) = join(path, LIMIT);
     let (second, _) = join(path, LIMIT);
     assert_eq!(first.acquire(device, time, now), Ok(()));
@@ -122,57 +117,57 @@ fn having_taken(path: &Path, time: u64, now: u64) -> (Member, Member, Device) {
 }
 
 /// Asserts that the first member gets time at an instant at which only one of the two can.
-fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: u64) {
-    assert_eq!(first.acquire(device, MS, NOW), Err(due));
-    assert_eq!(second.acquire(device, MS, due), Err(due + PATIENCE), "the first has had less");
-    assert_eq!(first.acquire(device, MS, due), Ok(()));
+fn assert_first_goes_first(first: &Member, second: &Member, device: Device, due: Monotonic) {
+    assert_eq!(first.acquire(device, ms(1), NOW), Err(due));
+    assert_eq!(second.acquire(device, ms(1), due), Err(due + PATIENCE), "the first has had less");
+    assert_eq!(first.acquire(device, ms(1), due), Ok(()));
 }
 
 #[test]
 fn what_is_saved_up_goes_at_once_and_the_rest_is_owed_by_all() {
     let directory = directory();
-    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
+    let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     // 20 ms of GPU time are saved up, 50 ms are owed.
-    assert_eq!(first.acquire(device, MS, NOW), Err(NOW + 100 * MS));
-    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 100 * MS));
-    assert_eq!(second.acquire(device, MS, NOW + 100 * MS), Ok(()));
+    assert_eq!(first.acquire(device, ms(1), NOW), Err(NOW + ms(100)));
+    assert_eq!(second.acquire(device, ms(1), NOW), Err(NOW + ms(100)));
+    assert_eq!(second.acquire(device, ms(1), NOW + ms(100)), Ok(()));
 }
 
 #[test]
 fn what_goes_although_nothing_is_left_is_owed_by_all() {
     let directory = directory();
-    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    assert!(first.overdraw(device, 5 * MS, NOW));
-    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 110 * MS));
+    let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    assert!(first.overdraw(device, ms(5), NOW));
+    assert_eq!(second.acquire(device, ms(1), NOW), Err(NOW + ms(110)));
 }
 
 #[test]
 fn all_processes_of_a_slice_overdraw_one_budget() {
     let directory = directory();
-    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    assert!(first.overdraw(device, 15 * MS, NOW) && second.overdraw(device, 15 * MS, NOW));
-    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 160 * MS));
-    assert!(!first.overdraw(device, 1, NOW), "20 ms were saved up");
-    assert_eq!(second.acquire(device, MS, NOW), Err(NOW + 160 * MS), "nothing was charged");
-    assert!(first.overdraw(device, 1, NOW + 40 * MS), "a quarter of the clock pays for it");
+    let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    assert!(first.overdraw(device, ms(15), NOW) && second.overdraw(device, ms(15), NOW));
+    assert_eq!(second.acquire(device, ms(1), NOW), Err(NOW + ms(160)));
+    assert!(!first.overdraw(device, ns(1), NOW), "20 ms were saved up");
+    assert_eq!(second.acquire(device, ms(1), NOW), Err(NOW + ms(160)), "nothing was charged");
+    assert!(first.overdraw(device, ns(1), NOW + ms(40)), "a quarter of the clock pays for it");
 }
 
 #[test]
 fn who_had_less_goes_first_and_is_not_waited_for_long() {
     let directory = directory();
-    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    let due = NOW + 100 * MS;
-    assert_eq!(second.acquire(device, 10 * MS, NOW), Err(due));
-    assert_eq!(first.acquire(device, MS, due), Err(due + PATIENCE), "after the second");
+    let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    let due = NOW + ms(100);
+    assert_eq!(second.acquire(device, ms(10), NOW), Err(due));
+    assert_eq!(first.acquire(device, ms(1), due), Err(due + PATIENCE), "after the second");
     assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
-    assert_eq!(first.acquire(device, MS, due + PATIENCE), Ok(()), "it is late");
+    assert_eq!(first.acquire(device, ms(1), due + PATIENCE), Ok(()), "it is late");
     assert_eq!(first.least_lease(device, NOW).time, lease::turn(first.terms(device)));
     second.withdraw_request(device);
     assert_eq!(
         first.least_lease(device, NOW),
         Least { time: lease::alone(first.terms(device)), is_alone: true }
     );
-    assert_eq!(second.acquire(device, MS, due + 100 * MS), Ok(()));
+    assert_eq!(second.acquire(device, ms(1), due + ms(100)), Ok(()));
     assert_eq!(
         first.least_lease(device, NOW),
         Least { time: lease::size(first.terms(device)), is_alone: false }
@@ -184,22 +179,22 @@ fn who_had_less_goes_first_and_is_not_waited_for_long() {
 #[test]
 fn what_was_given_back_counts_as_had_by_nobody() {
     let directory = directory();
-    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
-    first.give_back(device, 60 * MS, NOW);
-    assert_eq!(second.acquire(device, 40 * MS, NOW), Ok(()));
-    let due = NOW + 60 * MS;
-    assert_first_goes_first(&first, &second, device, due);
+    let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    first.give_back(device, ms(60), NOW);
+    assert_eq!(second.acquire(device, ms(40), NOW), Ok(()));
+    let due = NOW + ms(60);
+    assert_first_goes_first(&first, &second, device, ns(due.nanos()));
 }
 
 #[test]
 fn what_was_charged_counts_as_had_and_not_what_was_paid_for_it() {
     let directory = directory();
-    let (first, second, device) = in_debt(&directory.path().join("region"), NOW);
+    let (first, second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
     // The first has had 10 of its 70 ms, and the second 15.
-    first.adjust_service(device, 0, 60 * MS);
-    second.adjust_service(device, 20 * MS, 5 * MS);
-    let due = NOW + 100 * MS;
-    assert_first_goes_first(&first, &second, device, due);
+    first.adjust_service(device, ns(0), ms(60));
+    second.adjust_service(device, ms(20), ms(5));
+    let due = NOW + ms(100);
+    assert_first_goes_first(&first, &second, device, ns(due.nanos()));
 }
 
 #[test]
@@ -209,23 +204,23 @@ fn of_what_a_process_had_prepaid_only_what_is_not_settled_is_given_back_when_it_
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
     let began = now();
     // Enough that no time is saved up in this test, however long it takes.
-    assert_eq!(first.acquire(device, 30_000 * MS, began), Ok(()));
+    assert_eq!(first.acquire(device, ms(30_000), began), Ok(()));
     let owed = second.paid_until(device);
     // And nothing can have run since.
-    first.settled(device, 20_000 * MS, began + 1_000_000 * MS);
+    first.settled(device, ms(20_000), began + ms(1_000_000));
     first.leave();
-    assert_eq!(second.paid_until(device), owed - 2 * 10_000 * MS);
+    assert_eq!(second.paid_until(device), owed - ms(20_000));
 }
 
 #[test]
 fn what_was_measured_too_much_is_owed_and_too_little_given_back() {
     let directory = directory();
-    let (first, _second, device) = in_debt(&directory.path().join("region"), NOW);
-    first.settle(device, 5_000_000, NOW);
-    assert_eq!(first.acquire(device, MS, NOW), Err(NOW + 110 * MS));
-    first.settle(device, -15_000_000, NOW);
-    first.give_back(device, 10 * MS, NOW);
-    assert_eq!(first.acquire(device, MS, NOW), Err(NOW + 60 * MS));
+    let (first, _second, device) = in_debt(&directory.path().join("region"), ns(NOW.nanos()));
+    first.settle(device, GpuTimeChange::from_nanos(5_000_000), NOW);
+    assert_eq!(first.acquire(device, ms(1), NOW), Err(NOW + ms(110)));
+    first.settle(device, GpuTimeChange::from_nanos(-15_000_000), NOW);
+    first.give_back(device, ms(10), NOW);
+    assert_eq!(first.acquire(device, ms(1), NOW), Err(NOW + ms(60)));
 }
 
 #[test]
@@ -242,13 +237,13 @@ fn what_a_killed_process_had_prepaid_is_given_back_and_wakes_who_waits_for_it() 
     let monitor = Monitor::open(&path, Trust::OwnerOnly).unwrap().unwrap();
     let device = monitor.device(&UUID).unwrap();
     let began = now();
-    assert!(monitor.paid_until(device) > began + 50_000 * MS);
+    assert!(monitor.paid_until(device) > began + ms(50_000));
     assert_eq!(monitor.reap().unwrap(), Reaped::Dead(1));
     assert!(sleeper.hear().starts_with("taken "));
     assert!(now() < slept_at + AWOKEN, "it waited for the dead");
     // Time that may have run since the process last settled is not refunded: less than the time since its death.
-    assert!(monitor.paid_until(device) <= now() + 10_000 * MS);
-    assert_eq!(monitor.time_used(device).used, 30_000, "figures of the dead stay");
+    assert!(monitor.paid_until(device) <= now() + ms(10_000));
+    assert_eq!(monitor.time_used(device).used, ns(30_000), "figures of the dead stay");
 }
 
 #[test]
@@ -265,11 +260,11 @@ fn a_change_of_terms_by_another_process_wakes_a_sleeper_and_keeps_the_debt() {
     let mut sleeper = Puppet::joined(&path, LIMIT);
     let slept_at = now();
     assert_eq!(sleeper.ask("sleep 1"), "sleeps");
-    let owed = member.paid_until(device) - began;
-    assert!((9_000 * MS..=11_000 * MS).contains(&owed), "{owed}");
+    let owed = member.paid_until(device).since(began);
+    assert!((ms(9_000)..=ms(11_000)).contains(&owed), "{owed}");
     member.set_limits(device, limits(1000));
-    let owed = member.paid_until(device) - began;
-    assert!((50 * MS..=1_000 * MS).contains(&owed), "{owed}");
+    let owed = member.paid_until(device).since(began);
+    assert!((ms(50)..=ms(1_000)).contains(&owed), "{owed}");
     assert!(sleeper.hear().starts_with("taken "));
     assert!(now() < slept_at + AWOKEN, "it was not told");
 }
@@ -281,9 +276,9 @@ fn other_terms_that_are_set_again_change_nothing() {
     let (bell, owed) = (first.wake_sequence(device), first.paid_until(device));
     first.set_limits(device, first.limits(device));
     assert_eq!((first.wake_sequence(device), first.paid_until(device)), (bell, owed));
-    first.set_limits(device, Limits { burst_ns: 5, ..first.limits(device) });
+    first.set_limits(device, Limits { burst: ns(5), ..first.limits(device) });
     assert_ne!(first.wake_sequence(device), bell);
-    assert_eq!(first.terms(device).burst(), 5);
+    assert_eq!(first.terms(device).burst(), ns(5));
 }
 
 #[test]
@@ -291,10 +286,10 @@ fn a_sleep_ends_when_it_is_due_and_at_once_where_the_bell_has_rung() {
     let directory = directory();
     let (member, _other, device) = in_debt(&directory.path().join("region"), now());
     let began = now();
-    member.sleep(device, member.wake_sequence(device), began + 5 * MS);
-    assert!(now() >= began + 5 * MS, "too early");
+    member.sleep(device, member.wake_sequence(device), began + ms(5));
+    assert!(now() >= began + ms(5), "too early");
     let heard = member.wake_sequence(device);
-    member.set_limits(device, Limits { burst_ns: 1, ..member.limits(device) });
+    member.set_limits(device, Limits { burst: ns(1), ..member.limits(device) });
     let began = now();
     member.sleep(device, heard, began + 10 * AWOKEN);
     assert!(now() < began + AWOKEN, "a ring was lost");
@@ -305,11 +300,11 @@ fn wild_words_let_nobody_wait_for_ever() {
     let directory = directory();
     let path = directory.path().join("region");
     let (member, device) = join(&path, LIMIT);
-    let most = 2 * MOST_DEBT;
+    let most = 2 * MOST_DEBT.wall_if_alone();
     write(&path, figure("time.paid_until"), u64::MAX);
-    let until = member.acquire(device, MS, NOW).unwrap_err();
+    let until = member.acquire(device, ms(1), NOW).unwrap_err();
     assert_eq!(until, NOW + most);
-    assert_eq!(member.acquire(device, MS, until), Ok(()), "the bound does not move on");
+    assert_eq!(member.acquire(device, ms(1), until), Ok(()), "the bound does not move on");
     for name in
         ["process.virtual_service", "process.requested_ns", "process.sleep_deadline", "process.unsettled_ns"]
     {
@@ -319,9 +314,11 @@ fn wild_words_let_nobody_wait_for_ever() {
         write(&path, figure(word), u64::MAX);
     }
     let (other, _) = join(&path, LIMIT);
-    let at = until + 1000 * MS;
-    assert!(member.acquire(device, MS, at).is_ok_and(|()| other.acquire(device, MS, at + 5 * MS).is_ok()));
-    assert_eq!(member.overlap_part(device, 1000), 1000);
+    let at = until + ms(1000);
+    assert!(
+        member.acquire(device, ms(1), at).is_ok_and(|()| other.acquire(device, ms(1), at + ms(5)).is_ok())
+    );
+    assert_eq!(member.overlap_part(device, ns(1000)), ns(1000));
     member.publish(device, INTERVAL);
     other.leave();
     write(&path, word_of(0, "process.unsettled_ns"), u64::MAX);
@@ -334,14 +331,14 @@ fn a_lost_region_keeps_nobody_waiting() {
     let directory = directory();
     let path = directory.path().join("region");
     // Ten seconds of debt remain also if the host is late.
-    let (member, _other, device) = having_taken(&path, 5000 * MS, now());
-    assert!(member.acquire(device, MS, now()).is_err());
+    let (member, _other, device) = having_taken(&path, ms(5000), now());
+    assert!(member.acquire(device, ms(1), now()).is_err());
     OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
     let began = now();
     member.sleep(device, member.wake_sequence(device), began + 10 * AWOKEN);
-    assert_eq!(member.acquire(device, MS, now()), Ok(()));
+    assert_eq!(member.acquire(device, ms(1), now()), Ok(()));
     assert!(now() < began + AWOKEN);
-    member.settle(device, -5, began);
+    member.settle(device, GpuTimeChange::from_nanos(-5), began);
     assert_eq!(
         (
             member.publish(device, INTERVAL),
@@ -359,24 +356,25 @@ fn processes_that_take_and_give_back_at_once_lose_nothing() {
     let path = directory.path().join("region");
     let stop = directory.path().join("stop");
     let (member, device) = join(&path, LIMIT);
-    member.set_limits(device, Limits { cores_permille: 1000, burst_ns: 0, ..member.limits(device) });
+    member.set_limits(device, Limits { cores_permille: 1000, burst: ns(0), ..member.limits(device) });
     // The slice starts 5 ms in debt, which no process has paid, so no saved time is lost while the puppets join.
-    let start = now() + 5 * MS;
+    let start = now() + ms(5);
     let mut puppets: Vec<_> = (0..CROWD).map(|_| Puppet::joined(&path, LIMIT)).collect();
-    write(&path, figure("time.paid_until"), start);
+    write(&path, figure("time.paid_until"), start.nanos());
     for (index, puppet) in puppets.iter_mut().enumerate() {
         puppet.tell(&format!("crowd {} {}", stop.display(), index * 77 + 5));
     }
-    while now() < start + 500 * MS {
+    while now() < start + ms(500) {
         let _ = member.time_used(device);
     }
     std::fs::write(&stop, "").unwrap();
     let kept: u64 = puppets.iter_mut().map(|puppet| puppet.hear().parse::<u64>().unwrap()).sum();
+    let kept: WallTime = ns(kept);
     let (paid, end) = (member.paid_until(device), now());
     // No process is beyond the clock by more than one payment, and idle time counts for none.
-    assert!(paid <= end + CROWD * MS, "{paid} {end}");
-    assert!(start + kept <= paid, "more was kept than paid: {kept} in {}", paid.abs_diff(start));
-    assert!(kept > MS, "nothing was tried: {kept}");
+    assert!(paid <= end + ms(CROWD), "{paid:?} {end:?}");
+    assert!(start + kept <= paid, "more was kept than paid: {kept} in {}", paid.since(start));
+    assert!(kept > ms(1), "nothing was tried: {kept}");
 }
 
 #[test]
@@ -389,9 +387,9 @@ fn more_is_taken_at_a_time_by_who_is_alone_and_where_each_taking_costs_a_turn() 
     let [alone, usual, turn] = [lease::alone(terms), lease::size(terms), lease::turn(terms)];
     let sizes = || [&member, &other].map(|member| member.least_lease(device, NOW).time);
     assert_eq!(sizes(), [alone, alone], "nobody has had anything");
-    member.acquire(device, 100 * MS, NOW).unwrap();
+    member.acquire(device, ms(100), NOW).unwrap();
     assert_eq!(sizes(), [alone, usual]);
-    assert!(other.acquire(device, MS, NOW).is_err());
+    assert!(other.acquire(device, ms(1), NOW).is_err());
     assert_eq!(sizes(), [turn, usual], "one waits");
     other.withdraw_request(device);
     assert_ne!(sizes()[0], turn);
@@ -409,15 +407,15 @@ fn one_process_asks_nvml_until_it_is_silent() {
     let directory = directory();
     let path = directory.path().join("region");
     let ((first, device), (second, _)) = (join(&path, LIMIT), join(&path, LIMIT));
-    let silence = 500 * MS;
+    let silence = ms(500);
     assert!(first.renew_sampler_lease(device, NOW, silence));
-    assert!(!second.renew_sampler_lease(device, NOW + silence - 1, silence));
-    assert!(first.renew_sampler_lease(device, NOW + silence / 2, silence), "and goes on");
+    assert!(!second.renew_sampler_lease(device, NOW + silence - ns(1), silence));
+    assert!(first.renew_sampler_lease(device, NOW + silence.part(2), silence), "and goes on");
     assert!(!second.renew_sampler_lease(device, NOW + silence, silence));
-    assert!(second.renew_sampler_lease(device, NOW + silence * 3 / 2, silence));
-    assert!(!first.renew_sampler_lease(device, NOW + silence * 3 / 2, silence));
+    assert!(second.renew_sampler_lease(device, NOW + silence + silence.part(2), silence));
+    assert!(!first.renew_sampler_lease(device, NOW + silence + silence.part(2), silence));
     assert!(first.renew_sampler_lease(device, NOW, silence), "by a clock that was ahead");
     // The word keeps the time in units of 65.5 us.
-    assert!(!second.renew_sampler_lease(device, NOW + 0xfffe, 0));
-    assert!(second.renew_sampler_lease(device, NOW + 0xffff, 0));
+    assert!(!second.renew_sampler_lease(device, NOW + ns(0xfffe), ns(0)));
+    assert!(second.renew_sampler_lease(device, NOW + ns(0xffff), ns(0)));
 }

@@ -15,6 +15,7 @@ use crate::slice::handle::Reservation;
 use core::ffi::c_uint;
 use core::mem::ManuallyDrop;
 use gpuslice_driver::types::{Status, status};
+use gpuslice_policy::time::Monotonic;
 use gpuslice_region::Device;
 
 /// Decision about a call that would take memory.
@@ -122,7 +123,11 @@ pub(crate) fn complete_figures(process: &'static Process) {
 /// slice counts a device denial.
 #[cold]
 #[inline(never)]
-pub(crate) fn retry(process: &Process, granted: Option<(Device, u64)>, until: Option<u64>) -> Option<u64> {
+pub(crate) fn retry(
+    process: &Process,
+    granted: Option<(Device, u64)>,
+    until: Option<Monotonic>,
+) -> Option<Monotonic> {
     let (device, bytes) = granted?;
     let until = leaving::retry(process, device, until);
     if until.is_none() {

@@ -7,23 +7,24 @@ use crate::os::messages;
 use crate::slice::handle::Slice;
 use core::fmt;
 use gpuslice_policy::config::{LogLevel, gpu_uuid_text};
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 
-/// Nanoseconds for which no further message about a device is printed: programs try again and again.
-const QUIET: u64 = 60_000_000_000;
+/// Time for which no further message about a device is printed: programs try again and again.
+const QUIET: WallTime = WallTime::from_millis(60_000);
 
-/// Time of the last message, for each device.
+/// Instant of the last message, for each device.
 #[derive(Debug, Default)]
-pub(crate) struct DeviceFullMessages(Mutex<Vec<(Device, u64)>>);
+pub(crate) struct DeviceFullMessages(Mutex<Vec<(Device, Monotonic)>>);
 
 impl DeviceFullMessages {
     /// Returns true if a message about a device is due. Then none is due for a while.
-    fn is_due(&self, device: Device, now: u64) -> bool {
+    fn is_due(&self, device: Device, now: Monotonic) -> bool {
         let mut said = self.0.lock();
         match said.iter_mut().find(|(of, _)| *of == device) {
-            Some((_, at)) if now.saturating_sub(*at) < QUIET => return false,
+            Some((_, at)) if now.since(*at) < QUIET => return false,
             Some((_, at)) => *at = now,
             None => said.push((device, now)),
         }

@@ -12,6 +12,7 @@ use crate::os::reentrancy::{self, enter_or};
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use core::time::Duration;
+use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{Device, LEAVING, pause};
 
 /// Pause between two looks of a wait. Guessed: a tenth of the time that memory of a dead process takes by most reports.
@@ -79,7 +80,7 @@ pub(crate) fn wait_for_a_context(slice: &Slice, device: Device, known: Option<u6
 /// has died lately, the call may succeed later: the thread pauses, and the function returns until when the call is repeated.
 /// `None`: the call is not repeated. `until` is the answer of the last time.
 #[cold]
-pub(crate) fn retry(slice: &Slice, device: Device, until: Option<u64>) -> Option<u64> {
+pub(crate) fn retry(slice: &Slice, device: Device, until: Option<Monotonic>) -> Option<Monotonic> {
     let may_help = || {
         let _cleared = slice.region().reap();
         slice.has_quota(device) && slice.region().has_recent_death(device)

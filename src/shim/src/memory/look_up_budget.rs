@@ -6,23 +6,19 @@
 //! NVML are charged by free memory. Look-ups beyond the budget of free memory are not measured. The next comparison with NVML
 //! settles both.
 
-#![allow(
-    clippy::disallowed_types,
-    reason = "words of this process alone: `region::sync` is for words shared between processes"
-)]
-
 use crate::driver_calls::nvml::initialization::PART;
 use crate::os::clock::now;
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::os::time_word::TimeWord;
+use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// Nanoseconds that look-ups may spend on one source at once. 900 look-ups at two readings of free memory of 5 us each take 9 ms.
-const BURST: u64 = 10_000_000;
+/// Time that look-ups may spend on one source at once. 900 look-ups at two readings of free memory of 5 us each take 9 ms.
+const BURST: WallTime = WallTime::from_millis(10);
 
 /// The budget of a process for one source.
 #[derive(Debug, Default)]
 pub(crate) struct LookUpBudget {
-    /// Instant at which the time spent so far is a [`PART`] of the time passed, on the monotonic clock.
-    paid_at: AtomicU64,
+    /// Instant at which the time spent so far is a [`PART`] of the time passed.
+    paid_at: TimeWord<Monotonic>,
 }
 
 impl LookUpBudget {
@@ -39,16 +35,16 @@ impl LookUpBudget {
         answer
     }
 
-    fn is_spent_at(&self, now: u64) -> bool {
-        self.paid_at.load(Ordering::Relaxed).saturating_sub(now) >= BURST.saturating_mul(PART)
+    fn is_spent_at(&self, now: Monotonic) -> bool {
+        self.paid_at.get().since(now) >= BURST.saturating_mul(PART)
     }
 
-    /// Spends the time between two instants, in nanoseconds of the monotonic clock.
-    fn spend(&self, began: u64, ended: u64) {
-        let cost = ended.saturating_sub(began).saturating_mul(PART);
-        let later = |paid_at: u64| Some(paid_at.max(began).saturating_add(cost));
-        // The function always returns a value, so the update never fails.
-        let _before = self.paid_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    /// Spends the time between two instants.
+    fn spend(&self, began: Monotonic, ended: Monotonic) {
+        let cost = ended.since(began).saturating_mul(PART);
+        let later = |paid_at: Monotonic| Some(paid_at.max(began).saturating_add(cost));
+        // The function always returns a value, so the change never fails.
+        let _before = self.paid_at.change(later);
     }
 }
 
@@ -56,18 +52,22 @@ impl LookUpBudget {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
-    const START: u64 = 77 * SECOND;
+    const SECOND: WallTime = WallTime::from_millis(1_000);
+
+    fn start() -> Monotonic {
+        Monotonic::from_nanos(77_000_000_000)
+    }
 
     /// Measures whenever the budget allows, for as long as `duration`. A measurement takes `cost`. Returns the time spent.
-    fn spent_in(duration: u64, cost: u64) -> u64 {
-        let (budget, mut now, mut spent) = (LookUpBudget::default(), START, 0);
-        while now < START + duration {
+    fn spent_in(duration: WallTime, cost: WallTime) -> WallTime {
+        let (budget, mut now, mut spent) = (LookUpBudget::default(), start(), WallTime::ZERO);
+        while now < start().saturating_add(duration) {
             if budget.is_spent_at(now) {
-                now += 1_000;
+                now = now.saturating_add(WallTime::from_micros(1));
             } else {
-                budget.spend(now, now + cost);
-                (now, spent) = (now + cost, spent + cost);
+                let ended = now.saturating_add(cost);
+                budget.spend(now, ended);
+                (now, spent) = (ended, spent.saturating_add(cost));
             }
         }
         spent
@@ -75,23 +75,24 @@ mod tests {
 
     #[test]
     fn measuring_takes_the_burst_and_its_part_of_the_time_whatever_it_costs() {
-        for cost in [5_000, 100_000, 4_500_000, 8_000_000] {
-            for duration in [SECOND / 10, SECOND, 10 * SECOND] {
-                let (spent, bound) = (spent_in(duration, cost), BURST + duration / PART);
-                assert!(
-                    (bound - cost..=bound + cost).contains(&spent),
-                    "{cost} for {duration}: {spent} of {bound}"
-                );
+        for cost in [5, 100, 4_500, 8_000].map(WallTime::from_micros) {
+            for duration in [SECOND.part(10), SECOND, SECOND.saturating_mul(10)] {
+                let (spent, bound) =
+                    (spent_in(duration, cost), BURST.saturating_add(duration.part(PART)));
+                let range = bound.saturating_sub(cost)..=bound.saturating_add(cost);
+                assert!(range.contains(&spent), "{cost:?} for {duration:?}: {spent:?} of {bound:?}");
             }
         }
     }
 
     #[test]
     fn nine_hundred_cheap_measurements_in_a_row_are_all_made() {
-        let budget = LookUpBudget::default();
+        let (budget, mut now) = (LookUpBudget::default(), start());
         for nth in 0..900 {
-            assert!(!budget.is_spent_at(START + nth * 10_000), "{nth}");
-            budget.spend(START + nth * 10_000, START + (nth + 1) * 10_000);
+            assert!(!budget.is_spent_at(now), "{nth}");
+            let ended = now.saturating_add(WallTime::from_micros(10));
+            budget.spend(now, ended);
+            now = ended;
         }
     }
 }

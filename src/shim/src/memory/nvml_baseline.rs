@@ -8,15 +8,17 @@
 use super::look_up_budget::LookUpBudget;
 use crate::driver_calls::nvml::memory::{self, Silence};
 use crate::os::clock::now;
+use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::Device;
 use parking_lot::Mutex;
 
-/// Nanoseconds for which NVML is not asked after it has not answered.
-const SILENT: u64 = 1_000_000_000;
-/// Nanoseconds between two attempts to complete the figures before an allocation.
-const AGAIN: u64 = 100_000_000;
+/// Time for which NVML is not asked after it has not answered.
+const SILENT: WallTime = WallTime::from_millis(1_000);
+/// Time between two attempts to complete the figures before an allocation.
+const AGAIN: WallTime = WallTime::from_millis(100);
 
 /// Last figures of NVML for a device, and the changes since.
 #[derive(Debug, Clone, Copy)]
@@ -71,14 +73,14 @@ pub(crate) struct Baselines {
     unmeasured: AtomicBool,
     /// True if anything may have been estimated, or may lack the available memory. Cheap to ask.
     incomplete: AtomicBool,
-    /// Time until which NVML is not asked, on the monotonic clock.
-    silent_until: AtomicU64,
+    /// Instant until which NVML is not asked.
+    silent_until: TimeWord<Monotonic>,
     /// Time that look-ups of code may spend on free memory.
     free_memory: LookUpBudget,
     /// Time that look-ups of code may spend on NVML. All questions count.
     nvml: LookUpBudget,
-    /// Time of the next attempt to complete the figures.
-    next_try: AtomicU64,
+    /// Instant of the next attempt to complete the figures.
+    next_try: TimeWord<Monotonic>,
 }
 
 /// Figures of one instant.
@@ -175,20 +177,19 @@ impl Baselines {
 
     /// Returns true if the caller has to complete the figures: one thread is enough, now and then.
     pub(crate) fn is_time_to_try(&self) -> bool {
-        let (now, next) = (now(), self.next_try.load(Ordering::Relaxed));
+        let (now, next) = (now(), self.next_try.get());
         let until = now.saturating_add(AGAIN);
-        now >= next
-            && self.next_try.compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        now >= next && self.next_try.replace(next, until)
     }
 
     /// Makes the next attempt due at once, after a success: later figures need not wait.
     pub(crate) fn try_at_once(&self) {
-        self.next_try.store(0, Ordering::Relaxed);
+        self.next_try.set(Monotonic::BEGIN);
     }
 
     /// Returns true if NVML has not answered lately.
     pub(crate) fn is_silent(&self) -> bool {
-        now() < self.silent_until.load(Ordering::Relaxed)
+        now() < self.silent_until.get()
     }
 
     /// Returns true if look-ups of code may not ask NVML.
@@ -223,7 +224,7 @@ impl Baselines {
             Err(silence) => silence,
         };
         // The clock is read again, because the answer may have taken long.
-        self.silent_until.store(now().saturating_add(SILENT), Ordering::Relaxed);
+        self.silent_until.set(now().saturating_add(SILENT));
         if silence == Silence::Unlisted {
             let baseline = self.of(device).filter(|baseline| baseline.estimated && baseline.own == Some(0));
             baseline.into_iter().for_each(|baseline| self.note(device, None, baseline.charged));

@@ -3,27 +3,24 @@
 //! A program sees a status, and its own message seldom names the quota. So one line a minute tells the request, the bytes that
 //! the slice holds, its quota, and the process that holds most. For each denial, a program that allocates until it is refused
 //! pays one reading of the clock and one comparison.
-#![allow(
-    clippy::disallowed_types,
-    reason = "words of this process alone: `region::sync` is for words shared between processes"
-)]
 
 use crate::driver_calls::nvml::utilization::pid_namespace;
 use crate::os::clock::now;
 use crate::os::messages;
+use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
 use crate::slice::settings;
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::config::{LogLevel, Origin, QuotaSource, gpu_uuid_text};
 use gpuslice_policy::sizes::blocks::{BLOCK, LARGEST_SMALL, taken};
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::{Device, ProcessView};
 use std::fs;
 
-/// Nanoseconds for which no other denial is printed at level `warn`.
-const QUIET: u64 = 60_000_000_000;
+/// Time for which no other denial is printed at level `warn`.
+const QUIET: WallTime = WallTime::from_millis(60_000);
 
 /// Kind of memory that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,20 +33,16 @@ pub(crate) enum RefusedKind {
     Limit,
 }
 
-/// Time of the next message.
+/// Instant of the next message.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(AtomicU64);
+pub(crate) struct Refusals(TimeWord<Monotonic>);
 
 impl Refusals {
     /// Returns true if a message is due. Then none is due for a while.
     fn is_due(&self) -> bool {
-        let (now, due) = (now(), self.0.load(Ordering::Relaxed));
+        let (now, due) = (now(), self.0.get());
         // Relaxed: of several threads any one may print it.
-        now >= due
-            && self
-                .0
-                .compare_exchange(due, now.saturating_add(QUIET), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        now >= due && self.0.replace(due, now.saturating_add(QUIET))
     }
 
     /// Prints that `asked` bytes are refused: at level `warn` if a message is due, and at level `debug` otherwise.

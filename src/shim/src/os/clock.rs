@@ -8,16 +8,19 @@
     reason = "words of this process alone: `region::sync` is for words shared between processes"
 )]
 
+use gpuslice_policy::time::{Monotonic, WallTime};
+
 use core::arch::x86_64::{__cpuid, _rdtsc};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Returns the monotonic clock in nanoseconds.
-pub(crate) fn now() -> u64 {
+/// Returns the present instant of the monotonic clock.
+pub(crate) fn now() -> Monotonic {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `clock_gettime` needs a pointer that is valid for writes; `time` is on this stack.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Monotonic::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
 /// Nanoseconds of a cycle, in units of 2^-32; 0 before the first comparison of the clocks.
@@ -54,18 +57,18 @@ impl CycleInstant {
 }
 
 impl Cycles {
-    /// Returns the time in nanoseconds. 0 before the first [`compare`].
+    /// Returns the time on the clock; none before the first [`compare`].
     #[inline]
-    pub(crate) fn nanoseconds(self) -> u64 {
+    pub(crate) fn wall_time(self) -> WallTime {
         let product = u128::from(self.0) * u128::from(SCALE.load(Ordering::Relaxed));
-        u64::try_from(product >> 32).unwrap_or(u64::MAX)
+        WallTime::from_nanos(u64::try_from(product >> 32).unwrap_or(u64::MAX))
     }
 
-    /// Returns true if the time is less than `nanoseconds`.
+    /// Returns true if the time is less than `time`.
     #[inline]
-    pub(crate) fn is_less_than(self, nanoseconds: u64) -> bool {
+    pub(crate) fn is_less_than(self, time: WallTime) -> bool {
         // No processor with the counter has cycles longer than a nanosecond: the usual answer needs no conversion.
-        self.0 < nanoseconds || self.nanoseconds() < nanoseconds
+        self.0 < time.nanos() || self.wall_time() < time
     }
 
     /// Returns the sum. No process runs for as long as 64 bits of cycles.
@@ -96,7 +99,7 @@ fn first_reading() -> u64 {
         EVEN.store(if is_even() { IS_EVEN } else { IS_NOT }, Ordering::Relaxed);
         return read_counter();
     }
-    now()
+    now().nanos()
 }
 
 /// Returns bit 8 of EDX in the answer to `0x8000_0007`: "invariant TSC" (Intel SDM volume 3, 18.17.1; AMD APM volume 3, appendix
@@ -109,21 +112,21 @@ fn is_even() -> bool {
 /// An instant, read from both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockPair {
-    nanoseconds: u64,
+    instant: Monotonic,
     cycles: CycleInstant,
 }
 
 impl ClockPair {
     /// Reads both clocks now.
     pub(crate) fn read() -> Self {
-        Self { nanoseconds: now(), cycles: CycleInstant::now() }
+        Self { instant: now(), cycles: CycleInstant::now() }
     }
 }
 
 /// Learns the duration of a cycle from an instant of the past. An earlier instant gives a better figure.
 pub(crate) fn compare(past: ClockPair) {
     let present = ClockPair::read();
-    let nanoseconds = u128::from(present.nanoseconds.saturating_sub(past.nanoseconds)) << 32;
+    let nanoseconds = u128::from(present.instant.since(past.instant).nanos()) << 32;
     let cycles = u128::from(present.cycles.since(past.cycles).0);
     if let Some(scale) = nanoseconds.checked_div(cycles).and_then(|scale| u64::try_from(scale).ok())
         && scale != 0
@@ -134,14 +137,14 @@ pub(crate) fn compare(past: ClockPair) {
 
 /// Learns the duration of a cycle roughly, within 20 microseconds, unless it is known.
 pub(crate) fn compare_first() {
-    /// Nanoseconds of the comparison: long enough for an error below 1 %, because reading either clock takes some tens of
+    /// Time of the comparison: long enough for an error below 1 %, because reading either clock takes some tens of
     /// nanoseconds.
-    const TAKES: u64 = 20_000;
+    const TAKES: WallTime = WallTime::from_micros(20);
     if SCALE.load(Ordering::Relaxed) != 0 {
         return;
     }
     let start = ClockPair::read();
-    while now().saturating_sub(start.nanoseconds) < TAKES {
+    while now().since(start.instant) < TAKES {
         core::hint::spin_loop();
     }
     compare(start);

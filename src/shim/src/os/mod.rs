@@ -12,4 +12,5 @@ pub(crate) mod reentrancy;
 pub(crate) mod signals;
 pub(crate) mod spin_lock;
 pub(crate) mod thread;
+pub(crate) mod time_word;
 mod version_note;

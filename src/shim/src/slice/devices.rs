@@ -5,7 +5,7 @@ use crate::driver_calls::{devices, nvml};
 use core::fmt;
 use gpuslice_driver::types::CUdevice;
 use gpuslice_policy::config::{Config, DeviceIdentity, LogLevel, gpu_uuid_text};
-use gpuslice_policy::units::{Bytes, Nanos, Permille, Setting as _};
+use gpuslice_policy::units::{Bytes, Permille, Setting as _};
 use gpuslice_region::{DeviceRequest, Difference, Limits, Sharing, Uuid};
 
 /// A device as CUDA describes it.
@@ -96,7 +96,7 @@ pub(crate) fn limits(found: &[FoundDevice], config: &Config) -> Vec<DeviceReques
                 limits: Limits {
                     memory: limits.memory.map(Bytes::get),
                     cores_permille: limits.cores.get().into(),
-                    burst_ns: config.core_burst.span().get(),
+                    burst: config.core_burst.span(),
                     oversubscribe: config.oversubscribe,
                     sharing: Sharing {
                         policy: config.core_policy,
@@ -187,8 +187,8 @@ fn describe_limits(f: &mut fmt::Formatter<'_>, limits: Limits, others: Limits) -
             u16::try_from(limits.cores_permille).ok().and_then(Permille::new).unwrap_or(Permille::FULL);
         said.push(format!("a share of {share}"));
     }
-    if limits.burst_ns != others.burst_ns {
-        said.push(format!("a burst of {}", Nanos::new(limits.burst_ns)));
+    if limits.burst != others.burst {
+        said.push(format!("a burst of {}", limits.burst));
     }
     if limits.oversubscribe != others.oversubscribe {
         let with = if limits.oversubscribe { "host memory beyond its quota" } else { "a hard quota" };

@@ -110,7 +110,7 @@ impl DemoSlice {
             account.held = settled(monitor, *device, account.limit);
             account.peak = account.peak.max(account.held);
             account.exceeded |= account.held > account.limit;
-            let (now, used) = (Instant::now(), monitor.time_used(*device).used);
+            let (now, used) = (Instant::now(), monitor.time_used(*device).used.nanos());
             self.charged.push_back((now, used));
             while self.charged.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LATELY) {
                 self.charged.pop_front();

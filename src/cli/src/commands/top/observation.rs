@@ -175,9 +175,9 @@ impl Device {
             held: read.held,
             contexts: read.contexts,
             peak: read.peak,
-            used: read.time.used,
-            throttled: read.time.throttled,
-            queued: read.time.queued,
+            used: read.time.used.nanos(),
+            throttled: read.time.throttled.nanos(),
+            queued: read.time.queued.nanos(),
             refused: read.quota_denials,
             unmet: read.device_denials,
             spilled: read.spilled,
@@ -195,8 +195,8 @@ impl Process {
                 .map(|command| process::short_command(&command)),
             held: view.held.clone(),
             refused: view.quota_denials.clone(),
-            used: view.time.iter().map(|time| time.used).collect(),
-            throttled: view.time.iter().map(|time| time.throttled).collect(),
+            used: view.time.iter().map(|time| time.used.nanos()).collect(),
+            throttled: view.time.iter().map(|time| time.throttled.nanos()).collect(),
         }
     }
 }

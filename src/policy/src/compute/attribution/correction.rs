@@ -3,6 +3,8 @@
 //! Under time slicing, the interval between two events contains the turns of other slices. The slice's part of the
 //! interval is a factor, which the [replay](super::slicing) learns.
 
+use crate::time::{GpuTime, WallTime};
+
 /// A factor of one. Factors are given in millionths.
 pub const ONE: u32 = 1_000_000;
 /// Smallest factor: 2 %. A turn of 1 ms among eight slices waits for seven co-tenants with 2 ms each; it is a
@@ -15,25 +17,21 @@ pub fn factor_of(word: u32) -> u32 {
     if word == 0 { ONE } else { word.clamp(LEAST, ONE) }
 }
 
-/// Multiplies `covered` nanoseconds by a factor in parts of [`ONE`].
+/// Returns the GPU time of `covered` wall time of which a part, `factor` in parts of [`ONE`], is the slice's own.
 #[must_use]
-pub fn apply(covered: u64, factor: u32) -> u64 {
-    scale(covered, u64::from(factor))
-}
-
-pub(super) fn scale(value: u64, parts: u64) -> u64 {
-    let scaled = u128::from(value).saturating_mul(u128::from(parts)).checked_div(u128::from(ONE));
-    scaled.and_then(|scaled| u64::try_from(scaled).ok()).unwrap_or(u64::MAX)
+pub fn apply(covered: WallTime, factor: u32) -> GpuTime {
+    covered.gpu_if_alone().scaled(u64::from(factor), u64::from(ONE)).unwrap_or(GpuTime::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
 
     #[test]
     fn a_factor_is_a_part() {
-        assert_eq!(apply(2_000, 500_000), 1_000);
-        assert_eq!(apply(u64::MAX, ONE), u64::MAX);
+        assert_eq!(apply(ns(2_000), 500_000), ns(1_000));
+        assert_eq!(apply(ns(u64::MAX), ONE), ns(u64::MAX));
     }
 
     #[test]

@@ -7,15 +7,16 @@ use std::collections::VecDeque;
 
 use super::correction::{self, ONE};
 use super::slicing::{BEHIND, ReplayedPart};
+use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
-/// Nanoseconds between two steps of the replay: 20 ms.
-pub const STEP: u64 = 20_000_000;
+/// Time between two steps of the replay: 20 ms.
+pub const STEP: WallTime = WallTime::from_millis(20);
 
-/// Nanoseconds after which work is published by locks, too: a step more than [`BEHIND`], by which a worker may be late.
-pub const LOCKED_BEHIND: u64 = BEHIND + STEP;
+/// Time after which work is published by locks, too: a step more than [`BEHIND`], by which a worker may be late.
+pub const LOCKED_BEHIND: WallTime = BEHIND.saturating_add(STEP);
 
-/// Nanoseconds from the publication of work to its charge: one tick of the worker.
-const CHARGED: u64 = 1_000_000;
+/// Time from the publication of work to its charge: one tick of the worker.
+const CHARGED: WallTime = WallTime::from_millis(1);
 
 /// Tenths of the sums that remain after a step. A half is left after a seventh of a second. A longer memory settles
 /// late.
@@ -27,22 +28,26 @@ const FACTORS: usize = 8;
 /// The sums behind the factor, and the factors that were in force.
 #[derive(Debug, Clone)]
 pub struct Split {
-    own: u64,
-    covered: u64,
+    own: GpuTime,
+    covered: WallTime,
     /// Each factor with the instant from which it is in force.
-    factors: VecDeque<(u64, u32)>,
+    factors: VecDeque<(Monotonic, u32)>,
 }
 
 impl Default for Split {
     fn default() -> Self {
-        Self { own: 0, covered: 0, factors: VecDeque::from([(0, ONE)]) }
+        Self {
+            own: GpuTime::ZERO,
+            covered: WallTime::ZERO,
+            factors: VecDeque::from([(Monotonic::BEGIN, ONE)]),
+        }
     }
 }
 
 impl From<u32> for Split {
     /// Starts with this factor in force.
     fn from(factor: u32) -> Self {
-        Self { factors: VecDeque::from([(0, factor)]), ..Self::default() }
+        Self { factors: VecDeque::from([(Monotonic::BEGIN, factor)]), ..Self::default() }
     }
 }
 
@@ -50,23 +55,23 @@ impl Split {
     /// Learns from the replay of the time up to `to`. Returns two values:
     ///
     /// - the factor from `now` on, in parts of [`ONE`];
-    /// - the slice's own time less the time charged, in nanoseconds, which the caller settles.
-    pub fn learn(&mut self, part: &ReplayedPart, to: u64, now: u64) -> (u32, i64) {
-        let charged = correction::apply(part.covered, self.in_force(to.saturating_sub(STEP / 2)));
-        self.own = (self.own.saturating_mul(LEFT) / 10).saturating_add_signed(part.own);
-        self.covered = (self.covered.saturating_mul(LEFT) / 10).saturating_add(part.covered);
-        let parts = u128::from(self.own).saturating_mul(ONE.into()).checked_div(self.covered.into());
-        let factor =
-            parts.and_then(|parts| u32::try_from(parts).ok()).map_or(ONE, correction::factor_of).min(ONE);
+    /// - the slice's own time less the time charged, which the caller settles.
+    pub fn learn(&mut self, part: &ReplayedPart, to: Monotonic, now: Monotonic) -> (u32, GpuTimeChange) {
+        let charged = correction::apply(part.covered, self.in_force(to.saturating_sub(STEP.part(2))));
+        self.own = self.own.saturating_mul(LEFT).part(10).changed_by(part.own);
+        self.covered = self.covered.saturating_mul(LEFT).part(10).saturating_add(part.covered);
+        let parts = self.own.scaled(ONE.into(), self.covered.nanos());
+        let parts = parts.and_then(|parts| u32::try_from(parts.nanos()).ok());
+        let factor = parts.map_or(ONE, correction::factor_of).min(ONE);
         if self.factors.len() >= FACTORS {
             self.factors.pop_front();
         }
         self.factors.push_back((now, factor));
-        (factor, part.own.saturating_sub_unsigned(charged))
+        (factor, part.own.saturating_add(GpuTimeChange::refund(charged)))
     }
 
     /// Returns the factor by which work was charged that was published at the instant `at`.
-    fn in_force(&self, at: u64) -> u32 {
+    fn in_force(&self, at: Monotonic) -> u32 {
         let at = at.saturating_add(CHARGED);
         let known =
             self.factors.iter().rev().find(|(since, _)| *since <= at).or_else(|| self.factors.front());
@@ -77,19 +82,19 @@ impl Split {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{charge, ms};
 
-    const MS: u64 = 1_000_000;
-    const START: u64 = 1 << 40;
+    const START: Monotonic = Monotonic::from_nanos(1 << 40);
 
     #[test]
     fn what_was_charged_by_another_factor_than_came_out_is_settled() {
         let mut split = Split::default();
-        let part = ReplayedPart { covered: 10 * MS, own: 4 * MS.cast_signed() };
-        assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, -6 * MS.cast_signed()));
+        let part = ReplayedPart { covered: ms(10), own: charge(4_000_000) };
+        assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, charge(-6_000_000)));
         // The new factor was not in force when that was published.
-        assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, -6 * MS.cast_signed());
-        assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, 0);
+        assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, charge(-6_000_000));
+        assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, charge(0));
         let none = Split::default().learn(&ReplayedPart::default(), START, START);
-        assert_eq!(none, (ONE, 0));
+        assert_eq!(none, (ONE, charge(0)));
     }
 }

@@ -8,6 +8,8 @@
 //! An answer without entries is ambiguous: no process was busy, or no window has ended. So it counts as no answer,
 //! and the next window is longer.
 
+use crate::time::{Monotonic, WallTime};
+
 /// One process in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
@@ -19,24 +21,24 @@ pub struct Use {
     pub percent: u32,
 }
 
-/// Readings of three clocks at one instant, in nanoseconds.
+/// Readings of three clocks at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clocks {
     /// The monotonic clock, on which windows lie.
-    pub monotonic: u64,
-    /// The wall clock, by which most drivers date samples. It can be set.
+    pub monotonic: Monotonic,
+    /// The wall clock in nanoseconds, by which most drivers date samples. It can be set.
     pub wall: u64,
-    /// The time since the machine started, by which some drivers date samples.
+    /// The nanoseconds since the machine started, by which some drivers date samples.
     pub boot: u64,
 }
 
 /// A window on the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Start, in nanoseconds.
-    pub from: u64,
-    /// End, in nanoseconds.
-    pub to: u64,
+    /// Start.
+    pub from: Monotonic,
+    /// End.
+    pub to: Monotonic,
     /// True if the window began earlier than `from`. That part is too old to tell what was covered.
     pub is_cut: bool,
 }
@@ -54,15 +56,15 @@ pub enum Closed {
 
 /// Shortest window, in microseconds: half of NVML's usual one.
 const SHORTEST: u64 = 80_000;
-/// Longest window, in nanoseconds. Prepayments are known for somewhat longer.
-const LONGEST: u64 = 2_000_000_000;
-/// Greatest age of a new sample, in nanoseconds: the longest window, and a delay of a second.
-pub(super) const OLDEST: u64 = 3_000_000_000;
-/// Nanoseconds by which a sample may seem to lie in the future, because another clock dates it.
-const AHEAD: u64 = 50_000_000;
-/// Nanoseconds by which two readings of the wall clock may differ against the monotonic clock without a set. Slewing
+/// Longest window. Prepayments are known for somewhat longer.
+const LONGEST: WallTime = WallTime::from_millis(2_000);
+/// Greatest age of a new sample: the longest window, and a delay of a second.
+pub(super) const OLDEST: WallTime = WallTime::from_millis(3_000);
+/// Time by which a sample may seem to lie in the future, because another clock dates it.
+const AHEAD: WallTime = WallTime::from_millis(50);
+/// Time by which two readings of the wall clock may differ against the monotonic clock without a set. Slewing
 /// gains half a thousandth.
-const STEADY: u64 = 20_000_000;
+const STEADY: WallTime = WallTime::from_millis(20);
 
 /// The end of the last window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,8 +79,8 @@ impl Windows {
     /// It is 0 (everything) at first and after a set of the wall clock. Otherwise samples that are dated before the
     /// last one would never arrive.
     pub fn since(&mut self, clocks: Clocks) -> u64 {
-        let lead = clocks.wall.wrapping_sub(clocks.monotonic).cast_signed();
-        if self.lead.is_some_and(|before| lead.wrapping_sub(before).unsigned_abs() > STEADY) {
+        let lead = clocks.wall.wrapping_sub(clocks.monotonic.nanos()).cast_signed();
+        if self.lead.is_some_and(|before| lead.wrapping_sub(before).unsigned_abs() > STEADY.nanos()) {
             self.last = 0;
         }
         self.lead = Some(lead);
@@ -98,7 +100,7 @@ impl Windows {
             return Closed::NothingNew;
         }
         let Some(to) = instant(newest.saturating_mul(1000), clocks) else { return Closed::Undated };
-        let length = length.saturating_mul(1000);
+        let length = WallTime::from_micros(length);
         Closed::Window(Window { from: to.saturating_sub(length.min(LONGEST)), to, is_cut: length > LONGEST })
     }
 }
@@ -117,9 +119,9 @@ fn is_valid(entry: &Use) -> bool {
 }
 
 /// Returns the instant of a sample on the monotonic clock, by the clock that makes it recent. `None`: no clock does.
-fn instant(stamp: u64, clocks: Clocks) -> Option<u64> {
-    [clocks.wall, clocks.boot, clocks.monotonic].into_iter().find_map(|clock| {
-        let age = clock.saturating_add(AHEAD).checked_sub(stamp)?;
+fn instant(stamp: u64, clocks: Clocks) -> Option<Monotonic> {
+    [clocks.wall, clocks.boot, clocks.monotonic.nanos()].into_iter().find_map(|clock| {
+        let age = WallTime::from_nanos(clock.saturating_add(AHEAD.nanos()).checked_sub(stamp)?);
         let is_recent = age <= OLDEST.saturating_add(AHEAD);
         is_recent.then(|| clocks.monotonic.saturating_sub(age.saturating_sub(AHEAD)))
     })
@@ -128,10 +130,10 @@ fn instant(stamp: u64, clocks: Clocks) -> Option<u64> {
 /// NVML's statement about a process in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Start of the window, on the monotonic clock in nanoseconds.
-    pub from: u64,
-    /// End of the window, in nanoseconds.
-    pub to: u64,
+    /// Start of the window.
+    pub from: Monotonic,
+    /// End of the window.
+    pub to: Monotonic,
     /// Use of the process, in whole percents.
     pub percent: u32,
     /// 1 if the answer names the process, and 0 otherwise.
@@ -152,6 +154,7 @@ pub fn of_process(uses: &[Use], window: Window, number: u32) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
 
     const MS: u64 = 1_000_000;
     const S: u64 = 1_000 * MS;
@@ -159,7 +162,7 @@ mod tests {
     const LEAD: u64 = 1_700_000_000 * S;
 
     fn clocks(now: u64) -> Clocks {
-        Clocks { monotonic: now, wall: now + LEAD, boot: now + 5 * S }
+        Clocks { monotonic: ns(now), wall: now + LEAD, boot: now + 5 * S }
     }
 
     fn entry(pid: u32, at: u64, percent: u32) -> Use {
@@ -167,7 +170,7 @@ mod tests {
     }
 
     fn window(from: u64, to: u64) -> Closed {
-        Closed::Window(Window { from, to, is_cut: false })
+        Closed::Window(Window { from: ns(from), to: ns(to), is_cut: false })
     }
 
     /// Returns windows that have seen a sample of the instant `at`.
@@ -228,8 +231,8 @@ mod tests {
             let clocks = clocks(100 * S + 170 * MS);
             windows.since(Clocks { wall: clocks.wall - by, ..clocks })
         };
-        assert_ne!(since(STEADY), 0);
-        assert_eq!(since(STEADY + 1), 0);
+        assert_ne!(since(STEADY.nanos()), 0);
+        assert_eq!(since(STEADY.nanos() + 1), 0);
     }
 
     #[test]
@@ -248,15 +251,15 @@ mod tests {
         let mut windows = begun(100 * S);
         let wrong = [entry(0, 101 * S, 30), entry(7, 101 * S, 4_000_000_000)];
         assert_eq!(windows.close(&wrong, clocks(101 * S)), Closed::NothingNew);
-        let window = Window { from: 0, to: S, is_cut: false };
+        let window = Window { from: ns(0), to: ns(S), is_cut: false };
         assert_eq!([0, 7].map(|pid| of_process(&wrong, window, pid).processes), [0, 0]);
     }
 
     #[test]
     fn a_process_is_known_by_its_number_and_idle_where_it_is_not_named() {
         let uses = [entry(7, S, 30), entry(9, S, 50)];
-        let window = Window { from: S, to: 2 * S, is_cut: false };
-        let sample = |percent, processes| Sample { from: S, to: 2 * S, percent, processes };
+        let window = Window { from: ns(S), to: ns(2 * S), is_cut: false };
+        let sample = |percent, processes| Sample { from: ns(S), to: ns(2 * S), percent, processes };
         assert_eq!(
             [7, 9, 8].map(|pid| of_process(&uses, window, pid)),
             [sample(30, 1), sample(50, 1), sample(0, 0)]
@@ -267,7 +270,7 @@ mod tests {
     fn a_window_after_a_long_pause_is_cut() {
         let mut windows = begun(100 * S);
         let close = windows.close(&[entry(7, 110 * S, 30)], clocks(110 * S + MS));
-        let long = Window { from: 108 * S, to: 110 * S, is_cut: true };
+        let long = Window { from: ns(108 * S), to: ns(110 * S), is_cut: true };
         assert_eq!(close, Closed::Window(long));
         let close = begun(100 * S).close(&[entry(7, 102 * S, 30)], clocks(102 * S + MS));
         assert_eq!(close, window(100 * S, 102 * S), "not yet");

@@ -12,8 +12,10 @@
 //! What could go wrong: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
 //! least evidence against it, and old evidence fades.
 
-/// Nanoseconds of a switch between contexts: 50 us; measured were 20 to 100 us. The time belongs to no context.
-pub(super) const SWITCH: u64 = 50_000;
+use crate::time::{GpuTimeChange, Monotonic, WallTime};
+
+/// Time of a switch between contexts: 50 us; measured were 20 to 100 us. The time belongs to no context.
+pub(super) const SWITCH: WallTime = WallTime::from_micros(50);
 /// Largest part of a turn that a switch takes: one in 20. A replay of turns that are too short must not leave much time
 /// without an owner. Of the shortest known turn, 1 ms, it is the whole switch: with less, a slice beside it would pay for
 /// the rest.
@@ -50,7 +52,7 @@ pub(super) const WAYS: [Treatment; 3] = [Treatment::Renews, Treatment::Yields, T
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
-    /// Time given to the context, in nanoseconds.
+    /// GPU time given to the context, in nanoseconds.
     own: i64,
     /// The value of `own` when the present work began.
     began: i64,
@@ -63,24 +65,25 @@ struct Account {
 /// A replay under one rule.
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
-    pub(super) turn: u64,
+    pub(super) turn: WallTime,
     /// Length of a turn at the start.
-    pub(super) nominal: u64,
+    pub(super) nominal: WallTime,
     /// Whole turns since the length of a turn was last corrected.
     turns: u64,
     way: Treatment,
     pub(super) owner: Option<usize>,
-    since: u64,
-    resumes: u64,
-    turn_ends: u64,
+    since: Monotonic,
+    resumes: Monotonic,
+    turn_ends: Monotonic,
     accounts: Vec<Account>,
     /// All contexts in the order of their turns, as far as the order is known.
     pub(super) circle: Vec<usize>,
+    /// The evidence against the rule, in nanoseconds of misplaced time.
     pub(super) misfit: u64,
 }
 
 impl Replay {
-    pub(super) fn new(turn: u64, way: Treatment) -> Self {
+    pub(super) fn new(turn: WallTime, way: Treatment) -> Self {
         let (accounts, circle) = (Vec::new(), Vec::new());
         Self {
             turn,
@@ -88,9 +91,9 @@ impl Replay {
             turns: 0,
             way,
             owner: None,
-            since: 0,
-            resumes: 0,
-            turn_ends: 0,
+            since: Monotonic::BEGIN,
+            resumes: Monotonic::BEGIN,
+            turn_ends: Monotonic::BEGIN,
             accounts,
             circle,
             misfit: 0,
@@ -98,7 +101,7 @@ impl Replay {
     }
 
     /// Lets time pass in which no work begins or ends. `flying` has a bit for each context with work in flight.
-    pub(super) fn pass(&mut self, from: u64, to: u64, flying: u64) {
+    pub(super) fn pass(&mut self, from: Monotonic, to: Monotonic, flying: u64) {
         let mut at = from;
         while at < to {
             let Some(owner) = self.owner else { return };
@@ -110,30 +113,30 @@ impl Replay {
             }
             let end = if others == 0 { to } else { to.min(self.turn_ends) };
             if let Some(account) = self.accounts.get_mut(owner) {
-                account.own = account.own.saturating_add_unsigned(end.saturating_sub(at.max(self.resumes)));
+                account.own = account.own.saturating_add_unsigned(end.since(at.max(self.resumes)).nanos());
             }
             at = end;
             if others == 0 && self.way == Treatment::Renews && self.turn_ends <= at {
-                let into = at.saturating_sub(self.turn_ends).checked_rem(self.turn).unwrap_or(0);
-                self.turn_ends = at.saturating_add(self.turn).saturating_sub(into);
+                let whole = self.turn.saturating_mul(at.since(self.turn_ends).count(self.turn));
+                self.turn_ends = self.turn_ends.saturating_add(whole).saturating_add(self.turn);
             }
         }
     }
 
     /// Gives the next turn, in the order in which the driver keeps contexts.
-    fn give(&mut self, waiting: u64, at: u64) {
+    fn give(&mut self, waiting: u64, at: Monotonic) {
         let before = self.circle.iter().position(|context| Some(*context) == self.owner).unwrap_or(0);
         let after = self.circle.iter().skip(before.saturating_add(1)).chain(&self.circle);
         let next = after.copied().find(|context| waiting & bit(*context) != 0);
-        self.turn_to(next, at, SWITCH.min(self.turn / SWITCH_PART));
+        self.turn_to(next, at, SWITCH.min(self.turn.part(SWITCH_PART)));
     }
 
-    fn turn_to(&mut self, next: Option<usize>, at: u64, switch: u64) {
+    fn turn_to(&mut self, next: Option<usize>, at: Monotonic, switch: WallTime) {
         (self.owner, self.since, self.resumes) = (next, at, at.saturating_add(switch));
         self.turn_ends = self.resumes.saturating_add(self.turn);
     }
 
-    pub(super) fn begins(&mut self, context: usize, at: u64) {
+    pub(super) fn begins(&mut self, context: usize, at: Monotonic) {
         while self.accounts.len() <= context {
             self.circle.push(self.accounts.len());
             self.accounts.push(Account::default());
@@ -142,13 +145,13 @@ impl Replay {
             account.began = account.own;
         }
         if self.owner.is_none() || (self.way == Treatment::Waits && self.owner != Some(context)) {
-            self.turn_to(Some(context), at, 0);
+            self.turn_to(Some(context), at, WallTime::ZERO);
         }
     }
 
     /// Ends work of a context. So it must be that context's turn. `is_telling`: the time given to the work is
     /// evidence.
-    pub(super) fn ends(&mut self, context: usize, at: u64, is_telling: bool) {
+    pub(super) fn ends(&mut self, context: usize, at: Monotonic, is_telling: bool) {
         if let Some(owner) = self.owner.filter(|owner| *owner != context) {
             self.correct(owner, context, at);
         }
@@ -172,24 +175,25 @@ impl Replay {
     /// If the owner has used less than half of its turn, the turn of `context` lasted longer, or came first. Then the
     /// whole turn moves, and `context` is put before the owner in the order. Otherwise the owner's turn ended early,
     /// and only its end moves.
-    fn correct(&mut self, owner: usize, context: usize, at: u64) {
-        let (into, left) = (at.saturating_sub(self.since), self.turn_ends.saturating_sub(at));
-        let moved = if into < self.turn / 2 {
+    fn correct(&mut self, owner: usize, context: usize, at: Monotonic) {
+        let (into, left) = (at.since(self.since), self.turn_ends.since(at));
+        let moved = if into < self.turn.part(2) {
             // The owner's turn began too early, or was the context's from the start. The context then comes before
             // the owner.
             self.circle.retain(|other| *other != context);
             let place = self.circle.iter().position(|other| *other == owner).unwrap_or(0);
             self.circle.insert(place, context);
             (self.since, self.turn_ends) = (at.saturating_sub(self.turn), at);
-            self.tune(into.cast_signed());
-            at.saturating_sub(self.resumes)
+            self.tune(into.nanos().cast_signed());
+            at.since(self.resumes)
         } else {
-            self.tune(0_i64.saturating_sub_unsigned(left));
+            self.tune(0_i64.saturating_sub_unsigned(left.nanos()));
             // The owner's turn ended earlier than assumed.
-            let rest = self.turn.saturating_sub(left).max(self.turn / 10);
+            let rest = self.turn.saturating_sub(left).max(self.turn.part(10));
             (self.since, self.turn_ends) = (at.saturating_sub(left), at.saturating_add(rest));
-            left.min(into / 2)
-        };
+            left.min(into.part(2))
+        }
+        .nanos();
         for (whose, by) in [(owner, 0_i64.saturating_sub_unsigned(moved)), (context, moved.cast_signed())] {
             if let Some(account) = self.accounts.get_mut(whose) {
                 account.own = account.own.saturating_add(by);
@@ -205,29 +209,29 @@ impl Replay {
     /// short. An error of more than a quarter of a turn has another cause, such as the order of the contexts.
     fn tune(&mut self, late: i64) {
         let turns = i64::try_from(core::mem::take(&mut self.turns)).unwrap_or(i64::MAX);
-        if late.unsigned_abs() > self.turn / 4 {
+        if late.unsigned_abs() > self.turn.part(4).nanos() {
             return;
         }
-        let (step, most) = (late.checked_div(turns).unwrap_or(0), self.nominal / BAND);
-        let turn = self.turn.saturating_add_signed(step);
+        let (step, most) = (late.checked_div(turns).unwrap_or(0), self.nominal.part(BAND));
+        let turn = WallTime::from_nanos(self.turn.nanos().saturating_add_signed(step));
         self.turn = turn.clamp(self.nominal.saturating_sub(most), self.nominal.saturating_add(most));
     }
 
     /// Records that a context has no work in flight any more.
-    pub(super) fn rests(&mut self, context: usize, at: u64, flying: u64) {
+    pub(super) fn rests(&mut self, context: usize, at: Monotonic, flying: u64) {
         if self.owner != Some(context) {
             return;
         }
         if flying == 0 { self.owner = None } else { self.give(flying, at) }
     }
 
-    /// Returns the nanoseconds given to the contexts in `own` since the last report.
-    pub(super) fn tell(&mut self, own: u64) -> i64 {
+    /// Returns the GPU time given to the contexts in `own` since the last report.
+    pub(super) fn tell(&mut self, own: u64) -> GpuTimeChange {
         let news = self.accounts.iter_mut().enumerate().map(|(context, account)| {
             let news = account.own.saturating_sub(core::mem::replace(&mut account.told, account.own));
             if own & bit(context) == 0 { 0 } else { news }
         });
-        news.fold(0, i64::saturating_add)
+        GpuTimeChange::from_nanos(news.fold(0, i64::saturating_add))
     }
 
     /// Forgets a context: its place belongs to another one from now on.

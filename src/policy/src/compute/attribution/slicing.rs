@@ -13,30 +13,30 @@ use std::collections::VecDeque;
 
 use super::super::measuring::peer_intervals::Interval;
 use super::replay::{MOST, Replay, SWITCH, WAYS, bit};
+use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
-/// Lengths of a turn to try, in nanoseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
+/// Lengths of a turn to try, in microseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
 const TURNS: [u64; 20] = [
-    500_000, 700_000, 1_000_000, 1_250_000, 1_600_000, 2_000_000, 2_500_000, 3_200_000, 4_000_000, 5_000_000,
-    6_300_000, 8_000_000, 10_000_000, 12_500_000, 16_000_000, 20_000_000, 25_000_000, 30_000_000, 40_000_000,
-    50_000_000,
+    500, 700, 1_000, 1_250, 1_600, 2_000, 2_500, 3_200, 4_000, 5_000, 6_300, 8_000, 10_000, 12_500, 16_000,
+    20_000, 25_000, 30_000, 40_000, 50_000,
 ];
 
-/// Shortest work that is evidence, in nanoseconds. Shorter work is a single launch among batches.
-const TELLING: u64 = 500_000;
+/// Shortest work that is evidence. Shorter work is a single launch among batches.
+const TELLING: WallTime = WallTime::from_micros(500);
 
-/// Half-life of the evidence against a replay, in nanoseconds.
-const FORGETS: u64 = 2_000_000_000;
+/// Half-life of the evidence against a replay.
+const FORGETS: WallTime = WallTime::from_millis(2_000);
 
 /// Intervals of a context that wait for the replay.
 const MOST_WAITING: usize = 4096;
 
-/// Replayed time, in nanoseconds.
+/// Replayed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplayedPart {
     /// Time in which the slice had work in flight.
-    pub covered: u64,
+    pub covered: WallTime,
     /// Time in which the GPU worked for the slice. Corrections of earlier replayed time are included.
-    pub own: i64,
+    pub own: GpuTimeChange,
 }
 
 /// The work of a context.
@@ -52,7 +52,7 @@ struct Context {
 
 impl Context {
     /// Returns the next change of the context: its instant, and whether it is an end.
-    fn next(&self) -> Option<(u64, bool)> {
+    fn next(&self) -> Option<(Monotonic, bool)> {
         let begins = self.waiting.front().map(|span| (span.start, false));
         let ends = self.begun.iter().map(|span| (span.end, true)).min();
         begins.into_iter().chain(ends).min()
@@ -64,18 +64,20 @@ impl Context {
 pub struct Slicing {
     contexts: Vec<Context>,
     replays: Vec<Replay>,
-    at: u64,
+    at: Monotonic,
     /// The contexts with work in flight, and the contexts of the slice: one bit each.
     flying: u64,
     own: u64,
-    forgot: u64,
+    forgot: Monotonic,
 }
 
 impl Slicing {
     /// Makes a replay without contexts. Time before the instant `at` is not replayed.
     #[must_use]
-    pub fn new(at: u64) -> Self {
-        let replays = WAYS.iter().flat_map(|way| TURNS.iter().map(|turn| Replay::new(*turn, *way)));
+    pub fn new(at: Monotonic) -> Self {
+        let replays = WAYS
+            .iter()
+            .flat_map(|way| TURNS.iter().map(|turn| Replay::new(WallTime::from_micros(*turn), *way)));
         Self { contexts: Vec::new(), replays: replays.collect(), at, flying: 0, own: 0, forgot: at }
     }
 
@@ -112,26 +114,26 @@ impl Slicing {
     }
 
     /// Replays all time up to `to`. The caller has added all work that began earlier.
-    pub fn advance(&mut self, to: u64) -> ReplayedPart {
+    pub fn advance(&mut self, to: Monotonic) -> ReplayedPart {
         let mut part = ReplayedPart::default();
         while let Some((place, (at, is_end))) = self.next().filter(|(_, (at, _))| *at <= to) {
             self.pass(at, &mut part);
             if is_end { self.end(place) } else { self.begin(place) }
         }
         self.pass(to, &mut part);
-        while self.at.saturating_sub(self.forgot) >= FORGETS {
+        while self.at.since(self.forgot) >= FORGETS {
             self.forgot = self.forgot.saturating_add(FORGETS);
             self.replays.iter_mut().for_each(|replay| replay.misfit /= 2);
         }
         let own = self.own;
-        let told: Vec<i64> = self.replays.iter_mut().map(|replay| replay.tell(own)).collect();
+        let told: Vec<GpuTimeChange> = self.replays.iter_mut().map(|replay| replay.tell(own)).collect();
         let best = self.replays.iter().zip(told).min_by_key(|(replay, _)| replay.misfit);
-        part.own = best.map_or(0, |(_, told)| told);
+        part.own = best.map_or(GpuTimeChange::NONE, |(_, told)| told);
         part
     }
 
     /// Skips all time up to `to` without a result. The knowledge of the time slicing stays.
-    pub fn skip(&mut self, to: u64) {
+    pub fn skip(&mut self, to: Monotonic) {
         for context in &mut self.contexts {
             context.waiting.retain(|span| span.end > to);
             context.begun.clear();
@@ -141,14 +143,14 @@ impl Slicing {
     }
 
     /// Returns the next change of all contexts. If one work begins when another ends, it begins first.
-    fn next(&self) -> Option<(usize, (u64, bool))> {
+    fn next(&self) -> Option<(usize, (Monotonic, bool))> {
         let all = self.contexts.iter().enumerate();
         all.filter_map(|(place, context)| Some((place, context.next()?))).min_by_key(|(_, next)| *next)
     }
 
-    fn pass(&mut self, to: u64, part: &mut ReplayedPart) {
-        let time = to.saturating_sub(self.at);
-        if time == 0 {
+    fn pass(&mut self, to: Monotonic, part: &mut ReplayedPart) {
+        let time = to.since(self.at);
+        if time.is_zero() {
             return;
         }
         if self.flying & self.own != 0 {
@@ -182,7 +184,7 @@ impl Slicing {
         let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
         if !span.goes_on {
-            let is_telling = span.end.saturating_sub(span.start) >= TELLING;
+            let is_telling = span.length() >= TELLING;
             self.replays.iter_mut().for_each(|replay| replay.ends(place, at, is_telling));
         }
         if rests {
@@ -193,26 +195,27 @@ impl Slicing {
     }
 }
 
-/// Nanoseconds after which all work that began before an instant is published: 30 ms. That is twice the time for
+/// Time after which all work that began before an instant is published: 30 ms. That is twice the time for
 /// which a batch may stay open, and the time to read its events.
-pub const BEHIND: u64 = 30_000_000;
+pub const BEHIND: WallTime = WallTime::from_millis(30);
 
-/// Nanoseconds between two rounds in which the node agent relays published work to slices of other directories: 10 ms.
-pub const RELAY_EVERY: u64 = 10_000_000;
+/// Time between two rounds in which the node agent relays published work to slices of other directories: 10 ms.
+pub const RELAY_EVERY: WallTime = WallTime::from_millis(10);
 
-/// Nanoseconds after which work is relayed, too: two rounds more than [`BEHIND`], because a round may be late by one.
-pub const RELAYED_BEHIND: u64 = BEHIND + 2 * RELAY_EVERY;
+/// Time after which work is relayed, too: two rounds more than [`BEHIND`], because a round may be late by one.
+pub const RELAYED_BEHIND: WallTime = BEHIND.saturating_add(RELAY_EVERY.saturating_mul(2));
 
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, reason = "a test")]
 mod tests {
     use super::*;
+    use crate::time::testing::{charge, ms, ns};
 
     const MS: u64 = 1_000_000;
 
-    const TICK: u64 = SWITCH;
+    const TICK: u64 = SWITCH.nanos();
 
-    const START: u64 = 1 << 40;
+    const START: Monotonic = Monotonic::from_nanos(1 << 40);
 
     /// Returns the intervals that each context publishes. `works` has the arrival and the duration of its work; turns last
     /// `turn`, and the GPU switches within a tick.
@@ -239,7 +242,11 @@ mod tests {
             *left = left.saturating_sub(TICK);
             if *left == 0 {
                 let (start, end) = ((*come).max(last[owner]), at + TICK);
-                spans[owner].push(Interval { start: START + start, end: START + end, ..Interval::default() });
+                spans[owner].push(Interval {
+                    start: START + ns(start),
+                    end: START + ns(end),
+                    ..Interval::default()
+                });
                 last[owner] = end;
                 queues[owner].pop_front();
             }
@@ -253,9 +260,9 @@ mod tests {
         for (id, spans) in spans.iter().enumerate() {
             spans.iter().for_each(|span| slicing.add(id as u64, id == 0, *span));
         }
-        let _learned = slicing.advance(START + 2000 * MS);
-        let part = slicing.advance(START + 4000 * MS);
-        (part.covered / MS, part.own / MS.cast_signed())
+        let _learned = slicing.advance(START + ms(2000));
+        let part = slicing.advance(START + ms(4000));
+        (part.covered.count(ms(1)), part.own.nanos() / MS.cast_signed())
     }
 
     fn each(period: u64, work: u64) -> Vec<(u64, u64)> {
@@ -297,8 +304,8 @@ mod tests {
                 .iter()
                 .for_each(|span| slicing.add(u64::from(!is_own), is_own, Interval { context, ..*span }));
         }
-        let _learned = slicing.advance(START + 2000 * MS);
-        let own = slicing.advance(START + 4000 * MS).own / MS.cast_signed();
+        let _learned = slicing.advance(START + ms(2000));
+        let own = slicing.advance(START + ms(4000)).own.nanos() / MS.cast_signed();
         assert!((1270..=1370).contains(&own), "{own} of 1333");
     }
 
@@ -311,9 +318,9 @@ mod tests {
         for (slice, spans) in (0..).zip(&published) {
             spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
         }
-        let _part = slicing.advance(START + 4000 * MS);
+        let _part = slicing.advance(START + ms(4000));
         // The replay that began with turns as long as those of the GPU.
-        let right = slicing.replays.iter().find(|replay| replay.nominal == 2 * MS).unwrap();
+        let right = slicing.replays.iter().find(|replay| replay.nominal == ms(2)).unwrap();
         let order = right.circle.iter().cycle().skip_while(|context| **context != 3).take(4);
         assert_eq!(order.copied().collect::<Vec<_>>(), [3, 2, 1, 0]);
     }
@@ -326,32 +333,36 @@ mod tests {
         for (slice, spans) in (0..).zip(&published(1_800_000, &works, 4500 * MS)) {
             spans.iter().for_each(|span| slicing.add(slice, slice == 0, *span));
         }
-        let _part = slicing.advance(START + 4000 * MS);
+        let _part = slicing.advance(START + ms(4000));
         let best = slicing.replays.iter().min_by_key(|replay| replay.misfit).unwrap();
-        assert!((1_750_000..=1_850_000).contains(&best.turn), "{} instead of 1.8 ms", best.turn);
+        assert!((1_750_000..=1_850_000).contains(&best.turn.nanos()), "{} instead of 1.8 ms", best.turn);
     }
 
     #[test]
     fn work_that_is_told_of_with_gaps_is_one_work() {
         let mut slicing = Slicing::new(START);
         let piece = |start, end, goes_on| Interval {
-            start: START + start,
-            end: START + end,
+            start: START + ns(start),
+            end: START + ns(end),
             goes_on,
             ..Interval::default()
         };
         slicing.add(0, true, piece(0, 3 * MS, true));
         slicing.add(0, true, piece(3 * MS + 100_000, 5 * MS, false));
         slicing.add(0, true, piece(9 * MS, 10 * MS, true));
-        let part = slicing.advance(START + 50 * MS);
-        assert_eq!((part.covered, part.own), (6 * MS, 6 * MS.cast_signed()));
+        let part = slicing.advance(START + ms(50));
+        assert_eq!((part.covered, part.own), (ms(6), charge(6_000_000)));
     }
 
     #[test]
     fn work_that_goes_on_does_not_say_whose_turn_it_is() {
         let spans = |goes_on| {
-            let span =
-                move |start, end| Interval { start: START + start, end: START + end, goes_on, context: 0 };
+            let span = move |start, end| Interval {
+                start: START + ns(start),
+                end: START + ns(end),
+                goes_on,
+                context: 0,
+            };
             vec![vec![span(0, 3 * MS), span(3 * MS, 40 * MS)], vec![span(0, 40 * MS)]]
         };
         let misfit = |goes_on| {
@@ -359,7 +370,7 @@ mod tests {
             for (id, spans) in spans(goes_on).iter().enumerate() {
                 spans.iter().for_each(|span| slicing.add(id as u64, id == 0, *span));
             }
-            let _part = slicing.advance(START + 50 * MS);
+            let _part = slicing.advance(START + ms(50));
             slicing.replays.iter().map(|replay| replay.misfit).sum::<u64>()
         };
         assert_eq!(misfit(true), 0);
@@ -370,10 +381,10 @@ mod tests {
     fn contexts_beyond_those_that_are_followed_are_left_out_until_a_place_is_free() {
         let mut slicing = Slicing::new(START);
         let span =
-            |at: u64| Interval { start: START + at * MS, end: START + (at + 1) * MS, ..Interval::default() };
+            |at: u64| Interval { start: START + ms(at), end: START + ms(at + 1), ..Interval::default() };
         (0..100).for_each(|id| slicing.add(id, id == 0, span(0)));
         assert_eq!(slicing.contexts.len(), MOST);
-        let _part = slicing.advance(START + 5 * MS);
+        let _part = slicing.advance(START + ms(5));
         slicing.add(99, false, span(6));
         assert!(slicing.contexts.iter().any(|context| context.id == (99, 0)));
     }
@@ -381,13 +392,14 @@ mod tests {
     #[test]
     fn what_is_skipped_is_not_told_and_what_comes_behind_it_is() {
         let mut slicing = Slicing::new(START);
-        let span = |start, end| Interval { start: START + start, end: START + end, ..Interval::default() };
+        let span =
+            |start, end| Interval { start: START + ns(start), end: START + ns(end), ..Interval::default() };
         for (start, end) in [(0, 10 * MS), (20 * MS, 30 * MS), (60 * MS, 70 * MS)] {
             slicing.add(0, true, span(start, end));
         }
-        let _part = slicing.advance(START + 5 * MS);
-        slicing.skip(START + 25 * MS);
-        let part = slicing.advance(START + 100 * MS);
-        assert_eq!((part.covered, part.own), (15 * MS, 15 * MS.cast_signed()));
+        let _part = slicing.advance(START + ms(5));
+        slicing.skip(START + ms(25));
+        let part = slicing.advance(START + ms(100));
+        assert_eq!((part.covered, part.own), (ms(15), charge(15_000_000)));
     }
 }

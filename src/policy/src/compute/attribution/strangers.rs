@@ -4,6 +4,7 @@
 //! were busy lately than the slice had processes, at least one of them is outside the slice.
 
 use super::nvml_windows::{OLDEST, Use};
+use crate::time::Monotonic;
 
 /// Consecutive looks that must find too many processes. NVML names a dead process of the slice for a moment longer
 /// than the slice remembers it.
@@ -20,7 +21,7 @@ pub struct UnknownProcesses {
 impl UnknownProcesses {
     /// Adds a look: NVML names `uses` while the slice has `members`. A member is its process-number namespace and its
     /// number there.
-    pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: u64) {
+    pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: Monotonic) {
         self.members.note(members, now);
         self.busy.note(uses.iter().filter(|entry| entry.is_busy()).map(|entry| entry.pid), now);
         let is_beyond = self.busy.count() > self.members.count();
@@ -36,7 +37,7 @@ impl UnknownProcesses {
 
 /// Items seen in the last seconds, each with its last sight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct RecentItems<Number>(Vec<(Number, u64)>);
+struct RecentItems<Number>(Vec<(Number, Monotonic)>);
 
 impl<Number> Default for RecentItems<Number> {
     fn default() -> Self {
@@ -45,7 +46,7 @@ impl<Number> Default for RecentItems<Number> {
 }
 
 impl<Number: PartialEq> RecentItems<Number> {
-    fn note(&mut self, numbers: impl IntoIterator<Item = Number>, now: u64) {
+    fn note(&mut self, numbers: impl IntoIterator<Item = Number>, now: Monotonic) {
         for number in numbers {
             match self.0.iter_mut().find(|(seen, _)| *seen == number) {
                 Some((_, last)) => *last = now,
@@ -53,7 +54,7 @@ impl<Number: PartialEq> RecentItems<Number> {
             }
         }
         // NVML names one process at a time, so a busy one may be unnamed for a second.
-        self.0.retain(|(_, last)| now.saturating_sub(*last) < OLDEST);
+        self.0.retain(|(_, last)| now.since(*last) < OLDEST);
     }
 
     const fn count(&self) -> usize {
@@ -64,6 +65,7 @@ impl<Number: PartialEq> RecentItems<Number> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -73,7 +75,7 @@ mod tests {
         for look in 1..60 {
             let told = |(pid, percent)| Use { pid, stamp: 0, percent };
             let uses: Vec<Use> = busy(look).into_iter().map(told).collect();
-            strangers.look(&uses, members(look).into_iter().map(|pid| (1, pid)), look * SECOND);
+            strangers.look(&uses, members(look).into_iter().map(|pid| (1, pid)), ns(look * SECOND));
             were_there |= strangers.are_there();
         }
         were_there
@@ -111,7 +113,7 @@ mod tests {
         let mut strangers = UnknownProcesses::default();
         let mut look = |pids: &[u32], at: u64| {
             let uses: Vec<Use> = pids.iter().map(|pid| Use { pid: *pid, stamp: 0, percent: 50 }).collect();
-            strangers.look(&uses, [(1, 7)], at * SECOND);
+            strangers.look(&uses, [(1, 7)], ns(at * SECOND));
             strangers.are_there()
         };
         assert_eq!([1, 2, 3].map(|at| look(&[7, 8], at)), [false, false, true]);

@@ -8,8 +8,10 @@
 //!
 //! The two differ where streams or processes overlap.
 
-/// Largest prepayment for one launch, in nanoseconds: one second. A longer kernel is charged while it runs.
-pub const MOST: u64 = 1_000_000_000;
+use crate::time::{GpuTime, Nanos, WallTime};
+
+/// Largest prepayment for one launch: one second. A longer kernel is charged while it runs.
+pub const MOST: GpuTime = GpuTime::from_millis(1_000);
 
 /// Weight of a new measurement of one launch: one part in eight.
 const MEMORY: u64 = 8;
@@ -108,13 +110,13 @@ pub(super) const fn mixed(state: u64, word: u64) -> u64 {
     half ^ (half >> 29)
 }
 
-/// Cost of the launches of one key, in nanoseconds.
+/// Cost of the launches of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Estimate {
     /// GPU time that one launch is charged.
-    pub charged: u64,
+    pub charged: GpuTime,
     /// Time between two events around one launch.
-    pub plain: u64,
+    pub plain: WallTime,
     /// Measurements behind the estimate. The counter stops where one more makes no difference.
     pub(in crate::compute) samples: u8,
 }
@@ -129,28 +131,28 @@ pub struct BatchPart {
     pub key: Key,
     /// Number of launches.
     pub launches: u32,
-    /// Predicted charge of all of them, in nanoseconds of GPU time.
-    pub charged: u64,
-    /// Predicted durations of all of them, in nanoseconds.
-    pub plain: u64,
+    /// Predicted charge of all of them.
+    pub charged: GpuTime,
+    /// Predicted durations of all of them.
+    pub plain: WallTime,
 }
 
-/// The measured and the predicted cost of a batch, in nanoseconds.
+/// The measured and the predicted cost of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// GPU time that the batch was charged.
-    pub charged: u64,
+    pub charged: GpuTime,
     /// The sum of the predicted charges.
-    pub charged_predicted: u64,
+    pub charged_predicted: GpuTime,
     /// Time between the batch's events.
-    pub plain: u64,
+    pub plain: WallTime,
     /// The sum of the predicted durations.
-    pub plain_predicted: u64,
+    pub plain_predicted: WallTime,
 }
 
 impl Estimate {
     /// The estimate of no work.
-    pub const NONE: Self = Self { charged: 0, plain: 0, samples: 0 };
+    pub const NONE: Self = Self { charged: GpuTime::ZERO, plain: WallTime::ZERO, samples: 0 };
 
     /// Returns true if the estimate comes from a measurement of the key's present meaning.
     #[inline]
@@ -164,14 +166,13 @@ impl Estimate {
     ///
     /// Example: if 1 ms of 4 ms is own, the measurement counts a quarter of one that was alone. The part of the other
     /// processes in a single measurement is known on average only.
-    pub(super) fn measured(self, charged: u64, (own, plain): (u64, u64)) -> Self {
+    pub(super) fn measured(self, charged: GpuTime, (own, plain): (WallTime, WallTime)) -> Self {
         let samples = u64::from(self.samples);
         let all = samples.saturating_add(1);
-        let of = by(all, plain, own).filter(|_| samples > 0).unwrap_or(all).max(all);
-        let towards = |old: u64, new: u64| stepped(old, i128::from(new).saturating_sub(i128::from(old)), of);
+        let of = by(all, plain.nanos(), own.nanos()).filter(|_| samples > 0).unwrap_or(all).max(all);
         Self {
-            charged: towards(self.charged, charged),
-            plain: towards(self.plain, plain),
+            charged: stepped(self.charged, distance(self.charged, charged), of),
+            plain: stepped(self.plain, distance(self.plain, plain), of),
             samples: u8::try_from(all.min(MEMORY.saturating_sub(1))).unwrap_or(1),
         }
     }
@@ -179,21 +180,35 @@ impl Estimate {
     /// Returns the estimate after a measured batch: it moves towards the cost of a launch of `part`, in proportion to the part's
     /// share of the batch.
     pub(super) fn in_run(self, part: &BatchPart, outcome: &Outcome) -> Self {
-        let launches = u64::from(part.launches.max(1));
-        let towards = |old: u64, predicted: u64, measured: u64, of: u64| {
-            let measured = measured.clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
-            let sample = by(predicted.checked_div(launches).unwrap_or(old), measured, of).unwrap_or(old);
-            let distance = i128::from(sample).saturating_sub(i128::from(old));
-            let share = distance.saturating_mul(i128::from(predicted)).checked_div(i128::from(of.max(1)));
-            stepped(old, share.unwrap_or(0), RUN_MEMORY).clamp(1, MOST)
-        };
         let Outcome { charged, charged_predicted, plain, plain_predicted } = *outcome;
         Self {
-            charged: towards(self.charged, part.charged, charged, charged_predicted),
-            plain: towards(self.plain, part.plain, plain, plain_predicted),
+            charged: corrected(self.charged, (part.charged, part.launches), charged, charged_predicted),
+            plain: corrected(self.plain, (part.plain, part.launches), plain, plain_predicted),
             ..self
         }
     }
+}
+
+/// Returns the estimate `old` of a launch after a batch that was predicted to take `of` and took `measured`. `predicted` is the
+/// part of `launches` launches in the prediction.
+fn corrected<T: Nanos>(old: T, (predicted, launches): (T, u32), measured: T, of: T) -> T {
+    let (predicted, of) = (predicted.nanos(), of.nanos());
+    let measured = measured.nanos().clamp(of / MOST_STEP, of.saturating_mul(MOST_STEP));
+    let launch = predicted.checked_div(u64::from(launches.max(1)));
+    let sample = launch.and_then(|launch| by(launch, measured, of)).map_or(old, T::from_nanos);
+    let share =
+        distance(old, sample).saturating_mul(i128::from(predicted)).checked_div(i128::from(of.max(1)));
+    bounded(stepped(old, share.unwrap_or(0), RUN_MEMORY))
+}
+
+/// Returns the cost of one launch, at least a nanosecond and at most [`MOST`].
+pub(super) fn bounded<T: Nanos>(cost: T) -> T {
+    cost.clamp(T::from_nanos(1), T::from_nanos(MOST.nanos()))
+}
+
+/// Returns the nanoseconds from `old` to `new`.
+fn distance<T: Nanos>(old: T, new: T) -> i128 {
+    i128::from(new.nanos()).saturating_sub(i128::from(old.nanos()))
 }
 
 /// Returns `value × numerator / denominator`.
@@ -203,16 +218,17 @@ pub(super) fn by(value: u64, numerator: u64, denominator: u64) -> Option<u64> {
 }
 
 /// Moves `old` by `distance / of`, rounded away from zero, so that repeated steps arrive.
-fn stepped(old: u64, distance: i128, of: u64) -> u64 {
+fn stepped<T: Nanos>(old: T, distance: i128, of: u64) -> T {
     let of = i128::from(of.max(1));
     let rounding = of.saturating_sub(1).saturating_mul(distance.signum());
     let step = distance.saturating_add(rounding).checked_div(of).unwrap_or(0);
-    u64::try_from(i128::from(old).saturating_add(step)).unwrap_or(0)
+    T::from_nanos(u64::try_from(i128::from(old.nanos()).saturating_add(step)).unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
 
     #[test]
     fn every_part_of_a_shape_tells_keys_apart() {
@@ -270,30 +286,34 @@ mod tests {
     }
 
     fn of(charged: u64, plain: u64, samples: u8) -> Estimate {
-        Estimate { charged, plain, samples }
+        Estimate { charged: ns(charged), plain: ns(plain), samples }
     }
 
     #[test]
     fn the_first_measurement_is_believed_and_each_further_one_counts_as_one_of_those_before_it_up_to_eight() {
-        let first = of(900, 900, 0).measured(100, (200, 200));
+        let first = of(900, 900, 0).measured(ns(100), (ns(200), ns(200)));
         assert_eq!(first, of(100, 200, 1));
-        let second = first.measured(200, (200, 200));
+        let second = first.measured(ns(200), (ns(200), ns(200)));
         assert_eq!(second, of(150, 200, 2));
-        let many = (0..20).fold(second, |estimate, _| estimate.measured(200, (200, 200)));
+        let many = (0..20).fold(second, |estimate, _| estimate.measured(ns(200), (ns(200), ns(200))));
         assert_eq!(many, of(200, 200, 7));
-        assert_eq!(many.measured(1000, (200, 200)), of(300, 200, 7), "one of eight");
-        assert_eq!(many.measured(200, (200, 400)), of(200, 213, 7), "one of sixteen: others had half of it");
+        assert_eq!(many.measured(ns(1000), (ns(200), ns(200))), of(300, 200, 7), "one of eight");
+        assert_eq!(
+            many.measured(ns(200), (ns(200), ns(400))),
+            of(200, 213, 7),
+            "one of sixteen: others had half of it"
+        );
     }
 
     #[test]
     fn a_run_moves_an_estimate_by_a_quarter_of_its_error_in_what_the_key_had_of_it() {
         let key = Key::graph(1);
-        let part = |charged| BatchPart { key, launches: 10, charged, plain: charged };
+        let part = |charged| BatchPart { key, launches: 10, charged: ns(charged), plain: ns(charged) };
         let outcome = |measured, predicted| Outcome {
-            charged: measured,
-            charged_predicted: predicted,
-            plain: measured,
-            plain_predicted: predicted,
+            charged: ns(measured),
+            charged_predicted: ns(predicted),
+            plain: ns(measured),
+            plain_predicted: ns(predicted),
         };
         let estimate = of(1000, 1000, 3);
         // The part was the whole batch, half of it, and next to nothing of it.

@@ -1,10 +1,11 @@
 //! The estimate table of a process.
 
-use super::estimate::{BatchPart, Estimate, Key, MOST, Outcome, by, mixed};
+use super::estimate::{BatchPart, Estimate, Key, Outcome, bounded, by, mixed};
+use crate::time::{GpuTime, Nanos, WallTime};
 
-/// Prepayment for a launch of an unknown function, in nanoseconds: 20 us, a usual small kernel. A wrong value is
+/// Prepayment for a launch of an unknown function: 20 us, a usual small kernel. A wrong value is
 /// settled after the first launch; at most two such launches are in flight before that.
-pub const FIRST_PRIOR: u64 = 20_000;
+pub const FIRST_PRIOR: GpuTime = GpuTime::from_micros(20);
 /// Largest factor by which the cost of one shape is scaled to another shape, by the number of blocks.
 const MOST_SCALE: u64 = 8;
 /// Estimates of one set that are searched for a key.
@@ -60,26 +61,28 @@ impl EstimateTable {
         let family = self.families.get(place(mixed(key.family, 1), self.families.len()));
         let known = family.filter(|family| key.family != 0 && family.function == key.family);
         let Some(family) = known else {
-            return Estimate { charged: FIRST_PRIOR, plain: FIRST_PRIOR, samples: 0 };
-        };
-        let by_blocks = |cost: u64| {
-            let scaled = by(cost, key.blocks, family.blocks.max(1)).unwrap_or(u64::MAX);
-            scaled.clamp(cost / MOST_SCALE, cost.saturating_mul(MOST_SCALE)).clamp(1, MOST)
+            return Estimate { charged: FIRST_PRIOR, plain: FIRST_PRIOR.wall_if_alone(), samples: 0 };
         };
         let Estimate { charged, plain, .. } = family.estimate;
-        Estimate { charged: by_blocks(charged), plain: by_blocks(plain), samples: 0 }
+        let blocks = (key.blocks, family.blocks);
+        Estimate { charged: by_blocks(charged, blocks), plain: by_blocks(plain, blocks), samples: 0 }
     }
 
-    /// Learns from the measurement of a single launch. It took `plain` nanoseconds; in `own` of them no other process
-    /// of the slice had the GPU.
+    /// Learns from the measurement of a single launch. It took `plain`; in `own` of that no other process of the
+    /// slice had the GPU.
     ///
     /// Returns the ids whose estimates have changed: the key's own, and that of an evicted key.
-    pub fn measure(&mut self, key: &Key, charged: u64, (own, plain): (u64, u64)) -> [Option<u64>; 2] {
-        let (charged, plain) = (charged.clamp(1, MOST), plain.clamp(1, MOST));
+    pub fn measure(
+        &mut self,
+        key: &Key,
+        charged: GpuTime,
+        (own, plain): (WallTime, WallTime),
+    ) -> [Option<u64>; 2] {
+        let (charged, plain) = (bounded(charged), bounded(plain));
         self.clock = self.clock.saturating_add(1);
         let clock = self.clock;
         let before = self.known(key);
-        let estimate = before.unwrap_or_default().measured(charged, (own.clamp(1, plain), plain));
+        let estimate = before.unwrap_or_default().measured(charged, (bounded(own).min(plain), plain));
         let mut evicted = None;
         if let Some(slot) = self.slot(key.id()) {
             let old = core::mem::replace(slot, Slot { id: key.id(), estimate, used: clock });
@@ -132,6 +135,13 @@ impl EstimateTable {
     }
 }
 
+/// Returns the cost of a shape of `blocks` blocks, where one of `known` blocks costs `cost`.
+fn by_blocks<T: Nanos>(cost: T, (blocks, known): (u64, u64)) -> T {
+    let cost = cost.nanos();
+    let scaled = by(cost, blocks, known.max(1)).unwrap_or(u64::MAX);
+    bounded(T::from_nanos(scaled.clamp(cost / MOST_SCALE, cost.saturating_mul(MOST_SCALE))))
+}
+
 /// Returns the set of an id among `places` sets (a power of two).
 fn place(id: u64, places: usize) -> usize {
     usize::try_from(id >> 20).unwrap_or(0) & places.saturating_sub(1)
@@ -142,15 +152,20 @@ mod tests {
     use super::super::estimate::LaunchShape;
     use super::*;
     use crate::compute::measuring::when_alone::{LONG_GRAPH, Timing};
+    use crate::time::testing::ns;
 
     fn shape(function: u64, blocks: u32) -> Key {
         Key::kernel(&LaunchShape { function, grid: [blocks, 1, 1], block: [128, 1, 1], shared: 0 })
     }
 
     fn run(key: Key, launches: u32, predicted: u64) -> (BatchPart, Outcome) {
-        let part = BatchPart { key, launches, charged: predicted, plain: predicted };
-        let outcome =
-            Outcome { charged: 0, charged_predicted: predicted, plain: 0, plain_predicted: predicted };
+        let part = BatchPart { key, launches, charged: ns(predicted), plain: ns(predicted) };
+        let outcome = Outcome {
+            charged: ns(0),
+            charged_predicted: ns(predicted),
+            plain: ns(0),
+            plain_predicted: ns(predicted),
+        };
         (part, outcome)
     }
 
@@ -159,25 +174,25 @@ mod tests {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         assert_eq!(table.known(&key), None);
-        table.measure(&key, 800, (1600, 1600));
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((800, 1600)));
+        table.measure(&key, ns(800), (ns(1600), ns(1600)));
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(800), ns(1600))));
         for _ in 0..200 {
-            table.measure(&key, 801, (1599, 1599));
+            table.measure(&key, ns(801), (ns(1599), ns(1599)));
         }
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((801, 1599)));
-        table.measure(&key, 1601, (1599, 1599));
-        assert_eq!(table.known(&key).unwrap().charged, 901);
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(801), ns(1599))));
+        table.measure(&key, ns(1601), (ns(1599), ns(1599)));
+        assert_eq!(table.known(&key).unwrap().charged, ns(901));
     }
 
     #[test]
     fn an_unknown_shape_costs_what_its_function_does_by_blocks() {
         let mut table = EstimateTable::new(64);
         assert_eq!(table.prior(&shape(1, 1)).charged, FIRST_PRIOR);
-        table.measure(&shape(1, 10), 1000, (2000, 2000));
-        assert_eq!(table.prior(&shape(1, 20)).charged, 2000);
-        assert_eq!(table.prior(&shape(1, 20)).plain, 4000);
-        assert_eq!(table.prior(&shape(1, u32::MAX)).charged, 8000);
-        assert_eq!(table.prior(&shape(1, 0)).charged, 125);
+        table.measure(&shape(1, 10), ns(1000), (ns(2000), ns(2000)));
+        assert_eq!(table.prior(&shape(1, 20)).charged, ns(2000));
+        assert_eq!(table.prior(&shape(1, 20)).plain, ns(4000));
+        assert_eq!(table.prior(&shape(1, u32::MAX)).charged, ns(8000));
+        assert_eq!(table.prior(&shape(1, 0)).charged, ns(125));
         assert_eq!(table.prior(&shape(2, 20)).charged, FIRST_PRIOR);
         assert_eq!(table.prior(&Key::graph(1)).charged, FIRST_PRIOR);
     }
@@ -186,22 +201,22 @@ mod tests {
     fn a_run_moves_an_estimate_towards_what_its_launches_cost() {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
-        table.measure(&key, 1000, (1000, 1000));
+        table.measure(&key, ns(1000), (ns(1000), ns(1000)));
         let (part, outcome) = run(key, 100, 100_000);
-        table.measure_run(&part, &Outcome { charged: 200_000, plain: 100_000, ..outcome });
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((1250, 1000)));
+        table.measure_run(&part, &Outcome { charged: ns(200_000), plain: ns(100_000), ..outcome });
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(1250), ns(1000))));
     }
 
     #[test]
     fn runs_that_were_predicted_alike_do_not_correct_the_same_error_again_and_again() {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
-        table.measure(&key, 1000, (1000, 1000));
+        table.measure(&key, ns(1000), (ns(1000), ns(1000)));
         let (part, outcome) = run(key, 100, 100_000);
         for _ in 0..100 {
-            table.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
+            table.measure_run(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
         }
-        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((2000, 2000)));
+        assert_eq!(table.known(&key).map(|known| (known.charged, known.plain)), Some((ns(2000), ns(2000))));
     }
 
     #[test]
@@ -209,16 +224,16 @@ mod tests {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
         let own = [Some(key.id()), None];
-        assert_eq!(table.measure(&key, 1000, (1000, 1000)), own);
-        let changes = (0..20).filter(|_| table.measure(&key, 1000, (1000, 1000)) == own).count();
+        assert_eq!(table.measure(&key, ns(1000), (ns(1000), ns(1000))), own);
+        let changes = (0..20).filter(|_| table.measure(&key, ns(1000), (ns(1000), ns(1000))) == own).count();
         assert!(changes < 8, "until it makes no difference how many measurements there were");
-        assert_eq!(table.measure(&key, 1000, (1000, 1000)), [None; 2]);
-        assert_eq!(table.measure(&key, 1001, (1000, 1000)), own);
+        assert_eq!(table.measure(&key, ns(1000), (ns(1000), ns(1000))), [None; 2]);
+        assert_eq!(table.measure(&key, ns(1001), (ns(1000), ns(1000))), own);
         let (part, outcome) = run(key, 100, 100_100);
-        let as_predicted = Outcome { charged: 100_100, plain: 100_100, ..outcome };
+        let as_predicted = Outcome { charged: ns(100_100), plain: ns(100_100), ..outcome };
         let known = table.known(&key);
         assert_eq!(table.measure_run(&part, &as_predicted) == own, table.known(&key) != known);
-        assert_eq!(table.measure_run(&part, &Outcome { charged: 200_000, ..as_predicted }), own);
+        assert_eq!(table.measure_run(&part, &Outcome { charged: ns(200_000), ..as_predicted }), own);
         assert_eq!(table.measure_run(&run(shape(2, 1), 1, 1).0, &outcome), [None; 2], "never measured alone");
     }
 
@@ -226,7 +241,7 @@ mod tests {
     fn who_had_to_make_room_is_told() {
         let mut table = EstimateTable::new(WAYS);
         let keys: Vec<_> = (0..=WAYS as u64).map(Key::graph).collect();
-        let told: Vec<_> = keys.iter().map(|key| table.measure(key, 5, (5, 5))[1]).collect();
+        let told: Vec<_> = keys.iter().map(|key| table.measure(key, ns(5), (ns(5), ns(5)))[1]).collect();
         assert_eq!(told, [None, None, None, None, Some(keys[0].id())]);
         assert_eq!(table.known(&keys[0]), None);
     }
@@ -235,7 +250,7 @@ mod tests {
     fn a_run_teaches_nothing_about_what_was_never_measured_alone() {
         let mut table = EstimateTable::new(64);
         let (part, outcome) = run(shape(1, 1), 100, 100_000);
-        table.measure_run(&part, &Outcome { charged: 200_000, plain: 200_000, ..outcome });
+        table.measure_run(&part, &Outcome { charged: ns(200_000), plain: ns(200_000), ..outcome });
         assert_eq!(table.known(&part.key), None);
     }
 
@@ -245,43 +260,46 @@ mod tests {
         let used = shape(9, 1);
         let taken = table.slots.len();
         for function in 0..1_000_000 {
-            table.measure(&Key::graph(function), 5, (5, 5));
+            table.measure(&Key::graph(function), ns(5), (ns(5), ns(5)));
             if function % 50 == 0 {
-                table.measure(&used, 77, (77, 77));
+                table.measure(&used, ns(77), (ns(77), ns(77)));
             }
         }
         assert_eq!(table.slots.len(), taken);
-        assert_eq!(table.known(&used).unwrap().charged, 77);
+        assert_eq!(table.known(&used).unwrap().charged, ns(77));
     }
 
     #[test]
     fn a_graph_that_was_updated_is_measured_alone_and_the_measurement_believed() {
         let mut table = EstimateTable::new(64);
         for _ in 0..20 {
-            table.measure(&Key::graph(3), 50, (50, 50));
+            table.measure(&Key::graph(3), ns(50), (ns(50), ns(50)));
         }
         table.invalidate(&Key::graph(4));
-        assert_eq!(Timing::of(table.known(&Key::graph(3)).as_ref(), LONG_GRAPH, 0), Timing::Batched);
+        assert_eq!(Timing::of(table.known(&Key::graph(3)).as_ref(), LONG_GRAPH, ns(0)), Timing::Batched);
         table.invalidate(&Key::graph(3));
         let doubted = table.known(&Key::graph(3)).unwrap();
-        assert_eq!((doubted.charged, Timing::of(Some(&doubted), LONG_GRAPH, 0)), (50, Timing::Single));
-        table.measure(&Key::graph(3), 90, (90, 90));
+        assert_eq!(
+            (doubted.charged, Timing::of(Some(&doubted), LONG_GRAPH, ns(0))),
+            (ns(50), Timing::Single)
+        );
+        table.measure(&Key::graph(3), ns(90), (ns(90), ns(90)));
         let known = table.known(&Key::graph(3)).unwrap();
-        assert_eq!((known.charged, Timing::of(Some(&known), LONG_GRAPH, 0)), (90, Timing::Batched));
+        assert_eq!((known.charged, Timing::of(Some(&known), LONG_GRAPH, ns(0))), (ns(90), Timing::Batched));
     }
 
     #[test]
     fn no_measurement_makes_an_estimate_wrap_around() {
         let mut table = EstimateTable::new(64);
         let key = shape(1, 1);
-        table.measure(&key, u64::MAX, (0, 0));
+        table.measure(&key, ns(u64::MAX), (ns(0), ns(0)));
         let (part, outcome) = run(key, 0, u64::MAX);
-        table.measure_run(&part, &Outcome { charged: u64::MAX, plain: u64::MAX, ..outcome });
+        table.measure_run(&part, &Outcome { charged: ns(u64::MAX), plain: ns(u64::MAX), ..outcome });
         table.measure_run(
-            &BatchPart { charged: 0, plain: 0, ..part },
-            &Outcome { charged_predicted: 0, ..outcome },
+            &BatchPart { charged: ns(0), plain: ns(0), ..part },
+            &Outcome { charged_predicted: ns(0), ..outcome },
         );
         let known = table.known(&key).unwrap();
-        assert!((1..=MOST).contains(&known.charged) && (1..=MOST).contains(&known.plain));
+        assert!(bounded(known.charged) == known.charged && bounded(known.plain) == known.plain);
     }
 }

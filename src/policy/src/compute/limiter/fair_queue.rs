@@ -13,39 +13,40 @@
 
 use super::lease;
 use super::token_bucket::RateLimit;
+use crate::time::{GpuTime, Monotonic, WallTime};
 
 /// Turns ([`super::lease::turn`]) by which all idle processes of a slice together may be behind: two.
 const LAG: u64 = 2;
-/// Nanoseconds by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept,
+/// Time by which a process may be late for its turn before others are served: 0.5 ms. A late process overslept,
 /// was suspended, or was killed. It is due again at its next request.
-pub const PATIENCE: u64 = 500_000;
-/// Nanoseconds after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
-pub const OVERDUE: u64 = 10_000_000;
+pub const PATIENCE: WallTime = WallTime::from_micros(500);
+/// Time after its deadline from which a process does not count as waiting: 10 ms. It is stopped or dead.
+pub const OVERDUE: WallTime = WallTime::from_millis(10);
 
 /// The published words of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ask {
-    /// GPU time served to the process, in nanoseconds. It is the process's virtual time.
-    pub served: u64,
-    /// GPU time that the process waits for, in nanoseconds. 0: it does not wait.
-    pub wants: u64,
+    /// GPU time served to the process. It is the process's virtual time.
+    pub served: GpuTime,
+    /// GPU time that the process waits for. None: it does not wait.
+    pub wants: GpuTime,
 }
 
 impl Ask {
-    /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; 0 while
-    /// it tries.
+    /// Returns the request as other processes count it at `now`. `looks` is the instant at which the process tries again; the
+    /// beginning of the clock while it tries.
     ///
     /// An overdue process counts as not waiting. Otherwise all processes behind it would become due together after
     /// [`PATIENCE`], and the first to wake up would take the turn, whatever it was served before.
     #[must_use]
-    pub const fn of_one_that(self, looks: u64, now: u64) -> Self {
-        let is_overdue = looks > 0 && looks.saturating_add(OVERDUE) <= now;
-        Self { wants: if is_overdue { 0 } else { self.wants }, ..self }
+    pub fn of_one_that(self, looks: Monotonic, now: Monotonic) -> Self {
+        let is_overdue = looks > Monotonic::BEGIN && looks.saturating_add(OVERDUE) <= now;
+        Self { wants: if is_overdue { GpuTime::ZERO } else { self.wants }, ..self }
     }
 }
 
-/// Returns the GPU time by which an idle process may start behind the others, in nanoseconds: its part of two turns, where
-/// `processes` divide the slice's time.
+/// Returns the GPU time by which an idle process may start behind the others: its part of two turns, where `processes` divide
+/// the slice's time.
 ///
 /// The process is served first until it has received this time. Time for which it did not ask earlier is lost.
 ///
@@ -54,9 +55,8 @@ impl Ask {
 /// catches up in its turn, and passes by one more turn. The sum is `(n - 1) (2 t / n + 2 t)`, which is less than `2 n
 /// t`.
 #[must_use]
-pub fn lag(processes: usize, terms: RateLimit) -> u64 {
-    let all = lease::turn(terms).saturating_mul(LAG);
-    all.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(all)
+pub fn lag(processes: usize, terms: RateLimit) -> GpuTime {
+    lease::turn(terms).saturating_mul(LAG).part(u64::try_from(processes).unwrap_or(u64::MAX))
 }
 
 /// Returns the virtual time at which a process starts to ask. `served` is the GPU time that it was served before.
@@ -69,36 +69,36 @@ pub fn lag(processes: usize, terms: RateLimit) -> u64 {
 /// process that stays would get a seventh of its part.
 #[must_use]
 pub fn start(
-    served: u64,
-    virtual_time: u64,
+    served: GpuTime,
+    virtual_time: GpuTime,
     terms: RateLimit,
     asks: impl Iterator<Item = Ask> + Clone,
-) -> u64 {
-    if served > 0 {
-        let processes = asks.filter(|ask| ask.served > 0).count();
+) -> GpuTime {
+    if !served.is_zero() {
+        let processes = asks.filter(|ask| !ask.served.is_zero()).count();
         return served.max(virtual_time.saturating_sub(lag(processes, terms)));
     }
-    let waiting = asks.filter(|ask| ask.wants > 0).map(|ask| ask.served);
-    waiting.fold(virtual_time, u64::max).min(virtual_time.saturating_add(lag(1, terms)))
+    let waiting = asks.filter(|ask| !ask.wants.is_zero()).map(|ask| ask.served);
+    waiting.fold(virtual_time, GpuTime::max).min(virtual_time.saturating_add(lag(1, terms)))
 }
 
-/// Returns the nanoseconds of GPU time that other processes of `asks` get before the process at index `me`.
+/// Returns the GPU time that other processes of `asks` get before the process at index `me`.
 #[must_use]
-pub fn before(me: usize, served: u64, asks: impl IntoIterator<Item = Ask>) -> u64 {
+pub fn before(me: usize, served: GpuTime, asks: impl IntoIterator<Item = Ask>) -> GpuTime {
     let earlier = |(other, ask): (usize, Ask)| {
-        let is_earlier = other != me && ask.wants > 0 && (ask.served, other) < (served, me);
-        if is_earlier { ask.wants } else { 0 }
+        let is_earlier = other != me && (ask.served, other) < (served, me);
+        if is_earlier { ask.wants } else { GpuTime::ZERO }
     };
-    asks.into_iter().enumerate().map(earlier).fold(0, u64::saturating_add)
+    asks.into_iter().enumerate().map(earlier).fold(GpuTime::ZERO, GpuTime::saturating_add)
 }
 
-/// Returns the instant at which a waiting process must try again, on the monotonic clock. `None`: it is its turn now.
+/// Returns the instant at which a waiting process must try again. `None`: it is its turn now.
 ///
 /// `free_since` is the instant at which the slice's time becomes or became free
-/// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first, in nanoseconds. If the time
+/// ([`super::token_bucket::free_since`]). `before` is the GPU time that others get first. If the time
 /// is free and the others have not taken theirs within [`PATIENCE`], it is the process's turn.
 #[must_use]
-pub fn wait(free_since: u64, before: u64, now: u64, terms: RateLimit) -> Option<u64> {
+pub fn wait(free_since: Monotonic, before: GpuTime, now: Monotonic, terms: RateLimit) -> Option<Monotonic> {
     let due = free_since.saturating_add(terms.wall(before).min(PATIENCE));
     (due > now).then_some(due)
 }
@@ -106,57 +106,57 @@ pub fn wait(free_since: u64, before: u64, now: u64, terms: RateLimit) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Nanos, Permille};
-
-    const MS: u64 = 1_000_000;
+    use crate::time::GpuTime;
+    use crate::time::testing::{ms, ns};
+    use crate::units::Permille;
 
     fn terms() -> RateLimit {
-        RateLimit::new(Permille::new(500).unwrap(), Nanos::from_millis(20))
+        RateLimit::new(Permille::new(500).unwrap(), GpuTime::from_millis(20))
     }
 
     #[test]
     fn those_who_had_less_go_first_and_only_if_they_ask() {
         let asks = [
-            Ask { served: 10 * MS, wants: MS },
-            Ask { served: 5 * MS, wants: 2 * MS },
-            Ask { served: MS, wants: 0 },
-            Ask { served: 10 * MS, wants: MS },
+            Ask { served: ms(10), wants: ms(1) },
+            Ask { served: ms(5), wants: ms(2) },
+            Ask { served: ms(1), wants: ns(0) },
+            Ask { served: ms(10), wants: ms(1) },
         ];
-        assert_eq!(before(0, 10 * MS, asks), 2 * MS);
-        assert_eq!(before(1, 5 * MS, asks), 0);
-        assert_eq!(before(3, 10 * MS, asks), 3 * MS, "of equals the lower number");
+        assert_eq!(before(0, ms(10), asks), ms(2));
+        assert_eq!(before(1, ms(5), asks), ns(0));
+        assert_eq!(before(3, ms(10), asks), ms(3), "of equals the lower number");
     }
 
     #[test]
     fn nobody_lets_one_go_first_that_should_have_looked_long_ago() {
-        let ask = Ask { served: MS, wants: 2 * MS };
+        let ask = Ask { served: ms(1), wants: ms(2) };
         let wants = |looks, now| ask.of_one_that(looks, now).wants;
-        assert_eq!(wants(100 * MS, 100 * MS + OVERDUE - 1), 2 * MS);
-        assert_eq!(wants(100 * MS, 100 * MS + OVERDUE), 0);
-        assert_eq!(wants(0, 100 * MS), 2 * MS, "it is looking");
-        assert_eq!(wants(u64::MAX, 100 * MS), 2 * MS, "it is about to sleep");
+        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + OVERDUE - ns(1)), ms(2));
+        assert_eq!(wants(ms(100), ms::<Monotonic>(100) + OVERDUE), ns(0));
+        assert_eq!(wants(ns(0), ms(100)), ms(2), "it is looking");
+        assert_eq!(wants(ns(u64::MAX), ms(100)), ms(2), "it is about to sleep");
     }
 
     #[test]
     fn a_turn_comes_after_those_before_or_when_they_are_late() {
-        assert_eq!(wait(100 * MS, 0, 100 * MS, terms()), None);
-        assert_eq!(wait(100 * MS, 0, 99 * MS, terms()), Some(100 * MS));
-        assert_eq!(wait(100 * MS, 100_000, 100 * MS, terms()), Some(100 * MS + 200_000));
-        assert_eq!(wait(100 * MS, 400 * MS, 100 * MS, terms()), Some(100 * MS + PATIENCE));
-        assert_eq!(wait(100 * MS, 400 * MS, 100 * MS + PATIENCE, terms()), None);
+        assert_eq!(wait(ms(100), ns(0), ms(100), terms()), None);
+        assert_eq!(wait(ms(100), ns(0), ms(99), terms()), Some(ms(100)));
+        assert_eq!(wait(ms(100), ns(100_000), ms(100), terms()), Some(ms::<Monotonic>(100) + ns(200_000)));
+        assert_eq!(wait(ms(100), ms(400), ms(100), terms()), Some(ms::<Monotonic>(100) + PATIENCE));
+        assert_eq!(wait(ms(100), ms(400), ms::<Monotonic>(100) + PATIENCE, terms()), None);
     }
 
-    fn begins(served: u64, virtual_time: u64, asks: &[Ask]) -> u64 {
+    fn begins(served: GpuTime, virtual_time: GpuTime, asks: &[Ask]) -> GpuTime {
         start(served, virtual_time, terms(), asks.iter().copied())
     }
 
     #[test]
     fn the_idle_come_back_with_a_small_lead_at_most() {
-        assert_eq!(begins(7 * MS, 100 * MS, &[]), 92 * MS);
-        assert_eq!(begins(98 * MS, 100 * MS, &[]), 98 * MS);
-        assert_eq!(begins(MS, 0, &[]), MS);
-        let others = [Ask { served: 100 * MS, wants: 0 }; 8];
-        assert_eq!(begins(7 * MS, 100 * MS, &others), 99 * MS, "of eight each an eighth");
+        assert_eq!(begins(ms(7), ms(100), &[]), ms(92));
+        assert_eq!(begins(ms(98), ms(100), &[]), ms(98));
+        assert_eq!(begins(ms(1), ns(0), &[]), ms(1));
+        let others = [Ask { served: ms(100), wants: ns(0) }; 8];
+        assert_eq!(begins(ms(7), ms(100), &others), ms(99), "of eight each an eighth");
     }
 
     #[test]
@@ -164,18 +164,18 @@ mod tests {
         for (processes, count) in (1..100).zip(1..) {
             let turn = lease::turn(terms());
             let most = (count - 1) * (lag(processes, terms()) + 2 * turn);
-            assert!(most <= 2 * turn * count, "{processes}");
+            assert!(most <= (2 * count) * turn, "{processes}");
         }
     }
 
     #[test]
     fn those_who_were_never_served_begin_behind_all_that_wait() {
-        let ask = |served, wants| Ask { served: served * MS, wants };
-        let asks = [ask(101, MS), ask(103, 1), ask(104, 0), ask(0, 0)];
-        assert_eq!(begins(0, 100 * MS, &asks), 103 * MS);
-        assert_eq!(begins(0, 94 * MS, &asks), 102 * MS, "but not behind one that is far ahead");
-        assert_eq!(begins(1, 101 * MS, &asks[3..]), 93 * MS, "only they");
-        assert_eq!(begins(0, 107 * MS, &asks), 107 * MS);
-        assert_eq!(begins(0, 100 * MS, &[]), 100 * MS);
+        let ask = |served, wants| Ask { served: ms(served), wants };
+        let asks = [ask(101, ms(1)), ask(103, ns(1)), ask(104, ns(0)), ask(0, ns(0))];
+        assert_eq!(begins(ns(0), ms(100), &asks), ms(103));
+        assert_eq!(begins(ns(0), ms(94), &asks), ms(102), "but not behind one that is far ahead");
+        assert_eq!(begins(ns(1), ms(101), &asks[3..]), ms(93), "only they");
+        assert_eq!(begins(ns(0), ms(107), &asks), ms(107));
+        assert_eq!(begins(ns(0), ms(100), &[]), ms(100));
     }
 }

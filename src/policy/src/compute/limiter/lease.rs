@@ -16,46 +16,47 @@
 use super::super::cost::estimate::Estimate;
 use super::queue_bound;
 use super::token_bucket::RateLimit;
+use crate::time::{GpuTime, WallTime};
 
-/// Largest lease, in nanoseconds of GPU time: 0.2 ms.
+/// Largest lease: 0.2 ms.
 ///
 /// In order of arrival, leases of 2 ms make eight processes unequal (Jain index 0.95). Turns ([`super::fair_queue`])
 /// are fair with any lease, but a small lease keeps little from the others.
-pub const MOST: u64 = 200_000;
+pub const MOST: GpuTime = GpuTime::from_micros(200);
 
-/// Largest lease of a process that is alone in its slice, in nanoseconds of GPU time: 1 ms.
+/// Largest lease of a process that is alone in its slice: 1 ms.
 ///
 /// A thread closes its batch before each lease, and waits after it. Two events and the error at both ends of a batch
 /// are 2 to 4 us. That is 2 % of 0.2 ms; and 0.2 ms have room for one kernel of 0.1 ms only. A killed thread keeps
 /// the lease from its own process only.
-pub const MOST_ALONE: u64 = 1_000_000;
-/// Wall time that a lease of a process alone may stand for, in nanoseconds: 12 ms.
-const SPAN_ALONE: u64 = 12_000_000;
+pub const MOST_ALONE: GpuTime = GpuTime::from_millis(1);
+/// Wall time that a lease of a process alone may stand for: 12 ms.
+const SPAN_ALONE: WallTime = WallTime::from_millis(12);
 
-/// Largest turn, in nanoseconds of GPU time: 4 ms.
-pub const TURN: u64 = 4_000_000;
-/// Wall time that a turn may stand for, in nanoseconds: 60 ms.
-const TURN_SPAN: u64 = 60_000_000;
+/// Largest turn: 4 ms.
+pub const TURN: GpuTime = GpuTime::from_millis(4);
+/// Wall time that a turn may stand for: 60 ms.
+const TURN_SPAN: WallTime = WallTime::from_millis(60);
 
-/// Smallest lease, in nanoseconds of GPU time: 20 us.
-pub const LEAST: u64 = 20_000;
+/// Smallest lease: 20 us.
+pub const LEAST: GpuTime = GpuTime::from_micros(20);
 
-/// Wall time that a lease may stand for, in nanoseconds: 4 ms. A killed thread keeps that much from its slice.
-const SPAN: u64 = 4_000_000;
+/// Wall time that a lease may stand for: 4 ms. A killed thread keeps that much from its slice.
+const SPAN: WallTime = WallTime::from_millis(4);
 
-/// Returns the GPU time of the usual lease, in nanoseconds: 0.2 ms, and less at shares below 5 %.
+/// Returns the GPU time of the usual lease: 0.2 ms, and less at shares below 5 %.
 #[must_use]
-pub fn size(terms: RateLimit) -> u64 {
+pub fn size(terms: RateLimit) -> GpuTime {
     terms.gpu(SPAN).clamp(LEAST, MOST)
 }
 
-/// Returns the GPU time of a lease where no other process uses the slice, in nanoseconds: 1 ms, and less at shares below 8 %.
+/// Returns the GPU time of a lease where no other process uses the slice: 1 ms, and less at shares below 8 %.
 #[must_use]
-pub fn alone(terms: RateLimit) -> u64 {
+pub fn alone(terms: RateLimit) -> GpuTime {
     terms.gpu(SPAN_ALONE).clamp(LEAST, MOST_ALONE)
 }
 
-/// Returns the GPU time that a process takes in its turn, in nanoseconds: 4 ms, and less below a share of 7 %. It applies while
+/// Returns the GPU time that a process takes in its turn: 4 ms, and less below a share of 7 %. It applies while
 /// other processes wait, or while co-tenants use the GPU.
 ///
 /// The GPU takes 20 to 100 us to switch between processes. With leases of 0.2 ms two processes would lose a fifth of
@@ -63,45 +64,45 @@ pub fn alone(terms: RateLimit) -> u64 {
 /// ([`FULL`](super::super::measuring::when_alone::FULL)): if each batch began with a switch, the slice would get 3 %
 /// less.
 #[must_use]
-pub fn turn(terms: RateLimit) -> u64 {
+pub fn turn(terms: RateLimit) -> GpuTime {
     terms.gpu(TURN_SPAN).clamp(size(terms), TURN)
 }
 
-/// One round of all processes that ask, in nanoseconds of GPU time: 24 ms. Each of eight processes gets 3 ms.
-const ROUND: u64 = 24_000_000;
+/// One round of all processes that ask: 24 ms of GPU time. Each of eight processes gets 3 ms.
+const ROUND: GpuTime = GpuTime::from_millis(24);
 
-/// Returns the GPU time that a process takes in its turn where `processes` ask, itself included, in nanoseconds. It is a
+/// Returns the GPU time that a process takes in its turn where `processes` ask, itself included. It is a
 /// [`turn`], or the process's part of a round (`ROUND`). So a launch waits as long among many processes as among six.
 ///
 /// With rounds of 16 ms, eight processes would take turns as long as one batch
 /// ([`FULL`](super::super::measuring::when_alone::FULL)). Each batch would then contain one switch of the GPU, and
 /// the slice would get 2 % less than its share.
 #[must_use]
-pub fn turn_among(terms: RateLimit, processes: usize) -> u64 {
-    let part = ROUND.checked_div(u64::try_from(processes).unwrap_or(u64::MAX)).unwrap_or(ROUND);
+pub fn turn_among(terms: RateLimit, processes: usize) -> GpuTime {
+    let part = ROUND.part(u64::try_from(processes).unwrap_or(u64::MAX));
     turn(terms).min(part).max(size(terms))
 }
 
-/// Limits a lease of `size` where other slices leave less `room` for queued work than usual. Both are in nanoseconds.
+/// Limits a lease of `size` where other slices leave less `room` for queued work than usual.
 /// A thread may spend its credit after the other slice's work has arrived, so the credit must be small: the largest
 /// lease of a process alone.
 #[must_use]
-pub const fn beside(size: u64, room: u64) -> u64 {
+pub fn beside(size: GpuTime, room: GpuTime) -> GpuTime {
     if room < queue_bound::LEAST && size > MOST_ALONE { MOST_ALONE } else { size }
 }
 
 /// The least GPU time that a process should take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Least {
-    /// Nanoseconds of GPU time.
-    pub time: u64,
+    /// The time.
+    pub time: GpuTime,
     /// True if no other process of the slice uses the device.
     pub is_alone: bool,
 }
 
-/// Largest payment for launches that overlap, in nanoseconds of GPU time: 16 ms. A window of one second moves by at
+/// Largest payment for launches that overlap: 16 ms. A window of one second moves by at
 /// most 1.6 points.
-const MOST_TOGETHER: u64 = 16_000_000;
+const MOST_TOGETHER: GpuTime = GpuTime::from_millis(16);
 
 /// Launches of one stream that are admitted as a group. At both ends of a group some streams are empty while others
 /// are busy: 1 to 2 % of the group.
@@ -110,48 +111,47 @@ const ROUNDS: u64 = 10;
 /// Returns true if launches with this estimate overlap with others: they are charged less than three quarters of their
 /// duration.
 #[must_use]
-pub(super) const fn overlaps(estimate: &Estimate) -> bool {
-    estimate.charged < estimate.plain.saturating_mul(3) / 4
+pub(super) fn overlaps(estimate: &Estimate) -> bool {
+    estimate.charged < estimate.plain.gpu_if_alone().saturating_mul(3).part(4)
 }
 
-/// Returns the GPU time to take for a group of launches like this one on several streams, in nanoseconds. `None`: the launches do
-/// not overlap. `is_try`: take a group anyway, to find out.
+/// Returns the GPU time to take for a group of launches like this one on several streams. `None`: the launches do not overlap. `is_try`: take a group anyway, to find out.
 ///
 /// Example: eight small kernels fit on the GPU side by side. If each waited for its own GPU time, each would run
 /// alone and be charged as a kernel that runs alone. The eight would get an eighth of the work that their share
 /// allows. With a group they start together and each is charged an eighth.
 #[must_use]
-pub fn together(estimate: &Estimate, is_try: bool) -> Option<u64> {
+pub fn together(estimate: &Estimate, is_try: bool) -> Option<GpuTime> {
     // Whole rounds only, so that the last round leaves little of the GPU empty.
     let round = match (overlaps(estimate), is_try) {
-        (true, _) => estimate.plain,
+        (true, _) => estimate.plain.gpu_if_alone(),
         (false, true) => estimate.charged,
         (false, false) => return None,
     };
-    Some(round.saturating_mul(MOST_TOGETHER.checked_div(round).unwrap_or(0).min(ROUNDS)))
+    Some(round.saturating_mul(MOST_TOGETHER.count(round).min(ROUNDS)))
 }
 
 /// A thread's prepaid credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {
-    credit: u64,
+    credit: GpuTime,
 }
 
 impl Lease {
     /// No credit.
-    pub const NONE: Self = Self { credit: 0 };
+    pub const NONE: Self = Self { credit: GpuTime::ZERO };
 
-    /// Returns the remaining credit, in nanoseconds of GPU time.
+    /// Returns the remaining credit.
     #[must_use]
-    pub const fn left(&self) -> u64 {
+    pub const fn left(&self) -> GpuTime {
         self.credit
     }
 
-    /// Pays `cost` nanoseconds of GPU time from the credit. Returns false, and pays nothing, if the credit does not
+    /// Pays `cost` from the credit. Returns false, and pays nothing, if the credit does not
     /// suffice.
     #[inline]
     #[must_use]
-    pub const fn spend(&mut self, cost: u64) -> bool {
+    pub const fn spend(&mut self, cost: GpuTime) -> bool {
         match self.credit.checked_sub(cost) {
             Some(left) => {
                 self.credit = left;
@@ -161,74 +161,73 @@ impl Lease {
         }
     }
 
-    /// Returns the GPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and 0 if the
-    /// credit suffices. All in nanoseconds.
+    /// Returns the GPU time to take from the slice's word so that `cost` can be paid: at least a lease of `size`, and none if
+    /// the credit suffices.
     #[must_use]
-    pub const fn shortfall(&self, cost: u64, size: u64) -> u64 {
-        match cost.saturating_sub(self.credit) {
-            0 => 0,
-            lacking if lacking > size => lacking,
-            _ => size,
-        }
+    pub fn shortfall(&self, cost: GpuTime, size: GpuTime) -> GpuTime {
+        let lacking = cost.saturating_sub(self.credit);
+        if lacking.is_zero() { lacking } else { lacking.max(size) }
     }
 
-    /// Moves up to `most` nanoseconds out of the credit, for another thread. Returns the nanoseconds moved.
-    pub const fn share(&mut self, most: u64) -> u64 {
-        let part = if most < self.credit { most } else { self.credit };
+    /// Moves up to `most` out of the credit, for another thread. Returns the GPU time that was moved.
+    pub fn share(&mut self, most: GpuTime) -> GpuTime {
+        let part = most.min(self.credit);
         self.credit = self.credit.saturating_sub(part);
         part
     }
 
-    /// Adds `amount` nanoseconds that were taken from the slice's word.
-    pub const fn fill(&mut self, amount: u64) {
+    /// Adds `amount` that was taken from the slice's word.
+    pub const fn fill(&mut self, amount: GpuTime) {
         self.credit = self.credit.saturating_add(amount);
     }
 
-    /// Ends the credit and returns the rest in nanoseconds, which the caller refunds. The thread ends, or will not
+    /// Ends the credit and returns the rest, which the caller refunds. The thread ends, or will not
     /// launch for long.
-    pub const fn end(&mut self) -> u64 {
-        core::mem::replace(&mut self.credit, 0)
+    pub const fn end(&mut self) -> GpuTime {
+        core::mem::replace(&mut self.credit, GpuTime::ZERO)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Nanos, Permille};
+    use crate::time::GpuTime;
+    use crate::time::testing::ns;
+    use crate::units::Permille;
 
     fn terms(thousandths: u16) -> RateLimit {
-        RateLimit::new(Permille::new(thousandths).unwrap(), Nanos::from_millis(20))
+        RateLimit::new(Permille::new(thousandths).unwrap(), GpuTime::from_millis(20))
     }
 
     #[test]
     fn a_lease_is_a_fifth_of_a_millisecond_and_less_at_small_shares() {
         assert_eq!(size(terms(950)), MOST);
         assert_eq!(size(terms(50)), MOST);
-        assert_eq!(size(terms(10)), 40_000);
+        assert_eq!(size(terms(10)), ns(40_000));
         assert_eq!(size(terms(0)), LEAST);
-        assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, 600_000, LEAST]);
+        assert_eq!([950, 50, 0].map(|share| alone(terms(share))), [MOST_ALONE, ns(600_000), LEAST]);
     }
 
     #[test]
     fn a_turn_is_four_milliseconds_and_less_at_small_shares() {
         assert_eq!(turn(terms(300)), TURN);
-        assert_eq!(turn(terms(50)), 3_000_000);
-        assert_eq!(turn(terms(10)), 600_000);
+        assert_eq!(turn(terms(50)), ns(3_000_000));
+        assert_eq!(turn(terms(10)), ns(600_000));
     }
 
     #[test]
     fn a_turn_is_the_part_of_a_round_where_many_ask() {
         assert_eq!(
             [0, 2, 6, 8, 24, 1000].map(|processes| turn_among(terms(300), processes)),
-            [TURN, TURN, TURN, 3_000_000, 1_000_000, MOST]
+            [TURN, TURN, TURN, ns(3_000_000), ns(1_000_000), MOST]
         );
-        assert_eq!(turn_among(terms(10), 8), 600_000, "less at small shares");
+        assert_eq!(turn_among(terms(10), 8), ns(600_000), "less at small shares");
     }
 
     #[test]
     fn beside_others_who_must_not_wait_it_is_a_millisecond_at_most() {
-        assert_eq!([TURN, MOST].map(|size| beside(size, 3_000_000)), [1_000_000, MOST]);
-        assert_eq!(beside(TURN, u64::MAX), TURN);
+        assert_eq!([TURN, MOST].map(|size| beside(size, ns(3_000_000))), [MOST_ALONE, MOST]);
+        assert_eq!(beside(TURN, ns(u64::MAX)), TURN);
     }
 
     #[test]
@@ -238,39 +237,39 @@ mod tests {
             (estimate.charged, estimate.plain) = (charged, plain);
             estimate
         };
-        assert_eq!(together(&of(19_000, 150_000), false), Some(1_500_000));
-        assert_eq!(together(&of(1_500_000, 1_500_000), false), None);
-        assert_eq!(together(&of(75_000, 100_000), false), None);
-        assert!(together(&of(74_999, 100_000), false).is_some());
-        assert_eq!(together(&of(100_000, 100_000), true), Some(1_000_000));
-        assert_eq!(together(&of(3_000_000, 3_000_000), true), Some(15_000_000));
-        assert_eq!(together(&of(50_000_000, 50_000_000), true), Some(0));
+        assert_eq!(together(&of(ns(19_000), ns(150_000)), false), Some(ns(1_500_000)));
+        assert_eq!(together(&of(ns(1_500_000), ns(1_500_000)), false), None);
+        assert_eq!(together(&of(ns(75_000), ns(100_000)), false), None);
+        assert!(together(&of(ns(74_999), ns(100_000)), false).is_some());
+        assert_eq!(together(&of(ns(100_000), ns(100_000)), true), Some(ns(1_000_000)));
+        assert_eq!(together(&of(ns(3_000_000), ns(3_000_000)), true), Some(ns(15_000_000)));
+        assert_eq!(together(&of(ns(50_000_000), ns(50_000_000)), true), Some(ns(0)));
     }
 
     #[test]
     fn a_credit_is_spent_whole_or_not_at_all() {
         let mut lease = Lease::NONE;
-        lease.fill(100);
-        assert!(lease.spend(60));
-        assert!(!lease.spend(41));
-        assert_eq!(lease.left(), 40);
-        assert_eq!(lease.end(), 40);
+        lease.fill(ns(100));
+        assert!(lease.spend(ns(60)));
+        assert!(!lease.spend(ns(41)));
+        assert_eq!(lease.left(), ns(40));
+        assert_eq!(lease.end(), ns(40));
         assert_eq!(lease, Lease::NONE);
     }
 
     #[test]
     fn another_gets_as_much_of_a_credit_as_it_asks_for_and_there_is() {
-        let mut lease = Lease { credit: 100 };
-        assert_eq!([lease.share(60), lease.share(60), lease.share(60)], [60, 40, 0]);
+        let mut lease = Lease { credit: ns(100) };
+        assert_eq!([lease.share(ns(60)), lease.share(ns(60)), lease.share(ns(60))], [60, 40, 0].map(ns));
         assert_eq!(lease, Lease::NONE);
     }
 
     #[test]
     fn what_is_taken_is_what_lacks_and_at_least_a_lease() {
         let mut lease = Lease::NONE;
-        lease.fill(50_000);
-        assert_eq!(lease.shortfall(50_000, MOST), 0);
-        assert_eq!(lease.shortfall(50_001, MOST), MOST);
-        assert_eq!(lease.shortfall(5_050_000, MOST), 5_000_000);
+        lease.fill(ns(50_000));
+        assert_eq!(lease.shortfall(ns(50_000), MOST), ns(0));
+        assert_eq!(lease.shortfall(ns(50_001), MOST), MOST);
+        assert_eq!(lease.shortfall(ns(5_050_000), MOST), ns(5_000_000));
     }
 }

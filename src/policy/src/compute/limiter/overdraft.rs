@@ -15,110 +15,114 @@
 use super::super::cost::estimate::Estimate;
 use super::lease;
 use super::token_bucket::{self, RateLimit};
-use crate::units::{Nanos, Permille};
+use crate::time::{GpuTime, Monotonic, WallTime};
+use crate::units::Permille;
 
-/// GPU time of overdrafts that may be admitted at once, in nanoseconds: 20 ms, or the burst if that is less. It has
+/// GPU time of overdrafts that may be admitted at once: 20 ms, or the burst if that is less. It has
 /// room for a few launches before the one for which a kernel waits. A window of one second moves by at most 2 points.
-pub const MOST: u64 = 20_000_000;
-/// Longest wait for the budget, or for another device, in nanoseconds: 10 s. A kernel may wait for the launch, so the
+pub const MOST: GpuTime = GpuTime::from_millis(20);
+/// Longest wait for the budget, or for another device: 10 s. A kernel may wait for the launch, so the
 /// launch must not wait longer after one that was expensive, or by wrong evidence. Of launches that half of the share
 /// does not pay within that time, one is admitted each 10 s.
-pub const MOST_WAIT: u64 = 10_000_000_000;
+pub const MOST_WAIT: WallTime = WallTime::from_millis(10_000);
 /// A launch may end later than the last admitted one by one part in eight of its own duration. Streams that are
 /// filled in turn end one after the other.
 const LATER: u64 = 8;
 
-/// Returns the word of paid overdrafts after one more of `amount` nanoseconds of GPU time. `until` is the word before.
+/// Returns the word of paid overdrafts after one more of `amount`. `until` is the word before.
 /// `None`: the launch is not admitted.
 ///
 /// Half of the share fills the budget. A launch that costs more than the budget has is admitted once. A word too far
 /// ahead belongs to other terms or is invalid.
 #[must_use]
-pub fn admit(until: u64, now: u64, amount: u64, terms: RateLimit) -> Option<u64> {
+pub fn admit(until: Monotonic, now: Monotonic, amount: GpuTime, terms: RateLimit) -> Option<Monotonic> {
     let (rate, most) = (terms.rate(), now.saturating_add(MOST_WAIT));
     let half = Permille::new((rate.get() / 2).max(1)).unwrap_or(rate);
-    let terms = RateLimit::new(half, Nanos::new(MOST.min(terms.burst())));
-    let until = if until > most { 0 } else { until };
+    let terms = RateLimit::new(half, MOST.min(terms.burst()));
+    let until = if until > most { Monotonic::BEGIN } else { until };
     token_bucket::wait(until, now)
         .is_none()
         .then(|| token_bucket::prepay(until, now, amount, terms).min(most))
 }
 
-/// Returns the predicted instant at which a stream completes `plain` nanoseconds of further work. `until` is the prediction
+/// Returns the predicted instant at which a stream completes further work of the duration `plain`. `until` is the prediction
 /// before, `now` the present.
 #[must_use]
-pub const fn done(until: u64, now: u64, plain: u64) -> u64 {
-    let start = if until > now { until } else { now };
-    start.saturating_add(plain)
+pub fn done(until: Monotonic, now: Monotonic, plain: WallTime) -> Monotonic {
+    until.max(now).saturating_add(plain)
 }
 
 /// GPU time that a process has launched beside other work since its last payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Beside {
-    owed: u64,
+    owed: GpuTime,
 }
 
 impl Beside {
-    /// Makes a sum of `owed` nanoseconds of GPU time.
+    /// Makes a sum of `owed`.
     #[must_use]
-    pub const fn of(owed: u64) -> Self {
+    pub const fn of(owed: GpuTime) -> Self {
         Self { owed }
     }
 
-    /// Returns the sum after a launch, in nanoseconds of GPU time. `None`: the launch would not run beside other work.
+    /// Returns the sum after a launch. `None`: the launch would not run beside other work.
     ///
     /// `done` is the predicted end of the launch's stream, `last` that of the last stream. Launches of its kind overlap,
     /// and it ends with the last stream. Because each such launch may move the end, they stay within one launch that runs
     /// alone.
     #[must_use]
-    pub fn go(self, estimate: &Estimate, done: u64, last: u64) -> Option<u64> {
+    pub fn go(self, estimate: &Estimate, done: Monotonic, last: Monotonic) -> Option<GpuTime> {
         let owed = self.owed.saturating_add(estimate.charged);
-        let is_beside = lease::overlaps(estimate) && done <= last.saturating_add(estimate.plain / LATER);
-        (is_beside && owed <= estimate.plain).then_some(owed)
+        let is_beside = lease::overlaps(estimate) && done <= last.saturating_add(estimate.plain.part(LATER));
+        (is_beside && owed <= estimate.plain.gpu_if_alone()).then_some(owed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{ms, ns};
     use proptest::prelude::*;
 
-    const MS: u64 = 1_000_000;
-    const NOW: u64 = 1 << 50;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 
     fn terms(rate: u16, burst: u64) -> RateLimit {
-        RateLimit::new(Permille::new(rate).unwrap(), Nanos::from_millis(burst))
+        RateLimit::new(Permille::new(rate).unwrap(), GpuTime::from_millis(burst))
     }
 
     #[test]
     fn a_stream_is_done_after_what_it_has_and_no_sooner_than_it_could_begin() {
-        assert_eq!(done(10 * MS, 4 * MS, MS), 11 * MS);
-        assert_eq!(done(4 * MS, 10 * MS, MS), 11 * MS);
+        assert_eq!(done(ms(10), ms(4), ms(1)), ms(11));
+        assert_eq!(done(ms(4), ms(10), ms(1)), ms(11));
     }
 
     #[test]
     fn a_launch_ends_with_the_others_or_would_run_on_alone() {
         let of = |charged, plain| Estimate { charged, plain, ..Estimate::NONE };
-        let ends = |estimate, done| Beside::default().go(&estimate, done, 20 * MS).is_some();
-        assert!(ends(of(MS, 8 * MS), 21 * MS));
-        assert!(!ends(of(MS, 8 * MS), 21 * MS + 1));
-        assert!(!ends(of(8 * MS, 8 * MS), 20 * MS), "it does not overlap");
-        let go = |owed| Beside::of(owed).go(&of(3 * MS, 8 * MS), MS, MS);
-        assert_eq!([go(0), go(5 * MS), go(5 * MS + 1)], [Some(3 * MS), Some(8 * MS), None]);
+        let ends = |estimate, done| Beside::default().go(&estimate, done, ms(20)).is_some();
+        assert!(ends(of(ms(1), ms(8)), ms(21)));
+        assert!(!ends(of(ms(1), ms(8)), ms::<Monotonic>(21) + ns(1)));
+        assert!(!ends(of(ms(8), ms(8)), ms(20)), "it does not overlap");
+        let go = |owed| Beside::of(owed).go(&of(ms(3), ms(8)), ms(1), ms(1));
+        assert_eq!([go(ns(0)), go(ms(5)), go(ms::<GpuTime>(5) + ns(1))], [Some(ms(3)), Some(ms(8)), None]);
     }
 
     #[test]
     fn half_of_the_share_pays_for_overdrafts() {
-        let admit = |until, cost, rate, burst| admit(until, NOW, cost * MS, terms(rate, burst));
-        assert_eq!(admit(0, 25, 500, 20), Some(NOW + 20 * MS), "20 ms are saved up");
-        assert_eq!(admit(NOW, 5, 500, 20), Some(NOW + 20 * MS));
-        assert_eq!(admit(NOW + 1, 5, 500, 20), None);
-        assert_eq!(admit(0, 25, 500, 200), Some(NOW + 20 * MS), "no more");
-        assert_eq!(admit(0, 2, 500, 1), Some(NOW + 4 * MS), "less, where less is lent");
-        assert_eq!(admit(NOW, 1, 1, 1), Some(NOW + 1000 * MS), "a thousandth is not divided");
+        let admit = |until, cost, rate, burst| admit(until, NOW, ms(cost), terms(rate, burst));
+        assert_eq!(admit(ns(0), 25, 500, 20), Some(NOW + ms(20)), "20 ms are saved up");
+        assert_eq!(admit(NOW, 5, 500, 20), Some(NOW + ms(20)));
+        assert_eq!(admit(NOW + ns(1), 5, 500, 20), None);
+        assert_eq!(admit(ns(0), 25, 500, 200), Some(NOW + ms(20)), "no more");
+        assert_eq!(admit(ns(0), 2, 500, 1), Some(NOW + ms(4)), "less, where less is lent");
+        assert_eq!(admit(NOW, 1, 1, 1), Some(NOW + ms(1000)), "a thousandth is not divided");
         assert_eq!(admit(NOW, 200, 1, 1), Some(NOW + MOST_WAIT), "no launch waits for longer");
         assert_eq!(admit(NOW + MOST_WAIT, 5, 500, 20), None);
-        assert_eq!(admit(NOW + MOST_WAIT + 1, 5, 500, 20), Some(NOW - 60 * MS), "no budget has such a word");
+        assert_eq!(
+            admit(NOW + MOST_WAIT + ns(1), 5, 500, 20),
+            Some(NOW - ms(60)),
+            "no budget has such a word"
+        );
     }
 
     proptest! {
@@ -127,15 +131,15 @@ mod tests {
         fn overdrafts_owe_the_budget_and_one_launch(
             rate in 1..1000_u16,
             burst in 0..100_u64,
-            asks in prop::collection::vec((0..50 * MS, 1..40 * MS), 1..100),
+            asks in prop::collection::vec((0..50_000_000_u64, 1..40_000_000_u64), 1..100),
         ) {
             let terms = terms(rate, burst);
             // Half of the share pays this much within the longest wait.
-            let most = terms.gpu(MOST_WAIT / 2).saturating_sub(100);
+            let most = terms.gpu(MOST_WAIT.part(2)).saturating_sub(ns(100));
             // In debt from the start, so that the share pays debt only.
-            let (mut now, mut until, mut owed, mut largest) = (NOW, 0, 0_u64, 0);
+            let (mut now, mut until, mut owed, mut largest) = (NOW, Monotonic::BEGIN, GpuTime::ZERO, GpuTime::ZERO);
             for (pause, amount) in asks {
-                let amount = amount.min(most);
+                let (pause, amount) = (ns(pause), most.min(ns(amount)));
                 now += pause;
                 owed = owed.saturating_sub(terms.gpu(pause));
                 if let Some(next) = admit(until, now, amount, terms) {
@@ -143,7 +147,7 @@ mod tests {
                     owed += amount;
                     largest = largest.max(amount);
                 }
-                prop_assert!(owed <= MOST.min(burst * MS) + largest + 100, "{owed} of {largest}");
+                prop_assert!(owed <= MOST.min(ms(burst)) + largest + ns(100), "{owed} of {largest}");
             }
         }
     }

@@ -4,70 +4,69 @@
 //! takes effect soon, and a wrong estimate is wrong for little work.
 
 use super::super::cost::estimate::Key;
+use crate::time::{GpuTime, WallTime};
 
-/// Smallest bound, in nanoseconds of predicted GPU time: 20 ms. With it no host keeps the GPU waiting.
-pub const LEAST: u64 = 20_000_000;
-/// Smallest bound where other processes of the slice use the device, in nanoseconds of predicted GPU time: 4 ms, one
+/// Smallest bound of predicted GPU time: 20 ms. With it no host keeps the GPU waiting.
+pub const LEAST: GpuTime = GpuTime::from_millis(20);
+/// Smallest bound where other processes of the slice use the device: 4 ms of predicted GPU time, one
 /// turn ([`super::lease::turn`]).
 ///
 /// The GPU divides its time among contexts. If one process spends 20 ms of saved time at once, kernels of 0.4 ms of
 /// seven others take 3 ms and more. They are measured so; turns become too long, and a launch waits for up to three
 /// times its fair turn.
-pub const BESIDE: u64 = 4_000_000;
-/// Largest bound, in nanoseconds of predicted GPU time: 50 ms.
+pub const BESIDE: GpuTime = GpuTime::from_millis(4);
+/// Largest bound of predicted GPU time: 50 ms.
 ///
 /// A stream on which no work has started for as long counts as blocked: it waits for a host function, a word in
 /// memory, another device or a semaphore. The thread that would wait for the queue may be the one that must end the
 /// wait. So the blocked work does not count; the slice's paid time bounds later launches, as always.
-pub const MOST: u64 = 50_000_000;
+pub const MOST: GpuTime = GpuTime::from_millis(50);
 /// Launches of one unknown key that may be in flight.
 const UNKNOWN_OF_KEY: u8 = 2;
 /// Launches of all unknown keys that may be in flight. A program meets thousands of shapes in its warm-up.
 const UNKNOWN: u8 = 8;
-/// Nanoseconds that a launch waits for the measurement of an unknown one: 50 ms.
-pub const UNKNOWN_WAIT: u64 = 50_000_000;
+/// Time that a launch waits for the measurement of an unknown one: 50 ms.
+pub const UNKNOWN_WAIT: WallTime = WallTime::from_millis(50);
 
-/// Nanoseconds before the end of the queued work at which the next launch is admitted: 0.3 ms. A host takes that long
+/// Time before the end of the queued work at which the next launch is admitted: 0.3 ms. A host takes that long
 /// to wake up and launch.
-pub const AT_END: u64 = 300_000;
+pub const AT_END: WallTime = WallTime::from_micros(300);
 
-/// Returns the bound for launches of this cost, in nanoseconds: two launches and a quarter, at most [`MOST`].
-const fn two(cost: u64) -> u64 {
-    let two = cost.saturating_mul(2).saturating_add(cost / 4);
-    if two < MOST { two } else { MOST }
+/// Returns the bound for launches of this cost: two launches and a quarter, at most [`MOST`].
+fn two(cost: GpuTime) -> GpuTime {
+    cost.saturating_mul(2).saturating_add(cost.part(4)).min(MOST)
 }
 
-/// Returns the smallest bound where other slices leave `room`, in nanoseconds. One launch may always be queued. `is_alone`: no
+/// Returns the smallest bound where other slices leave `room`. One launch may always be queued. `is_alone`: no
 /// other process of the slice uses the device.
 #[must_use]
-pub const fn least(room: u64, is_alone: bool) -> u64 {
-    let most = if is_alone { LEAST } else { BESIDE };
-    if room < most { room } else { most }
+pub fn least(room: GpuTime, is_alone: bool) -> GpuTime {
+    room.min(if is_alone { LEAST } else { BESIDE })
 }
 
 /// Predicted work of closed batches that is not known to have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueuedWork {
-    queued: u64,
+    queued: GpuTime,
 }
 
 impl QueuedWork {
-    /// Makes a queue of `queued` nanoseconds of GPU time.
+    /// Makes a queue of `queued`.
     #[must_use]
-    pub const fn of(queued: u64) -> Self {
+    pub const fn of(queued: GpuTime) -> Self {
         Self { queued }
     }
 
-    /// Returns the work in flight, in nanoseconds of GPU time.
+    /// Returns the GPU time of the work in flight.
     #[must_use]
-    pub const fn queued(&self) -> u64 {
+    pub const fn queued(&self) -> GpuTime {
         self.queued
     }
 
     /// Returns true if a launch of this cost may follow. The bound is two such launches with a quarter to spare, within
     /// 20 to 50 ms, because estimates vary from launch to launch. One launch is always admitted.
     #[must_use]
-    pub fn admits(&self, cost: u64) -> bool {
+    pub fn admits(&self, cost: GpuTime) -> bool {
         self.admits_within(cost, LEAST)
     }
 
@@ -75,30 +74,30 @@ impl QueuedWork {
     /// only one long launch may be queued.
     #[inline]
     #[must_use]
-    pub fn admits_within(&self, cost: u64, least: u64) -> bool {
+    pub fn admits_within(&self, cost: GpuTime, least: GpuTime) -> bool {
         self.queued.saturating_add(cost) <= least || self.admits_long(cost, least)
     }
 
     /// Decides about a launch that is longer than the room under the smallest bound.
     #[cold]
-    fn admits_long(&self, cost: u64, least: u64) -> bool {
-        self.queued == 0 || (least >= LEAST && self.queued.saturating_add(cost) <= two(cost))
+    fn admits_long(&self, cost: GpuTime, least: GpuTime) -> bool {
+        self.queued.is_zero() || (least >= LEAST && self.queued.saturating_add(cost) <= two(cost))
     }
 
-    /// Returns true if a launch may follow because the queued work ends in `left` nanoseconds. Otherwise the GPU would
+    /// Returns true if a launch may follow because the queued work ends in `left`. Otherwise the GPU would
     /// idle while the host wakes up. A third launch is never admitted, whatever the prediction.
     #[must_use]
-    pub fn admits_at_end(&self, cost: u64, left: u64) -> bool {
+    pub fn admits_at_end(&self, cost: GpuTime, left: WallTime) -> bool {
         left <= AT_END && self.queued.saturating_add(cost) <= two(cost)
     }
 
-    /// Adds a closed batch for which `prepaid` nanoseconds were paid.
-    pub const fn add(&mut self, prepaid: u64) {
+    /// Adds a closed batch for which `prepaid` was paid.
+    pub const fn add(&mut self, prepaid: GpuTime) {
         self.queued = self.queued.saturating_add(prepaid);
     }
 
     /// Removes a batch that is known to have ended.
-    pub const fn done(&mut self, prepaid: u64) {
+    pub const fn done(&mut self, prepaid: GpuTime) {
         self.queued = self.queued.saturating_sub(prepaid);
     }
 }
@@ -146,47 +145,46 @@ impl Unknown {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MS: u64 = 1_000_000;
+    use crate::time::testing::{ms, ns, us};
 
     #[test]
     fn predicted_work_is_bounded_and_one_launch_always_goes() {
         let mut ahead = QueuedWork::default();
-        assert!(ahead.admits(400 * MS));
-        ahead.add(19 * MS);
-        assert!(ahead.admits(MS));
-        assert!(!ahead.admits(2 * MS));
-        assert!(ahead.admits(20 * MS), "two of a longer one");
-        assert!(ahead.admits(16 * MS), "also where less was expected of the second");
-        assert!(!ahead.admits(15 * MS));
-        assert!(!ahead.admits(32 * MS), "but no more than 50 ms");
-        assert_eq!(ahead.queued(), 19 * MS);
-        ahead.done(19 * MS);
+        assert!(ahead.admits(ms(400)));
+        ahead.add(ms(19));
+        assert!(ahead.admits(ms(1)));
+        assert!(!ahead.admits(ms(2)));
+        assert!(ahead.admits(ms(20)), "two of a longer one");
+        assert!(ahead.admits(ms(16)), "also where less was expected of the second");
+        assert!(!ahead.admits(ms(15)));
+        assert!(!ahead.admits(ms(32)), "but no more than 50 ms");
+        assert_eq!(ahead.queued(), ms(19));
+        ahead.done(ms(19));
         assert_eq!(ahead, QueuedWork::default());
     }
 
     #[test]
     fn beside_others_less_may_be_queued_and_of_long_launches_one() {
-        let ahead = QueuedWork::of(3 * MS);
+        let ahead = QueuedWork::of(ms(3));
         let admits = |ahead: QueuedWork, cost, room| ahead.admits_within(cost, least(room, true));
-        assert!(admits(ahead, MS, 4 * MS));
-        assert!(!admits(ahead, MS + MS / 2, 4 * MS));
-        assert!(!admits(ahead, 3 * MS, 4 * MS));
-        assert!(!admits(QueuedWork::of(30 * MS), MS, u64::MAX), "its own bound stays");
-        assert!(admits(QueuedWork::default(), 400 * MS, 0));
+        assert!(admits(ahead, ms(1), ms(4)));
+        assert!(!admits(ahead, us(1_500), ms(4)));
+        assert!(!admits(ahead, ms(3), ms(4)));
+        assert!(!admits(QueuedWork::of(ms(30)), ms(1), ns(u64::MAX)), "its own bound stays");
+        assert!(admits(QueuedWork::default(), ms(400), ns(0)));
         assert_eq!(
-            [u64::MAX, 3 * MS].map(|room| least(room, false)),
-            [BESIDE, 3 * MS],
+            [GpuTime::MAX, ms(3)].map(|room| least(room, false)),
+            [BESIDE, ms(3)],
             "beside processes of the slice"
         );
     }
 
     #[test]
     fn the_next_one_goes_as_the_last_is_about_to_end_but_no_third() {
-        let one = QueuedWork::of(5 * MS);
-        assert!(one.admits_at_end(5 * MS, AT_END) && one.admits_at_end(5 * MS, 0));
-        assert!(!one.admits_at_end(5 * MS, AT_END + 1));
-        assert!(!QueuedWork::of(10 * MS).admits_at_end(5 * MS, 0));
+        let one = QueuedWork::of(ms(5));
+        assert!(one.admits_at_end(ms(5), AT_END) && one.admits_at_end(ms(5), ns(0)));
+        assert!(!one.admits_at_end(ms(5), AT_END + ns(1)));
+        assert!(!QueuedWork::of(ms(10)).admits_at_end(ms(5), ns(0)));
     }
 
     #[test]

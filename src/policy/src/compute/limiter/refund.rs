@@ -1,6 +1,7 @@
 //! Computes the refund of GPU time after a process has died.
 
 use super::queue_bound;
+use crate::time::{GpuTime, GpuTimeChange, Monotonic};
 
 /// The work that a process had in flight when it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,8 +14,8 @@ pub enum Work {
     Unpredicted,
 }
 
-/// Returns the time that a dead process ran less its `outstanding` time, in nanoseconds. `outstanding` is prepaid time that is
-/// neither measured nor refunded. The instants are of the monotonic clock. A negative result is a refund.
+/// Returns the time that a dead process ran less its `outstanding` time, which is prepaid time that is neither measured nor
+/// refunded.
 ///
 /// Example: a process dies with 50 ms queued, in a slice at 5 %. Without a refund the slice could launch nothing for a
 /// second.
@@ -24,34 +25,38 @@ pub enum Work {
 /// their first launch would use the GPU for nothing. The true duration is unknown after the death: a driver may stop
 /// the kernel at that point.
 #[must_use]
-pub fn estate(outstanding: u64, work: Work, last_settled: u64, now: u64) -> i64 {
+pub fn estate(outstanding: GpuTime, work: Work, last_settled: Monotonic, now: Monotonic) -> GpuTimeChange {
     let most = match work {
-        Work::None => 0,
+        Work::None => GpuTime::ZERO,
         Work::Predicted => outstanding,
         Work::Unpredicted => outstanding.max(queue_bound::MOST),
     };
-    let ran = now.saturating_sub(last_settled).min(most);
-    ran.cast_signed().saturating_sub(outstanding.cast_signed())
+    now.since(last_settled).gpu_if_alone().min(most).less(outstanding)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{charge, ns};
 
     #[test]
     fn the_dead_leave_what_cannot_have_run() {
-        assert_eq!(estate(50, Work::Predicted, 1000, 1010), -40);
-        assert_eq!(estate(50, Work::Predicted, 1000, 2000), 0);
-        assert_eq!(estate(50, Work::Predicted, 1000, 900), -50);
-        assert_eq!(estate(50, Work::None, 1000, 2000), -50);
+        assert_eq!(estate(ns(50), Work::Predicted, ns(1000), ns(1010)), charge(-40));
+        assert_eq!(estate(ns(50), Work::Predicted, ns(1000), ns(2000)), charge(0));
+        assert_eq!(estate(ns(50), Work::Predicted, ns(1000), ns(900)), charge(-50));
+        assert_eq!(estate(ns(50), Work::None, ns(1000), ns(2000)), charge(-50));
     }
 
     #[test]
     fn the_dead_are_charged_what_may_have_run_of_a_launch_that_nothing_predicts() {
-        assert_eq!(estate(50, Work::Unpredicted, 1000, 1010), -40);
-        assert_eq!(estate(50, Work::Unpredicted, 1000, 1050), 0);
-        assert_eq!(estate(50, Work::Unpredicted, 1000, 3000), 1950);
-        assert_eq!(estate(50, Work::Unpredicted, 1000, u64::MAX), 49_999_950, "50 ms at the most");
-        assert_eq!(estate(2 * queue_bound::MOST, Work::Unpredicted, 0, u64::MAX), 0);
+        assert_eq!(estate(ns(50), Work::Unpredicted, ns(1000), ns(1010)), charge(-40));
+        assert_eq!(estate(ns(50), Work::Unpredicted, ns(1000), ns(1050)), charge(0));
+        assert_eq!(estate(ns(50), Work::Unpredicted, ns(1000), ns(3000)), charge(1950));
+        assert_eq!(
+            estate(ns(50), Work::Unpredicted, ns(1000), ns(u64::MAX)),
+            charge(49_999_950),
+            "50 ms at the most"
+        );
+        assert_eq!(estate(2 * queue_bound::MOST, Work::Unpredicted, ns(0), ns(u64::MAX)), charge(0));
     }
 }

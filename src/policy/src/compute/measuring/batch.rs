@@ -16,17 +16,18 @@
 
 use super::super::cost::estimate::{BatchPart, Estimate, Key, Outcome};
 use super::when_alone::{Timing, full};
+use crate::time::{GpuTime, WallTime};
 
-/// Nanoseconds after the end of GPU work in which a waiting host returns: 50 us for a host that sleeps, a tenth of it
+/// Time after the end of GPU work in which a waiting host returns: 50 us for a host that sleeps, a tenth of it
 /// for one that spins.
 ///
 /// This time of a batch with waits is left to the estimates. Otherwise a program that repeatedly launches 20 us and
 /// waits would be charged for its return: a tenth too much.
-pub const RETURN: u64 = 50_000;
+pub const RETURN: WallTime = WallTime::from_micros(50);
 
-/// Wall nanoseconds for which a batch may stay open: 10 ms. Example: kernels become longer, and the host waits for
+/// Time for which a batch may stay open: 10 ms. Example: kernels become longer, and the host waits for
 /// each. Without this bound they would stay unmeasured until the predicted work fills a batch.
-pub const OLD: u64 = 10_000_000;
+pub const OLD: WallTime = WallTime::from_millis(10);
 
 /// Keys of one batch that can learn from it. Launches of further keys are charged all the same.
 const PARTS: usize = 8;
@@ -35,50 +36,50 @@ const PARTS: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
     pub(super) timing: Timing,
-    /// Predicted nanoseconds of work from which the batch is closed.
-    pub(super) full: u64,
+    /// Predicted duration of the work from which the batch is closed.
+    pub(super) full: WallTime,
     pub(super) launches: u32,
-    pub(super) prepaid: u64,
-    pub(super) plain: u64,
-    pub(super) gaps: u64,
-    pub(super) lead: u64,
-    pub(super) slack: u64,
-    /// Predicted nanoseconds of the launches before the host last waited.
-    pub(super) awaited: u64,
-    pub(super) tail: u64,
-    pub(super) late: u64,
+    pub(super) prepaid: GpuTime,
+    pub(super) plain: WallTime,
+    pub(super) gaps: WallTime,
+    pub(super) lead: WallTime,
+    pub(super) slack: WallTime,
+    /// Predicted duration of the launches before the host last waited.
+    pub(super) awaited: WallTime,
+    pub(super) tail: WallTime,
+    pub(super) late: WallTime,
     /// True if all estimates that were prepaid rest on measurements.
     pub(super) is_certain: bool,
     pub(super) parts: [Option<BatchPart>; PARTS],
 }
 
 impl Batch {
-    /// Opens a batch whose opening event has just been recorded, where an event costs `event` nanoseconds.
+    /// Opens a batch whose opening event has just been recorded, where an event costs `event`.
     #[must_use]
-    pub const fn open(timing: Timing, event: u64) -> Self {
+    pub fn open(timing: Timing, event: WallTime) -> Self {
         Self {
             timing,
             full: match timing {
-                Timing::Single => 0,
+                Timing::Single => WallTime::ZERO,
                 Timing::Batched => full(event),
             },
             launches: 0,
-            prepaid: 0,
-            plain: 0,
-            gaps: 0,
-            lead: 0,
-            slack: 0,
-            awaited: 0,
-            tail: 0,
-            late: 0,
+            prepaid: GpuTime::ZERO,
+            plain: WallTime::ZERO,
+            gaps: WallTime::ZERO,
+            lead: WallTime::ZERO,
+            slack: WallTime::ZERO,
+            awaited: WallTime::ZERO,
+            tail: WallTime::ZERO,
+            late: WallTime::ZERO,
             is_certain: true,
             parts: [None; PARTS],
         }
     }
 
-    /// Returns the nanoseconds for which the stream may have been idle. They are not charged before the batch has ended.
+    /// Returns the time for which the stream may have been idle. It is not charged before the batch has ended.
     #[must_use]
-    pub const fn gaps(&self) -> u64 {
+    pub const fn gaps(&self) -> WallTime {
         self.gaps.saturating_add(self.lead).saturating_add(self.slack).saturating_add(self.late)
     }
 
@@ -100,60 +101,60 @@ impl Batch {
         self.timing
     }
 
-    /// Returns the GPU time that was prepaid for the launches, in nanoseconds.
+    /// Returns the GPU time that was prepaid for the launches.
     #[must_use]
-    pub const fn prepaid(&self) -> u64 {
+    pub const fn prepaid(&self) -> GpuTime {
         self.prepaid
     }
 
-    /// Returns the predicted duration of the launches in sequence, in nanoseconds.
+    /// Returns the predicted duration of the launches in sequence.
     #[must_use]
-    pub const fn plain(&self) -> u64 {
+    pub const fn plain(&self) -> WallTime {
         self.plain
     }
 
-    /// Records when the first launch returned from the driver: `nanoseconds` after the opening event was recorded. If
+    /// Records when the first launch returned from the driver: `lead` after the opening event was recorded. If
     /// that event had to wait for another event ([`delay`](super::when_alone::delay)), the time counts from when it
     /// passed.
-    pub const fn lead(&mut self, nanoseconds: u64) {
-        self.lead = nanoseconds;
+    pub const fn lead(&mut self, lead: WallTime) {
+        self.lead = lead;
     }
 
-    /// Records that the host waited for the GPU. The host was inside the driver for `inside` nanoseconds: since the
-    /// first launch into the empty stream ([`Spell`]), or in the wait alone.
+    /// Records that the host waited for the GPU. The host was inside the driver for `inside`: since the first
+    /// launch into the empty stream ([`Spell`]), or in the wait alone.
     ///
     /// Time beyond the predicted work may have been idle, for two reasons. A launch may take longer than its kernel.
     /// And the host returns some time after the GPU's end, on a busy machine much later.
     #[inline]
-    pub const fn waited(&mut self, inside: u64) {
+    pub fn waited(&mut self, inside: WallTime) {
         let late = inside.saturating_sub(self.unawaited());
-        self.slack = self.slack.saturating_add(if late > RETURN { late } else { RETURN });
+        self.slack = self.slack.saturating_add(late.max(RETURN));
         self.awaited = self.plain;
     }
 
-    /// Returns the predicted duration of the launches since the host last waited, in nanoseconds.
-    const fn unawaited(&self) -> u64 {
+    /// Returns the predicted duration of the launches since the host last waited.
+    const fn unawaited(&self) -> WallTime {
         self.plain.saturating_sub(self.awaited)
     }
 
-    /// Records that the stream may have been idle for `nanoseconds` because of the host. This is the time between the
+    /// Records that the stream may have been idle for `time` because of the host. This is the time between the
     /// return of one driver call and the entry of the next. After a wait for the stream it extends to the return of
     /// the launch.
     #[inline]
-    pub const fn idle(&mut self, nanoseconds: u64) {
-        self.gaps = self.gaps.saturating_add(nanoseconds);
+    pub const fn idle(&mut self, time: WallTime) {
+        self.gaps = self.gaps.saturating_add(time);
     }
 
-    /// Closes the batch. The stream may have been idle for `idle` nanoseconds since the last launch.
-    pub const fn close(&mut self, idle: u64) {
+    /// Closes the batch. The stream may have been idle for `idle` since the last launch.
+    pub const fn close(&mut self, idle: WallTime) {
         self.idle(idle);
         self.tail = idle;
     }
 
-    /// Records that the closing event reached the stream `nanoseconds` after the close, because of the host. A host
+    /// Records that the closing event reached the stream `late` after the close, because of the host. A host
     /// without a delay is late by less than [`RETURN`], which does not count.
-    pub const fn late(&mut self, nanoseconds: u64) {
-        self.late = if nanoseconds > RETURN { nanoseconds } else { 0 };
+    pub fn late(&mut self, late: WallTime) {
+        self.late = if late > RETURN { late } else { WallTime::ZERO };
     }
 
     /// Adds a launch that was prepaid by this estimate. Returns whether the batch is full and must be closed.
@@ -198,7 +199,7 @@ impl Batch {
 
     /// Returns the outcome that the keys learn from, if the whole batch was measured.
     #[must_use]
-    pub const fn outcome(&self, charged: u64, plain: u64) -> Outcome {
+    pub const fn outcome(&self, charged: GpuTime, plain: WallTime) -> Outcome {
         Outcome { charged, charged_predicted: self.prepaid, plain, plain_predicted: self.plain }
     }
 }
@@ -210,31 +211,29 @@ impl Batch {
 /// never leaves the driver. So all time inside the driver beyond the predicted work may have been idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spell {
-    /// Predicted time of the batches that were closed in the spell, and the part that counts as idle in them. In
-    /// nanoseconds.
-    predicted: u64,
-    counted: u64,
+    /// Predicted duration of the batches that were closed in the spell, and the part that counts as idle in them.
+    predicted: WallTime,
+    counted: WallTime,
 }
 
 impl Spell {
-    /// Returns the nanoseconds of `inside` that no closed batch accounts for. `inside` is the time inside the driver since the
+    /// Returns the part of `inside` that no closed batch accounts for. `inside` is the time inside the driver since the
     /// spell began.
     #[must_use]
-    pub const fn left(&self, inside: u64) -> u64 {
+    pub const fn left(&self, inside: WallTime) -> WallTime {
         inside.saturating_sub(self.predicted.saturating_add(self.counted))
     }
 
-    /// Returns true if the stream may have become empty `passed` nanoseconds after the spell began. It may if at most
-    /// `last` nanoseconds of predicted work are left. `open` is the open batch.
+    /// Returns true if the stream may have become empty `passed` after the spell began. It may if at most `last`
+    /// of predicted work is left. `open` is the open batch.
     #[must_use]
-    pub fn may_have_ended(&self, open: Option<&Batch>, passed: u64, last: u64) -> bool {
-        let predicted = self.predicted.saturating_add(open.map_or(0, Batch::unawaited));
+    pub fn may_have_ended(&self, open: Option<&Batch>, passed: WallTime, last: WallTime) -> bool {
+        let predicted = self.predicted.saturating_add(open.map_or(WallTime::ZERO, Batch::unawaited));
         passed.saturating_add(last) > predicted
     }
 
-    /// Closes `run` in the spell. The host was inside the driver for `inside` nanoseconds until its last launch
-    /// returned.
-    pub const fn close(&mut self, run: &mut Batch, inside: u64) {
+    /// Closes `run` in the spell. The host was inside the driver for `inside` until its last launch returned.
+    pub const fn close(&mut self, run: &mut Batch, inside: WallTime) {
         let idle = self.left(inside).saturating_sub(run.unawaited());
         run.slack = run.slack.saturating_add(idle);
         self.predicted = self.predicted.saturating_add(run.unawaited());
@@ -245,20 +244,19 @@ impl Spell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{ns, us};
 
-    const US: u64 = 1_000;
-
-    fn estimate(plain: u64) -> Estimate {
+    fn estimate(plain: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;
-        (estimate.charged, estimate.plain, estimate.samples) = (plain, plain, 1);
+        (estimate.charged, estimate.plain, estimate.samples) = (plain.gpu_if_alone(), plain, 1);
         estimate
     }
 
-    fn of(launches: u64, gaps: u64) -> Batch {
-        let mut run = Batch::open(Timing::Batched, 0);
-        run.lead(3 * US);
+    fn of(launches: u64, gaps: WallTime) -> Batch {
+        let mut run = Batch::open(Timing::Batched, ns(0));
+        run.lead(us(3));
         for _ in 0..launches {
-            run.add(&Key::graph(1), &estimate(20 * US));
+            run.add(&Key::graph(1), &estimate(us(20)));
         }
         run.idle(gaps);
         run
@@ -266,41 +264,41 @@ mod tests {
 
     #[test]
     fn a_run_is_full_after_two_milliseconds_and_a_single_at_once() {
-        let mut run = of(99, 0);
-        assert!(run.add(&Key::graph(1), &estimate(20 * US)));
-        assert!(!of(98, 0).add(&Key::graph(1), &estimate(20 * US)));
-        assert!(Batch::open(Timing::Single, 0).add(&Key::graph(1), &estimate(1)));
-        assert_eq!(run.prepaid(), 2000 * US);
+        let mut run = of(99, ns(0));
+        assert!(run.add(&Key::graph(1), &estimate(us(20))));
+        assert!(!of(98, ns(0)).add(&Key::graph(1), &estimate(us(20))));
+        assert!(Batch::open(Timing::Single, ns(0)).add(&Key::graph(1), &estimate(ns(1))));
+        assert_eq!(run.prepaid(), us(2000));
     }
 
     #[test]
     fn a_full_run_can_go_on_for_ten_milliseconds_and_a_single_cannot() {
-        assert!(of(499, 0).can_go_on() && !of(500, 0).can_go_on());
-        let mut single = Batch::open(Timing::Single, 0);
-        single.add(&Key::graph(1), &estimate(1));
+        assert!(of(499, ns(0)).can_go_on() && !of(500, ns(0)).can_go_on());
+        let mut single = Batch::open(Timing::Single, ns(0));
+        single.add(&Key::graph(1), &estimate(ns(1)));
         assert!(!single.can_go_on());
     }
 
     #[test]
     fn all_that_may_have_been_a_gap_is_not_charged_before_the_end() {
-        let mut run = of(10, 100);
-        assert_eq!(run.gaps(), 3 * US + 100);
-        run.waited(0);
-        run.close(7);
-        run.late(RETURN + 1);
-        assert_eq!(run.gaps(), 3 * US + 107 + 2 * RETURN + 1);
+        let mut run = of(10, ns(100));
+        assert_eq!(run.gaps(), us::<WallTime>(3) + ns(100));
+        run.waited(ns(0));
+        run.close(ns(7));
+        run.late(RETURN + ns(1));
+        assert_eq!(run.gaps(), us::<WallTime>(3) + ns(107) + 2 * RETURN + ns(1));
     }
 
     #[test]
     fn every_key_of_a_run_has_its_part_and_too_many_are_charged_all_the_same() {
-        let mut run = Batch::open(Timing::Batched, 0);
+        let mut run = Batch::open(Timing::Batched, ns(0));
         assert!(run.is_empty());
         for key in 0..20 {
-            run.add(&Key::graph(key % 10), &estimate(10));
+            run.add(&Key::graph(key % 10), &estimate(ns(10)));
         }
         assert!(!run.is_empty());
-        assert_eq!((run.launches(), run.prepaid(), run.plain()), (20, 200, 200));
+        assert_eq!((run.launches(), run.prepaid(), run.plain()), (20, ns(200), ns(200)));
         assert_eq!(run.parts().count(), PARTS);
-        assert!(run.parts().all(|part| (part.launches, part.plain) == (2, 20)));
+        assert!(run.parts().all(|part| (part.launches, part.plain) == (2, ns(20))));
     }
 }

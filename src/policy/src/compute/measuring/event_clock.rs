@@ -7,6 +7,8 @@
 //! - [`EventEpoch`]: the position of an event on the time line of its context.
 //! - [`ClockOffset`]: the position of that time line on the monotonic clock.
 
+use crate::time::{Monotonic, WallTime};
+
 /// Time of an event on the time line of its context, in nanoseconds. It can be compared with other events of the context,
 /// and not with instants of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -22,21 +24,21 @@ impl EventTime {
         Self(nanoseconds)
     }
 
-    /// Returns the nanoseconds since an earlier time; 0 if `earlier` is later.
+    /// Returns the time since an earlier event; none if `earlier` is later.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
+    pub const fn since(self, earlier: Self) -> WallTime {
+        WallTime::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Largest distance of two events with nothing in between, in nanoseconds: 2 us, two steps of the slowest clock of a
+/// Largest distance of two events with nothing in between: 2 us, two steps of the slowest clock of a
 /// driver.
-const STEP: u64 = 2_000;
+const STEP: WallTime = WallTime::from_micros(2);
 
 /// Returns true if a stream was empty before an event. `before` and `event` are the times of the previous event and of
-/// this one, and `cost` is the cost of an event in nanoseconds ([`EventCost`]).
+/// this one, and `cost` is the cost of an event ([`EventCost`]).
 #[must_use]
-pub const fn was_idle(before: EventTime, event: EventTime, cost: u64) -> bool {
+pub fn was_idle(before: EventTime, event: EventTime, cost: WallTime) -> bool {
     event.since(before) > STEP.saturating_add(cost)
 }
 
@@ -47,40 +49,37 @@ pub const fn was_idle(before: EventTime, event: EventTime, cost: u64) -> bool {
 /// shortest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCost {
-    least: u64,
-    sum: u64,
+    least: WallTime,
+    sum: WallTime,
     count: u64,
 }
 
-/// Largest cost of an event, in nanoseconds: 20 us. A larger distance has other work in it.
-const MOST_COST: u64 = 20_000;
+/// Largest cost of an event: 20 us. A larger distance has other work in it.
+const MOST_COST: WallTime = WallTime::from_micros(20);
 
 /// Events in a row that a thread records once for each context, behind its first work.
 pub const AT_FIRST: usize = 8;
 
 impl EventCost {
-    /// Adds the distance of two events in a row, in nanoseconds.
-    pub const fn adjacent(&mut self, apart: u64) {
+    /// Adds the distance of two events in a row.
+    pub fn adjacent(&mut self, apart: WallTime) {
         // One step of a clock of 1 us.
-        let near = STEP / 2;
+        let near = STEP.part(2);
         if apart > MOST_COST {
             return;
         }
         if self.count == 0 || apart.saturating_add(near) < self.least {
             *self = Self { least: apart, sum: apart, count: 1 };
         } else if apart <= self.least.saturating_add(near) {
-            self.least = if apart < self.least { apart } else { self.least };
+            self.least = self.least.min(apart);
             (self.sum, self.count) = (self.sum.saturating_add(apart), self.count.saturating_add(1));
         }
     }
 
-    /// Returns the cost in nanoseconds of GPU time; 0 while it is unknown.
+    /// Returns the cost; none while it is unknown.
     #[must_use]
-    pub const fn get(&self) -> u64 {
-        match self.sum.checked_div(self.count) {
-            Some(cost) => cost,
-            None => 0,
-        }
+    pub const fn get(&self) -> WallTime {
+        self.sum.part(self.count)
     }
 }
 
@@ -103,7 +102,7 @@ impl EventCost {
 pub struct ClockOffset {
     /// The bounds of the present tenth of a second, and of the one before.
     bounds: [Bounds; 2],
-    since: u64,
+    since: Monotonic,
     offset: Option<i64>,
 }
 
@@ -115,8 +114,8 @@ struct Bounds {
     below: Option<i64>,
 }
 
-/// Nanoseconds for which observations are combined: 0.1 s, in which a busy stream gives a hundred.
-const TOGETHER: u64 = 100_000_000;
+/// Time for which observations are combined: 0.1 s, in which a busy stream gives a hundred.
+const TOGETHER: WallTime = WallTime::from_millis(100);
 
 /// Nanoseconds of drift between the clocks while observations count: 20 us, 1/10,000 of 0.2 s. Oscillators of
 /// computers are at least that exact.
@@ -126,15 +125,15 @@ const DRIFT: i64 = 20_000;
 /// itself.
 const LATE: i64 = 2_000_000;
 
-/// Nanoseconds for which the base event of a context is used: one second.
-const SECOND: u64 = 1_000_000_000;
+/// Time for which the base event of a context is used: one second.
+const SECOND: WallTime = WallTime::from_millis(1_000);
 
 impl ClockOffset {
     /// Adds a record: the host recorded the event of time `event` at the instant `host`. The caller knows it once the
     /// event has passed.
-    pub fn recorded(&mut self, host: u64, event: EventTime) {
+    pub fn recorded(&mut self, host: Monotonic, event: EventTime) {
         self.turn(host);
-        let offset = host.wrapping_sub(event.0).cast_signed();
+        let offset = host.nanos().wrapping_sub(event.0).cast_signed();
         if self.below().is_some_and(|below| offset > below.saturating_add(DRIFT)) {
             // Impossible, unless the host's clock has jumped.
             self.bounds = [Bounds::default(); 2];
@@ -145,9 +144,9 @@ impl ClockOffset {
     }
 
     /// Adds a sight: the host saw at the instant `host` that the event of time `event` had passed.
-    pub fn passed(&mut self, host: u64, event: EventTime) {
+    pub fn passed(&mut self, host: Monotonic, event: EventTime) {
         self.turn(host);
-        let offset = host.wrapping_sub(event.0).cast_signed();
+        let offset = host.nanos().wrapping_sub(event.0).cast_signed();
         let [current, _] = &mut self.bounds;
         current.below = Some(current.below.map_or(offset, |below| below.min(offset)));
         self.fit();
@@ -155,8 +154,8 @@ impl ClockOffset {
 
     /// Returns the instant of an event on the monotonic clock. `None` before the first record.
     #[must_use]
-    pub fn instant(&self, event: EventTime) -> Option<u64> {
-        Some(event.0.saturating_add_signed(self.offset?))
+    pub fn instant(&self, event: EventTime) -> Option<Monotonic> {
+        Some(Monotonic::from_nanos(event.0.saturating_add_signed(self.offset?)))
     }
 
     /// Moves the offset between its bounds.
@@ -172,8 +171,8 @@ impl ClockOffset {
         self.bounds.iter().filter_map(|bounds| bounds.below).min()
     }
 
-    fn turn(&mut self, host: u64) {
-        if host.saturating_sub(self.since) >= TOGETHER {
+    fn turn(&mut self, host: Monotonic) {
+        if host.since(self.since) >= TOGETHER {
             let [current, _] = self.bounds;
             (self.bounds, self.since) = ([Bounds::default(), current], host);
         }
@@ -188,21 +187,21 @@ impl ClockOffset {
 pub struct EventEpoch {
     /// Time of the base event.
     origin: EventTime,
-    since: u64,
+    since: Monotonic,
 }
 
 impl EventEpoch {
-    /// Makes a time line whose first base event was recorded at the instant `now` of the monotonic clock.
+    /// Makes a time line whose first base event was recorded at the instant `now`.
     #[must_use]
-    pub const fn new(now: u64) -> Self {
+    pub const fn new(now: Monotonic) -> Self {
         // Far from 0, so that events before the base have a time.
         Self { origin: EventTime(1 << 62), since: now }
     }
 
     /// Returns true if the base event should be replaced.
     #[must_use]
-    pub const fn is_due(&self, now: u64) -> bool {
-        now.saturating_sub(self.since) >= SECOND
+    pub fn is_due(&self, now: Monotonic) -> bool {
+        now.since(self.since) >= SECOND
     }
 
     /// Returns the time of an event `elapsed` nanoseconds after the base event; negative before it.
@@ -212,7 +211,7 @@ impl EventEpoch {
     }
 
     /// Replaces the base event by one that is `elapsed` nanoseconds after it.
-    pub const fn replace(&mut self, elapsed: i64, now: u64) {
+    pub const fn replace(&mut self, elapsed: i64, now: Monotonic) {
         *self = Self { origin: self.time(elapsed), since: now };
     }
 }
@@ -243,50 +242,66 @@ pub fn nanoseconds(milliseconds: f32) -> Option<i64> {
 )]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
     use proptest::prelude::*;
+
+    const SECOND: u64 = super::SECOND.nanos();
+
+    fn recorded(offset: &mut ClockOffset, host: u64, event: u64) {
+        offset.recorded(ns(host), EventTime(event));
+    }
+
+    fn passed(offset: &mut ClockOffset, host: u64, event: u64) {
+        offset.passed(ns(host), EventTime(event));
+    }
+
+    fn instant(offset: &ClockOffset, event: u64) -> Option<u64> {
+        offset.instant(EventTime(event)).map(Monotonic::nanos)
+    }
 
     #[test]
     fn a_stream_was_idle_if_more_than_the_clocks_step_lies_between_two_events() {
-        let was_idle = |before, event, cost| was_idle(EventTime(before), EventTime(event), cost);
-        assert!(!was_idle(1_000, 1_000 + STEP, 0));
-        assert!(was_idle(1_000, 1_001 + STEP, 0));
+        let was_idle = |before, event, cost| was_idle(EventTime(before), EventTime(event), ns(cost));
+        let step = STEP.nanos();
+        assert!(!was_idle(1_000, 1_000 + step, 0));
+        assert!(was_idle(1_000, 1_001 + step, 0));
         assert!(!was_idle(9_000, 1_000, 0), "clocks that were laid on each other anew");
-        assert!(!was_idle(1_000, 3_500 + STEP, 2_500) && was_idle(1_000, 3_501 + STEP, 2_500));
+        assert!(!was_idle(1_000, 3_500 + step, 2_500) && was_idle(1_000, 3_501 + step, 2_500));
     }
 
     #[test]
     fn an_event_costs_what_lies_between_those_that_are_nearest() {
         let of = |apart: &[u64]| {
             let mut cost = EventCost::default();
-            apart.iter().for_each(|apart| cost.adjacent(*apart));
-            cost.get()
+            apart.iter().for_each(|apart| cost.adjacent(ns(*apart)));
+            cost.get().nanos()
         };
         assert_eq!(of(&[]), 0);
         assert_eq!(of(&[9_000, 3_000, 2_000, 3_000, 2_000, 900_000]), 2_500, "a clock of 1 us");
         assert_eq!(of(&[2_000, 3_001]), 2_000, "the host was late");
         assert_eq!(of(&[0, 0, 500]), 166, "events that cost nothing");
-        assert_eq!(of(&[MOST_COST + 1]), 0);
+        assert_eq!(of(&[MOST_COST.nanos() + 1]), 0);
     }
 
     #[test]
     fn an_offset_lies_between_what_was_recorded_and_what_was_seen_to_pass() {
         let mut offset = ClockOffset::default();
-        assert_eq!(offset.instant(EventTime(5)), None);
-        offset.recorded(1_000, EventTime(900));
-        assert_eq!(offset.instant(EventTime(900)), Some(1_000));
-        offset.recorded(1_100, EventTime(1_080));
-        assert_eq!(offset.instant(EventTime(1_080)), Some(1_180), "it waited behind other work");
-        offset.passed(1_150, EventTime(1_080));
-        assert_eq!(offset.instant(EventTime(1_080)), Some(1_150));
+        assert_eq!(instant(&offset, 5), None);
+        recorded(&mut offset, 1_000, 900);
+        assert_eq!(instant(&offset, 900), Some(1_000));
+        recorded(&mut offset, 1_100, 1_080);
+        assert_eq!(instant(&offset, 1_080), Some(1_180), "it waited behind other work");
+        passed(&mut offset, 1_150, 1_080);
+        assert_eq!(instant(&offset, 1_080), Some(1_150));
     }
 
     #[test]
     fn where_no_stream_is_ever_idle_many_sights_tell_the_offset() {
         let mut offset = ClockOffset::default();
         for event in (0..5_000_000_000_u64).step_by(2_100_000) {
-            offset.recorded(SECOND + event - 20_000_000, EventTime(event));
-            offset.passed(SECOND + event + event % 1_000_000, EventTime(event));
-            let error = offset.instant(EventTime(event)).unwrap().abs_diff(SECOND + event);
+            recorded(&mut offset, SECOND + event - 20_000_000, event);
+            passed(&mut offset, SECOND + event + event % 1_000_000, event);
+            let error = instant(&offset, event).unwrap().abs_diff(SECOND + event);
             assert!(event < 100_000_000 || error <= 100_000, "{error}");
         }
     }
@@ -295,11 +310,11 @@ mod tests {
     fn a_clock_that_jumps_is_believed_at_once() {
         let mut offset = ClockOffset::default();
         for event in (0..100).map(|at| at * 1000) {
-            offset.recorded(SECOND + event, EventTime(event));
-            offset.passed(SECOND + event, EventTime(event));
+            recorded(&mut offset, SECOND + event, event);
+            passed(&mut offset, SECOND + event, event);
         }
-        offset.recorded(9 * SECOND, EventTime(200_000));
-        assert_eq!(offset.instant(EventTime(200_000)), Some(9 * SECOND));
+        recorded(&mut offset, 9 * SECOND, 200_000);
+        assert_eq!(instant(&offset, 200_000), Some(9 * SECOND));
     }
 
     #[test]
@@ -307,23 +322,23 @@ mod tests {
         let mut offset = ClockOffset::default();
         // Kernels of 20 ms on two streams, in which the event clock gains 500 ns. The second kernel has not been seen
         // to end.
-        offset.recorded(SECOND, EventTime(0));
-        offset.passed(SECOND + 20_000_000, EventTime(20_000_500));
-        offset.recorded(SECOND + 6_000, EventTime(6_000));
-        offset.passed(SECOND + 20_000_000, EventTime(6_000));
-        assert_eq!(offset.instant(EventTime(20_000_500)), Some(SECOND + 20_000_000));
+        recorded(&mut offset, SECOND, 0);
+        passed(&mut offset, SECOND + 20_000_000, 20_000_500);
+        recorded(&mut offset, SECOND + 6_000, 6_000);
+        passed(&mut offset, SECOND + 20_000_000, 6_000);
+        assert_eq!(instant(&offset, 20_000_500), Some(SECOND + 20_000_000));
     }
 
     #[test]
     fn a_clock_that_loses_is_followed_by_what_is_seen_alone() {
         let mut offset = ClockOffset::default();
-        offset.recorded(SECOND, EventTime(0));
+        recorded(&mut offset, SECOND, 0);
         for event in (0..SECOND).step_by(1_000_000) {
             let host = SECOND + event + event / 100;
-            offset.passed(host, EventTime(event));
+            passed(&mut offset, host, event);
             // The part that two tenths of a second hide, and the delay of a late sight.
             assert!(
-                offset.instant(EventTime(event)).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
+                instant(&offset, event).unwrap().abs_diff(host) <= 2_000_000 + LATE.unsigned_abs(),
                 "{event}"
             );
         }
@@ -334,22 +349,22 @@ mod tests {
         let mut offset = ClockOffset::default();
         for second in 0..100_u64 {
             // The event clock gains 100 us in a second.
-            offset.recorded(second * SECOND, EventTime(second * (SECOND + 100_000)));
-            offset.passed(second * SECOND + 500_000, EventTime(second * (SECOND + 100_000)));
-            let at = offset.instant(EventTime(second * (SECOND + 100_000))).unwrap();
+            recorded(&mut offset, second * SECOND, second * (SECOND + 100_000));
+            passed(&mut offset, second * SECOND + 500_000, second * (SECOND + 100_000));
+            let at = instant(&offset, second * (SECOND + 100_000)).unwrap();
             assert!(at.abs_diff(second * SECOND) <= 500_000);
         }
     }
 
     #[test]
     fn times_go_on_across_a_change_of_base() {
-        let mut base = EventEpoch::new(0);
+        let mut base = EventEpoch::new(ns(0));
         let before = base.time(1_500_000_000);
-        assert!(!base.is_due(SECOND - 1) && base.is_due(SECOND));
-        base.replace(1_000_000_000, SECOND);
+        assert!(!base.is_due(ns(SECOND - 1)) && base.is_due(ns(SECOND)));
+        base.replace(1_000_000_000, ns(SECOND));
         assert_eq!(base.time(500_000_000), before);
-        assert_eq!(base.time(0).since(base.time(-1)), 1);
-        assert!(!base.is_due(SECOND + 1));
+        assert_eq!(base.time(0).since(base.time(-1)), ns(1));
+        assert!(!base.is_due(ns(SECOND + 1)));
     }
 
     #[test]

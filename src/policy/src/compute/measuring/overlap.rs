@@ -1,5 +1,7 @@
 //! The average part of busy intervals that is newly covered.
 
+use crate::time::WallTime;
+
 /// The part of recent busy intervals that was newly covered, averaged over the slice.
 ///
 /// Of two intervals that overlap, the one that is measured first is charged. So a single charge teaches the wrong
@@ -7,8 +9,8 @@
 /// estimate learns its own duration times this average. The sum of all lessons is the sum of all charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
-    plain: u64,
-    covered: u64,
+    plain: WallTime,
+    covered: WallTime,
 }
 
 impl Default for Overlap {
@@ -18,17 +20,17 @@ impl Default for Overlap {
     }
 }
 
-/// Busy time of the average, in nanoseconds: 20 ms, ten batches. Processes that start together overlap in their first
+/// Busy time of the average: 20 ms, ten batches. Processes that start together overlap in their first
 /// work only. A longer average would let them take too much for as long.
-const LATELY: u64 = 20_000_000;
-/// Bits of one sum in a word: a sum is at most [`LATELY`].
+const LATELY: WallTime = WallTime::from_millis(20);
+/// Bits of one sum in a word: a sum is at most [`LATELY`], in nanoseconds.
 const HALF: u32 = 32;
 
 impl Overlap {
     /// Returns both sums in one word, so that processes that share it never read one without the other.
     #[must_use]
     pub const fn word(&self) -> u64 {
-        self.plain << HALF | self.covered
+        self.plain.nanos() << HALF | self.covered.nanos()
     }
 
     /// Reads a word. A word of 0 is unknown. Any other value gives a part of at most the whole.
@@ -37,78 +39,73 @@ impl Overlap {
         if word == 0 {
             return Self::default();
         }
-        let plain = (word >> HALF).min(LATELY);
-        Self { plain, covered: (word & u64::MAX >> HALF).min(plain) }
+        let plain = WallTime::from_nanos(word >> HALF).min(LATELY);
+        Self { plain, covered: WallTime::from_nanos(word & u64::MAX >> HALF).min(plain) }
     }
 
-    /// Adds a measured interval of any process of the slice: its length, and the nanoseconds of it that were newly
+    /// Adds a measured interval of any process of the slice: its length, and the part of it that was newly
     /// covered.
-    pub fn add(&mut self, length: u64, covered: u64) {
+    pub fn add(&mut self, length: WallTime, covered: WallTime) {
         self.plain = self.plain.saturating_add(length);
         self.covered = self.covered.saturating_add(covered.min(length));
         while self.plain > LATELY {
             // Both sums lose the same fraction, so that their ratio stays.
-            let lost = self.plain.saturating_sub(LATELY).min(self.plain / 4).max(1);
-            let part =
-                u128::from(self.covered).saturating_mul(u128::from(lost)).checked_div(u128::from(self.plain));
-            self.covered =
-                self.covered.saturating_sub(part.and_then(|part| u64::try_from(part).ok()).unwrap_or(0));
+            let lost = self.plain.saturating_sub(LATELY).min(self.plain.part(4)).max(WallTime::NANOSECOND);
+            let part = self.covered.scaled(lost.nanos(), self.plain.nanos());
+            self.covered = self.covered.saturating_sub(part.unwrap_or_default());
             self.plain = self.plain.saturating_sub(lost);
         }
     }
 
-    /// Returns the newly covered part of `length` nanoseconds on average; all of it while nothing is known.
+    /// Returns the newly covered part of `length` on average; all of it while nothing is known.
     #[must_use]
-    pub fn part(&self, length: u64) -> u64 {
-        let part =
-            u128::from(length).saturating_mul(u128::from(self.covered)).checked_div(u128::from(self.plain));
-        part.and_then(|part| u64::try_from(part).ok()).unwrap_or(length)
+    pub fn part(&self, length: WallTime) -> WallTime {
+        length.scaled(self.covered.nanos(), self.plain.nanos()).unwrap_or(length)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{ms, ns};
     use proptest::prelude::*;
-
-    const MS: u64 = 1_000_000;
 
     #[test]
     fn of_half_covered_intervals_half_is_charged() {
         let mut overlap = Overlap::from_word(0);
-        assert_eq!(overlap.part(7), 7, "nothing is known");
+        assert_eq!(overlap.part(ns(7)), ns(7), "nothing is known");
         for _ in 0..1000 {
-            overlap.add(1_000_000, 500_000);
+            overlap.add(ns(1_000_000), ns(500_000));
         }
-        assert!(overlap.part(1_000_000).abs_diff(500_000) <= 1_000);
+        assert!(overlap.part(ms(1)).nanos().abs_diff(500_000) <= 1_000);
     }
 
     #[test]
     fn what_is_learned_anew_outweighs_what_was_after_twenty_milliseconds() {
         let mut overlap = Overlap::default();
-        (0..1000).for_each(|_| overlap.add(MS, 0));
+        (0..1000).for_each(|_| overlap.add(ms(1), ns(0)));
         assert_eq!(overlap.plain, LATELY);
-        assert!(overlap.part(MS) <= 1, "{}", overlap.part(MS));
-        overlap.add(LATELY / 2, LATELY / 2);
+        assert!(overlap.part(ms(1)) <= ns(1), "{}", overlap.part(ms(1)));
+        overlap.add(LATELY.part(2), LATELY.part(2));
         assert_eq!(overlap.plain, LATELY);
-        assert!(overlap.part(MS).abs_diff(MS / 3) <= 2, "{}", overlap.part(MS));
-        overlap.add(u64::MAX, 0);
-        assert!(overlap.plain == LATELY && overlap.part(MS) <= 1, "{}", overlap.part(MS));
+        assert!(overlap.part(ms(1)).nanos().abs_diff(1_000_000 / 3) <= 2, "{}", overlap.part(ms(1)));
+        overlap.add(ns(u64::MAX), ns(0));
+        assert!(overlap.plain == LATELY && overlap.part(ms(1)) <= ns(1), "{}", overlap.part(ms(1)));
     }
 
     proptest! {
         #[test]
         fn a_word_says_what_it_was_made_of_and_whatever_it_is_the_part_is_no_more_than_the_whole(
-            intervals in prop::collection::vec((0..2 * LATELY, any::<u64>()), 0..20),
+            intervals in prop::collection::vec((0..2 * LATELY.nanos(), any::<u64>()), 0..20),
             word in any::<u64>(),
             length in any::<u64>(),
         ) {
-            prop_assert!(Overlap::from_word(word).part(length) <= length);
+            prop_assert!(Overlap::from_word(word).part(ns(length)) <= ns(length));
             let mut overlap = Overlap::default();
             for (length, covered) in intervals {
-                overlap.add(length, covered);
+                overlap.add(ns(length), ns(covered));
                 prop_assert_eq!(Overlap::from_word(overlap.word()), overlap);
-                prop_assert!(overlap.part(length) <= length);
+                prop_assert!(overlap.part(ns(length)) <= ns(length));
             }
         }
     }

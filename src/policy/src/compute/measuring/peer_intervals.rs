@@ -10,24 +10,24 @@
 //! ticket, and reads them back in the opposite order.
 
 use super::union::BusyUnion;
-use crate::units::MOST_GPU_TIME;
+use crate::time::{MOST_GPU_TIME, Monotonic, WallTime};
 
-/// Nanoseconds for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
+/// Time for which a place may stay unwritten before a reader skips it: 2 ms. Its owner was killed or suspended
 /// between taking and writing it.
-pub const PATIENCE: u64 = 2_000_000;
-/// Nanoseconds by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
-const AHEAD: u64 = 1_000_000_000;
+pub const PATIENCE: WallTime = WallTime::from_millis(2);
+/// Time by which the end of an interval may lie in the future: 1 s. The clocks of processes differ by less.
+const AHEAD: WallTime = WallTime::from_millis(1_000);
 
 /// Contexts of a process that have different numbers. The driver gives each context its own turns.
 const CONTEXTS: u64 = 64;
 
-/// An interval in which a context had work in flight, in nanoseconds of the monotonic clock.
+/// An interval in which a context had work in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interval {
     /// The instant from which the GPU could run the work.
-    pub start: u64,
+    pub start: Monotonic,
     /// The end of the work, or the instant up to which it was seen to run.
-    pub end: u64,
+    pub end: Monotonic,
     /// Number of the context in its slice: [`context`].
     pub context: u16,
     /// True if the work continues.
@@ -37,10 +37,16 @@ pub struct Interval {
 impl Interval {
     /// Returns true if the interval may be true at the instant `now`. Another process may have written it.
     #[must_use]
-    pub const fn is_sane(&self, now: u64) -> bool {
+    pub fn is_sane(&self, now: Monotonic) -> bool {
         self.start <= self.end
-            && self.end.saturating_sub(self.start) <= MOST_GPU_TIME.get()
+            && self.length() <= MOST_GPU_TIME.wall_if_alone()
             && self.end <= now.saturating_add(AHEAD)
+    }
+
+    /// Returns the length of the interval.
+    #[must_use]
+    pub const fn length(&self) -> WallTime {
+        self.end.since(self.start)
     }
 
     /// Returns true if the interval belongs to the process in this slot of the slice.
@@ -77,7 +83,7 @@ impl IntervalEntry {
     /// Returns the interval at a place, if the ticket is that place's and the interval is valid: it ends at most a second after
     /// `now`.
     #[must_use]
-    pub fn told_at(&self, place: u64, now: u64) -> Option<Interval> {
+    pub fn told_at(&self, place: u64, now: Monotonic) -> Option<Interval> {
         let is_there = self.ticket == place.saturating_add(1);
         Some(self.interval).filter(|interval| is_there && interval.is_sane(now))
     }
@@ -88,7 +94,7 @@ impl IntervalEntry {
 pub struct Reader {
     next: u64,
     /// The instant at which the wait for an unwritten place began, and the number of places taken by then.
-    waits: Option<(u64, u64)>,
+    waits: Option<(Monotonic, u64)>,
 }
 
 impl Reader {
@@ -106,7 +112,7 @@ impl Reader {
     pub fn read(
         &mut self,
         (to, slots): (u64, u64),
-        now: u64,
+        now: Monotonic,
         union: &mut BusyUnion,
         mut entry: impl FnMut(u64) -> IntervalEntry,
     ) -> bool {
@@ -130,9 +136,9 @@ impl Reader {
     }
 
     /// Returns true if the wait is over. All places that were taken before the wait began share one wait.
-    fn has_waited(&mut self, to: u64, now: u64) -> bool {
+    fn has_waited(&mut self, to: u64, now: Monotonic) -> bool {
         let (since, _) = *self.waits.get_or_insert((now, to));
-        now.saturating_sub(since) >= PATIENCE
+        now.since(since) >= PATIENCE
     }
 }
 
@@ -140,12 +146,13 @@ impl Reader {
 #[allow(clippy::cast_possible_truncation, reason = "places of a small ring")]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
 
     const SLOTS: u64 = 4;
-    const NOW: u64 = 1 << 40;
+    const NOW: Monotonic = Monotonic::from_nanos(1 << 40);
 
     fn told(place: u64, start: u64, end: u64) -> IntervalEntry {
-        IntervalEntry::new(place, Interval { start, end, ..Interval::default() })
+        IntervalEntry::new(place, Interval { start: ns(start), end: ns(end), ..Interval::default() })
     }
 
     #[derive(Default)]
@@ -160,7 +167,7 @@ mod tests {
             self.places += 1;
         }
 
-        fn read(&self, reader: &mut Reader, now: u64, union: &mut BusyUnion) -> bool {
+        fn read(&self, reader: &mut Reader, now: Monotonic, union: &mut BusyUnion) -> bool {
             reader.read((self.places, SLOTS), now, union, |slot| self.slots[slot as usize])
         }
     }
@@ -180,7 +187,7 @@ mod tests {
         ring.publish(100, 200);
         ring.publish(300, 400);
         assert!(ring.read(&mut reader, NOW, &mut union));
-        assert_eq!(union.cover(150, 350), 100);
+        assert_eq!(union.cover(ns(150), ns(350)), ns(100));
     }
 
     #[test]
@@ -189,10 +196,10 @@ mod tests {
         ring.places = 1;
         ring.publish(100, 200);
         assert!(!ring.read(&mut reader, NOW, &mut union));
-        assert!(!ring.read(&mut reader, NOW + PATIENCE - 1, &mut union));
-        assert_eq!(union.cover(100, 150), 50);
+        assert!(!ring.read(&mut reader, NOW + PATIENCE - ns(1), &mut union));
+        assert_eq!(union.cover(ns(100), ns(150)), ns(50));
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
-        assert_eq!(union.cover(150, 200), 0);
+        assert_eq!(union.cover(ns(150), ns(200)), ns(0));
     }
 
     #[test]
@@ -217,7 +224,11 @@ mod tests {
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
         ring.publish(200, 300);
         assert!(ring.read(&mut reader, NOW + PATIENCE, &mut union));
-        assert_eq!(union.cover(150, 300), 50, "what it stood before the count was found to be wrong is lost");
+        assert_eq!(
+            union.cover(ns(150), ns(300)),
+            ns(50),
+            "what it stood before the count was found to be wrong is lost"
+        );
     }
 
     #[test]
@@ -226,8 +237,8 @@ mod tests {
         ring.places = 1;
         assert!(!ring.read(&mut reader, NOW, &mut union));
         ring.slots[0] = told(0, 100, 200);
-        assert!(ring.read(&mut reader, NOW + 1, &mut union));
-        assert_eq!(union.cover(100, 200), 0);
+        assert!(ring.read(&mut reader, NOW + ns(1), &mut union));
+        assert_eq!(union.cover(ns(100), ns(200)), ns(0));
     }
 
     #[test]
@@ -237,8 +248,8 @@ mod tests {
             ring.publish(at * 100, at * 100 + 50);
         }
         assert!(ring.read(&mut reader, NOW, &mut union));
-        assert_eq!(union.cover(500, 550), 50);
-        assert_eq!(union.cover(600, 950), 150);
+        assert_eq!(union.cover(ns(500), ns(550)), ns(50));
+        assert_eq!(union.cover(ns(600), ns(950)), ns(150));
     }
 
     #[test]
@@ -246,9 +257,9 @@ mod tests {
         let (mut ring, mut reader, mut union) = (Ring::default(), Reader::default(), BusyUnion::new());
         ring.publish(200, 100);
         ring.publish(0, u64::MAX);
-        ring.publish(0, MOST_GPU_TIME.get() + 1);
+        ring.publish(0, MOST_GPU_TIME.nanos() + 1);
         assert!(ring.read(&mut reader, NOW, &mut union));
-        assert_eq!(union.cover(0, 1000), 1000);
+        assert_eq!(union.cover(ns(0), ns(1000)), ns(1000));
         ring.slots = [IntervalEntry { ticket: u64::MAX, ..told(0, 0, 1) }; SLOTS as usize];
         ring.places += 4;
         assert!(ring.read(&mut reader, NOW, &mut union));

@@ -1,46 +1,48 @@
 //! Union of busy intervals: the time that is charged. Work of overlapping streams is charged once.
 
+use crate::time::{Monotonic, WallTime};
+
 /// Intervals that are kept apart. Example: work of 1 ms between gaps, beside a kernel of 0.1 s that is seen to end
 /// later, needs a hundred.
 const APART: usize = 128;
 
-/// A union of intervals in bounded memory. Instants are nanoseconds on any one clock.
+/// A union of intervals in bounded memory.
 ///
 /// It is a set of disjoint intervals and no high-water mark. Measurements of several streams arrive out of order, and
 /// below a mark the later ones would not be charged.
 #[derive(Debug, Clone, Default)]
 pub struct BusyUnion {
     /// Disjoint intervals, in order, with gaps between them.
-    busy: Vec<(u64, u64)>,
+    busy: Vec<(Monotonic, Monotonic)>,
     /// All time before this instant counts as covered.
-    floor: u64,
+    floor: Monotonic,
 }
 
 impl BusyUnion {
     /// Makes an empty union. It allocates its memory once.
     #[must_use]
     pub fn new() -> Self {
-        Self { busy: Vec::with_capacity(APART.saturating_add(1)), floor: 0 }
+        Self { busy: Vec::with_capacity(APART.saturating_add(1)), floor: Monotonic::BEGIN }
     }
 
-    /// Covers an interval. Returns the nanoseconds that were not covered before.
-    pub fn cover(&mut self, start: u64, end: u64) -> u64 {
+    /// Covers an interval. Returns the time that was not covered before.
+    pub fn cover(&mut self, start: Monotonic, end: Monotonic) -> WallTime {
         let start = start.max(self.floor);
         if start >= end {
-            return 0;
+            return WallTime::ZERO;
         }
         let first = self.busy.partition_point(|(_, until)| *until < start);
-        let (mut at, mut covered, mut after) = (start, 0_u64, first);
+        let (mut at, mut covered, mut after) = (start, WallTime::ZERO, first);
         let (mut from, mut to) = (start, end);
         while let Some((busy, until)) = self.busy.get(after).copied().filter(|(busy, _)| *busy <= end) {
             if at < busy {
-                covered = covered.saturating_add(busy.saturating_sub(at));
+                covered = covered.saturating_add(busy.since(at));
             }
             (at, from, to) = (at.max(until), from.min(busy), to.max(until));
             after = after.saturating_add(1);
         }
         if at < end {
-            covered = covered.saturating_add(end.saturating_sub(at));
+            covered = covered.saturating_add(end.since(at));
         }
         self.replace(first, after, (from, to));
         covered
@@ -48,13 +50,13 @@ impl BusyUnion {
 
     /// Returns true if the whole interval is covered. Such an interval is neither charged nor published.
     #[must_use]
-    pub fn is_covered(&self, start: u64, end: u64) -> bool {
+    pub fn is_covered(&self, start: Monotonic, end: Monotonic) -> bool {
         let start = start.max(self.floor);
         let first = self.busy.partition_point(|(_, until)| *until < start);
         start >= end || self.busy.get(first).is_some_and(|(from, until)| *from <= start && end <= *until)
     }
 
-    fn replace(&mut self, first: usize, after: usize, with: (u64, u64)) {
+    fn replace(&mut self, first: usize, after: usize, with: (Monotonic, Monotonic)) {
         match self.busy.get_mut(first).filter(|_| after > first) {
             Some(kept) => {
                 *kept = with;
@@ -73,10 +75,11 @@ impl BusyUnion {
 #[allow(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use super::*;
+    use crate::time::testing::ns;
     use proptest::prelude::*;
 
     fn covered(union: &mut BusyUnion, start: u64, end: u64) -> u64 {
-        union.cover(start, end)
+        union.cover(ns(start), ns(end)).nanos()
     }
 
     #[test]
@@ -97,15 +100,15 @@ mod tests {
         covered(&mut union, 100, 200);
         covered(&mut union, 300, 400);
         for (start, end) in [(100, 200), (120, 150), (300, 400), (500, 500), (9, 3)] {
-            assert!(union.is_covered(start, end), "{start} to {end}");
+            assert!(union.is_covered(ns(start), ns(end)), "{start} to {end}");
         }
         for (start, end) in [(99, 150), (150, 201), (200, 300), (150, 350), (250, 260), (400, 401), (0, 500)]
         {
-            assert!(!union.is_covered(start, end), "{start} to {end}");
+            assert!(!union.is_covered(ns(start), ns(end)), "{start} to {end}");
         }
-        union.floor = 50;
-        assert!(union.is_covered(0, 50) && union.is_covered(7, 9));
-        assert!(!union.is_covered(0, 51));
+        union.floor = ns(50);
+        assert!(union.is_covered(ns(0), ns(50)) && union.is_covered(ns(7), ns(9)));
+        assert!(!union.is_covered(ns(0), ns(51)));
     }
 
     #[test]

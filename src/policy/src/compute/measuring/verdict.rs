@@ -2,11 +2,12 @@
 
 use super::batch::{Batch, RETURN};
 use super::when_alone::Timing;
+use crate::time::WallTime;
 
-/// Nanoseconds that the GPU takes to switch from another process, at most: 0.1 ms. No kernel runs in that time, so
+/// Time that the GPU takes to switch from another process, at most: 0.1 ms. No kernel runs in that time, so
 /// this part of the first batch of a turn is left to the estimates. Otherwise the batches of two processes would be 1
 /// % too long.
-const SWITCH: u64 = 100_000;
+const SWITCH: WallTime = WallTime::from_micros(100);
 
 /// Gaps below one part in 20 of a batch do not count.
 const GAPLESS: u64 = 20;
@@ -38,14 +39,14 @@ pub enum EstimateUpdate {
 /// The meaning of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Duration of the launches, in nanoseconds.
-    pub length: u64,
-    /// Nanoseconds for which the launches waited for timing events. On a busy stream these are the closing event of
+    /// Duration of the launches.
+    pub length: WallTime,
+    /// Time for which the launches waited for timing events. On a busy stream these are the closing event of
     /// the batch before and the opening event of this one. No other kernel of the stream can run meanwhile, so this
     /// is the slice's time, but no lesson for the estimates.
-    pub events: u64,
-    /// Nanoseconds between the assumed end of the launches and the closing event.
-    pub after: u64,
+    pub events: WallTime,
+    /// Time between the assumed end of the launches and the closing event.
+    pub after: WallTime,
     /// True if the host was delayed, so that the stream may have been empty when the closing event passed. The
     /// opening event of the next batch then says nothing: it passed at once.
     pub held: bool,
@@ -54,8 +55,7 @@ pub struct Verdict {
 }
 
 impl Batch {
-    /// Judges a measurement of `measured` nanoseconds between the batch's events, where an event costs `event`
-    /// nanoseconds.
+    /// Judges a measurement of `measured` between the batch's events, where an event costs `event`.
     ///
     /// The events bound the work from both sides. It took at most `measured`, and at least `measured` less the time
     /// for which the stream may have been idle. Between the bounds the estimate decides.
@@ -67,45 +67,45 @@ impl Batch {
     /// does not replace an uncertain estimate. The next launch is measured again, and this one is charged the upper
     /// bound. Example: a batch of copies returns only when it has ended.
     #[must_use]
-    pub fn judge(&self, measured: u64, opening: Opening, event: u64) -> Verdict {
+    pub fn judge(&self, measured: WallTime, opening: Opening, event: WallTime) -> Verdict {
         let (way, held) = self.lead_of(measured, opening, event);
-        let measured = measured.saturating_sub(way).max(1);
-        let switch = if opening == Opening::Switched { SWITCH } else { 0 };
+        let measured = measured.saturating_sub(way).max(WallTime::NANOSECOND);
+        let switch = if opening == Opening::Switched { SWITCH } else { WallTime::ZERO };
         let held = held.saturating_add(self.late);
         let gaps = self.gaps.saturating_add(self.slack).saturating_add(held);
         let (idle, lesson) = match self.timing {
             Timing::Single if !self.is_certain && held > measured.saturating_sub(held) => {
-                (0, EstimateUpdate::Nothing)
+                (WallTime::ZERO, EstimateUpdate::Nothing)
             }
             Timing::Single => (held.saturating_add(switch), EstimateUpdate::Single),
             Timing::Batched if gaps.saturating_mul(GAPLESS) > measured => {
                 (gaps.saturating_add(switch), EstimateUpdate::Gaps)
             }
-            Timing::Batched if switch > 0 => (switch, EstimateUpdate::Nothing),
-            Timing::Batched => (0, EstimateUpdate::Batch),
+            Timing::Batched if !switch.is_zero() => (switch, EstimateUpdate::Nothing),
+            Timing::Batched => (WallTime::ZERO, EstimateUpdate::Batch),
         };
-        let length = self.plain.clamp(measured.saturating_sub(idle).max(1), measured);
+        let length = self.plain.clamp(measured.saturating_sub(idle).max(WallTime::NANOSECOND), measured);
         let after = self.tail.saturating_add(self.late).min(measured.saturating_sub(length));
         let events = match opening {
             Opening::Busy => event.saturating_mul(2),
             _ => event.saturating_sub(self.lead),
         };
-        Verdict { length, events, after, held: held > 0, lesson }
+        Verdict { length, events, after, held: !held.is_zero(), lesson }
     }
 
-    /// Returns the nanoseconds from the opening event to the start of the first kernel, and nanoseconds for which the stream may
-    /// have been idle beyond that.
+    /// Returns the time from the opening event to the start of the first kernel, and the time for which the stream may have been
+    /// idle beyond that.
     ///
     /// On a busy stream the event delays the kernel by its cost. On an empty stream a launch takes a few
     /// microseconds, and the kernel begins at the end of them. A longer launch was delayed. If the delay came before
     /// the kernel began, the driver loaded code, for example. If it came while the kernel ran, the thread lost its
     /// processor. A launch that returns after the kernel's end shows the latter.
-    fn lead_of(&self, measured: u64, opening: Opening, event: u64) -> (u64, u64) {
+    fn lead_of(&self, measured: WallTime, opening: Opening, event: WallTime) -> (WallTime, WallTime) {
         let lead = self.lead.max(event);
         match opening {
-            Opening::Busy => (event, 0),
-            _ if self.lead > RETURN || lead >= measured => (0, lead),
-            _ => (lead, 0),
+            Opening::Busy => (event, WallTime::ZERO),
+            _ if self.lead > RETURN || lead >= measured => (WallTime::ZERO, lead),
+            _ => (lead, WallTime::ZERO),
         }
     }
 }
@@ -116,20 +116,19 @@ mod tests {
     use super::super::batch::Spell;
     use super::super::when_alone::delay;
     use super::*;
+    use crate::time::testing::{ns, us};
 
-    const US: u64 = 1_000;
-
-    fn estimate(plain: u64) -> Estimate {
+    fn estimate(plain: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;
-        (estimate.charged, estimate.plain, estimate.samples) = (plain, plain, 1);
+        (estimate.charged, estimate.plain, estimate.samples) = (plain.gpu_if_alone(), plain, 1);
         estimate
     }
 
-    fn of(launches: u64, gaps: u64) -> Batch {
-        let mut run = Batch::open(Timing::Batched, 0);
-        run.lead(3 * US);
+    fn of(launches: u64, gaps: WallTime) -> Batch {
+        let mut run = Batch::open(Timing::Batched, ns(0));
+        run.lead(us(3));
         for _ in 0..launches {
-            run.add(&Key::graph(1), &estimate(20 * US));
+            run.add(&Key::graph(1), &estimate(us(20)));
         }
         run.idle(gaps);
         run
@@ -137,104 +136,112 @@ mod tests {
 
     #[test]
     fn a_run_without_gaps_costs_what_was_measured_less_the_lead_where_the_stream_was_idle() {
-        let run = of(100, 100 * US);
-        let verdict =
-            Verdict { length: 2400 * US, events: 0, after: 0, held: false, lesson: EstimateUpdate::Batch };
-        assert_eq!(run.judge(2400 * US, Opening::Busy, 0), verdict);
-        assert_eq!(run.judge(2403 * US, Opening::Idle, 0), verdict);
+        let run = of(100, us(100));
+        let verdict = Verdict {
+            length: us(2400),
+            events: ns(0),
+            after: ns(0),
+            held: false,
+            lesson: EstimateUpdate::Batch,
+        };
+        assert_eq!(run.judge(us(2400), Opening::Busy, ns(0)), verdict);
+        assert_eq!(run.judge(us(2403), Opening::Idle, ns(0)), verdict);
     }
 
     #[test]
     fn what_events_take_is_told_apart_from_what_launches_take() {
         let judged = |measured, opening, event| {
-            let verdict = of(100, 0).judge(measured, opening, event);
+            let verdict = of(100, ns(0)).judge(measured, opening, event);
             (verdict.length, verdict.events)
         };
-        assert_eq!(judged(2_402 * US, Opening::Busy, 2 * US), (2_400 * US, 4 * US));
-        assert_eq!(judged(2_403 * US, Opening::Idle, 2 * US), (2_400 * US, 0), "it passed within the launch");
-        assert_eq!(judged(2_407 * US, Opening::Idle, 7 * US), (2_400 * US, 4 * US));
-        assert_eq!([0, 1_000, 2_500, 9_000].map(|before| delay(before, 2_500)), [2_500, 1_500, 0, 0]);
+        assert_eq!(judged(us(2_402), Opening::Busy, us(2)), (us(2_400), us(4)));
+        assert_eq!(
+            judged(us(2_403), Opening::Idle, us(2)),
+            (us(2_400), ns(0)),
+            "it passed within the launch"
+        );
+        assert_eq!(judged(us(2_407), Opening::Idle, us(7)), (us(2_400), us(4)));
+        assert_eq!(
+            [0, 1_000, 2_500, 9_000].map(|before| delay(ns(before), ns(2_500))),
+            [2_500, 1_500, 0, 0].map(ns)
+        );
     }
 
     #[test]
     fn a_run_with_gaps_costs_what_was_predicted_within_what_is_possible() {
-        let length = |measured| of(100, 1000 * US).judge(measured, Opening::Busy, 0).length;
-        assert_eq!(length(2500 * US), 2000 * US);
-        assert_eq!(length(1500 * US), 1500 * US);
-        assert_eq!(length(3500 * US), 2500 * US);
-        assert_eq!(of(100, 1000 * US).judge(2500 * US, Opening::Busy, 0).lesson, EstimateUpdate::Gaps);
+        let length = |measured| of(100, us(1000)).judge(measured, Opening::Busy, ns(0)).length;
+        assert_eq!(length(us(2500)), us(2000));
+        assert_eq!(length(us(1500)), us(1500));
+        assert_eq!(length(us(3500)), us(2500));
+        assert_eq!(of(100, us(1000)).judge(us(2500), Opening::Busy, ns(0)).lesson, EstimateUpdate::Gaps);
     }
 
     #[test]
     fn a_run_has_gaps_if_they_are_more_than_a_twentieth_of_it() {
-        let lesson = |measured| of(100, 100 * US).judge(measured, Opening::Busy, 0).lesson;
-        assert_eq!(lesson(100 * US * GAPLESS), EstimateUpdate::Batch);
-        assert_eq!(lesson(100 * US * GAPLESS - 1), EstimateUpdate::Gaps);
+        let lesson = |measured| of(100, us(100)).judge(measured, Opening::Busy, ns(0)).lesson;
+        assert_eq!(lesson(us(100 * GAPLESS)), EstimateUpdate::Batch);
+        assert_eq!(lesson(us::<WallTime>(100 * GAPLESS) - ns(1)), EstimateUpdate::Gaps);
     }
 
     #[test]
     fn the_way_back_of_a_host_that_waited_is_left_to_the_estimate() {
-        let mut run = of(10, 0);
-        run.waited(210 * US);
-        assert_eq!(run.judge(240 * US, Opening::Busy, 0).length, 200 * US);
-        assert_eq!(run.judge(260 * US, Opening::Busy, 0).length, 210 * US);
+        let mut run = of(10, ns(0));
+        run.waited(us(210));
+        assert_eq!(run.judge(us(240), Opening::Busy, ns(0)).length, us(200));
+        assert_eq!(run.judge(us(260), Opening::Busy, ns(0)).length, us(210));
     }
 
     #[test]
     fn a_host_that_comes_back_late_from_a_wait_is_not_charged_for_it() {
-        let mut run = of(10, 0);
-        run.waited(5_200 * US);
-        assert_eq!(run.judge(5_240 * US, Opening::Busy, 0).length, 240 * US);
-        assert_eq!(run.judge(9_000 * US, Opening::Busy, 0).length, 4_000 * US);
-        run.waited(30 * US);
+        let mut run = of(10, ns(0));
+        run.waited(us(5_200));
+        assert_eq!(run.judge(us(5_240), Opening::Busy, ns(0)).length, us(240));
+        assert_eq!(run.judge(us(9_000), Opening::Busy, ns(0)).length, us(4_000));
+        run.waited(us(30));
         assert_eq!(
-            run.judge(5_240 * US, Opening::Busy, 0).length,
-            200 * US,
+            run.judge(us(5_240), Opening::Busy, ns(0)).length,
+            us(200),
             "what was waited for counts once"
         );
     }
 
     #[test]
     fn the_way_from_another_process_is_left_to_the_estimate() {
-        let switched = |measured| of(100, 0).judge(measured, Opening::Switched, 0);
-        assert_eq!(switched(2053 * US).length, 2000 * US);
-        assert_eq!(switched(2203 * US).length, 2100 * US);
-        assert_eq!(switched(2053 * US).lesson, EstimateUpdate::Nothing);
+        let switched = |measured| of(100, ns(0)).judge(measured, Opening::Switched, ns(0));
+        assert_eq!(switched(us(2053)).length, us(2000));
+        assert_eq!(switched(us(2203)).length, us(2100));
+        assert_eq!(switched(us(2053)).lesson, EstimateUpdate::Nothing);
     }
 
     #[test]
     fn work_ends_before_the_gap_that_a_run_is_closed_with() {
-        let mut run = of(10, 0);
-        run.close(800 * US);
-        assert_eq!(run.judge(1000 * US, Opening::Busy, 0).after, 800 * US);
-        assert_eq!(run.judge(900 * US, Opening::Busy, 0).after, 700 * US);
+        let mut run = of(10, ns(0));
+        run.close(us(800));
+        assert_eq!(run.judge(us(1000), Opening::Busy, ns(0)).after, us(800));
+        assert_eq!(run.judge(us(900), Opening::Busy, ns(0)).after, us(700));
     }
 
     #[test]
     fn a_host_that_is_late_with_the_closing_event_is_not_charged_for_it() {
         let judged = |timing, late, measured| {
-            let mut run = Batch::open(timing, 0);
-            run.add(&Key::graph(1), &estimate(1000 * US));
-            run.close(0);
+            let mut run = Batch::open(timing, ns(0));
+            run.add(&Key::graph(1), &estimate(us(1000)));
+            run.close(ns(0));
             run.late(late);
-            let verdict = run.judge(measured, Opening::Busy, 0);
+            let verdict = run.judge(measured, Opening::Busy, ns(0));
             (verdict.length, verdict.after)
         };
         for timing in [Timing::Single, Timing::Batched] {
-            assert_eq!(judged(timing, 20_000 * US, 20_010 * US), (1000 * US, 19_010 * US));
-            assert_eq!(
-                judged(timing, 20_000 * US, 25_000 * US),
-                (5000 * US, 20_000 * US),
-                "it was busy before"
-            );
-            assert_eq!(judged(timing, 20_000 * US, 400 * US), (400 * US, 0));
-            assert_eq!(judged(timing, RETURN, 1040 * US), (1040 * US, 0), "not held up");
+            assert_eq!(judged(timing, us(20_000), us(20_010)), (us(1000), us(19_010)));
+            assert_eq!(judged(timing, us(20_000), us(25_000)), (us(5000), us(20_000)), "it was busy before");
+            assert_eq!(judged(timing, us(20_000), us(400)), (us(400), ns(0)));
+            assert_eq!(judged(timing, RETURN, us(1040)), (us(1040), ns(0)), "not held up");
         }
     }
 
     /// Makes a batch of one launch that is measured alone. Its duration `plain` is known if `certain`, and a guess otherwise.
-    fn single(plain: u64, certain: bool, lead: u64) -> Batch {
-        let mut run = Batch::open(Timing::Single, 0);
+    fn single(plain: WallTime, certain: bool, lead: WallTime) -> Batch {
+        let mut run = Batch::open(Timing::Single, ns(0));
         run.add(&Key::graph(1), &Estimate { samples: certain.into(), ..estimate(plain) });
         run.lead(lead);
         run
@@ -244,23 +251,23 @@ mod tests {
     fn a_launch_that_returns_after_its_kernel_has_ended_teaches_nothing_that_is_not_known() {
         // A kernel of 400 us, of a thread that loses its processor for 3 ms after the launch.
         let judged = |certain| {
-            let verdict = single(20 * US, certain, 3_004 * US).judge(3_008 * US, Opening::Idle, 0);
+            let verdict = single(us(20), certain, us(3_004)).judge(us(3_008), Opening::Idle, ns(0));
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(false), (3_008 * US, true, EstimateUpdate::Nothing));
-        assert_eq!(judged(true), (20 * US, true, EstimateUpdate::Single));
-        let known = |plain| single(plain, true, 3_004 * US).judge(3_008 * US, Opening::Idle, 0).length;
-        assert_eq!([1, 400 * US, 9_000 * US].map(known), [4 * US, 400 * US, 3_008 * US]);
+        assert_eq!(judged(false), (us(3_008), true, EstimateUpdate::Nothing));
+        assert_eq!(judged(true), (us(20), true, EstimateUpdate::Single));
+        let known = |plain| single(plain, true, us(3_004)).judge(us(3_008), Opening::Idle, ns(0)).length;
+        assert_eq!([ns(1), us(400), us(9_000)].map(known), [us(4), us(400), us(3_008)]);
     }
 
     #[test]
     fn a_closing_event_that_is_late_teaches_nothing_of_a_launch_that_is_not_known() {
-        let mut run = single(20 * US, false, 3 * US);
-        run.late(3_000 * US);
-        let verdict = run.judge(3_403 * US, Opening::Idle, 0);
-        assert_eq!((verdict.length, verdict.lesson), (3_400 * US, EstimateUpdate::Nothing));
+        let mut run = single(us(20), false, us(3));
+        run.late(us(3_000));
+        let verdict = run.judge(us(3_403), Opening::Idle, ns(0));
+        assert_eq!((verdict.length, verdict.lesson), (us(3_400), EstimateUpdate::Nothing));
         assert_eq!(
-            run.judge(90_000 * US, Opening::Busy, 0).lesson,
+            run.judge(us(90_000), Opening::Busy, ns(0)).lesson,
             EstimateUpdate::Single,
             "of a long one it says enough"
         );
@@ -268,69 +275,66 @@ mod tests {
 
     #[test]
     fn a_launch_that_is_held_up_for_less_than_its_kernel_takes_is_believed() {
-        let verdict = single(20 * US, false, 1_000 * US).judge(9_000 * US, Opening::Idle, 0);
-        assert_eq!((verdict.length, verdict.lesson), (8_000 * US, EstimateUpdate::Single));
-        let half = single(20 * US, false, 1_000 * US).judge(2_000 * US, Opening::Idle, 0);
-        assert_eq!((half.length, half.lesson), (1_000 * US, EstimateUpdate::Single));
-        let less = single(20 * US, false, 1_000 * US).judge(1_999 * US, Opening::Idle, 0);
-        assert_eq!((less.length, less.lesson), (1_999 * US, EstimateUpdate::Nothing));
+        let verdict = single(us(20), false, us(1_000)).judge(us(9_000), Opening::Idle, ns(0));
+        assert_eq!((verdict.length, verdict.lesson), (us(8_000), EstimateUpdate::Single));
+        let half = single(us(20), false, us(1_000)).judge(us(2_000), Opening::Idle, ns(0));
+        assert_eq!((half.length, half.lesson), (us(1_000), EstimateUpdate::Single));
+        let less = single(us(20), false, us(1_000)).judge(us(1_999), Opening::Idle, ns(0));
+        assert_eq!((less.length, less.lesson), (us(1_999), EstimateUpdate::Nothing));
     }
 
     #[test]
     fn what_a_launch_takes_each_time_is_over_before_its_kernel_begins() {
         let judged = |lead, measured| {
-            let verdict = single(20 * US, false, lead).judge(measured, Opening::Idle, 0);
+            let verdict = single(us(20), false, lead).judge(measured, Opening::Idle, ns(0));
             (verdict.length, verdict.held, verdict.lesson)
         };
-        assert_eq!(judged(6 * US, 8 * US), (2 * US, false, EstimateUpdate::Single));
-        assert_eq!(judged(RETURN, RETURN + 1), (1, false, EstimateUpdate::Single));
+        assert_eq!(judged(us(6), us(8)), (us(2), false, EstimateUpdate::Single));
+        assert_eq!(judged(RETURN, RETURN + ns(1)), (ns(1), false, EstimateUpdate::Single));
         assert_eq!(
-            judged(6 * US, 6 * US),
-            (6 * US, true, EstimateUpdate::Nothing),
+            judged(us(6), us(6)),
+            (us(6), true, EstimateUpdate::Nothing),
             "it was not: the kernel has ended"
         );
-        let busy = single(20 * US, false, 3_000 * US).judge(400 * US, Opening::Busy, 0);
-        assert_eq!((busy.length, busy.held, busy.lesson), (400 * US, false, EstimateUpdate::Single));
+        let busy = single(us(20), false, us(3_000)).judge(us(400), Opening::Busy, ns(0));
+        assert_eq!((busy.length, busy.held, busy.lesson), (us(400), false, EstimateUpdate::Single));
     }
 
     #[test]
     fn a_run_whose_first_launch_is_held_up_is_left_to_the_estimates() {
-        let mut run = of(100, 0);
-        run.lead(3_000 * US);
-        let judged = |measured| run.judge(measured, Opening::Idle, 0);
-        assert_eq!(
-            (judged(4_900 * US).length, judged(4_900 * US).lesson),
-            (2_000 * US, EstimateUpdate::Gaps)
-        );
-        assert_eq!(judged(6_000 * US).length, 3_000 * US);
-        assert_eq!(judged(2_900 * US).length, 2_000 * US);
+        let mut run = of(100, ns(0));
+        run.lead(us(3_000));
+        let judged = |measured| run.judge(measured, Opening::Idle, ns(0));
+        assert_eq!((judged(us(4_900)).length, judged(us(4_900)).lesson), (us(2_000), EstimateUpdate::Gaps));
+        assert_eq!(judged(us(6_000)).length, us(3_000));
+        assert_eq!(judged(us(2_900)).length, us(2_000));
     }
 
     #[test]
     fn launches_that_take_longer_than_their_kernels_are_left_to_the_estimates() {
         let launched = |launches| {
-            let mut run = of(launches, 0);
-            run.lead(0);
+            let mut run = of(launches, ns(0));
+            run.lead(ns(0));
             run
         };
         // Ten launches of 50 us with kernels of 20 us, and a wait.
         let mut run = launched(10);
         let spell = Spell::default();
-        run.waited(spell.left(500 * US));
-        assert_eq!(run.judge(500 * US, Opening::Busy, 0).length, 200 * US);
+        run.waited(spell.left(us(500)));
+        assert_eq!(run.judge(us(500), Opening::Busy, ns(0)).length, us(200));
         // The batch is closed after six of them, and the wait comes in the next one.
         let (mut first, mut second) = (launched(6), launched(4));
         let mut spell = Spell::default();
-        spell.close(&mut first, 300 * US);
-        assert_eq!(first.judge(300 * US, Opening::Busy, 0).length, 120 * US);
-        second.waited(spell.left(500 * US));
-        assert_eq!(second.judge(200 * US, Opening::Busy, 0).length, 80 * US);
-        assert!(spell.may_have_ended(None, 101 * US, 20 * US));
-        assert!(!spell.may_have_ended(None, 100 * US, 20 * US));
-        assert!(!spell.may_have_ended(Some(&launched(1)), 120 * US, 20 * US));
+        spell.close(&mut first, us(300));
+        assert_eq!(first.judge(us(300), Opening::Busy, ns(0)).length, us(120));
+        second.waited(spell.left(us(500)));
+        assert_eq!(second.judge(us(200), Opening::Busy, ns(0)).length, us(80));
+        assert!(spell.may_have_ended(None, us(101), us(20)));
+        assert!(!spell.may_have_ended(None, us(100), us(20)));
+        assert!(!spell.may_have_ended(Some(&launched(1)), us(120), us(20)));
         // Launches of 5 us delay nothing.
         let (mut run, mut spell) = (launched(10), Spell::default());
-        spell.close(&mut run, 50 * US);
-        assert_eq!(run.judge(210 * US, Opening::Busy, 0).length, 210 * US);
+        spell.close(&mut run, us(50));
+        assert_eq!(run.judge(us(210), Opening::Busy, ns(0)).length, us(210));
     }
 }

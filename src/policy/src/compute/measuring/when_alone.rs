@@ -7,24 +7,25 @@
 //! In a program whose batches have gaps, batches teach nothing. There the [`Sampler`] chooses single launches.
 
 use super::super::cost::estimate::Estimate;
+use crate::time::WallTime;
 
 /// Work that is measured because it is long takes at least 400 times the cost of one event. A pair costs 0.5 % of the
 /// throughput. [`long`] and [`full`] follow from it.
 const EVENTS: u64 = 400;
 
-/// Nanoseconds from which a kernel is measured alone, however little an event costs: 0.5 ms.
-pub const LONG: u64 = 500_000;
+/// Duration from which a kernel is measured alone, however little an event costs: 0.5 ms.
+pub const LONG: WallTime = WallTime::from_micros(500);
 
-/// Nanoseconds from which a graph is measured alone, however little an event costs: 0.3 ms. The content of a graph
+/// Duration from which a graph is measured alone, however little an event costs: 0.3 ms. The content of a graph
 /// can change from launch to launch.
-pub const LONG_GRAPH: u64 = 300_000;
+pub const LONG_GRAPH: WallTime = WallTime::from_micros(300);
 
-/// Predicted nanoseconds of work that fill a batch, however little an event costs: 2 ms.
-pub const FULL: u64 = 2_000_000;
+/// Predicted duration of the work that fills a batch, however little an event costs: 2 ms.
+pub const FULL: WallTime = WallTime::from_millis(2);
 
-/// Nanoseconds of a gap after which a launch is measured alone: 50 us. Two events are 2 % of the gap. The GPU was
+/// Length of a gap after which a launch is measured alone: 50 us. Two events are 2 % of the gap. The GPU was
 /// idle meanwhile, and a batch across such gaps tells little about its kernels.
-pub const SPARSE: u64 = 50_000;
+pub const SPARSE: WallTime = WallTime::from_micros(50);
 
 /// One launch in 512 is measured alone where batches have gaps.
 const SAMPLED: u32 = 512;
@@ -39,9 +40,9 @@ const LATEST: u32 = 2 * SAMPLED;
 /// shares are up to 2.6 points too small.
 const LOOKS: u32 = 11;
 
-/// Nanoseconds from which each launch is measured alone where batches have gaps: 0.1 ms. Events pass within the gaps
+/// Duration from which each launch is measured alone where batches have gaps: 0.1 ms. Events pass within the gaps
 /// and delay nothing.
-const SAMPLED_ALWAYS: u64 = 100_000;
+const SAMPLED_ALWAYS: WallTime = WallTime::from_micros(100);
 
 /// Launches that a batch with gaps counts for.
 const GAPPY: u32 = 64;
@@ -56,11 +57,11 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// Decides how to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` nanoseconds on.
-    /// Its stream may have been idle for `gap` nanoseconds because of the host.
+    /// Decides how to measure a launch. `known` is its estimate, and kernels of its kind are [`long`] from `long` on.
+    /// Its stream may have been idle for `gap` because of the host.
     #[inline]
     #[must_use]
-    pub const fn of(known: Option<&Estimate>, long: u64, gap: u64) -> Self {
+    pub fn of(known: Option<&Estimate>, long: WallTime, gap: WallTime) -> Self {
         match known {
             Some(known) if gap < SPARSE && Self::is_together(known, long) => Self::Batched,
             _ => Self::Single,
@@ -68,36 +69,35 @@ impl Timing {
     }
 
     /// Returns true if a launch with this estimate belongs in a batch, if its stream was idle for less than [`SPARSE`].
-    /// Kernels of its kind are [`long`] from `long` nanoseconds on.
+    /// Kernels of its kind are [`long`] from `long` on.
     #[inline]
     #[must_use]
-    pub const fn is_together(known: &Estimate, long: u64) -> bool {
+    pub fn is_together(known: &Estimate, long: WallTime) -> bool {
         known.is_certain() && known.plain < long
     }
 }
 
-/// Returns the nanoseconds from which a kernel or a graph is measured alone, where an event costs `event` nanoseconds.
+/// Returns the duration from which a kernel or a graph is measured alone, where an event costs `event`.
 #[must_use]
-pub const fn long(is_graph: bool, event: u64) -> u64 {
+pub fn long(is_graph: bool, event: WallTime) -> WallTime {
     beside_events(if is_graph { LONG_GRAPH } else { LONG }, event)
 }
 
-/// Returns the predicted nanoseconds of work that fill a batch, where an event costs `event` nanoseconds.
+/// Returns the predicted duration of the work that fills a batch, where an event costs `event`.
 #[must_use]
-pub const fn full(event: u64) -> u64 {
+pub fn full(event: WallTime) -> WallTime {
     beside_events(FULL, event)
 }
 
-/// Returns the length of work of which two events are a negligible part; at least `least`. In nanoseconds.
-const fn beside_events(least: u64, event: u64) -> u64 {
-    let length = event.saturating_mul(EVENTS);
-    if length > least { length } else { least }
+/// Returns the length of work of which two events are a negligible part; at least `least`.
+fn beside_events(least: WallTime, event: WallTime) -> WallTime {
+    event.saturating_mul(EVENTS).max(least)
 }
 
-/// Returns the nanoseconds from the record of an event to its passing, in an empty stream where another event was recorded
-/// `before` nanoseconds ago. Each event costs `event` nanoseconds.
+/// Returns the time from the record of an event to its passing, in an empty stream where another event was recorded `before`
+/// ago. Each event costs `event`.
 #[must_use]
-pub const fn delay(before: u64, event: u64) -> u64 {
+pub const fn delay(before: WallTime, event: WallTime) -> WallTime {
     event.saturating_sub(before)
 }
 
@@ -107,13 +107,13 @@ pub struct Sampler {
     count: u32,
     /// The count at which a launch is measured alone, or checks whether it can be.
     due: u32,
-    /// Nanoseconds from which each launch is measured alone. Set where batches have gaps.
-    always: u64,
+    /// Duration from which each launch is measured alone. Set where batches have gaps.
+    always: WallTime,
 }
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { count: 0, due: SAMPLED - 1, always: u64::MAX }
+        Self { count: 0, due: SAMPLED - 1, always: WallTime::MAX }
     }
 }
 
@@ -141,7 +141,7 @@ impl Sampler {
     /// Returns true if a next launch with this estimate is measured alone, or checks whether it can be.
     #[inline]
     #[must_use]
-    pub const fn is_due(&self, estimate: &Estimate) -> bool {
+    pub fn is_due(&self, estimate: &Estimate) -> bool {
         self.count >= self.due || estimate.plain >= self.always
     }
 
@@ -161,31 +161,30 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::testing::{ns, us};
 
-    const US: u64 = 1_000;
-
-    fn estimate(plain: u64) -> Estimate {
+    fn estimate(plain: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;
-        (estimate.charged, estimate.plain, estimate.samples) = (plain, plain, 1);
+        (estimate.charged, estimate.plain, estimate.samples) = (plain.gpu_if_alone(), plain, 1);
         estimate
     }
 
     #[test]
     fn long_kernels_graphs_the_unknown_and_the_sparse_are_measured_alone() {
-        let known = |plain, is_graph, gap| Timing::of(Some(&estimate(plain)), long(is_graph, 0), gap);
-        assert_eq!(known(499 * US, false, 0), Timing::Batched);
-        assert_eq!(known(500 * US, false, 0), Timing::Single);
-        assert_eq!(known(299 * US, true, 0), Timing::Batched);
-        assert_eq!(known(300 * US, true, 0), Timing::Single);
-        assert_eq!(known(20 * US, false, SPARSE), Timing::Single);
-        assert_eq!(Timing::of(None, LONG, 0), Timing::Single);
+        let known = |plain, is_graph, gap| Timing::of(Some(&estimate(plain)), long(is_graph, ns(0)), gap);
+        assert_eq!(known(us(499), false, ns(0)), Timing::Batched);
+        assert_eq!(known(us(500), false, ns(0)), Timing::Single);
+        assert_eq!(known(us(299), true, ns(0)), Timing::Batched);
+        assert_eq!(known(us(300), true, ns(0)), Timing::Single);
+        assert_eq!(known(us(20), false, SPARSE), Timing::Single);
+        assert_eq!(Timing::of(None, LONG, ns(0)), Timing::Single);
     }
 
     #[test]
     fn two_events_are_at_most_a_two_hundredth_of_what_is_measured_because_it_is_long() {
-        assert_eq!([false, true].map(|is_graph| long(is_graph, 2_500)), [1_000 * US; 2]);
-        assert_eq!([false, true].map(|is_graph| long(is_graph, 1_000)), [500 * US, 400 * US]);
-        assert_eq!([2_500, 6_000].map(full), [FULL, 2_400 * US]);
+        assert_eq!([false, true].map(|is_graph| long(is_graph, ns(2_500))), [us(1_000); 2]);
+        assert_eq!([false, true].map(|is_graph| long(is_graph, ns(1_000))), [us(500), us(400)]);
+        assert_eq!([2_500, 6_000].map(|event| full(ns(event))), [FULL, us(2_400)]);
     }
 
     #[test]
@@ -195,7 +194,7 @@ mod tests {
             (0..SAMPLED - 1).for_each(|_| sampler.passes());
             sampler
         };
-        let small = estimate(20 * US);
+        let small = estimate(us(20));
         let mut sampler = due();
         assert!(!sampler.launch(&small, || true) && !sampler.launch(&small, || true));
         assert!(sampler.launch(&small, || false));
@@ -207,7 +206,7 @@ mod tests {
 
     #[test]
     fn of_launches_that_wait_to_be_sampled_one_in_eleven_looks() {
-        let small = estimate(20 * US);
+        let small = estimate(us(20));
         let mut sampler = Sampler::default();
         let looks = |_: &u32| {
             let is_due = sampler.is_due(&small);
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn one_launch_in_512_is_sampled_and_a_run_with_gaps_counts_as_64() {
-        let small = estimate(20 * US);
+        let small = estimate(us(20));
         let mut sampler = Sampler::default();
         assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
         (0..7).for_each(|_| sampler.gaps());

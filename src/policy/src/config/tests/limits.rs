@@ -1,7 +1,7 @@
 //! Tests of the meaning of settings, and of the limits that devices get.
 
 use super::*;
-use crate::units::Nanos;
+use crate::time::GpuTime;
 
 #[test]
 fn nothing_set_is_no_limit() {
@@ -177,7 +177,7 @@ fn every_other_setting_is_read() {
         ("GPUSLICE_LOG", "info:/tmp/a:b"),
     ]);
     assert_eq!((config.core_policy, config.core_weight.get()), (CorePolicy::BestEffort, 1000));
-    assert_eq!(config.core_burst.span(), Nanos::from_millis(50));
+    assert_eq!(config.core_burst.span(), GpuTime::from_millis(50));
     assert_eq!((config.core_meter, config.core_copies), (CoreMeter::Nvml, true));
     assert_eq!((config.priority, config.oversubscribe, config.deepbind), (Priority::Low, true, true));
     assert_eq!(config.report_total, ReportTotal::Device);
@@ -188,8 +188,8 @@ fn every_other_setting_is_read() {
 #[test]
 fn the_defaults_are_the_contracts() {
     let config = Config::default();
-    assert_eq!((config.core_weight.get(), config.core_burst.span()), (100, Nanos::from_millis(20)));
-    assert_eq!("latency".parse::<Burst>().unwrap().span(), Nanos::from_millis(200));
+    assert_eq!((config.core_weight.get(), config.core_burst.span()), (100, GpuTime::from_millis(20)));
+    assert_eq!("latency".parse::<Burst>().unwrap().span(), GpuTime::from_millis(200));
     assert_eq!(
         (config.core_meter, config.core_copies, config.oversubscribe),
         (CoreMeter::Auto, false, false)

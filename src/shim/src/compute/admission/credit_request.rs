@@ -17,19 +17,19 @@ use crate::compute::threads::stream_state::StreamState;
 use crate::compute::worker::thread::ensure;
 use crate::os::clock;
 use core::sync::atomic::Ordering;
-use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::limiter::overdraft::{self, Beside};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
-/// How often a waiting thread looks for changes that wake no thread, in nanoseconds: 0.1 s. Another process dies, the thread that
+/// How often a waiting thread looks for changes that wake no thread: 0.1 s. Another process dies, the thread that
 /// requests for both never comes back, or the region is gone. The last look takes half a microsecond.
-const RECHECK: u64 = 100_000_000;
-/// How long a throttled thread sleeps if work on another device may delay it, in nanoseconds: 2 ms.
-const RECHECK_COUPLED: u64 = 2_000_000;
-/// How long, in nanoseconds, a launch waits while a kernel of its own process runs on and no batch ends. Because that kernel is
+const RECHECK: WallTime = WallTime::from_millis(100);
+/// How long a throttled thread sleeps if work on another device may delay it: 2 ms.
+const RECHECK_COUPLED: WallTime = WallTime::from_millis(2);
+/// How long a launch waits while a kernel of its own process runs on and no batch ends. Because that kernel is
 /// charged as it runs, the launch would never be due, and the kernel may wait for it.
-const STUCK: u64 = 1_000_000_000;
+const STUCK: WallTime = WallTime::from_millis(1_000);
 
 /// The request of a thread for credit on one device, over all of its waits.
 #[derive(Debug)]
@@ -40,23 +40,23 @@ pub(super) struct CreditRequest {
     device: usize,
     /// Place of the launch's stream among those of the thread.
     stream: usize,
-    /// How long the thread has waited for the share, in nanoseconds.
-    throttled: u64,
+    /// How long the thread has waited for the share.
+    throttled: WallTime,
     /// Instant at which the thread first asked the region.
-    asked_since: Option<u64>,
+    asked_since: Option<Monotonic>,
     /// Since when, and at how many completions, the thread waits for the share while no batch of its process ends.
-    stuck_since: Option<(u64, u32)>,
+    stuck_since: Option<(Monotonic, u32)>,
     /// Held while this thread requests for its process.
     guard: Option<CreditGuard<'static>>,
 }
 
-/// Nanoseconds of GPU time that a thread lacks.
+/// GPU time that a thread lacks.
 #[derive(Debug, Clone, Copy)]
 struct Shortfall {
     /// For the launch and the next lease.
-    with_lease: u64,
+    with_lease: GpuTime,
     /// For the launch itself.
-    launch: u64,
+    launch: GpuTime,
 }
 
 impl CreditRequest {
@@ -68,7 +68,7 @@ impl CreditRequest {
             limiter,
             device,
             stream,
-            throttled: 0,
+            throttled: WallTime::ZERO,
             asked_since: None,
             stuck_since: None,
             guard: None,
@@ -99,11 +99,11 @@ impl CreditRequest {
         let now = clock::now();
         let least = member.least_lease(device, now);
         self.limiter.set_alone(least.is_alone);
-        let room = self.limiter.room.load(Ordering::Relaxed);
+        let room = self.limiter.room.get();
         let size = lease::beside(self.compute.threads.part_of_lease(least.time), room);
         let shortfall = Shortfall {
-            with_lease: credit.shortfall(estimate.charged, size).max(1),
-            launch: estimate.charged.saturating_sub(credit.left()).max(1),
+            with_lease: credit.shortfall(estimate.charged, size).max(GpuTime::NANOSECOND),
+            launch: estimate.charged.saturating_sub(credit.left()).max(GpuTime::NANOSECOND),
         };
         if let Some(process) = &mut self.guard {
             self.limiter.credit.renew(now);
@@ -129,7 +129,7 @@ impl CreditRequest {
 
     /// Lets other threads of this process request.
     pub(super) fn release(&mut self) {
-        if self.guard.is_some() && self.throttled > 0 {
+        if self.guard.is_some() && !self.throttled.is_zero() {
             self.compute.member().withdraw_request(self.limiter.gpu.device);
         }
         self.guard = None;
@@ -138,7 +138,7 @@ impl CreditRequest {
     /// Ends the request, and counts the time for which the thread was throttled.
     pub(super) fn end(&mut self) {
         self.release();
-        if self.throttled > 0 {
+        if !self.throttled.is_zero() {
             self.compute.member().count_throttled(self.limiter.gpu.device, self.throttled);
         }
     }
@@ -156,12 +156,12 @@ impl CreditRequest {
         let Some(own) = held.streams.get(self.stream) else { return false };
         let done = overdraft::done(own.predicted_end(), now, estimate.plain);
         let streams = held.streams.iter().filter(|stream| stream.device == Some(self.device));
-        let last = streams.map(StreamState::predicted_end).max().unwrap_or(0);
-        let last = last.max(limiter.busy_until.load(Ordering::Relaxed));
+        let last = streams.map(StreamState::predicted_end).max().unwrap_or_default();
+        let last = last.max(limiter.busy_until.get());
         let Some(credit) = held.leases.get_mut(self.device) else { return false };
         let missing = estimate.charged.saturating_sub(credit.left());
         let more = |owed| Beside::of(owed).go(estimate, done, last);
-        let goes = limiter.beside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        let goes = limiter.beside.change(more).is_some()
             && self.compute.member().overdraw(limiter.gpu.device, missing, now);
         if goes {
             credit.fill(missing);
@@ -174,7 +174,7 @@ impl CreditRequest {
         let lock = &self.limiter.credit;
         if !lock.is_abandoned(clock::now()) {
             held.close_all(self.compute);
-            self.guard = self.timed(|| held.unlocked(|| lock.try_lock_for(Duration::from_nanos(RECHECK))));
+            self.guard = self.timed(|| held.unlocked(|| lock.try_lock_for(RECHECK.duration())));
             return false;
         }
         let Some(paid) = self.request(held, shortfall.with_lease, shortfall.launch) else { return false };
@@ -186,7 +186,7 @@ impl CreditRequest {
 
     /// Asks the region for `amount` of the slice's time, of which the launch itself needs `launch`. Returns the time
     /// that was paid; none after a wait.
-    fn request(&mut self, held: &mut OwnerGuard, amount: u64, launch: u64) -> Option<u64> {
+    fn request(&mut self, held: &mut OwnerGuard, amount: GpuTime, launch: GpuTime) -> Option<GpuTime> {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         // Read before the request, so that no wake-up in between is missed.
         let sequence = member.wake_sequence(device);
@@ -200,7 +200,7 @@ impl CreditRequest {
         let since = *self.asked_since.get_or_insert(now);
         match member.acquire_since(device, amount, since, now) {
             Ok(()) => {
-                self.limiter.beside.store(0, Ordering::Relaxed);
+                self.limiter.beside.set(GpuTime::ZERO);
                 Some(amount)
             }
             Err(_) if self.poll_stuck(now) && member.overdraw(device, least, now) => Some(least),
@@ -218,7 +218,7 @@ impl CreditRequest {
     ///
     /// Two changes wake no thread, so the sleep is bounded: a process dies with time paid or requested; or another device, which
     /// has a wake-up word of its own, waits for this one.
-    fn sleep(&mut self, held: &mut OwnerGuard, sequence: u32, until: u64, now: u64) {
+    fn sleep(&mut self, held: &mut OwnerGuard, sequence: u32, until: Monotonic, now: Monotonic) {
         let (member, device) = (self.compute.member(), self.limiter.gpu.device);
         held.close_all(self.compute);
         if self.limiter.is_divided(self.compute) {
@@ -235,19 +235,19 @@ impl CreditRequest {
     /// Returns true if no batch of the process has ended for [`STUCK`] while work is under way: that work may wait for this
     /// launch. Then the launch is admitted as debt, if the budget of overdrafts pays for it. Without events running work is
     /// not charged, so the launch is admitted when the slice's debt is paid.
-    fn poll_stuck(&mut self, now: u64) -> bool {
+    fn poll_stuck(&mut self, now: Monotonic) -> bool {
         let completions = self.limiter.completions.load(Ordering::Relaxed);
         let may_be_stuck = self.compute.is_anything_under_way() && self.compute.timing.are_used();
         let since = self.stuck_since.filter(|(_, before)| *before == completions && may_be_stuck);
         let (since, _) = *self.stuck_since.insert(since.unwrap_or((now, completions)));
-        now.saturating_sub(since) >= STUCK
+        now.since(since) >= STUCK
     }
 
     /// Checks from time to time that the region is still there.
-    fn check_region(&self, now: u64) {
-        let last = self.limiter.region_checked_at.load(Ordering::Relaxed);
-        if now.saturating_sub(last) >= RECHECK {
-            self.limiter.region_checked_at.store(now, Ordering::Relaxed);
+    fn check_region(&self, now: Monotonic) {
+        let last = self.limiter.region_checked_at.get();
+        if now.since(last) >= RECHECK {
+            self.limiter.region_checked_at.set(now);
             self.compute.look();
         }
     }
@@ -255,7 +255,7 @@ impl CreditRequest {
     fn timed<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let before = clock::now();
         let done = wait();
-        self.throttled = self.throttled.saturating_add(clock::now().saturating_sub(before)).max(1);
+        self.throttled = self.throttled.saturating_add(clock::now().since(before)).max(WallTime::NANOSECOND);
         done
     }
 }

@@ -20,6 +20,7 @@ use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::compute::measuring::when_alone::Timing;
+use gpuslice_policy::time::WallTime;
 
 /// A launch that was paid for and is about to enter the driver. It is written in place: after a copy the processor would wait for
 /// words that were just written.
@@ -271,7 +272,7 @@ fn leave_slowly(
 /// Leaves a launch unmeasured whose batch was closed before it: the prepaid time stands.
 #[cold]
 fn not_measured(compute: &'static Compute, launch: &Launch, ticket: &LaunchTicket) {
-    let mut run = Batch::open(Timing::Single, 0);
+    let mut run = Batch::open(Timing::Single, WallTime::ZERO);
     run.add(&launch.key, &ticket.estimate);
     enter_or(|| compute.leave_unmeasured(ticket.device, &run, !ticket.is_known), ());
 }

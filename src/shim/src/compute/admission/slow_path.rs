@@ -12,10 +12,10 @@ use crate::compute::threads::slot::OwnerGuard;
 use crate::compute::worker::waiting::{poll_for_completion, wait_for_completion};
 use crate::os::clock;
 use crate::slice::settings;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, UNKNOWN_WAIT};
+use gpuslice_policy::time::{GpuTime, Monotonic};
 
 /// How long a thread waits for queued work before it looks again, even if the worker announces nothing.
 const RECHECK_QUEUE: Duration = Duration::from_millis(20);
@@ -44,8 +44,8 @@ struct Admission {
     compute: &'static Compute,
     /// Place of the device among the limiters.
     device: usize,
-    /// Start of the admission, on the monotonic clock.
-    began: u64,
+    /// Start of the admission.
+    began: Monotonic,
     request: CreditRequest,
 }
 
@@ -65,8 +65,8 @@ impl Admission {
             let known = compute.estimates.look_up(&mut held.cache, &launch.key).or_else(nvml_only);
             if known.is_none() && !self.may_go_unknown(launch) {
                 // This thread polls itself: a tick of the worker lasts longer than eight small kernels.
-                let waited = clock::now().saturating_sub(self.began);
-                let most = Duration::from_nanos(UNKNOWN_WAIT.saturating_sub(waited));
+                let waited = clock::now().since(self.began);
+                let most = UNKNOWN_WAIT.saturating_sub(waited).duration();
                 self.wait(held, || poll_for_completion(compute, completions, most));
                 continue;
             }
@@ -96,14 +96,14 @@ impl Admission {
 
     /// Returns true if this launch of unknown cost may run beside the unknown launches that are under way.
     fn may_go_unknown(&self, launch: &Launch) -> bool {
-        let is_late = clock::now().saturating_sub(self.began) >= UNKNOWN_WAIT;
+        let is_late = clock::now().since(self.began) >= UNKNOWN_WAIT;
         let limiter = self.request.limiter();
         is_late || !self.compute.timing.are_used() || limiter.unknown.lock().admits(&launch.key)
     }
 
     /// Returns how long a launch of this cost has to wait for queued work at most. None if it need not wait, also
     /// because the queue is about to be empty.
-    fn queue_wait(&self, cost: u64) -> Option<Duration> {
+    fn queue_wait(&self, cost: GpuTime) -> Option<Duration> {
         let limiter = self.request.limiter();
         if limiter.admits(cost) {
             return None;
@@ -112,10 +112,10 @@ impl Admission {
             return Some(RECHECK_QUEUE);
         }
         let left = limiter.time_to_end(clock::now());
-        if QueuedWork::of(limiter.queued.load(Ordering::Relaxed)).admits_at_end(cost, left) {
+        if QueuedWork::of(limiter.queued.get()).admits_at_end(cost, left) {
             return None;
         }
-        let most = Duration::from_nanos(left.saturating_sub(queue_bound::AT_END));
+        let most = left.saturating_sub(queue_bound::AT_END).duration();
         Some(if most.is_zero() { RECHECK_QUEUE } else { most.min(RECHECK_QUEUE) })
     }
 }

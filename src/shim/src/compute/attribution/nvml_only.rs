@@ -12,29 +12,31 @@ use super::nvml_schedule::{LINGER, next_call};
 use super::source::LoggedSources;
 use super::utilization_windows::UtilizationReader;
 use crate::os::clock::now as clock_now;
+use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_policy::compute::attribution::nvml_only::{FIRST, NvmlCostModel, PrepaymentHistory};
 use gpuslice_policy::compute::attribution::nvml_windows::{self, Sample};
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::batch::Batch;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use parking_lot::Mutex;
 
-/// Interval between two questions to NVML, in nanoseconds. Its windows last a sixth of a second; windows that are read too often
+/// Interval between two questions to NVML. Its windows last a sixth of a second; windows that are read too often
 /// are joined.
-pub(crate) const INTERVAL: u64 = 100_000_000;
+pub(crate) const INTERVAL: WallTime = WallTime::from_millis(100);
 /// After 20 windows with launches in which the process was never listed, NVML does not know it by its number.
 const EMPTY_WINDOWS: u32 = 20;
 
 /// The launches of a process on one device, as NVML tells them.
 #[derive(Debug)]
 pub(crate) struct NvmlOnly {
-    /// Cost of a launch, in nanoseconds.
-    cost: AtomicU64,
-    /// Instant of the last prepaid launch; 0 before the first.
-    launched: AtomicU64,
+    /// Cost of a launch.
+    cost: TimeWord<GpuTime>,
+    /// Instant of the last prepaid launch; the beginning of the clock before the first.
+    launched: TimeWord<Monotonic>,
     /// True if NVML attributes time to this process, as of its last answer.
     is_attributed: AtomicBool,
     course: Mutex<PrepaymentHistory>,
@@ -45,7 +47,7 @@ pub(crate) struct NvmlOnly {
 #[derive(Debug)]
 struct Attribution {
     open: Option<UtilizationReader>,
-    next: u64,
+    next: Monotonic,
     coarse: NvmlCostModel,
     is_listed: bool,
     empty_windows: u32,
@@ -54,13 +56,13 @@ struct Attribution {
 impl Default for NvmlOnly {
     fn default() -> Self {
         Self {
-            cost: AtomicU64::new(FIRST),
-            launched: AtomicU64::new(0),
+            cost: TimeWord::new(FIRST),
+            launched: TimeWord::zero(),
             is_attributed: AtomicBool::new(true),
             course: Mutex::default(),
             attribution: Mutex::new(Attribution {
                 open: None,
-                next: 0,
+                next: Monotonic::BEGIN,
                 coarse: NvmlCostModel::new(true),
                 is_listed: false,
                 empty_windows: 0,
@@ -72,9 +74,9 @@ impl Default for NvmlOnly {
 impl NvmlOnly {
     /// Returns the cost of a launch as an estimate.
     pub(crate) fn estimate(&self) -> Estimate {
-        let cost = self.cost.load(Ordering::Relaxed);
+        let cost = self.cost.get();
         let mut estimate = Estimate::default();
-        (estimate.charged, estimate.plain) = (cost, cost);
+        (estimate.charged, estimate.plain) = (cost, cost.wall_if_alone());
         estimate
     }
 
@@ -82,7 +84,7 @@ impl NvmlOnly {
     pub(crate) fn add_prepaid(&self, run: &Batch) {
         let (now, mut course) = (clock_now(), self.course.lock());
         course.add(now, run.launches(), run.prepaid());
-        self.launched.store(now, Ordering::Relaxed);
+        self.launched.set(now);
     }
 
     /// Returns true if used time is counted as NVML reports it. Otherwise the prepaid time counts.
@@ -92,16 +94,15 @@ impl NvmlOnly {
 
     /// Returns true if NVML still has to be asked about launches.
     pub(crate) fn is_waiting(&self) -> bool {
-        let idle = clock_now().saturating_sub(self.launched.load(Ordering::Relaxed));
-        u128::from(idle) < LINGER.as_nanos()
+        clock_now().since(self.launched.get()) < LINGER
     }
 
     /// Stops: events measure again. Events also settle the launches that lie in NVML's next windows.
     pub(crate) fn stop(&self) {
-        if self.launched.load(Ordering::Relaxed) != 0
+        if self.launched.get() != Monotonic::BEGIN
             && let Some(mut attribution) = self.attribution.try_lock()
         {
-            self.launched.store(0, Ordering::Relaxed);
+            self.launched.set(Monotonic::BEGIN);
             attribution.open = None;
         }
     }
@@ -159,13 +160,13 @@ impl NvmlOnly {
             attribution.empty_windows = attribution.empty_windows.saturating_add(1);
         }
         if attribution.empty_windows >= EMPTY_WINDOWS && !attribution.is_listed {
-            self.cost.store(FIRST, Ordering::Relaxed);
+            self.cost.set(FIRST);
             return Err(Why::Numbers);
         }
         let difference = attribution.coarse.learn(sample, prepaid);
-        self.cost.store(attribution.coarse.cost(), Ordering::Relaxed);
+        self.cost.set(attribution.coarse.cost());
         if attribution.is_listed {
-            let (device, used) = (gpu.device, prepaid.time.saturating_add_signed(difference));
+            let (device, used) = (gpu.device, prepaid.time.changed_by(difference));
             slice.member().settle(device, difference, clock_now());
             slice.member().count_used(device, used);
         }

@@ -2,6 +2,7 @@
 
 use crate::driver_calls::nvml::memory::Session;
 use crate::driver_calls::nvml::utilization::{Question, Used, knows_our_numbers, used};
+use crate::os::clock;
 use crate::slice::device::SliceDevice;
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, status};
@@ -92,9 +93,5 @@ fn clocks() -> Clocks {
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
     };
-    Clocks {
-        monotonic: read(libc::CLOCK_MONOTONIC),
-        wall: read(libc::CLOCK_REALTIME),
-        boot: read(libc::CLOCK_BOOTTIME),
-    }
+    Clocks { monotonic: clock::now(), wall: read(libc::CLOCK_REALTIME), boot: read(libc::CLOCK_BOOTTIME) }
 }

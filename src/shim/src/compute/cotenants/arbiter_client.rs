@@ -16,18 +16,19 @@ use crate::os::{clock, messages};
 use crate::slice::handle::Slice;
 use gpuslice_policy::arbiter::Arbiter;
 use gpuslice_policy::config::LogLevel;
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{ArbiterLeases, Cotenant, Uuid, divide};
 use parking_lot::Mutex;
 
-/// How often the process tries to open the leases, and checks that other slices use the same file, in nanoseconds.
-const AGAIN: u64 = 1_000_000_000;
+/// How often the process tries to open the leases, and checks that other slices use the same file.
+const AGAIN: WallTime = WallTime::from_millis(1_000);
 
 /// Arbiter leases of this process, and the arbiter of each GPU whose lease it holds.
 #[derive(Debug, Default)]
 pub(crate) struct ArbiterClient {
     leases: Option<ArbiterLeases>,
     /// Instant at which the leases were last opened or checked.
-    tried_at: u64,
+    tried_at: Monotonic,
     has_warned: bool,
     /// By the places of the limiters; none if this process does not hold the lease.
     arbiters: Vec<Option<Arbiter>>,
@@ -53,7 +54,7 @@ impl ArbiterClient {
         slice: &Slice,
         limiters: &[DeviceLimiter],
         cotenants: &Mutex<Cotenants>,
-        now: u64,
+        now: Monotonic,
     ) {
         self.open(slice, limiters, now);
         let Some(leases) = &self.leases else { return };
@@ -80,8 +81,8 @@ impl ArbiterClient {
     }
 
     /// Opens the leases, unless that was tried within [`AGAIN`]. Opens them again if other slices find a different file.
-    fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: u64) {
-        if now.saturating_sub(self.tried_at) < AGAIN && self.tried_at != 0 {
+    fn open(&mut self, slice: &Slice, limiters: &[DeviceLimiter], now: Monotonic) {
+        if now.since(self.tried_at) < AGAIN && self.tried_at != Monotonic::BEGIN {
             return;
         }
         self.tried_at = now;

@@ -17,9 +17,10 @@ use crate::slice::settings;
 use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
 use gpuslice_policy::config::CoreMeter;
+use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// Interval of the queries to NVML for the programs on the GPU, in nanoseconds.
-const INTERVAL: u64 = 1_000_000_000;
+/// Interval of the queries to NVML for the programs on the GPU.
+const INTERVAL: WallTime = WallTime::from_millis(1_000);
 
 /// The sampler of one device.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ pub(crate) struct ProgramSampler {
     open: Option<UtilizationReader>,
     strangers: UnknownProcesses,
     /// Instant at which something is due next.
-    next: u64,
+    next: Monotonic,
 }
 
 impl ProgramSampler {
@@ -42,8 +43,8 @@ impl ProgramSampler {
     }
 
     /// Asks NVML, if that is due.
-    pub(crate) fn tick(&mut self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice, now: u64) {
-        if self.next == 0 {
+    pub(crate) fn tick(&mut self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice, now: Monotonic) {
+        if self.next == Monotonic::BEGIN {
             // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
             // that.
             self.next = now.saturating_add(INTERVAL);
@@ -68,7 +69,7 @@ impl ProgramSampler {
     }
 
     /// Asks NVML which processes used the GPU since the last window.
-    fn read_window(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) -> Result<(), Why> {
+    fn read_window(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Result<(), Why> {
         let reader = match &mut self.open {
             Some(reader) => reader,
             closed => closed.insert(UtilizationReader::open(gpu)?),

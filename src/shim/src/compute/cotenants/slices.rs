@@ -10,6 +10,7 @@ use crate::slice::other_slices::{MOST, NAMES, OpenedFile, open};
 use core::fmt;
 use gpuslice_policy::arbiter::schedule::ReadingSchedule;
 use gpuslice_policy::config::LogLevel;
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Cotenant, Region, Uuid};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ pub(crate) struct Cotenants {
     ids: u64,
     pace: ReadingSchedule,
     /// Instant at which the list was last asked for.
-    asked: u64,
+    asked: Monotonic,
     /// True if the log has a warning that there are more slices than this process reads.
     has_warned_of_more: bool,
     /// True if the log has a warning of a program that is in no slice of the directory.
@@ -52,10 +53,10 @@ impl Cotenants {
         self.known.iter().any(|known| known.cotenant.region().file_number() == number)
     }
 
-    /// Closes all of them if the list was not asked for within `after` nanoseconds. Returns true if any is open. Warnings are not
+    /// Closes all of them if the list was not asked for within `after`. Returns true if any is open. Warnings are not
     /// repeated.
-    pub(crate) fn close_idle(&mut self, after: u64, now: u64) -> bool {
-        if now.saturating_sub(self.asked) >= after {
+    pub(crate) fn close_idle(&mut self, after: WallTime, now: Monotonic) -> bool {
+        if now.since(self.asked) >= after {
             *self = Self {
                 has_warned_of_more: self.has_warned_of_more,
                 has_warned_of_program: self.has_warned_of_program,
@@ -92,7 +93,7 @@ impl Cotenants {
     }
 
     /// Updates the list, if that is due.
-    pub(crate) fn refresh(&mut self, slice: &Slice, now: u64) {
+    pub(crate) fn refresh(&mut self, slice: &Slice, now: Monotonic) {
         self.asked = now;
         if !self.pace.looks(now) {
             return;

@@ -20,21 +20,22 @@ use gpuslice_policy::compute::attribution::factor::{LOCKED_BEHIND, STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, RELAYED_BEHIND, Slicing};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::measuring::peer_intervals::Interval;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_region::{Device, IntervalLocks, Origin, Region, Uuid};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Co-tenants that have published nothing for this long count as absent, in nanoseconds.
-const ABSENT_AFTER: u64 = 2_000_000_000;
-/// Most time that is settled at once, in nanoseconds: a larger difference is taken for a wrong clock.
-const MOST_SETTLED: u64 = 200_000_000;
+/// Co-tenants that have published nothing for this long count as absent.
+const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
+/// Most time that is settled at once: a larger difference is taken for a wrong clock.
+const MOST_SETTLED: GpuTime = GpuTime::from_millis(200);
 
 /// The replay of one device.
 #[derive(Debug, Default)]
 pub(crate) struct SlicingReplay {
     elected: Option<ElectedReplay>,
     /// Instant at which something is due next.
-    next: u64,
+    next: Monotonic,
     /// True if co-tenants have published intervals lately.
     has_cotenants: bool,
 }
@@ -47,17 +48,17 @@ struct ElectedReplay {
     /// Place up to which the ring of each region has been read, by the number of its slice.
     read: BTreeMap<u64, u64>,
     /// Instant at which a co-tenant last published.
-    published_at: u64,
+    published_at: Monotonic,
     /// Instant at which the agent last relayed an interval.
-    relayed_at: u64,
+    relayed_at: Monotonic,
     /// Intervals in locks of the driver's library. `None`: this process does not use them.
     locks: Option<IntervalLocks>,
     /// Place up to which the slice's own ring has been published by locks.
     locked: u64,
     /// Instant at which an interval was last read from a lock.
-    locked_at: u64,
+    locked_at: Monotonic,
     /// Time that was given back after it had been counted as used.
-    overcounted: u64,
+    overcounted: GpuTime,
 }
 
 impl SlicingReplay {
@@ -81,7 +82,7 @@ impl SlicingReplay {
     }
 
     /// Renews the lease of the elected process. Without the lease, forgets the replay and returns false.
-    fn is_elected(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) -> bool {
+    fn is_elected(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> bool {
         let is_elected = slice.member().renew_sampler_lease(gpu.device, now, PATIENCE);
         if !is_elected {
             *self = Self { next: self.next, ..Self::default() };
@@ -110,7 +111,7 @@ impl SlicingReplay {
         sources: &LoggedSources,
         gpu: SliceDevice,
         cotenants: &Mutex<Cotenants>,
-        now: u64,
+        now: Monotonic,
     ) {
         self.next = now.saturating_add(STEP);
         if !self.is_elected(slice, gpu, now) {
@@ -137,22 +138,22 @@ impl SlicingReplay {
 }
 
 impl ElectedReplay {
-    fn new(slice: &Slice, gpu: SliceDevice, now: u64) -> Self {
+    fn new(slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Self {
         Self {
             slicing: Slicing::new(now),
             split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
-            published_at: 0,
-            relayed_at: 0,
+            published_at: Monotonic::BEGIN,
+            relayed_at: Monotonic::BEGIN,
             locks: interval_locks(slice, gpu),
             locked: slice.region().interval_head(gpu.device, Origin::Slice),
-            locked_at: 0,
-            overcounted: 0,
+            locked_at: Monotonic::BEGIN,
+            overcounted: GpuTime::ZERO,
         }
     }
 
     /// Reads the intervals that all slices have published since the last call.
-    fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: u64) {
+    fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: Monotonic) {
         let own = slice.region().path();
         cotenants.refresh(slice, now);
         for cotenant in cotenants.all() {
@@ -178,7 +179,7 @@ impl ElectedReplay {
     }
 
     /// Adds the intervals of slices that are neither in the directory nor relayed.
-    fn read_locks(&mut self, cotenants: &Cotenants, now: u64) {
+    fn read_locks(&mut self, cotenants: &Cotenants, now: Monotonic) {
         /// Slices of other directories have numbers above those of the directory's.
         const APART: u64 = 1 << 63;
         let Self { slicing, locked_at, locks, relayed_at, .. } = self;
@@ -193,14 +194,14 @@ impl ElectedReplay {
     }
 
     /// Returns the slice's intervals since the last call, if slices of other directories read its locks.
-    fn unpublished(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) -> Vec<Interval> {
+    fn unpublished(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Vec<Interval> {
         let new = slice.region().new_intervals(gpu.device, Origin::Slice, &mut self.locked, now);
         let is_read = self.locks.as_ref().is_some_and(IntervalLocks::has_others);
         if is_read && !is_recent(self.relayed_at, now) { new.collect() } else { Vec::new() }
     }
 
     /// Publishes intervals of the slice by locks.
-    fn publish(&mut self, new: &[Interval], now: u64) {
+    fn publish(&mut self, new: &[Interval], now: Monotonic) {
         if self.locks.as_mut().is_some_and(|locks| locks.publish(new, now).is_err()) {
             self.locks = None;
         }
@@ -213,7 +214,7 @@ impl ElectedReplay {
         device: Device,
         (id, origin): (u64, Origin),
         is_own: bool,
-        now: u64,
+        now: Monotonic,
     ) -> bool {
         // The ring of a region that is met for the first time has old intervals, which are skipped.
         let read = self.read.entry(id).or_insert_with(|| region.interval_head(device, origin));
@@ -226,12 +227,12 @@ impl ElectedReplay {
     }
 
     /// Returns true if co-tenants have published intervals lately.
-    fn has_cotenants(&self, now: u64) -> bool {
+    fn has_cotenants(&self, now: Monotonic) -> bool {
         [self.published_at, self.relayed_at, self.locked_at].into_iter().any(|at| is_recent(at, now))
     }
 
     /// Returns the instant up to which all work is published by now.
-    fn published_until(&self, now: u64) -> u64 {
+    fn published_until(&self, now: Monotonic) -> Monotonic {
         let behind = if is_recent(self.locked_at, now) {
             LOCKED_BEHIND
         } else if is_recent(self.relayed_at, now) {
@@ -243,18 +244,20 @@ impl ElectedReplay {
     }
 
     /// Replays the new intervals, and settles the difference to what was charged.
-    fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: u64) {
+    fn settle(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) {
         let (member, device) = (slice.member(), gpu.device);
         let to = self.published_until(now);
         let part = self.slicing.advance(to);
         let (factor, difference) = self.split.learn(&part, to, now);
         member.set_correction(device, factor);
-        let most = i64::try_from(MOST_SETTLED).unwrap_or(i64::MAX);
-        let difference = difference.clamp(most.saturating_neg(), most);
+        let difference =
+            difference.clamp(GpuTimeChange::refund(MOST_SETTLED), GpuTimeChange::charge(MOST_SETTLED));
         member.settle(device, difference, now);
         // The counter of used time only counts up, so overcounted time is taken from later counts.
-        let used = u64::try_from(difference).unwrap_or(0);
-        self.overcounted = self.overcounted.saturating_add(difference.min(0).unsigned_abs());
+        let none = GpuTime::ZERO;
+        let (used, refunded) =
+            if difference.is_refund() { (none, difference.amount()) } else { (difference.amount(), none) };
+        self.overcounted = self.overcounted.saturating_add(refunded);
         let more = used.saturating_sub(self.overcounted);
         self.overcounted = self.overcounted.saturating_sub(used);
         member.count_used(device, more);
@@ -267,6 +270,6 @@ fn interval_locks(slice: &Slice, gpu: SliceDevice) -> Option<IntervalLocks> {
 }
 
 /// Returns true if co-tenants that published something at the instant `at` count as present.
-fn is_recent(at: u64, now: u64) -> bool {
-    now.saturating_sub(at) < ABSENT_AFTER
+fn is_recent(at: Monotonic, now: Monotonic) -> bool {
+    now.since(at) < ABSENT_AFTER
 }

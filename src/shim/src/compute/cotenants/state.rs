@@ -5,7 +5,7 @@ use super::program_sampler::ProgramSampler;
 use super::slices::Cotenants;
 use super::slicing_replay::SlicingReplay;
 use crate::compute::attribution::nvml_only::NvmlOnly;
-use crate::compute::attribution::nvml_schedule::linger;
+use crate::compute::attribution::nvml_schedule::LINGER;
 use crate::compute::measuring::usage::UsageState;
 use crate::os::clock;
 use core::time::Duration;
@@ -124,9 +124,9 @@ impl CotenantState {
         self.samplers.lock().iter_mut().for_each(ProgramSampler::close);
     }
 
-    /// Closes the regions of co-tenants that were not used for [`linger`]. Returns true if any is open.
+    /// Closes the regions of co-tenants that were not used for [`LINGER`]. Returns true if any is open.
     pub(crate) fn close_idle(&self) -> bool {
-        self.slices.lock().close_idle(linger(), clock::now())
+        self.slices.lock().close_idle(LINGER, clock::now())
     }
 }
 
@@ -143,7 +143,8 @@ pub(crate) fn needs_arbiter(usage: &UsageState) -> bool {
 pub(crate) fn tick_interval(usage: &UsageState) -> Duration {
     let is_beside_high =
         usage.limiters.iter().any(|limiter| limiter.must_yield() || limiter.has_priority(usage));
-    Duration::from_nanos(if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP })
+    let step = if is_beside_high { arbiter::STEP_BESIDE_HIGH } else { arbiter::STEP };
+    step.duration()
 }
 
 /// Returns true if the daemon of MPS has its pipes where programs look for them.

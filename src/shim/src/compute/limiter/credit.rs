@@ -8,16 +8,18 @@
 )]
 
 use crate::os::futex;
+use crate::os::time_word::TimeWord;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::limiter::lease::{self, Lease};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use parking_lot::{Mutex, MutexGuard};
 
-/// A holder renews its lock each second at least. A holder that has not for this long, in nanoseconds, never came back from its
+/// A holder renews its lock each second at least. A holder that has not for this long never came back from its
 /// wait (`longjmp` out of a signal handler). Because it must not block the others, they request without the lock.
-const ABANDONED: u64 = 2_000_000_000;
+const ABANDONED: WallTime = WallTime::from_millis(2_000);
 /// Each 16th request of a process tries whether launches overlap.
 const TRY_EVERY: u32 = 16;
 
@@ -25,8 +27,8 @@ const TRY_EVERY: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct CreditLock {
     credit: Mutex<ProcessCredit>,
-    /// Instant of the holder's last renewal, on the monotonic clock.
-    renewed_at: AtomicU64,
+    /// Instant of the holder's last renewal.
+    renewed_at: TimeWord<Monotonic>,
     /// Number of releases; wraps.
     releases: AtomicU32,
     /// Number of threads that wait for a release.
@@ -39,7 +41,7 @@ pub(crate) struct ProcessCredit {
     /// The time itself.
     pub(crate) lease: Lease,
     requests: u32,
-    added_at: u64,
+    added_at: Monotonic,
 }
 
 /// The lock, held. Its drop wakes the next thread that waits.
@@ -73,13 +75,13 @@ impl CreditLock {
     }
 
     /// Notes that the holder is alive at `now`.
-    pub(crate) fn renew(&self, now: u64) {
-        self.renewed_at.store(now, Ordering::Relaxed);
+    pub(crate) fn renew(&self, now: Monotonic) {
+        self.renewed_at.set(now);
     }
 
     /// Returns true if the holder never came back.
-    pub(crate) fn is_abandoned(&self, now: u64) -> bool {
-        now.saturating_sub(self.renewed_at.load(Ordering::Relaxed)) >= ABANDONED
+    pub(crate) fn is_abandoned(&self, now: Monotonic) -> bool {
+        now.since(self.renewed_at.get()) >= ABANDONED
     }
 }
 
@@ -109,26 +111,26 @@ impl DerefMut for CreditGuard<'_> {
 
 impl ProcessCredit {
     /// Returns the least amount to request so that overlapping launches can go together. `streams`: streams in use on the device.
-    pub(crate) fn least_for_overlap(&self, estimate: &Estimate, streams: usize) -> u64 {
+    pub(crate) fn least_for_overlap(&self, estimate: &Estimate, streams: usize) -> GpuTime {
         if streams < 2 {
-            return 0;
+            return GpuTime::ZERO;
         }
-        lease::together(estimate, self.requests.is_multiple_of(TRY_EVERY)).unwrap_or(0)
+        lease::together(estimate, self.requests.is_multiple_of(TRY_EVERY)).unwrap_or_default()
     }
 
     /// Adds GPU time that was paid for.
-    pub(crate) fn add(&mut self, amount: u64, now: u64) {
+    pub(crate) fn add(&mut self, amount: GpuTime, now: Monotonic) {
         (self.requests, self.added_at) = (self.requests.wrapping_add(1), now);
         self.lease.fill(amount);
     }
 
-    /// Takes out all credit, if nothing was added for `kept` nanoseconds.
-    pub(crate) fn take_unspent(&mut self, now: u64, kept: u64) -> u64 {
-        if now.saturating_sub(self.added_at) < kept { 0 } else { self.lease.end() }
+    /// Takes out all credit, if nothing was added for `kept`.
+    pub(crate) fn take_unspent(&mut self, now: Monotonic, kept: WallTime) -> GpuTime {
+        if now.since(self.added_at) < kept { GpuTime::ZERO } else { self.lease.end() }
     }
 
     /// Returns true if no credit is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lease.left() == 0
+        self.lease.left().is_zero()
     }
 }

@@ -9,46 +9,48 @@
 
 use super::credit::CreditLock;
 use crate::os::clock::now;
+use crate::os::time_word::TimeWord;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use gpuslice_policy::compute::cost::estimate::Key;
 use gpuslice_policy::compute::limiter::queue_bound::{self, QueuedWork, Unknown};
 use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::config::Priority;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use parking_lot::Mutex;
 
-/// A device and the work that this process has queued on it. Times are nanoseconds of GPU time unless they say otherwise.
+/// A device and the work that this process has queued on it.
 #[derive(Debug)]
 pub(crate) struct DeviceLimiter {
     /// The device.
     pub(crate) gpu: SliceDevice,
     /// Credit that all threads of the process may spend.
     pub(crate) credit: CreditLock,
-    /// Instant at which a thread last checked that the region is still there, on the monotonic clock.
-    pub(crate) region_checked_at: AtomicU64,
+    /// Instant at which a thread last checked that the region is still there.
+    pub(crate) region_checked_at: TimeWord<Monotonic>,
     /// Number of batches that have ended, or whose end no thread will see; wraps.
     pub(crate) completions: AtomicU32,
     /// Streams in use, as of the last poll of events.
     pub(crate) streams: AtomicUsize,
     /// Predicted time of closed batches that have not been seen to end.
-    pub(crate) queued: AtomicU64,
-    /// Instant at which the last of them is predicted to end, on the monotonic clock.
-    pub(crate) busy_until: AtomicU64,
+    pub(crate) queued: TimeWord<GpuTime>,
+    /// Instant at which the last of them is predicted to end.
+    pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
     /// GPU time of launches beside other work that were admitted without credit since the last payment: see [`Beside`].
     ///
     /// [`Beside`]: gpuslice_policy::compute::limiter::overdraft::Beside
-    pub(crate) beside: AtomicU64,
+    pub(crate) beside: TimeWord<GpuTime>,
     /// Room that co-tenants leave for queued work, as of the worker's last tick.
-    pub(crate) room: AtomicU64,
+    pub(crate) room: TimeWord<GpuTime>,
     /// True if no other process of the slice uses the device, as of the last request for time.
     is_alone: AtomicBool,
     /// Bound of queued time for short launches. It follows from `room` and `is_alone`.
-    queue_bound: AtomicU64,
-    /// Instant at which the queued work is expected to have ended, on the monotonic clock. Kept only while the bound is reduced.
-    queue_ends: AtomicU64,
+    queue_bound: TimeWord<GpuTime>,
+    /// Instant at which the queued work is expected to have ended. Kept only while the bound is reduced.
+    queue_ends: TimeWord<Monotonic>,
     /// Launches of unknown cost in flight.
     pub(crate) unknown: Mutex<Unknown>,
 }
@@ -59,17 +61,17 @@ impl DeviceLimiter {
         Self {
             gpu,
             credit: CreditLock::default(),
-            region_checked_at: AtomicU64::new(0),
+            region_checked_at: TimeWord::zero(),
             completions: AtomicU32::new(0),
             streams: AtomicUsize::new(0),
-            queued: AtomicU64::new(0),
-            busy_until: AtomicU64::new(0),
+            queued: TimeWord::zero(),
+            busy_until: TimeWord::zero(),
             is_running: AtomicBool::new(false),
-            beside: AtomicU64::new(0),
-            room: AtomicU64::new(u64::MAX),
+            beside: TimeWord::zero(),
+            room: TimeWord::new(GpuTime::MAX),
             is_alone: AtomicBool::new(true),
-            queue_bound: AtomicU64::new(queue_bound::LEAST),
-            queue_ends: AtomicU64::new(0),
+            queue_bound: TimeWord::new(queue_bound::LEAST),
+            queue_ends: TimeWord::zero(),
             unknown: Mutex::default(),
         }
     }
@@ -93,13 +95,13 @@ impl DeviceLimiter {
 
     /// Returns true if co-tenants leave less room than usual for queued work: then the slice takes no time in advance.
     pub(crate) fn must_yield(&self) -> bool {
-        self.room.load(Ordering::Relaxed) < queue_bound::LEAST
+        self.room.get() < queue_bound::LEAST
     }
 
     /// Reads the room that the arbiter's grant leaves. A grant that is too old is dropped.
-    pub(crate) fn read_grant(&self, slice: &Slice, now: u64) {
-        let room = slice.region().expire_grant(self.gpu.device, now).unwrap_or(u64::MAX);
-        self.room.store(room, Ordering::Relaxed);
+    pub(crate) fn read_grant(&self, slice: &Slice, now: Monotonic) {
+        let room = slice.region().expire_grant(self.gpu.device, now).unwrap_or(GpuTime::MAX);
+        self.room.set(room);
         self.update_bound();
     }
 
@@ -110,27 +112,26 @@ impl DeviceLimiter {
     }
 
     fn update_bound(&self) {
-        let bound =
-            queue_bound::least(self.room.load(Ordering::Relaxed), self.is_alone.load(Ordering::Relaxed));
-        self.queue_bound.store(bound, Ordering::Relaxed);
+        let bound = queue_bound::least(self.room.get(), self.is_alone.load(Ordering::Relaxed));
+        self.queue_bound.set(bound);
     }
 
     /// Returns true if co-tenants, or other processes of the slice, leave less room than usual for queued work.
     pub(crate) fn has_reduced_bound(&self) -> bool {
-        self.queue_bound.load(Ordering::Relaxed) < queue_bound::LEAST
+        self.queue_bound.get() < queue_bound::LEAST
     }
 
     /// Returns true if a launch of this cost may follow the work that is queued.
     #[inline]
-    pub(crate) fn admits(&self, cost: u64) -> bool {
-        let bound = self.queue_bound.load(Ordering::Relaxed);
-        QueuedWork::of(self.queued.load(Ordering::Relaxed)).admits_within(cost, bound)
+    pub(crate) fn admits(&self, cost: GpuTime) -> bool {
+        let bound = self.queue_bound.get();
+        QueuedWork::of(self.queued.get()).admits_within(cost, bound)
     }
 
     /// Adds a closed batch of this prepaid time to the queue.
-    pub(crate) fn enqueue(&self, slice: &Slice, prepaid: u64) {
-        let before = self.queued.fetch_add(prepaid, Ordering::Relaxed);
-        if before == 0 || self.has_reduced_bound() {
+    pub(crate) fn enqueue(&self, slice: &Slice, prepaid: GpuTime) {
+        let before = self.queued.add(prepaid);
+        if before.is_zero() || self.has_reduced_bound() {
             self.note_growth(slice, before, prepaid);
         }
     }
@@ -138,45 +139,47 @@ impl DeviceLimiter {
     /// Notes work that came into an empty queue, or into one with a reduced bound.
     #[cold]
     #[inline(never)]
-    fn note_growth(&self, slice: &Slice, before: u64, prepaid: u64) {
-        if before == 0 {
+    fn note_growth(&self, slice: &Slice, before: GpuTime, prepaid: GpuTime) {
+        if before.is_zero() {
             // A co-tenant that yields to this slice must see its work at once, not at the worker's next tick.
             slice.member().set_queued(self.gpu.device, prepaid);
         }
         if self.has_reduced_bound() {
             let now = now();
-            self.expect_end(now.saturating_add(self.time_to_end(now)).saturating_add(prepaid));
+            self.expect_end(
+                now.saturating_add(self.time_to_end(now)).saturating_add(prepaid.wall_if_alone()),
+            );
         }
     }
 
-    fn expect_end(&self, at: u64) {
-        self.queue_ends.store(at, Ordering::Relaxed);
+    fn expect_end(&self, at: Monotonic) {
+        self.queue_ends.set(at);
     }
 
-    /// Returns the wall time until the queued work is expected to have ended, in nanoseconds.
-    pub(crate) fn time_to_end(&self, now: u64) -> u64 {
-        self.queue_ends.load(Ordering::Relaxed).saturating_sub(now)
+    /// Returns the wall time until the queued work is expected to have ended.
+    pub(crate) fn time_to_end(&self, now: Monotonic) -> WallTime {
+        self.queue_ends.get().since(now)
     }
 
-    /// Notes that a stream of the device is predicted to be busy until `until`, on the monotonic clock.
-    pub(crate) fn extend_busy_until(&self, until: u64) {
-        self.busy_until.fetch_max(until, Ordering::Relaxed);
+    /// Notes that a stream of the device is predicted to be busy until `until`.
+    pub(crate) fn extend_busy_until(&self, until: Monotonic) {
+        self.busy_until.raise(until);
     }
 
     /// Notes that a batch of which `queued` was still in the queue ended at `ended`, or that no thread will see its end.
-    pub(crate) fn complete(&self, queued: u64, ended: u64) {
+    pub(crate) fn complete(&self, queued: GpuTime, ended: Monotonic) {
         self.completions.fetch_add(1, Ordering::Relaxed);
         let left = self.dequeue(queued);
         if self.has_reduced_bound() {
-            self.expect_end(ended.saturating_add(left));
+            self.expect_end(ended.saturating_add(left.wall_if_alone()));
         }
     }
 
     /// Takes time out of the queue; returns the rest.
-    fn dequeue(&self, by: u64) -> u64 {
-        let less = |queued: u64| Some(queued.saturating_sub(by));
-        let before = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        before.unwrap_or(0).saturating_sub(by)
+    fn dequeue(&self, by: GpuTime) -> GpuTime {
+        let less = |queued: GpuTime| Some(queued.saturating_sub(by));
+        let before = self.queued.change(less);
+        before.unwrap_or_default().saturating_sub(by)
     }
 
     /// Takes a batch out of the queue that waits for something other than the GPU, so that no launch waits for it.
@@ -190,7 +193,7 @@ impl DeviceLimiter {
 
     /// Counts a batch that was blocked as queued again.
     pub(crate) fn requeue(&self, run: &Batch) {
-        self.queued.fetch_add(run.prepaid(), Ordering::Relaxed);
+        self.queued.add(run.prepaid());
     }
 
     /// Notes that a launch of unknown cost has gone to the driver.

@@ -8,12 +8,14 @@
 )]
 
 use crate::os::clock::now;
+use crate::os::time_word::TimeWord;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::cost::table::EstimateTable;
 use gpuslice_policy::compute::cost::thread_cache::{EPOCHS, Recent, epoch_of};
 use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Verdict};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use once_cell::race::OnceBox;
 use parking_lot::Mutex;
 
@@ -27,19 +29,19 @@ pub(crate) struct Estimates {
     table: OnceBox<Mutex<EstimateTable>>,
     /// Each counts up whenever an estimate of its keys has changed.
     versions: [AtomicU64; EPOCHS],
-    /// Instant at which one of its keys last came to mean other work, on the monotonic clock.
-    invalidated_at: [AtomicU64; EPOCHS],
+    /// Instant at which one of its keys last came to mean other work.
+    invalidated_at: [TimeWord<Monotonic>; EPOCHS],
     /// Number of batches that turned out to have gaps.
     gaps: AtomicU64,
 }
 
-/// The cost of a batch, in nanoseconds of GPU time.
+/// The cost of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MeasuredCost {
     /// Time that is charged to the slice.
-    pub(crate) charged: u64,
+    pub(crate) charged: GpuTime,
     /// The batch's own part, before the correction for co-tenants.
-    pub(crate) own: u64,
+    pub(crate) own: WallTime,
 }
 
 impl Estimates {
@@ -48,7 +50,7 @@ impl Estimates {
         Self {
             table: OnceBox::new(),
             versions: [const { AtomicU64::new(0) }; EPOCHS],
-            invalidated_at: [const { AtomicU64::new(0) }; EPOCHS],
+            invalidated_at: [const { TimeWord::zero() }; EPOCHS],
             gaps: AtomicU64::new(0),
         }
     }
@@ -73,7 +75,7 @@ impl Estimates {
     /// Notes that a key means other work from now on.
     pub(crate) fn invalidate(&self, key: &Key) {
         if let Some(invalidated_at) = self.invalidated_at.get(epoch_of(key.id())) {
-            invalidated_at.store(now(), Ordering::Relaxed);
+            invalidated_at.set(now());
         }
         if let Some(table) = self.table.get() {
             table.lock().invalidate(key);
@@ -82,9 +84,9 @@ impl Estimates {
     }
 
     /// Returns true if a key meant other work when a batch was opened at `opened`.
-    fn was_invalidated(&self, key: &Key, opened: u64) -> bool {
+    fn was_invalidated(&self, key: &Key, opened: Monotonic) -> bool {
         let invalidated_at = self.invalidated_at.get(epoch_of(key.id()));
-        invalidated_at.is_some_and(|invalidated_at| invalidated_at.load(Ordering::Relaxed) >= opened)
+        invalidated_at.is_some_and(|invalidated_at| invalidated_at.get() >= opened)
     }
 
     /// Returns the estimate of a key. The thread's cache keeps a copy.
@@ -109,7 +111,7 @@ impl Estimates {
     }
 
     /// Updates the estimates of a batch's keys with its measured cost. `opened`: the instant at which the batch was opened.
-    pub(crate) fn learn(&self, run: &Batch, opened: u64, cost: MeasuredCost, verdict: Verdict) {
+    pub(crate) fn learn(&self, run: &Batch, opened: Monotonic, cost: MeasuredCost, verdict: Verdict) {
         if matches!(verdict.lesson, EstimateUpdate::Single | EstimateUpdate::Batch) {
             let outcome = run.outcome(cost.charged, verdict.length);
             let mut table = self.table().lock();

@@ -19,9 +19,10 @@ use gpuslice_policy::compute::measuring::event_clock::{self, ClockOffset, EventC
 use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval, Reader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::verdict::{Opening, Verdict};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_region::{Device, INTERVAL_SLOTS, Origin};
 
-/// The measured time of a device. Instants are on the monotonic clock.
+/// The measured time of a device.
 #[derive(Debug)]
 pub(crate) struct DeviceUsage {
     /// The slice's time line.
@@ -29,11 +30,11 @@ pub(crate) struct DeviceUsage {
     /// Reads the intervals that the slice's other processes publish.
     reader: Reader,
     /// End of the last interval of this process.
-    own_until: u64,
+    own_until: Monotonic,
     /// End of the last interval of other processes that ends later than all of this process's.
-    others_until: u64,
+    others_until: Monotonic,
     /// End of the last interval of other processes.
-    beside_until: u64,
+    beside_until: Monotonic,
     /// Batches that waited for launches on other devices.
     coupling: CouplingEvidence,
 }
@@ -60,9 +61,9 @@ impl DeviceUsage {
         Self {
             union: BusyUnion::new(),
             reader: Reader::new(head),
-            own_until: 0,
-            others_until: 0,
-            beside_until: 0,
+            own_until: Monotonic::BEGIN,
+            others_until: Monotonic::BEGIN,
+            beside_until: Monotonic::BEGIN,
             coupling: CouplingEvidence::default(),
         }
     }
@@ -88,8 +89,9 @@ impl DeviceUsage {
         };
         let verdict = batch.closed.run.judge(ended.since(began), opening, cost.get());
         if batch.closed.is_copy {
-            usage.member().count_copied(device, verdict.length);
-            learn(usage, batch, MeasuredCost { charged: verdict.length, own: verdict.length }, verdict);
+            let charged = verdict.length.gpu_if_alone();
+            usage.member().count_copied(device, charged);
+            learn(usage, batch, MeasuredCost { charged, own: verdict.length }, verdict);
             return verdict.held;
         }
         let until = offset.instant(ended).unwrap_or_else(clock::now).saturating_sub(verdict.after);
@@ -97,7 +99,7 @@ impl DeviceUsage {
         self.charge_rest(usage, batch, verdict.length.saturating_add(verdict.events), until);
         let now = clock::now();
         // Work of other streams may have begun since, and is not settled with this batch.
-        let settled_until = if is_only { until.min(now) } else { 0 };
+        let settled_until = if is_only { until.min(now) } else { Monotonic::BEGIN };
         usage.member().settled(device, batch.settlement.prepaid(), settled_until);
         usage.member().settle(device, batch.settlement.close(), now);
         count(usage, device, batch);
@@ -115,7 +117,13 @@ impl DeviceUsage {
     }
 
     /// Returns true if a batch waited for a launch on another device. If there is enough evidence, couples the two devices.
-    fn detect_coupling(&mut self, slice: &Slice, device: Device, ran: &MeasuredBatch, now: u64) -> bool {
+    fn detect_coupling(
+        &mut self,
+        slice: &Slice,
+        device: Device,
+        ran: &MeasuredBatch,
+        now: Monotonic,
+    ) -> bool {
         let ended_by = ran.beyond().and_then(|_| slice.member().unblocked_by(device, ran));
         if let Some((other, _)) = ended_by.filter(|(_, kept)| self.coupling.add(ran, *kept)) {
             slice.member().couple([device, other], now);
@@ -123,13 +131,13 @@ impl DeviceUsage {
         ended_by.is_some()
     }
 
-    /// Charges a batch that still runs, up to now. `began`: its start on the monotonic clock. `is_only`: no other stream of the
+    /// Charges a batch that still runs, up to now. `began`: its start. `is_only`: no other stream of the
     /// process has work under way.
     pub(crate) fn charge_running(
         &mut self,
         usage: &UsageState,
         batch: &mut PendingBatch,
-        began: u64,
+        began: Monotonic,
         is_only: bool,
     ) {
         let now = clock::now();
@@ -137,25 +145,31 @@ impl DeviceUsage {
         let start = began.max(batch.charged_to);
         let until = settlement::running(start, now).filter(|_| !batch.closed.is_copy);
         let (Some(until), Some(device)) = (until, usage.device(batch.closed.device)) else { return };
-        let length = until.saturating_sub(began);
-        let ran = MeasuredBatch { plain: batch.closed.run.plain(), length, until, after: 0 };
+        let length = until.since(began);
+        let ran = MeasuredBatch { plain: batch.closed.run.plain(), length, until, after: WallTime::ZERO };
         if !batch.closed.is_unknown && ran.may_wait() {
             usage.member().note_overrun(device, now);
             batch.is_overrun = true;
         }
         self.charge(usage, batch, (start, until), true);
         batch.charged_to = until;
-        batch.progress = batch.progress.saturating_add(until.saturating_sub(start));
+        batch.progress = batch.progress.saturating_add(until.since(start));
         count(usage, device, batch);
         if batch.closed.is_unknown && is_only {
             // Next to nothing was prepaid. If the process dies, only the time from here on is charged.
-            usage.member().settled(device, 0, until);
+            usage.member().settled(device, GpuTime::ZERO, until);
         }
     }
 
     /// Charges the rest of a batch that has ended, or refunds an excess. It uses lengths, not instants, because instants depend
     /// on how well the two clocks are aligned.
-    fn charge_rest(&mut self, usage: &UsageState, batch: &mut PendingBatch, length: u64, until: u64) {
+    fn charge_rest(
+        &mut self,
+        usage: &UsageState,
+        batch: &mut PendingBatch,
+        length: WallTime,
+        until: Monotonic,
+    ) {
         let Some(device) = usage.device(batch.closed.device) else { return };
         let rest = length.saturating_sub(batch.progress);
         let start = until.saturating_sub(rest).max(batch.charged_to);
@@ -179,12 +193,12 @@ impl DeviceUsage {
         &mut self,
         usage: &UsageState,
         batch: &mut PendingBatch,
-        (start, end): (u64, u64),
+        (start, end): (Monotonic, Monotonic),
         goes_on: bool,
     ) {
         let device = usage.device(batch.closed.device).filter(|_| start < end);
         let Some(device) = device else { return };
-        let (member, length) = (usage.member(), end.saturating_sub(start));
+        let (member, length) = (usage.member(), end.since(start));
         // Processes that start together run their first kernels side by side. Later kernels do not overlap like these.
         let add_overlap = |covered| {
             if !batch.closed.is_unknown {
@@ -194,7 +208,7 @@ impl DeviceUsage {
         // An interval that only this process's own intervals cover is no news to others. Beside intervals of others it tells
         // whose turn it was.
         if self.union.is_covered(start, end) && self.beside_until <= start {
-            add_overlap(0);
+            add_overlap(WallTime::ZERO);
             return;
         }
         let context = peer_intervals::context(member.slot(), batch.closed.pool);
@@ -210,15 +224,15 @@ impl DeviceUsage {
     }
 
     /// Adds the intervals of other processes that lie below place `to` of the ring. False: an interval is still being written.
-    pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: u64) -> bool {
+    pub(crate) fn read(&mut self, slice: &Slice, device: Device, to: u64, now: Monotonic) -> bool {
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let me = slice.member().slot();
         let entry = |slot: u64| {
             let entry = slice.member().interval_at(device, Origin::Slice, slot);
             let end = entry.interval.end;
             // An interval that ends later than all of this process's is another's.
-            *others = (*others).max(if end > own { end } else { 0 });
-            *beside = (*beside).max(if entry.interval.is_of(me) { 0 } else { end });
+            *others = (*others).max(if end > own { end } else { Monotonic::BEGIN });
+            *beside = (*beside).max(if entry.interval.is_of(me) { Monotonic::BEGIN } else { end });
             entry
         };
         self.reader.read((to, INTERVAL_SLOTS), now, &mut self.union, entry)
@@ -238,7 +252,7 @@ fn adjust_and_learn(
     device: Device,
     batch: &PendingBatch,
     verdict: Verdict,
-    believed: u64,
+    believed: WallTime,
 ) {
     let member = usage.member();
     let own = |length| member.overlap_part(device, length);

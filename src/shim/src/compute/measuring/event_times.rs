@@ -8,6 +8,7 @@ use crate::driver_calls::events::{self, Event, Events};
 use crate::os::clock;
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, EventEpoch, EventTime};
+use gpuslice_policy::time::{Monotonic, WallTime};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -26,7 +27,7 @@ pub(crate) type ContextTimes = BTreeMap<u64, EventTimes>;
 
 impl EventTimes {
     /// Makes a line whose base is an event that the GPU has passed and that is not recorded again.
-    fn from(event: Event, now: u64) -> Self {
+    fn from(event: Event, now: Monotonic) -> Self {
         Self { event, base: EventEpoch::new(now), offset: ClockOffset::default() }
     }
 
@@ -35,7 +36,7 @@ impl EventTimes {
     }
 
     /// Replaces the base, if that is due, by an event of a batch that the GPU has just passed. The batch gets a spare event.
-    fn renew(&mut self, pools: &Events, pool: u64, passed: &mut Event, now: u64) -> Result<(), Status> {
+    fn renew(&mut self, pools: &Events, pool: u64, passed: &mut Event, now: Monotonic) -> Result<(), Status> {
         if self.base.is_due(now) {
             let elapsed = events::elapsed(self.event, *passed)?;
             let spare = pools.get(pool)?;
@@ -98,7 +99,7 @@ fn read_end(
         return Ok(false);
     }
     for (one, other) in closed.calibration.iter().zip(closed.calibration.iter().skip(1)) {
-        cost.adjacent(events::elapsed(*one, *other)?.unsigned_abs());
+        cost.adjacent(WallTime::from_nanos(events::elapsed(*one, *other)?.unsigned_abs()));
     }
     let now = clock::now();
     let times = contexts.get_mut(&closed.pool).ok_or(status::INVALID_CONTEXT)?;

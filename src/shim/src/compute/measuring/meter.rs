@@ -22,18 +22,19 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gpuslice_driver::types::status;
 use gpuslice_policy::compute::measuring::event_clock::EventCost;
+use gpuslice_policy::time::WallTime;
 use gpuslice_region::Origin;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
-/// How long a stream's last event is kept after its work has ended, in nanoseconds.
-const REMEMBERED: u64 = 1_000_000_000;
+/// How long a stream's last event is kept after its work has ended.
+const REMEMBERED: WallTime = WallTime::from_millis(1_000);
 /// How long a call that may end a context waits for a poll to end.
 const POLL_ENDS: Duration = Duration::from_secs(2);
 /// How long that call waits after the context has ended: a poll that the driver does not block ends within that.
 const AFTER_END: Duration = Duration::from_millis(10);
-/// How long a stream counts as in use, in nanoseconds.
-const IN_USE: u64 = 100_000_000;
+/// How long a stream counts as in use.
+const IN_USE: WallTime = WallTime::from_millis(100);
 
 /// All pending batches, and the state of their measurement.
 #[derive(Debug, Default)]

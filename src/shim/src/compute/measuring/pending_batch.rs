@@ -5,6 +5,7 @@ use crate::driver_calls::events::Event;
 use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::compute::measuring::event_clock::EventTime;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 /// A batch as its thread closed it.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub(crate) struct ClosedBatch {
     pub(crate) end: Event,
     /// Events recorded right behind the end, by the first batch of a context: they measure the cost of an event.
     pub(crate) calibration: Vec<Event>,
-    /// Instant at which the start was recorded, on the monotonic clock.
-    pub(crate) opened: u64,
+    /// Instant at which the start was recorded.
+    pub(crate) opened: Monotonic,
     /// True if the host had waited for the stream before.
     pub(crate) known_idle: bool,
     /// True if it is a launch of unknown cost.
@@ -49,11 +50,11 @@ pub(crate) struct PendingBatch {
     pub(crate) is_overrun: bool,
     pub(crate) settlement: Settlement,
     /// Instant up to which it has been charged while it ran.
-    pub(crate) charged_to: u64,
+    pub(crate) charged_to: Monotonic,
     /// Part of its time that has been charged.
-    pub(crate) progress: u64,
+    pub(crate) progress: WallTime,
     /// Part of the bill that was counted as used.
-    pub(crate) counted: u64,
+    pub(crate) counted: GpuTime,
 }
 
 impl PendingBatch {
@@ -68,9 +69,9 @@ impl PendingBatch {
             ended: None,
             is_given_up: false,
             is_overrun: false,
-            charged_to: 0,
-            progress: 0,
-            counted: 0,
+            charged_to: Monotonic::BEGIN,
+            progress: WallTime::ZERO,
+            counted: GpuTime::ZERO,
         }
     }
 
@@ -86,10 +87,10 @@ impl PendingBatch {
         self.closed.is_unknown && self.is_awaited
     }
 
-    /// Notes that the batch has ended at `ended` on the monotonic clock, or that no thread will see its end.
-    pub(crate) fn complete(&self, usage: &UsageState, ended: u64) {
+    /// Notes that the batch has ended at `ended`, or that no thread will see its end.
+    pub(crate) fn complete(&self, usage: &UsageState, ended: Monotonic) {
         if let Some(limiter) = usage.limiters.get(self.closed.device) {
-            let queued = if self.is_queued { self.closed.run.prepaid() } else { 0 };
+            let queued = if self.is_queued { self.closed.run.prepaid() } else { GpuTime::ZERO };
             limiter.complete(queued, ended);
         }
         usage.end_work();

@@ -8,19 +8,20 @@ use crate::os::clock;
 use gpuslice_driver::types::Status;
 use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::compute::measuring::event_clock::{EventCost, EventTime};
+use gpuslice_policy::time::{Monotonic, WallTime};
 use std::collections::VecDeque;
 
-/// Pending batches of a stream, and the state of the last ones. Instants are on the monotonic clock.
+/// Pending batches of a stream, and the state of the last ones.
 #[derive(Debug, Default)]
 pub(crate) struct StreamQueue {
     batches: VecDeque<PendingBatch>,
     /// End of the last batch, on the context's time line.
     last_end: EventTime,
-    /// Instant since which the queue is empty; 0 while it is not.
-    empty_since: u64,
+    /// Instant since which the queue is empty; none while it is not.
+    empty_since: Option<Monotonic>,
     pub(crate) device: usize,
     /// Instant at which a batch was last seen to run or to end, or came into the empty queue.
-    moved_at: u64,
+    moved_at: Monotonic,
     is_blocked: bool,
     /// True if the GPU was at work on the first batch at the last poll.
     has_begun: bool,
@@ -46,17 +47,13 @@ impl StreamQueue {
     }
 
     /// Notes at `now` whether the queue is empty.
-    pub(crate) fn note_empty(&mut self, now: u64) {
-        self.empty_since = match self.empty_since {
-            _ if !self.batches.is_empty() => 0,
-            0 => now,
-            since => since,
-        };
+    pub(crate) fn note_empty(&mut self, now: Monotonic) {
+        self.empty_since = self.batches.is_empty().then(|| self.empty_since.unwrap_or(now));
     }
 
-    /// Returns true if the stream has had work within the last `nanoseconds`.
-    pub(crate) fn was_used_within(&self, nanoseconds: u64, now: u64) -> bool {
-        self.empty_since == 0 || now.saturating_sub(self.empty_since) < nanoseconds
+    /// Returns true if the stream has had work within the time `last`.
+    pub(crate) fn was_used_within(&self, last: WallTime, now: Monotonic) -> bool {
+        self.empty_since.is_none_or(|since| now.since(since) < last)
     }
 
     /// Returns true if the GPU is at work on the first batch.
@@ -146,8 +143,8 @@ impl StreamQueue {
             }
             return false;
         }
-        let predicted = if self.has_begun { front.closed.run.plain() } else { 0 };
-        if now.saturating_sub(self.moved_at) < queue_bound::MOST.saturating_add(predicted) {
+        let predicted = if self.has_begun { front.closed.run.plain() } else { WallTime::ZERO };
+        if now.since(self.moved_at) < queue_bound::MOST.wall_if_alone().saturating_add(predicted) {
             return false;
         }
         self.is_blocked = true;

@@ -11,12 +11,14 @@
 use crate::driver_calls::events::Events;
 use crate::os::clock::now;
 use crate::os::messages;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::os::time_word::TimeWord;
+use core::sync::atomic::{AtomicBool, Ordering};
 use gpuslice_driver::types::{Status, status};
 use gpuslice_policy::config::LogLevel;
+use gpuslice_policy::time::{Monotonic, WallTime};
 
-/// After a failure no event is used for this long, in nanoseconds.
-const AFTER_FAILURE: u64 = 1_000_000_000;
+/// After a failure no event is used for this long.
+const AFTER_FAILURE: WallTime = WallTime::from_millis(1_000);
 
 /// `CUDA_ERROR_DEINITIALIZED`: the process ends.
 const DEINITIALIZED: Status = 4;
@@ -37,11 +39,11 @@ pub(crate) struct TimingEvents {
     pub(crate) is_enabled: bool,
     /// True if a launch returns when its kernel has ended: `CUDA_LAUNCH_BLOCKING`.
     pub(crate) launches_block: bool,
-    /// Instant of the last failure, on the monotonic clock; 0 before the first.
-    failed_at: AtomicU64,
+    /// Instant of the last failure; the beginning of the clock before the first.
+    failed_at: TimeWord<Monotonic>,
     has_warned: AtomicBool,
-    /// How long an event occupies its stream, in nanoseconds of GPU time; 0 before that was measured.
-    cost: AtomicU64,
+    /// How long an event occupies its stream; none before that was measured.
+    cost: TimeWord<WallTime>,
 }
 
 impl TimingEvents {
@@ -51,16 +53,16 @@ impl TimingEvents {
             pools: Events::default(),
             is_enabled,
             launches_block: launches_block(),
-            failed_at: AtomicU64::new(0),
+            failed_at: TimeWord::zero(),
             has_warned: AtomicBool::new(false),
-            cost: AtomicU64::new(0),
+            cost: TimeWord::zero(),
         }
     }
 
     /// Returns true if events are to be recorded: they are enabled and have not failed lately.
     pub(crate) fn are_used(&self) -> bool {
-        let failed_at = self.failed_at.load(Ordering::Relaxed);
-        self.is_enabled && (failed_at == 0 || now().saturating_sub(failed_at) >= AFTER_FAILURE)
+        let failed_at = self.failed_at.get();
+        self.is_enabled && (failed_at == Monotonic::BEGIN || now().since(failed_at) >= AFTER_FAILURE)
     }
 
     /// Returns true if events are enabled and have failed lately.
@@ -68,14 +70,14 @@ impl TimingEvents {
         self.is_enabled && !self.are_used()
     }
 
-    /// Returns how long an event occupies its stream, in nanoseconds of GPU time.
-    pub(crate) fn cost(&self) -> u64 {
-        self.cost.load(Ordering::Relaxed)
+    /// Returns how long an event occupies its stream.
+    pub(crate) fn cost(&self) -> WallTime {
+        self.cost.get()
     }
 
     /// Sets how long an event occupies its stream.
-    pub(crate) fn set_cost(&self, cost: u64) {
-        self.cost.store(cost, Ordering::Relaxed);
+    pub(crate) fn set_cost(&self, cost: WallTime) {
+        self.cost.set(cost);
     }
 
     /// Notes that an event could not be made, recorded or read. A status that concerns one stream, one context or the process's
@@ -87,7 +89,7 @@ impl TimingEvents {
         if is_of_one || matches!(code, DEINITIALIZED | DESTROYED) {
             return;
         }
-        self.failed_at.store(now().max(1), Ordering::Relaxed);
+        self.failed_at.set(now());
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             let text = format_args!(
                 "gpuslice: timing events fail (status {code}): what launches cost is taken from estimates and from NVML meanwhile."

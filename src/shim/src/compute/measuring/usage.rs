@@ -18,6 +18,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 use gpuslice_policy::compute::attribution::source::Source;
 use gpuslice_policy::compute::measuring::batch::Batch;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_region::Device;
 
 /// Part of the state of GPU time that needs no meter.
@@ -108,7 +109,7 @@ impl UsageState {
     pub(crate) fn leave_unmeasured(&self, device: usize, run: &Batch, holds_unknown: bool) {
         let Some(limiter) = self.limiters.get(device) else { return };
         // The time at which the batch ran is not known.
-        self.member().settled(limiter.gpu.device, run.prepaid(), 0);
+        self.member().settled(limiter.gpu.device, run.prepaid(), Monotonic::BEGIN);
         self.member().count_launches(limiter.gpu.device, run.launches().into());
         let nvml_only = self.nvml_only(device);
         if let Some(nvml_only) = nvml_only {
@@ -122,14 +123,14 @@ impl UsageState {
         }
     }
 
-    /// Gives back credit of the process that no thread has spent for `kept` nanoseconds. Returns true if any is left.
-    pub(crate) fn return_unspent(&self, kept: u64) -> bool {
+    /// Gives back credit of the process that no thread has spent for `kept`. Returns true if any is left.
+    pub(crate) fn return_unspent(&self, kept: WallTime) -> bool {
         let mut is_left = false;
         for limiter in &self.limiters {
             // A thread that holds the lock is about to spend the credit.
             let Some(mut credit) = limiter.credit.try_lock() else { continue };
             let unspent = credit.take_unspent(now(), kept);
-            if unspent > 0 {
+            if !unspent.is_zero() {
                 self.member().give_back(limiter.gpu.device, unspent, now());
             }
             is_left |= !credit.is_empty();
@@ -138,7 +139,7 @@ impl UsageState {
     }
 
     /// Writes the time used until now to the region, once a second.
-    pub(crate) fn note_second(&self, now: u64) {
+    pub(crate) fn note_second(&self, now: Monotonic) {
         self.limiters.iter().for_each(|limiter| self.member().note_second(limiter.gpu.device, now));
     }
 
@@ -150,8 +151,9 @@ impl UsageState {
                 override_source(self, limiter.gpu.device, Source::Failing);
             }
             // No launch here waits for a blocked batch, but work on other devices may.
-            let least = u64::from(limiter.is_running.load(Ordering::Relaxed));
-            let queued = limiter.queued.load(Ordering::Relaxed).max(least);
+            let is_running = limiter.is_running.load(Ordering::Relaxed);
+            let least = if is_running { GpuTime::NANOSECOND } else { GpuTime::ZERO };
+            let queued = limiter.queued.get().max(least);
             self.member().set_queued(limiter.gpu.device, queued);
         }
         for limiter in &self.limiters {

@@ -9,9 +9,11 @@
 
 use super::worker_status::WorkerStatus;
 use crate::os::parking::Parking;
+use crate::os::time_word::TimeWord;
 use crate::os::{clock, futex};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
+use gpuslice_policy::time::{Monotonic, WallTime};
 use parking_lot::Mutex;
 
 /// Words that the worker and the threads that launch share.
@@ -27,8 +29,8 @@ pub(crate) struct WorkerSignal {
     completions: AtomicU32,
     /// Number of ticks that have ended; wraps.
     ticks: AtomicU32,
-    /// Instant until which a waiting thread polls in place of a late worker, on the monotonic clock.
-    poller_until: AtomicU64,
+    /// Instant until which a waiting thread polls in place of a late worker.
+    poller_until: TimeWord<Monotonic>,
 }
 
 impl WorkerSignal {
@@ -79,18 +81,17 @@ impl WorkerSignal {
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tries to make the calling thread the poller that replaces a worker that is `late` nanoseconds late. Returns true for one
+    /// Tries to make the calling thread the poller that replaces a worker that is late by `late`. Returns true for one
     /// thread only, because each completion would wake all pollers. A poller that never returns is replaced.
-    pub(crate) fn try_become_poller(&self, late: u64) -> bool {
+    pub(crate) fn try_become_poller(&self, late: WallTime) -> bool {
         let now = clock::now();
-        let before = self.poller_until.load(Ordering::Relaxed);
+        let before = self.poller_until.get();
         let until = now.saturating_add(late.saturating_mul(2));
-        now >= before
-            && self.poller_until.compare_exchange(before, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        now >= before && self.poller_until.replace(before, until)
     }
 
     /// Ends the polling by the calling thread.
     pub(crate) fn stop_polling(&self) {
-        self.poller_until.store(0, Ordering::Relaxed);
+        self.poller_until.set(Monotonic::BEGIN);
     }
 }

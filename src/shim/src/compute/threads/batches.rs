@@ -14,6 +14,7 @@ use crate::os::reentrancy::enter_or;
 use gpuslice_policy::compute::cost::estimate::{Estimate, Key};
 use gpuslice_policy::compute::measuring::batch::OLD;
 use gpuslice_policy::compute::measuring::when_alone::{SPARSE, Timing};
+use gpuslice_policy::time::{GpuTime, WallTime};
 
 impl ThreadState {
     /// Returns true if a launch with the estimate `known` joins the open batch of its stream, as most launches do. Otherwise the
@@ -65,7 +66,7 @@ impl ThreadState {
         self.batching.set_event_cost(measuring.timing.cost());
         let Some(stream) = self.streams.get(at) else { return };
         let gap = self.outside.minus(stream.outside_at_launch);
-        let pause = gap.nanoseconds();
+        let pause = gap.wall_time();
         let mut timing =
             if does_block { Timing::Single } else { self.batching.choose(known, kind, pause, stream, now) };
         self.batching.note_gaps(measuring.estimates.gaps());
@@ -74,13 +75,13 @@ impl ThreadState {
         }
         self.close_others(measuring, at, now);
         let open = self.streams.get(at).and_then(|stream| stream.open.as_ref());
-        let is_old = open.is_some_and(|open| now.since(open.since).nanoseconds() >= OLD);
+        let is_old = open.is_some_and(|open| now.since(open.since).wall_time() >= OLD);
         if timing == Timing::Single || is_old {
             self.close(measuring, at, now);
         }
         // A chained launch may begin before this one has ended, also after a pause of the host.
         if kind == Kind::Chained && !does_block {
-            timing = Timing::of(known, self.batching.long(kind), 0);
+            timing = Timing::of(known, self.batching.long(kind), WallTime::ZERO);
         }
         self.open_or_continue(measuring, at, timing, gap);
     }
@@ -125,7 +126,7 @@ impl ThreadState {
         let Some(stream) = self.streams.get_mut(at) else { return };
         let mut open = stream.new_batch(measuring, Timing::Single);
         let mut unpaid = known;
-        unpaid.charged = 0;
+        unpaid.charged = GpuTime::ZERO;
         open.run.add(key, &unpaid);
         open.is_copy = true;
         stream.open = Some(open);
@@ -196,12 +197,12 @@ impl ThreadState {
             self.left = now;
         }
         let idle = match stream.empty_since {
-            Some(since) => now.since(since).nanoseconds(),
+            Some(since) => now.since(since).wall_time(),
             // The thread's work on other streams was not for this stream.
-            None => now.since(stream.launched_at).nanoseconds(),
+            None => now.since(stream.launched_at).wall_time(),
         };
         if let Some(mut open) = stream.open.take() {
-            open.run.idle(open.gaps.nanoseconds());
+            open.run.idle(open.gaps.wall_time());
             if let Some(since) = &mut stream.busy_since {
                 let inside = since.inside(stream.launched_at, stream.outside_at_launch);
                 since.spell.close(&mut open.run, inside);
@@ -268,7 +269,7 @@ impl ThreadState {
             let since = stream.busy_since.take();
             if let Some(OpenBatch { run, .. }) = &mut stream.open {
                 let all = since.map(|since| since.spell.left(since.inside(now, stream.outside_at_launch)));
-                run.waited(all.unwrap_or_else(|| inside.nanoseconds()));
+                run.waited(all.unwrap_or_else(|| inside.wall_time()));
             }
             stream.outside_at_launch = stream.outside_at_launch.plus(inside);
             stream.empty_since = Some(now);

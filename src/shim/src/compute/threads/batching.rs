@@ -5,6 +5,7 @@ use crate::compute::launch::Kind;
 use crate::os::clock::CycleInstant;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::when_alone::{self, Sampler, Timing};
+use gpuslice_policy::time::WallTime;
 
 /// Most batches with gaps that the sampler counts at a time. Each makes it choose a launch sooner.
 const MOST_GAPS: usize = 16;
@@ -20,34 +21,33 @@ pub(crate) struct Batching {
     pub(crate) has_idle: bool,
     /// True if a batch may be open on a legacy default stream.
     pub(crate) has_legacy: bool,
-    /// Least cost, in nanoseconds, from which a kernel, and a graph, is measured alone. As of the last batch that was opened.
-    long: [u64; 2],
+    /// Least duration from which a kernel, and a graph, is measured alone. As of the last batch that was opened.
+    long: [WallTime; 2],
 }
 
 impl Batching {
-    /// Sets the thresholds by the cost of an event, in nanoseconds.
-    pub(crate) fn set_event_cost(&mut self, cost: u64) {
+    /// Sets the thresholds by the cost of an event.
+    pub(crate) fn set_event_cost(&mut self, cost: WallTime) {
         self.long = [false, true].map(|is_graph| when_alone::long(is_graph, cost));
     }
 
-    /// Returns the cost, in nanoseconds, from which a launch is measured alone because it is long. A chained launch never is.
+    /// Returns the duration from which a launch is measured alone because it is long. A chained launch never is.
     #[inline(always)]
-    pub(crate) const fn long(&self, kind: Kind) -> u64 {
+    pub(crate) const fn long(&self, kind: Kind) -> WallTime {
         let [kernel, graph] = self.long;
         match kind {
-            Kind::Chained => u64::MAX,
+            Kind::Chained => WallTime::MAX,
             Kind::Graph => graph,
             Kind::Kernel | Kind::Copy => kernel,
         }
     }
 
-    /// Decides whether a launch is measured alone or together with others. `pause`: nanoseconds since the host last left the
-    /// driver.
+    /// Decides whether a launch is measured alone or together with others. `pause`: the time since the host last left the driver.
     pub(crate) fn choose(
         &mut self,
         known: Option<&Estimate>,
         kind: Kind,
-        pause: u64,
+        pause: WallTime,
         stream: &StreamState,
         now: CycleInstant,
     ) -> Timing {

@@ -3,6 +3,7 @@
 use crate::driver_calls::events::Event;
 use crate::os::clock::{CycleInstant, Cycles};
 use gpuslice_policy::compute::measuring::batch::{Batch, Spell};
+use gpuslice_policy::time::{Monotonic, WallTime};
 
 /// A batch that is not closed.
 #[derive(Debug)]
@@ -10,12 +11,12 @@ pub(crate) struct OpenBatch {
     pub(crate) run: Batch,
     /// Event recorded before its first launch; none if events fail.
     pub(crate) start: Option<Event>,
-    /// Instant of that event, on the monotonic clock, as events are.
-    pub(crate) opened: u64,
+    /// Instant of that event.
+    pub(crate) opened: Monotonic,
     /// The same instant by the time stamp counter.
     pub(crate) since: CycleInstant,
-    /// How long after that instant the event passes if the stream is known to be empty, in nanoseconds.
-    pub(crate) delay: u64,
+    /// How long after that instant the event passes if the stream is known to be empty.
+    pub(crate) delay: WallTime,
     /// Time of the host outside the driver between its launches.
     pub(crate) gaps: Cycles,
     /// True if the host had waited for the stream.
@@ -29,7 +30,7 @@ pub(crate) struct OpenBatch {
 impl OpenBatch {
     /// Notes that the first launch has left the driver at `now`.
     pub(crate) fn lead(&mut self, now: CycleInstant) {
-        self.run.lead(now.since(self.since).nanoseconds().saturating_sub(self.delay));
+        self.run.lead(now.since(self.since).wall_time().saturating_sub(self.delay));
     }
 }
 
@@ -43,9 +44,9 @@ pub(crate) struct BusySince {
 }
 
 impl BusySince {
-    /// Returns for how many nanoseconds the host was inside the driver until `now`. `outside`: the sum of its time outside at
+    /// Returns for how long the host was inside the driver until `now`. `outside`: the sum of its time outside at
     /// `now`.
-    pub(crate) fn inside(&self, now: CycleInstant, outside: Cycles) -> u64 {
-        now.since(self.at).minus(outside.minus(self.outside)).nanoseconds()
+    pub(crate) fn inside(&self, now: CycleInstant, outside: Cycles) -> WallTime {
+        now.since(self.at).minus(outside.minus(self.outside)).wall_time()
     }
 }

@@ -12,6 +12,7 @@ use crate::compute::measuring::state::MeasuringState;
 use crate::os::reentrancy::enter_or;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use gpuslice_policy::time::GpuTime;
 use once_cell::race::OnceNonZeroUsize;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -80,11 +81,11 @@ impl ThreadRegistry {
 
     /// Returns the part of a lease that one thread takes. If very many threads launch, the credit that they hold together must
     /// not make them all wait.
-    pub(crate) fn part_of_lease(&self, lease: u64) -> u64 {
+    pub(crate) fn part_of_lease(&self, lease: GpuTime) -> GpuTime {
         /// Number of threads that may hold whole leases.
         const WHOLE: usize = 8;
         let parts = self.active.load(Ordering::Relaxed).checked_div(WHOLE).unwrap_or(0).max(1);
-        lease.checked_div(u64::try_from(parts).unwrap_or(1)).unwrap_or(lease)
+        lease.part(u64::try_from(parts).unwrap_or(1))
     }
 }
 

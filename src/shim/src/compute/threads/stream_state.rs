@@ -14,12 +14,13 @@ use gpuslice_policy::compute::limiter::overdraft;
 use gpuslice_policy::compute::measuring::batch::{Batch, RETURN};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
+use gpuslice_policy::time::{Monotonic, WallTime};
 
 /// A stream counts as busy while at least this many launches are predicted to be queued. With one it is about to run empty.
 const BACKLOG: u64 = 2;
 
 /// A batch is closed if its thread has launched only elsewhere for this long: 2 ms.
-const LEFT_AFTER: u64 = 2_000_000;
+const LEFT_AFTER: WallTime = WallTime::from_millis(2);
 
 /// `CUDA_ERROR_INVALID_HANDLE`: the driver's status for an event in a stream of another context.
 const NOT_OF_THIS_CONTEXT: Status = 400;
@@ -47,10 +48,10 @@ pub(crate) struct StreamState {
     pub(crate) empty_since: Option<CycleInstant>,
     /// Start of the busy period, if the stream was known to be empty before.
     pub(crate) busy_since: Option<BusySince>,
-    /// Instant at which the stream is predicted to have done the closed batches, on the monotonic clock.
-    busy_until: u64,
-    /// Duration of the last closing of a batch, in nanoseconds.
-    close_duration: u64,
+    /// Instant at which the stream is predicted to have done the closed batches.
+    busy_until: Monotonic,
+    /// Duration of the last closing of a batch.
+    close_duration: WallTime,
     /// Instant of that closing.
     closed_at: CycleInstant,
     /// True if its first batch has to measure the cost of an event in its context.
@@ -85,8 +86,8 @@ impl StreamState {
             launched_at: now,
             empty_since: None,
             busy_since: None,
-            busy_until: 0,
-            close_duration: 0,
+            busy_until: Monotonic::BEGIN,
+            close_duration: WallTime::ZERO,
             closed_at: CycleInstant::BEGIN,
             calibrates: measuring.timing.pools.is_first(pool),
             open: None,
@@ -107,7 +108,7 @@ impl StreamState {
     /// Returns true if the stream has an open batch into which nothing was launched for [`LEFT_AFTER`].
     pub(crate) fn is_left(&self, now: CycleInstant) -> bool {
         let is_used = self.open.as_ref().is_some_and(|open| !open.run.is_empty());
-        is_used && self.empty_since.is_none() && now.since(self.launched_at).nanoseconds() >= LEFT_AFTER
+        is_used && self.empty_since.is_none() && now.since(self.launched_at).wall_time() >= LEFT_AFTER
     }
 
     /// Returns true if other threads can record events in the stream. The handle of a thread's own default stream means another
@@ -116,9 +117,8 @@ impl StreamState {
         !self.stream.per_thread
     }
 
-    /// Returns the instant at which the stream is predicted to have done all that this thread has launched on it, on the
-    /// monotonic clock.
-    pub(crate) fn predicted_end(&self) -> u64 {
+    /// Returns the instant at which the stream is predicted to have done all that this thread has launched on it.
+    pub(crate) fn predicted_end(&self) -> Monotonic {
         let open = self.open.as_ref();
         open.map_or(self.busy_until, |open| overdraft::done(self.busy_until, open.opened, open.run.plain()))
     }
@@ -131,7 +131,7 @@ impl StreamState {
             return false;
         };
         let run = self.open.as_ref().map(|open| &open.run);
-        let passed = now.since(since.at).nanoseconds();
+        let passed = now.since(since.at).wall_time();
         since.spell.may_have_ended(run, passed, known.plain.saturating_mul(BACKLOG))
     }
 
@@ -146,7 +146,7 @@ impl StreamState {
             self.busy_since = Some(BusySince { at: now, outside, spell: Default::default() });
         }
         match self.empty_since.take() {
-            Some(since) => open.run.idle(now.since(since).nanoseconds()),
+            Some(since) => open.run.idle(now.since(since).wall_time()),
             // The driver may have loaded the code of an unknown kernel first.
             None if has_ended && !open.is_unknown => {}
             None => open.lead(now),
@@ -164,7 +164,7 @@ impl StreamState {
         }
         let known_idle = self.empty_since.take().is_some();
         let cost = measuring.timing.cost();
-        let delay = if known_idle { after.since(self.closed_at).nanoseconds() } else { 0 };
+        let delay = if known_idle { after.since(self.closed_at).wall_time() } else { WallTime::ZERO };
         OpenBatch {
             run: Batch::open(timing, cost),
             start,
@@ -173,7 +173,7 @@ impl StreamState {
             // is the time from return to return. A call that took long may have been delayed before or after that
             // place.
             since: if after.since(before).is_less_than(RETURN) { after } else { before },
-            delay: if known_idle { when_alone::delay(delay, cost) } else { 0 },
+            delay: if known_idle { when_alone::delay(delay, cost) } else { WallTime::ZERO },
             gaps: Cycles::default(),
             known_idle,
             is_unknown: false,
@@ -266,7 +266,7 @@ impl StreamState {
     ) {
         let OpenBatch { mut run, opened, known_idle, is_unknown, is_copy, .. } = open;
         self.closed_at = CycleInstant::now();
-        let duration = self.closed_at.since(closed).nanoseconds();
+        let duration = self.closed_at.since(closed).wall_time();
         let before = core::mem::replace(&mut self.close_duration, duration);
         // Only the excess over the last call shows a delayed host; the rest is the driver's usual time.
         run.late(duration.saturating_sub(before));

@@ -110,7 +110,7 @@ impl ThreadState {
     pub(crate) fn return_credit(&mut self, usage: &UsageState) {
         for (lease, limiter) in self.leases.iter_mut().zip(&usage.limiters) {
             let credit = lease.end();
-            if credit > 0 {
+            if !credit.is_zero() {
                 usage.member().give_back(limiter.gpu.device, credit, clock::now());
             }
         }
@@ -118,6 +118,6 @@ impl ThreadState {
 
     /// Returns true if the thread has credit that may have to be given back.
     pub(crate) fn has_credit(&self) -> bool {
-        self.leases.iter().any(|lease| lease.left() > 0)
+        self.leases.iter().any(|lease| !lease.left().is_zero())
     }
 }

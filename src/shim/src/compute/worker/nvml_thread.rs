@@ -16,7 +16,6 @@ use crate::os::signals::without_signals;
 use crate::os::thread;
 use core::ffi::c_void;
 use core::ptr;
-use core::time::Duration;
 use gpuslice_region::sigbus_forwarding::{self, LibraryThread};
 
 /// Lets NVML be asked, if that is due.
@@ -52,8 +51,8 @@ fn run(compute: &'static Compute) {
         sigbus_forwarding::unblock(LibraryThread::Nvml);
         if nvml.take_want() {
             ask(compute, CotenantState::ask_nvml);
-            gpuslice_region::pause(Duration::from_nanos(nvml_only::INTERVAL));
-        } else if !nvml.sleep_until_wanted(Some(LINGER)) {
+            gpuslice_region::pause(nvml_only::INTERVAL.duration());
+        } else if !nvml.sleep_until_wanted(Some(LINGER.duration())) {
             ask(compute, CotenantState::close_nvml);
             nvml.sleep_until_wanted(None);
         }

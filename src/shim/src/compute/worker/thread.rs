@@ -95,7 +95,7 @@ fn run(compute: &'static Compute) {
         compute.cotenants.release_arbiter(compute);
         let is_open = compute.cotenants.close_idle();
         let is_needed = || compute.is_anything_under_way() || needs_arbiter(compute);
-        worker.sleep(is_needed, is_open.then_some(LINGER));
+        worker.sleep(is_needed, is_open.then_some(LINGER.duration()));
         idle = 0;
     }
     compute.cotenants.release_arbiter(compute);

@@ -7,9 +7,10 @@ use crate::compute::state::Compute;
 use crate::compute::threads::slot::{RemoteAccess, RemoteGuard, ThreadSlot};
 use crate::os::clock::{self, CycleInstant};
 use gpuslice_policy::compute::measuring::batch::OLD;
+use gpuslice_policy::time::WallTime;
 
-/// How long a thread keeps credit that it does not spend, in nanoseconds.
-const CREDIT_KEPT: u64 = 50_000_000;
+/// How long a thread keeps credit that it does not spend.
+const CREDIT_KEPT: WallTime = WallTime::from_millis(50);
 
 /// Does one tick. Returns true if anything is left to do.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
@@ -64,14 +65,14 @@ fn flush(compute: &'static Compute, slot: &'static ThreadSlot, mut state: Remote
     let (now, has_ended) = (CycleInstant::now(), slot.occupancy.has_ended());
     state.give_up_pending();
     state.close_where(compute, |stream| {
-        let age = stream.open.as_ref().map_or(0, |open| now.since(open.since).nanoseconds());
+        let age = stream.open.as_ref().map_or(WallTime::ZERO, |open| now.since(open.since).wall_time());
         stream.is_shared() && (age >= OLD || has_ended)
     });
     if has_ended {
         // No other thread can close the rest.
         state.abandon(compute);
     }
-    let is_quiet = now.since(state.left).nanoseconds() >= CREDIT_KEPT;
+    let is_quiet = now.since(state.left).wall_time() >= CREDIT_KEPT;
     if has_ended || is_quiet {
         state.return_credit(compute);
     }

@@ -9,6 +9,7 @@ use crate::driver_calls::capture_mode::relaxed_if_capturing;
 use crate::os::signals::without_signals_but;
 use core::time::Duration;
 use gpuslice_policy::arbiter;
+use gpuslice_policy::time::WallTime;
 
 /// A thread polls itself if the worker has not ended a tick for this long.
 const WORKER_LATE: Duration = Duration::from_millis(2);
@@ -22,12 +23,12 @@ pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: 
     let worker = &compute.worker;
     if !worker.status.is_running() {
         // Only the waiting threads poll, as often as the worker would.
-        gpuslice_region::pause(Duration::from_nanos(arbiter::STEP).min(most));
+        gpuslice_region::pause(arbiter::STEP.duration().min(most));
         let _is_busy = undisturbed(|| tick(compute));
         return;
     }
     worker.wake();
-    if most < WORKER_LATE || !worker.try_become_poller(late()) {
+    if most < WORKER_LATE || !worker.try_become_poller(WallTime::of(WORKER_LATE)) {
         // The poller may leave meanwhile; then no thread announces the end of the batch.
         worker.wait_for_completion(before, most.min(OTHERS_SLEEP));
         return;
@@ -44,7 +45,7 @@ pub(crate) fn wait_for_completion(compute: &'static Compute, before: u32, most: 
 /// polls itself, first after [`FIRST_POLL`].
 pub(crate) fn poll_for_completion(compute: &'static Compute, before: u32, most: Duration) {
     let worker = &compute.worker;
-    if !worker.status.is_running() || !worker.try_become_poller(late()) {
+    if !worker.status.is_running() || !worker.try_become_poller(WallTime::of(WORKER_LATE)) {
         return wait_for_completion(compute, before, most);
     }
     let (mut waited, mut pause) = (Duration::ZERO, FIRST_POLL);
@@ -82,9 +83,4 @@ fn undisturbed<T>(poll: impl FnOnce() -> T) -> T {
     const OWN: [libc::c_int; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
     without_signals_but(&OWN, || relaxed_if_capturing(poll))
-}
-
-/// Returns [`WORKER_LATE`] in nanoseconds.
-fn late() -> u64 {
-    u64::try_from(WORKER_LATE.as_nanos()).unwrap_or(0)
 }

@@ -14,6 +14,7 @@ use core::ffi::{c_uint, c_ulonglong};
 use gpuslice_driver::functions as real;
 use gpuslice_driver::types::{nvmlDevice_t, nvmlUtilization_t, status};
 use gpuslice_driver::{Symbol, slot};
+use gpuslice_policy::time::GpuTime;
 use gpuslice_region::{Region, Uuid};
 
 /// Microseconds of a second. The shown use is the mean over the last second: the longest period over which NVML takes a device's
@@ -108,10 +109,10 @@ fn charged(device: nvmlDevice_t, microseconds: c_ulonglong) -> Option<OwnUse> {
 fn percent_of(region: &Region, uuid: &[u8; 16], seconds: u64) -> Option<c_uint> {
     let device = region.device(&Uuid(*uuid)).filter(|device| region.is_paced(*device))?;
     let lately = region.used_over(device, seconds, now());
-    let permille = lately.used.saturating_mul(1000).checked_div(lately.span).unwrap_or(0);
+    let permille = lately.used.scaled(1000, lately.span.nanos()).map_or(0, GpuTime::nanos);
     // The result is to the nearest percent, and a slice that has used anything is not shown as idle.
     let percent = permille.saturating_add(5) / 10;
-    c_uint::try_from(percent.max(u64::from(lately.used > 0)).min(100)).ok()
+    c_uint::try_from(percent.max(u64::from(!lately.used.is_zero())).min(100)).ok()
 }
 
 /// Returns the time in microseconds by the clock with which NVML dates samples.
