@@ -15,9 +15,10 @@ import machine
 import queue as depth_of_queues
 import sampler
 import slicing
-from bench import GIB, KIB, MIB, Fact, Skip, main, tell, wait
+from bench import GIB, KIB, MIB, Broken, Fact, Skip, main, tell, wait
 from driver import Cuda, Library, Nvml
 from machine import inside, listed, took
+from overhead import InC, compiled
 from sampler import saturate, stamped
 from slicing import worker
 from stats import median
@@ -188,32 +189,31 @@ def event_cost(count=100, turns=9):
     return {"ns an event": round(median(costs)), "adjacent, ns": round(median(adjacent))}
 
 
-def threads(count=2000):
-    """Returns the host's nanoseconds for a record of an event beyond an empty call, by number of threads at once."""
+def threads(library, count=16_384):
+    """Returns the host's nanoseconds for a record of an event, by number of threads at once. The threads run loops in C, because
+    threads of Python take turns."""
     watcher = Watcher([1])
-    nothing, record = ctypes.CDLL(None).abs, watcher.cuda.object.cuEventRecord
+    loops = InC(watcher.cuda, library)
+    marks = [(watcher.event(), watcher.cuda.stream()) for _ in range(8)]
 
-    def each(call, arguments):
-        for _ in range(count):
-            call(*arguments)
+    def at_once(number):
+        taken, gate = [], threading.Barrier(number)
 
-    def at_once(number, call, arguments):
-        lines = [threading.Thread(target=each, args=(call, arguments(place))) for place in range(number)]
-        began = time.perf_counter_ns()
+        def each(mark):
+            watcher.cuda("cuCtxSetCurrent", watcher.cuda.context)
+            gate.wait()
+            taken.append(loops.records(*mark, count) / count)
+
+        lines = [threading.Thread(target=each, args=(mark,)) for mark in marks[:number]]
         for line in lines:
             line.start()
         for line in lines:
             line.join()
-        watcher.wait()
-        return (time.perf_counter_ns() - began) / count / number
+        if len(taken) < number:
+            raise Broken("an event cannot be recorded")
+        return statistics.mean(taken)
 
-    marks = [(c_void_p(watcher.event()), c_void_p(watcher.cuda.stream())) for _ in range(8)]
-    told = {}
-    for number in (1, 8):
-        costs = [at_once(number, record, lambda place: marks[place]) - at_once(number, nothing, lambda _: (c_int(1),))
-                 for _ in range(3)]  # fmt: skip
-        told[number] = round(statistics.median(costs))
-    return told
+    return {number: round(statistics.median(at_once(number) for _ in range(3))) for number in (1, 8)}
 
 
 def holder(size):
@@ -347,7 +347,10 @@ def ask_events(part):
 
 
 def ask_threads(part):
-    seen = part.work("threads")
+    library = compiled(part.scratch.name)
+    if library is None:
+        raise Skip("there is no cc, and threads of Python take turns")
+    seen = part.work("threads", library=library)
     return Answer(max(0, round((seen["8"] - seen["1"]) / 7)), seen)
 
 
@@ -410,7 +413,7 @@ QUESTIONS = [
              "contexts are charged too little where nothing can be measured"),
     Question("an event, ns of the device", ask_events, within(0.2, 300), True, "LONG and FULL in src/policy/src/compute/measuring/when_alone.rs",
              "runs have to be as long as their events cost"),
-    Question("a record of an event, ns for each further thread", ask_threads, within(0.5, 300), True, "src/shim/src/driver_calls/events.rs",
+    Question("a record of an event, ns for each further thread", ask_threads, within(0.5, 1000), True, "src/shim/src/driver_calls/events.rs",
              "fewer launches have to be measured where many threads launch"),
     Question("memory of a killed process, ms", ask_death, within(0.5, 100), True, "reap_if_due in src/shim/src/slice/handle.rs",
              "a slice is above its quota for so long"),

@@ -20,6 +20,9 @@ pub(crate) struct EventContention {
 impl EventContention {
     /// Delays a record by `each` nanoseconds for each other thread that records an event at the same time. The threads
     /// wait for each other. 0: no delay, and no wait.
+    ///
+    /// Example: eight threads record all the time, at 8 us for each other thread. Each holds the lock for 7 us, so a
+    /// record waits for seven times 7 us and takes 7 us itself: 56 us together.
     pub(crate) fn delay(&self, each: u64) {
         if each == 0 {
             return;
@@ -27,7 +30,9 @@ impl EventContention {
         self.recording.fetch_add(1, Ordering::Relaxed);
         let turn = self.turn.lock();
         let others = self.recording.load(Ordering::Relaxed).saturating_sub(1);
-        let end = clock::now().saturating_add(each.saturating_mul(others));
+        let all = each.saturating_mul(others);
+        let held = all.checked_div(others.saturating_add(1)).unwrap_or(all);
+        let end = clock::now().saturating_add(held);
         // A sleep takes far longer than a record.
         while clock::now() < end {
             core::hint::spin_loop();
