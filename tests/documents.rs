@@ -1,5 +1,5 @@
 //! Documents: links lead somewhere, pages are reachable and short, the troubleshooting page quotes messages as they are printed,
-//! and the page of constants has the values of the source.
+//! and the page of constants has the mechanisms and the values of the source.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -287,17 +287,27 @@ const OF_COMPUTE: [&str; 6] = [
     "src/shim/src/slice/other_slices.rs",
 ];
 
-/// Returns the source files of the compute side.
-fn compute_files() -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = OF_COMPUTE.map(|file| artefacts::repository().join(file)).into();
-    let mut folders: Vec<PathBuf> = COMPUTE.map(|folder| artefacts::repository().join(folder)).into();
-    while let Some(folder) = folders.pop() {
+/// Returns all source files below some folders of the repository.
+fn sources(folders: &[&str]) -> Vec<PathBuf> {
+    let mut open: Vec<PathBuf> = folders.iter().map(|folder| artefacts::repository().join(folder)).collect();
+    let mut found = Vec::new();
+    while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder of the repository can be read") {
             let path = entry.expect("its entries too").path();
-            if path.is_dir() { folders.push(path) } else { files.push(path) }
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
         }
     }
-    files
+    found
+}
+
+/// Returns the source files of the compute side.
+fn compute_files() -> Vec<PathBuf> {
+    let others = OF_COMPUTE.map(|file| artefacts::repository().join(file));
+    sources(&COMPUTE).into_iter().chain(others).collect()
 }
 
 /// The types of times.
@@ -390,6 +400,73 @@ fn the_page_of_constants_has_each_constant_of_the_compute_side_with_its_value() 
     }
     let names: BTreeSet<&String> = rows.iter().map(|[name, ..]| name).collect();
     assert_eq!((names.len(), wrong), (rows.len(), Vec::new()));
+}
+
+/// Folders whose files each are part of a mechanism, or decide nothing about GPU time.
+const OF_MECHANISMS: [&str; 2] = ["src/policy/src/compute", "src/policy/src/arbiter"];
+
+/// Returns the texts of all files with tests that documents name.
+fn tests() -> Vec<String> {
+    let read = |file: &PathBuf| std::fs::read_to_string(file).expect("source is text");
+    sources(&["src/policy", "tests"]).iter().map(read).collect()
+}
+
+/// Returns true if a function of this name is in one of the texts.
+fn is_function(name: &str, texts: &[String]) -> bool {
+    texts.iter().any(|text| text.contains(&format!("fn {name}(")))
+}
+
+#[test]
+fn the_page_of_mechanisms_has_each_file_that_decides_about_gpu_time_and_tests_that_are_there() {
+    let page = artefacts::repository().join("docs/internals/constants.md");
+    let text = std::fs::read_to_string(&page).expect("the page can be read");
+    let (text, _) = text.split_once("\n## Constants").expect("the page has two parts");
+    let (mechanisms, _) = text.split_once("\n### Parts that decide nothing").expect("the first part has two");
+    let rows: Vec<&str> =
+        mechanisms.lines().filter(|line| line.starts_with("| ") && line.contains("](")).collect();
+    assert!(
+        rows.len() > 20 && mechanisms.contains(&format!("**{} mechanisms**", rows.len())),
+        "{} rows",
+        rows.len()
+    );
+
+    let folder = page.parent().expect("a page lies in a folder");
+    let named: BTreeSet<PathBuf> = links(text).map(|link| plain(&folder.join(link))).collect();
+    let is_part = |path: &PathBuf| !path.ends_with("mod.rs");
+    let files: Vec<PathBuf> = sources(&OF_MECHANISMS).into_iter().filter(is_part).collect();
+    assert!(files.len() > 20, "{files:?}");
+    let missing: Vec<_> = files.iter().filter(|file| !named.contains(*file)).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/internals/constants.md says of none of these what it decides: {missing:#?}"
+    );
+
+    let tests = tests();
+    let mut wrong = Vec::new();
+    for row in rows {
+        let shown_by = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default();
+        let names: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() || !names.iter().all(|name| is_function(name, &tests)) {
+            wrong.push(row);
+        }
+    }
+    assert!(wrong.is_empty(), "no test has the name that these give: {wrong:#?}");
+}
+
+#[test]
+fn tests_of_claims_about_the_driver_are_there() {
+    let page = artefacts::repository().join("docs/measurements/README.md");
+    let text = std::fs::read_to_string(&page).expect("the page can be read");
+    let is_name = |word: &&str| {
+        word.matches('_').count() > 3
+            && word.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
+    let names: BTreeSet<&str> =
+        text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(is_name).collect();
+    assert!(names.len() > 8, "{names:?}");
+    let tests = tests();
+    let missing: Vec<_> = names.iter().filter(|name| !is_function(name, &tests)).collect();
+    assert!(missing.is_empty(), "docs/measurements/README.md names tests that are not there: {missing:?}");
 }
 
 #[test]

@@ -37,6 +37,25 @@ int64_t alloc_free(int (*alloc)(uint64_t *, size_t), int (*give)(uint64_t), size
     return now() - start;
 }
 
+/* Few events are queued at a time, so the loop measures the call and not the GPU. */
+int64_t records(int (*record)(void *, void *), int (*synchronize)(void *), void *event, void *stream, int count)
+{
+    int64_t total = 0;
+    for (int done = 0; done < count; done += 64) {
+        int64_t start = now();
+        for (int turn = 0; turn < 64; turn++) {
+            int status = record(event, stream);
+            if (status != 0)
+                return -status;
+        }
+        total += now() - start;
+        int status = synchronize(stream);
+        if (status != 0)
+            return -status;
+    }
+    return total;
+}
+
 typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 /* Never more launches are in flight than the queue has room for, so the loop measures the call and not the GPU. */

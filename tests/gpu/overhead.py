@@ -55,6 +55,10 @@ class InC:
     def alloc_free(self, count):
         return self.loop("alloc_free", self.at("cuMemAlloc_v2"), self.at("cuMemFree_v2"), c_size_t(MIB), c_int(count))
 
+    def records(self, event, stream, count):
+        calls = self.at("cuEventRecord"), self.at("cuStreamSynchronize")
+        return self.loop("records", *calls, c_void_p(event), c_void_p(stream), c_int(count))
+
     def launches(self, count):
         kernel, stream = prepared(self.cuda)
         calls = self.at("cuLaunchKernel"), self.at("cuStreamSynchronize")

@@ -80,8 +80,18 @@ def table_of_the_simulated(report):
         seen = cut(judged["seen"]) or "none"
         shown = seen if judged["alike"] else f"**{seen}**"
         lines.append(f"| {name} | {shown} | {cut(judged['default']) or 'none'} | {cut(judged['setting'])} |")
-    changes = [judged["setting"] for judged in told.values() if judged["setting"].startswith("SIMGPU_")]
+    changes = settings(judged["setting"] for judged in told.values())
     return [*lines, "", *(["```", *changes, "```", ""] if changes else [])]
+
+
+def settings(changes):
+    """Returns the settings of the simulated GPU among some changes. Several values of one setting are one line."""
+    values = {}
+    for change in changes:
+        name, _, value = change.partition("=")
+        if name.startswith("SIMGPU_"):
+            values.setdefault(name, []).append(value)
+    return [f"{name}={','.join(each)}" for name, each in values.items()]
 
 
 def table_of_facts(report):

@@ -15,9 +15,10 @@ import machine
 import queue as depth_of_queues
 import sampler
 import slicing
-from bench import GIB, KIB, MIB, Fact, Skip, main, tell, wait
+from bench import GIB, KIB, MIB, Broken, Fact, Skip, main, tell, wait
 from driver import Cuda, Library, Nvml
 from machine import inside, listed, took
+from overhead import InC, compiled
 from sampler import saturate, stamped
 from slicing import worker
 from stats import median
@@ -35,7 +36,7 @@ def bytes_told(seen):
     return "SIMGPU_NVML_PIDS=offset" if seen == "not listed" else f"SIMGPU_NVML_BYTES={seen}"
 
 
-# The simulated GPU's default value, and the setting that gives it another one, or none if there is no setting.
+# The simulated GPU's default value, and the setting that gives it another one.
 DEFAULTS = {
     "who is in a sample of NVML's": ("one", "SIMGPU_NVML_SAMPLES={}".format),
     "bytes of a process in NVML's list": ("own", bytes_told),
@@ -44,10 +45,10 @@ DEFAULTS = {
     "list of NVML's processes, us": (4500, "SIMGPU_NVML_LIST_US={:.0f}".format),
     "a context, MiB": (530, "SIMGPU_CONTEXT_BYTES={}MiB".format),
     "an event, ns of the device": (2500, "SIMGPU_TIME=event_ns={}".format),
-    "records of events in eight threads": ("alike", None),
+    "a record of an event, ns for each further thread": (0, "SIMGPU_EVENT_CONTENTION_NS={}".format),
     "memory of a killed process, ms": (300, "SIMGPU_TEARDOWN_MS={:.0f}".format),
-    "questions about events while code is loaded": ("goes on", None),
-    "free memory, us": (0, None),
+    "questions about events while code is loaded": ("waits", "SIMGPU_LOADING=free".format),
+    "free memory, us": (0, "SIMGPU_FAULTS=cuMemGetInfo_v2=delay:{:.0f}us".format),
     "launches that wait in a stream": (1024, "SIMGPU_TIME=stream_depth={}".format),
     "a time slice, us": (1024, "SIMGPU_TIME=slice_ns={}000".format),
     "functions that are handed out and not exported": ("", "SIMGPU_PRIVATE_ENTRIES={}".format),
@@ -188,32 +189,31 @@ def event_cost(count=100, turns=9):
     return {"ns an event": round(median(costs)), "adjacent, ns": round(median(adjacent))}
 
 
-def threads(count=2000):
-    """Returns the host's nanoseconds for a record of an event beyond an empty call, by number of threads at once."""
+def threads(library, count=16_384):
+    """Returns the host's nanoseconds for a record of an event, by number of threads at once. The threads run loops in C, because
+    threads of Python take turns."""
     watcher = Watcher([1])
-    nothing, record = ctypes.CDLL(None).abs, watcher.cuda.object.cuEventRecord
+    loops = InC(watcher.cuda, library)
+    marks = [(watcher.event(), watcher.cuda.stream()) for _ in range(8)]
 
-    def each(call, arguments):
-        for _ in range(count):
-            call(*arguments)
+    def at_once(number):
+        taken, gate = [], threading.Barrier(number)
 
-    def at_once(number, call, arguments):
-        lines = [threading.Thread(target=each, args=(call, arguments(place))) for place in range(number)]
-        began = time.perf_counter_ns()
+        def each(mark):
+            watcher.cuda("cuCtxSetCurrent", watcher.cuda.context)
+            gate.wait()
+            taken.append(loops.records(*mark, count) / count)
+
+        lines = [threading.Thread(target=each, args=(mark,)) for mark in marks[:number]]
         for line in lines:
             line.start()
         for line in lines:
             line.join()
-        watcher.wait()
-        return (time.perf_counter_ns() - began) / count / number
+        if len(taken) < number:
+            raise Broken("an event cannot be recorded")
+        return statistics.mean(taken)
 
-    marks = [(c_void_p(watcher.event()), c_void_p(watcher.cuda.stream())) for _ in range(8)]
-    told = {}
-    for number in (1, 8):
-        costs = [at_once(number, record, lambda place: marks[place]) - at_once(number, nothing, lambda _: (c_int(1),))
-                 for _ in range(3)]  # fmt: skip
-        told[number] = round(statistics.median(costs))
-    return told
+    return {number: round(statistics.median(at_once(number) for _ in range(3))) for number in (1, 8)}
 
 
 def holder(size):
@@ -234,10 +234,10 @@ def free_now():
 
 
 def loading():
-    """Returns the longest time of an event query while another thread loads a kernel behind a kernel of 200 ms."""
-    watcher = Watcher([1, 200_000])
+    """Returns the longest time of an event query while another thread loads a kernel behind a kernel of 400 ms."""
+    watcher = Watcher([1, 400_000])
     cuda, mark = watcher.cuda, watcher.event()
-    lead, longest, ended = watcher.watching(200_000), [0.0], threading.Event()
+    lead, longest, ended = watcher.watching(400_000), [0.0], threading.Event()
     watcher.record(mark)
     watcher.wait()
     library = cuda.value("cuLibraryLoadData", LATE, None, None, 0, None, None, 0)
@@ -347,9 +347,11 @@ def ask_events(part):
 
 
 def ask_threads(part):
-    seen = part.work("threads")
-    one, eight = max(1, seen["1"]), seen["8"]
-    return Answer("dearer" if eight > 4 * one and eight > 2000 else "alike", seen)
+    library = compiled(part.scratch.name)
+    if library is None:
+        raise Skip("there is no cc, and threads of Python take turns")
+    seen = part.work("threads", library=library)
+    return Answer(max(0, round((seen["8"] - seen["1"]) / 7)), seen)
 
 
 def ask_slice(part):
@@ -411,12 +413,12 @@ QUESTIONS = [
              "contexts are charged too little where nothing can be measured"),
     Question("an event, ns of the device", ask_events, within(0.2, 300), True, "LONG and FULL in src/policy/src/compute/measuring/when_alone.rs",
              "runs have to be as long as their events cost"),
-    Question("records of events in eight threads", ask_threads, same, True, "src/shim/src/driver_calls/events.rs",
+    Question("a record of an event, ns for each further thread", ask_threads, within(0.5, 1000), True, "src/shim/src/driver_calls/events.rs",
              "fewer launches have to be measured where many threads launch"),
     Question("memory of a killed process, ms", ask_death, within(0.5, 100), True, "reap_if_due in src/shim/src/slice/handle.rs",
              "a slice is above its quota for so long"),
-    Question("questions about events while code is loaded", ask_loading, same, True, "src/shim/src/compute/measuring/meter.rs",
-             "measuring stands still while new kernels are loaded"),
+    Question("questions about events while code is loaded", ask_loading, same, False, "src/shim/src/compute/measuring/meter.rs, worker/waiting.rs",
+             "no call of the worker is held up, and launches need not poll in its place"),
     Question("free memory, us", ask_info, within(0.5, 100), True, "src/shim/src/memory/measurement.rs",
              "look-ups of code cannot be measured each time"),
     Question("launches that wait in a stream", ask_depth, within(0.1), True, "LEAST in src/policy/src/compute/limiter/queue_bound.rs",
@@ -436,8 +438,7 @@ def verdict(question, value):
     """Records the seen value, the simulated GPU's default, and the setting that makes the simulated GPU alike."""
     default, setting = DEFAULTS[question.name]
     alike = question.alike(value, default)
-    change = "none" if alike else (setting and setting(value)) or "the simulated GPU has no setting for it"
-    return {"seen": value, "default": default, "alike": alike, "setting": change}
+    return {"seen": value, "default": default, "alike": alike, "setting": "none" if alike else setting(value)}
 
 
 def run(part):

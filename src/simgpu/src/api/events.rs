@@ -20,6 +20,7 @@ impl DriverCall {
 
     pub(super) fn record(&self, event: CUevent, on: StreamArgument) -> Outcome {
         let simulation = self.simulation()?;
+        simulation.event_contention.delay(simulation.config.event_contention_ns);
         let mut objects = simulation.objects();
         let event = handle(event);
         let owner = objects.streams.events.get(event)?.context;

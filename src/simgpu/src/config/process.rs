@@ -22,6 +22,9 @@ pub(crate) struct ProcessConfig {
     pub(crate) lazy: bool,
     /// `SIMGPU_LOADING`: whether late loading waits for the queued work of its context, and blocks other calls there.
     pub(crate) loading_waits: bool,
+    /// `SIMGPU_EVENT_CONTENTION_NS`: nanoseconds that the record of an event takes longer for each other thread that
+    /// records one at the same time.
+    pub(crate) event_contention_ns: u64,
     /// `SIMGPU_MANAGED`: the location of managed memory.
     pub(crate) managing: Managing,
     /// `CUDA_VISIBLE_DEVICES`.
@@ -101,6 +104,7 @@ impl ProcessConfig {
             program: std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii_end().to_vec(),
             lazy: is_lazy(text("CUDA_MODULE_LOADING").as_deref()),
             loading_waits: text("SIMGPU_LOADING").as_deref() != Some("free"),
+            event_contention_ns: text("SIMGPU_EVENT_CONTENTION_NS").and_then(|n| n.parse().ok()).unwrap_or(0),
             launches_block: text("CUDA_LAUNCH_BLOCKING")
                 .is_some_and(|value| !value.is_empty() && value != "0"),
             kernel_ns: text("SIMGPU_KERNEL_NS").and_then(|n| n.parse().ok()).unwrap_or(KERNEL_NS),

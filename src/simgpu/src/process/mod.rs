@@ -8,6 +8,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod code;
 pub(crate) mod collectives;
 pub(crate) mod contexts;
+pub(crate) mod event_contention;
 pub(crate) mod external;
 pub(crate) mod graph_memory;
 pub(crate) mod graphs;

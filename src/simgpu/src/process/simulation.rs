@@ -8,6 +8,7 @@ use gpuslice_driver::Symbol;
 use gpuslice_driver::types::{Status, status};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::event_contention::EventContention;
 use super::host_queue::HostQueue;
 use super::loading::Loading;
 use super::objects::ProcessObjects;
@@ -44,6 +45,8 @@ pub(crate) struct Simulation {
     pub(crate) host: HostQueue,
     /// Late loading of code.
     pub(crate) loading: Loading,
+    /// Threads that record events at the same time.
+    pub(crate) event_contention: EventContention,
     /// Devices on which the driver has taken its unexplained memory, one bit each.
     unexplained: AtomicU64,
     objects: Mutex<ProcessObjects>,
@@ -134,6 +137,7 @@ impl Simulation {
             arena,
             host,
             loading,
+            event_contention: EventContention::default(),
             unexplained,
             objects,
         })
