@@ -80,7 +80,8 @@ def remove(names):
 
 def parts(pod):
     """Returns the UUID, the bytes and the percent of each GPU that the pod's claims have."""
-    known = devices()
+    # A kubelet that starts removes the devices of its node, and the agent writes them again within its interval.
+    known = until("the node has a device for each GPU", lambda: len(found := devices()) == GPUS and found, 30)
     # Claims that the cluster has made from a template, or those that the pod names.
     named = pod["status"].get("resourceClaimStatuses") or pod["spec"]["resourceClaims"]
     claims = [api.call("GET", f"{CLAIMS}/{one['resourceClaimName']}") for one in named]
