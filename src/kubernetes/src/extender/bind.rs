@@ -54,6 +54,9 @@ impl Extender {
         let pod = self.client.get::<Pod>(&path).await.map_err(|failure| failure.to_string())?;
         let pod = pod.filter(|pod| pod.metadata.uid == *uid);
         let pod = pod.ok_or_else(|| format!("the pod {namespace}/{name} of the UID {uid} is gone"))?;
+        if let Some(on) = &pod.spec.node_name {
+            return bound_before(&pod, on, node);
+        }
         let requests = requests(&pod)?;
         let term = self.lead(true).await?;
         // The choice and the count are one step, because bindings run at the same time.
@@ -104,10 +107,24 @@ impl Extender {
             Ok(()) => self.client.post(&format!("{path}/binding"), &object).await.map_err(Unbound::from),
             Err(why) => Err(Unbound::Surely(why)),
         };
-        if bound.is_err() {
-            // If the pod was bound nevertheless, it has another version, and the annotation stays.
+        // A pod that may be bound keeps the annotation, without which it would never start.
+        if let Err(Unbound::Surely(_)) = bound {
+            // If another request has bound the pod, it has another version, and the annotation stays.
             let _gone_or_bound = self.client.patch(path, &patch(Value::Null, &written)).await;
         }
         bound
     }
+}
+
+/// Answers a request for a pod that is bound: the scheduler has not heard of it yet, because the answer to an earlier request was lost.
+///
+/// # Errors
+/// The pod is on another node, or this extender has not placed it.
+fn bound_before(pod: &Pod, on: &str, node: &str) -> Result<(), String> {
+    let alloc = pod.metadata.annotations.get(ALLOC).ok_or("another client has bound the pod")?;
+    let alloc = Alloc::parse(alloc)?;
+    if on == node && alloc.node == node && alloc.uid == pod.metadata.uid {
+        return Ok(());
+    }
+    Err(format!("the pod is bound to the node {on}"))
 }
