@@ -5,12 +5,14 @@ use super::wire::{Binding, Bound};
 use super::{Extender, ExtenderState};
 use crate::api::{Failure, Metadata, Pod, timestamp};
 use crate::lease::Term;
+use crate::metrics::Verb;
 use crate::objects::{ALLOC, Alloc, Part, VERSION, requests};
 use axum::Json;
 use axum::extract::State as Shared;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 use tracing::warn;
 
 pub(super) async fn bind(
@@ -18,7 +20,12 @@ pub(super) async fn bind(
     Json(binding): Json<Binding>,
 ) -> Json<Bound> {
     // If the scheduler closes the connection meanwhile, a binding that has begun is still finished.
-    let bound = tokio::spawn(async move { extender.bind(&binding).await });
+    let bound = tokio::spawn(async move {
+        let begun = Instant::now();
+        let bound = extender.bind(&binding).await;
+        extender.metrics.count(Verb::Bind, begun.elapsed(), bound.is_err());
+        bound
+    });
     let error = match bound.await {
         Ok(Ok(())) => String::new(),
         Ok(Err(why)) => why,

@@ -133,6 +133,14 @@ impl Cluster {
         self.extender.bind(name, node).await
     }
 
+    /// Returns the lines of the extender's metrics.
+    pub(crate) async fn metrics(&self) -> Vec<String> {
+        let answer = said(self.extender.address, "GET", "/metrics", "").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+        body.lines().map(str::to_owned).collect()
+    }
+
     /// Returns the parts that a pod was given.
     pub(crate) fn alloc(&self, name: &str) -> Option<Value> {
         let pod = self.apiserver.pod(&format!("ns/{name}"));

@@ -130,6 +130,46 @@ async fn only_a_binding_writes_and_takes_room() {
     assert!(cluster.bind("a", "n2").await.contains("at most 0 MiB"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_count_each_verb_and_its_failures() {
+    let mut cluster = Cluster::start(&[("n1", 1)]).await;
+    cluster.apiserver.put(&pod("a", 1, 16_384, 100));
+    cluster.apiserver.put(&pod("b", 1, 1000, 10));
+    let (a, b) = (pod("a", 1, 16_384, 100), pod("b", 1, 1000, 10));
+    cluster.filter(&a, &["n1"]).await;
+    cluster.prioritize(&a, &["n1"]).await;
+    assert_eq!(cluster.bind("a", "n1").await, "");
+    // A node without room is an answer, and a binding without room fails.
+    cluster.filter(&b, &["n1"]).await;
+    assert!(cluster.bind("b", "n1").await.contains("at most 0 MiB"));
+    let count = |metrics: &[String], line: String| {
+        assert!(metrics.contains(&line), "{line} is missing in {metrics:#?}");
+    };
+    let metrics = cluster.metrics().await;
+    for (verb, requests, failures) in
+        [("filter", 2, 0), ("prioritize", 1, 0), ("preempt", 0, 0), ("bind", 2, 1)]
+    {
+        count(
+            &metrics,
+            format!("gpuslice_extender_request_duration_seconds_count{{verb=\"{verb}\"}} {requests}"),
+        );
+        count(&metrics, format!("gpuslice_extender_request_failures_total{{verb=\"{verb}\"}} {failures}"));
+    }
+    let page = include_str!("../../../../docs/guide/kubernetes.md");
+    for name in metrics.iter().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(page.contains(&format!("`{name}")), "the guide does not have {name}");
+    }
+    // Before the pods are listed, requests fail.
+    cluster.apiserver.fail_lists_of(Some("pods"));
+    cluster.restart_unready().await;
+    assert_ne!(cluster.answer_of_filter(&b, &["n1"]).await["Error"], "");
+    assert!(cluster.preempt(&b, &serde_json::json!({"n1": ["a"]})).await.is_empty());
+    let metrics = cluster.metrics().await;
+    for verb in ["filter", "preempt"] {
+        count(&metrics, format!("gpuslice_extender_request_failures_total{{verb=\"{verb}\"}} 1"));
+    }
+}
+
 /// Makes the apiserver delay the annotation of one pod until another pod of the node is bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_binding_that_hangs_does_not_delay_another_one_on_its_node() {
