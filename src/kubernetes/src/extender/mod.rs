@@ -4,13 +4,14 @@
 //! the Lease binds, after it has listed the pods that the former holder has bound.
 
 mod bind;
+mod budgets;
 mod follow;
 mod ledger;
 mod pod_changes;
 mod resize;
 mod wire;
 
-pub use ledger::{Ledger, Pending, Refusal};
+pub use ledger::{Evictions, Ledger, Pending, Refusal};
 pub use wire::{Arguments, Binding, Bound, Filtered, Preempted, Preemption, Score, Uid, Victims};
 
 use crate::api::{Client, Pod};
@@ -245,8 +246,9 @@ async fn preempt(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Preem
         let (requests, order) = (requests(&said.pod)?, extender.order);
         let (pod, ledger) = (pending(&said.pod, &requests), &state.complete()?.ledger);
         let on = |(node, (victims, violations)): (String, (Vec<String>, i64))| {
-            let pods =
-                ledger.evict(&node, pod, &victims, order)?.into_iter().map(|uid| Uid { uid }).collect();
+            let evicted = ledger.evict(&node, pod, &victims, order)?;
+            let pods = evicted.uids.into_iter().map(|uid| Uid { uid }).collect();
+            let violations = violations.saturating_add(evicted.violations);
             Some((node, Victims { pods: Some(pods), violations }))
         };
         Ok(said.victims().into_iter().filter_map(on).collect())
