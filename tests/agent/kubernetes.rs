@@ -135,16 +135,18 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     let mut cluster =
         Cluster::start_on(Bench::simulated(), "kubernetes.auto_alloc = true\ndiscover = true\n");
     cluster.sees(16);
+    let pod = kubelet::container("a");
+    cluster.runtime.block_on(async {
+        cluster.kubelet.admit(&pod, 1).await.expect("it is never refused");
+        // The apiserver does not know the pod yet.
+        cluster.kubelet.pre_start(&pod).await.expect_err("it waits");
+    });
     let limits = json!({"gpuslice.dev/slice": "1", "gpuslice.dev/memory-mib": "256", "gpuslice.dev/core-percent": "30"});
     cluster.apiserver.put(&json!({
         "metadata": {"namespace": "ns", "name": "a", "uid": "u"},
         "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"limits": limits}}]},
     }));
-    let pod = kubelet::container("a");
-    cluster.runtime.block_on(async {
-        cluster.kubelet.admit(&pod, 1).await.expect("it is never refused");
-        cluster.kubelet.start(&pod).await;
-    });
+    cluster.runtime.block_on(cluster.kubelet.start(&pod));
     let slot = cluster.kubelet.with(|state| state.named[&pod][0].clone());
     let slot = slot.strip_prefix("gpuslice.dev/slice=").expect("it is a slice");
     // The pod has series before its first GPU process.
@@ -164,6 +166,14 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     }
     for (state, slots) in [("allocated", 1.0), ("free", 15.0), ("stale", 0.0)] {
         assert_eq!(metrics.get("gpuslice_agent_slots", &[("state", state)]), Some(slots), "{state}");
+    }
+    let starts = metrics.get("gpuslice_agent_prestart_duration_seconds_count", &[]).expect("it is counted");
+    assert!(starts >= 2.0, "{starts}");
+    for (reason, failures) in
+        [("kubelet", 1.0), ("apiserver", 0.0), ("unplaced", 0.0), ("refused", 0.0), ("files", 0.0)]
+    {
+        let counted = metrics.get("gpuslice_agent_prestart_failures_total", &[("reason", reason)]);
+        assert_eq!(counted, Some(failures), "{reason}");
     }
     let mut program = witness(node, slot, 64 * MIB);
     assert!(program.ask(&format!("take {}", 300 * MIB)).starts_with("2 "), "it is refused");

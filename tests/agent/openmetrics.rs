@@ -1,6 +1,6 @@
 //! Reader of the text format `OpenMetrics` 1.0 that rejects wrong texts.
 //!
-//! It checks what an exporter of gauges and counters can break: order of lines, types, suffixes, labels and their escapes,
+//! It checks what an exporter of gauges, counters and histograms can break: order of lines, types, suffixes, labels and their escapes,
 //! numbers, duplicate series, and the end.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,9 @@ impl Metrics {
                     return Err(wrong("a description behind the series"));
                 }
                 match keyword {
-                    "TYPE" if family.kind.is_empty() && ["gauge", "counter"].contains(&value) => {
+                    "TYPE"
+                        if family.kind.is_empty() && ["gauge", "counter", "histogram"].contains(&value) =>
+                    {
                         family.kind = value.to_owned();
                     }
                     "HELP" if !value.is_empty() => {}
@@ -56,6 +58,8 @@ impl Metrics {
             match (family.kind.as_str(), suffix) {
                 ("gauge", "") => {}
                 ("counter", "_total") if value >= 0.0 => {}
+                ("histogram", "_count" | "_sum") if value >= 0.0 => {}
+                ("histogram", "_bucket") if series.1.contains_key("le") => {}
                 _ => return Err(wrong("the name is not that of the type")),
             }
             if values.insert(series, value).is_some() {
@@ -136,16 +140,19 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 
 #[test]
 fn what_the_standard_forbids_is_found() {
-    let right = "# HELP a_bytes x.\n# TYPE a_bytes gauge\n# UNIT a_bytes bytes\na_bytes{k=\"q\\\"\\n\"} 1\n# TYPE b counter\nb_total 2.0\n# EOF\n";
+    let right = "# HELP a_bytes x.\n# TYPE a_bytes gauge\n# UNIT a_bytes bytes\na_bytes{k=\"q\\\"\\n\"} 1\n# TYPE b counter\nb_total 2.0\n# TYPE c histogram\nc_bucket{le=\"+Inf\"} 1\nc_count 1\nc_sum 2\n# EOF\n";
     let metrics = Metrics::read(right).unwrap();
     assert_eq!(metrics.get("a_bytes", &[("k", "q\"\n")]), Some(1.0));
     assert_eq!(metrics.get("b_total", &[]), Some(2.0));
+    assert_eq!(metrics.get("c_bucket", &[("le", "+Inf")]), Some(1.0));
     for (piece, instead, why) in [
         ("# EOF\n", "", "EOF"),
         ("b_total 2.0", "b 2.0", "not that of the type"),
         ("b_total 2.0", "b_total -1", "not that of the type"),
         ("b_total 2.0", "b_total two", "no series"),
         ("b_total 2.0", "b_total 2\nb_total 3", "comes twice"),
+        ("{le=\"+Inf\"}", "", "not that of the type"),
+        ("c_sum", "c_total", "not that of the type"),
         ("b_total 2.0", "c_total 2", "another family"),
         ("# TYPE b counter", "# TYPE a_bytes counter", "a description behind"),
         ("# UNIT a_bytes bytes", "# UNIT a_bytes seconds", "cannot be described"),

@@ -172,6 +172,8 @@ fn roles_have_the_rights_that_are_used_and_no_other() {
             "/nodes * get",
             "/nodes * list",
             "/nodes * watch",
+            "policy/poddisruptionbudgets * list",
+            "policy/poddisruptionbudgets * watch",
             "/events * create",
         ])
     );

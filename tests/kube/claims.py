@@ -80,18 +80,12 @@ def remove(names):
 
 def parts(pod):
     """Returns the UUID, the bytes and the percent of each GPU that the pod's claims have."""
+    # A kubelet that starts removes the devices of its node, and the agent writes them again within its interval.
+    known = until("the node has a device for each GPU", lambda: len(found := devices()) == GPUS and found, 30)
     # Claims that the cluster has made from a template, or those that the pod names.
     named = pod["status"].get("resourceClaimStatuses") or pod["spec"]["resourceClaims"]
     claims = [api.call("GET", f"{CLAIMS}/{one['resourceClaimName']}") for one in named]
     results = [result for claim in claims for result in claim["status"]["allocation"]["devices"]["results"]]
-    names = {result["device"] for result in results}
-
-    def published():
-        known = devices()
-        return known if names <= known.keys() else None
-
-    # A kubelet that starts takes the node's devices back until the driver has registered again.
-    known = until(f"{names} are published", published, 30)
     return [(known[result["device"]], *consumed(result)) for result in results]
 
 

@@ -15,7 +15,7 @@ import slices  # noqa: E402
 # The scenarios, by the mode of the agent.
 ORDER = {
     slices: ("three_pods", "quota", "many", "late_alloc", "crashes", "delete_before_bind", "full_node", "same_name", "upgrade",
-             "reuse", "own_alloc", "preemption", "constraints"),
+             "reuse", "own_alloc", "preemption", "constraints", "resize", "namespace_quota", "outages"),
     claims: ("claims_three_pods", "claims_many", "claims_crashes"),
 }
 

@@ -37,19 +37,34 @@ def pod(name, mib, core=0, command=SHOW, **spec):
     }
 
 
-def phase(name):
-    found = api.pod(name)
+def with_driver(wanted, programs):
+    """Lets a pod's container use the simulated driver, as NVIDIA's runtime does. `programs`: a ConfigMap, in /program."""
+    driver = {"LD_LIBRARY_PATH": "/simgpu/lib", "SIMGPU_STATE": "/simgpu/state/gpus", "SIMGPU_DEVICES": "3", "SIMGPU_MEMORY": "16GiB"}
+    container = wanted["spec"]["containers"][0]
+    container["env"] = [{"name": name, "value": value} for name, value in driver.items()]
+    places = {"driver": "/simgpu/lib", "gpus": "/simgpu/state", "program": "/program"}
+    container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path in places.items()]
+    wanted["spec"]["volumes"] = [
+        {"name": "driver", "hostPath": {"path": "/run/simgpu/lib"}},
+        {"name": "gpus", "hostPath": {"path": "/run/simgpu/state"}},
+        {"name": "program", "configMap": {"name": programs}},
+    ]
+    return wanted
+
+
+def phase(name, namespace="default"):
+    found = api.pod(name, namespace)
     return found and found["status"].get("phase")
 
 
-def running(name, seconds=60):
+def running(name, seconds=60, namespace="default"):
     """Waits until the pod runs, and returns it."""
     try:
-        until(f"{name} runs", lambda: phase(name) in ("Running", "Failed"), seconds, 0.1)
-        assert phase(name) == "Running", "it has failed"
+        until(f"{name} runs", lambda: phase(name, namespace) in ("Running", "Failed"), seconds, 0.1)
+        assert phase(name, namespace) == "Running", "it has failed"
     except AssertionError as error:
-        raise AssertionError(f"{error}; {api.pod(name)['status']}; {why_not(name)}") from None
-    return api.pod(name)
+        raise AssertionError(f"{error}; {api.pod(name, namespace)['status']}; {why_not(name, namespace)}") from None
+    return api.pod(name, namespace)
 
 
 def all_run(selector, count):
@@ -74,8 +89,8 @@ def expected(pod):
 
 def limits(pod):
     """Waits for the lines that the container prints, and returns them."""
-    name = pod["metadata"]["name"]
-    return until(f"{name} prints its limits", lambda: api.log(name).splitlines()[-len(expected(pod)):], 20)
+    name, namespace = (pod["metadata"][key] for key in ("name", "namespace"))
+    return until(f"{name} prints its limits", lambda: api.log(name, namespace).splitlines()[-len(expected(pod)):], 20)
 
 
 def mismatches(pods):
@@ -125,9 +140,9 @@ def remove(names, namespace="default"):
     until(f"{', '.join(names)} end", lambda: not any(api.pod(name, namespace) for name in names), 60)
 
 
-def why_not(name):
+def why_not(name, namespace="default"):
     """Returns the messages of the pod's events, which say why its container waits."""
-    return " | ".join(api.events(name))
+    return " | ".join(api.events(name, namespace))
 
 
 def agent_has_registered():
@@ -159,5 +174,6 @@ def clear():
     """Removes the objects that a failed scenario has left."""
     kinds = "replicasets,deployments,pods,validatingwebhookconfigurations,configmaps,resourceclaims,resourceclaimtemplates"
     kubectl("delete", kinds, "--all", "--grace-period=1", "--wait=false")
+    kubectl("delete", "namespace", "team-a", "--ignore-not-found", "--timeout=60s")
     until("the pods are gone", lambda: not api.pods(), 90)
     until("no slot is left", lambda: not slots(), 90)

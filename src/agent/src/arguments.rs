@@ -112,7 +112,7 @@ pub(crate) struct Extender {
     /// The Lease by which one of several extenders binds pods [default: this is the only extender]
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(crate) lease: Option<Lease>,
-    /// Serve /healthz and /readyz, and nothing else, at this address too
+    /// Serve /healthz, /readyz and /metrics, and nothing else, at this address too
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) health: Option<SocketAddr>,
 }

@@ -3,6 +3,7 @@
 use crate::config::{Cluster, Config, Mode};
 use crate::gpus::{Gpu, Gpus};
 use gpuslice_kubernetes::api::Client;
+use gpuslice_kubernetes::metrics::PreStartMetrics;
 use gpuslice_kubernetes::objects::{self, Inventory};
 use gpuslice_kubernetes::{dra, plugin};
 use gpuslice_slices::installed;
@@ -20,14 +21,16 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Longest wait for the apiserver's answer whether a claim is there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves the kubelet until the sender of `alive` is dropped. Slices that the configuration makes go on without it.
-pub(crate) async fn serve(config: Config, gpus: Gpus, alive: watch::Receiver<()>) {
+/// Serves the kubelet until the sender of `alive` is dropped, and counts its calls in `calls`. Slices that the configuration makes go
+/// on without it.
+pub(crate) async fn serve(config: Config, gpus: Gpus, calls: PreStartMetrics, alive: watch::Receiver<()>) {
     let Some(cluster) = config.cluster.clone() else { return };
     let part = match cluster.mode {
         Mode::DevicePlugin => "the device plugin",
         Mode::Dra => "the driver of claims",
     };
-    while let Err(why) = try_serve(&config, cluster.clone(), gpus.clone(), alive.clone()).await {
+    while let Err(why) = try_serve(&config, cluster.clone(), gpus.clone(), calls.clone(), alive.clone()).await
+    {
         error!("{part}: {why}");
         if tokio::time::timeout(AGAIN, end(alive.clone())).await.is_ok() {
             return;
@@ -44,6 +47,7 @@ async fn try_serve(
     config: &Config,
     cluster: Cluster,
     gpus: Gpus,
+    calls: PreStartMetrics,
     alive: watch::Receiver<()>,
 ) -> Result<(), String> {
     let places = config.places.clone();
@@ -62,7 +66,9 @@ async fn try_serve(
             let mut plugin = plugin::PluginConfig::usual(node, kubelet, places, library);
             (plugin.slots_per_gpu, plugin.auto_alloc) = (cluster.slots_per_gpu, cluster.auto_alloc);
             plugin.resize = cluster.resize;
-            plugin::serve(plugin, client, gpus, end(alive)).await.map_err(|problem| problem.to_string())
+            plugin::serve(plugin, client, gpus, calls, end(alive))
+                .await
+                .map_err(|problem| problem.to_string())
         }
         Mode::Dra => {
             plugin::clear(&places, &kubelet, &client, &node).await?;

@@ -9,6 +9,7 @@
 
 use crate::gpus::Gpu;
 use crate::snapshot::{Device, Pod, SliceSnapshot, Snapshot};
+use gpuslice_kubernetes::metrics::PreStartMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{
@@ -18,12 +19,12 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
-/// The type of the text. Prometheus refuses the text under another type.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Returns the metrics of the moment `now` as text.
-pub(crate) fn text(now: Snapshot) -> Result<String, fmt::Error> {
+/// Returns the metrics of the moment `now` as text, with those of the device plugin where the agent is one.
+pub(crate) fn text(now: Snapshot, plugin: Option<&PreStartMetrics>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
+    if let Some(plugin) = plugin {
+        plugin.register(&mut registry);
+    }
     registry.register_collector(Box::new(SnapshotCollector(now)));
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -338,7 +339,7 @@ mod tests {
             left_behind: 0,
             kubelet: KubeletSlots { owned: 2, free: 14 },
         };
-        let text = text(now).unwrap();
+        let text = text(now, None).unwrap();
         let a = "namespace=\"\",pod=\"\",container=\"\",uuid=\"GPU-a\",slot=\"a\"";
         for line in [
             "gpuslice_gpu_info{uuid=\"GPU-a\",model=\"\",driver=\"580\"} 1",
@@ -378,7 +379,7 @@ mod tests {
             memory_used: Some(1),
             ..Gpu::default()
         };
-        let text = text(Snapshot { gpus: vec![known], ..Snapshot::default() }).unwrap();
+        let text = text(Snapshot { gpus: vec![known], ..Snapshot::default() }, None).unwrap();
         assert!(
             text.contains("kind=\"used\"} 1\n")
                 && !text.contains("reserved\"")
@@ -390,7 +391,8 @@ mod tests {
     #[test]
     fn what_a_tenant_has_written_ends_no_line() {
         let text =
-            text(Snapshot { slices: vec![slice("a\"} 1\nb \\", Some("c"))], ..Snapshot::default() }).unwrap();
+            text(Snapshot { slices: vec![slice("a\"} 1\nb \\", Some("c"))], ..Snapshot::default() }, None)
+                .unwrap();
         assert!(text.contains("slot=\"a\\\"} 1\\nb \\\\\"} 7\n"), "{text}");
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::arguments::ConfigPlace;
 use crate::cluster;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::control;
 use crate::cotenants;
 use crate::gpus::Gpus;
 use crate::history;
 use crate::watch::Watch;
 use crate::web::{self, Rate, Shared};
+use gpuslice_kubernetes::metrics::PreStartMetrics;
 use gpuslice_slices::slot::make_folder;
 use std::io;
 use std::net::TcpListener;
@@ -69,7 +70,10 @@ fn serve_on(
     let (connections, rate) = (config.connections, Arc::new(Rate::new(config.rate)));
     let socket = config.socket();
     let (is_running, alive) = watch::channel(());
-    let cluster = cluster::serve(config.clone(), gpus.clone(), alive);
+    let has_plugin = config.cluster.as_ref().is_some_and(|cluster| cluster.mode == Mode::DevicePlugin);
+    let calls = PreStartMetrics::default();
+    let plugin = has_plugin.then(|| calls.clone());
+    let cluster = cluster::serve(config.clone(), gpus.clone(), calls, alive);
     let (places, found) = channel();
     thread::spawn(move || cotenants::serve(&found));
     let watch = Arc::new(Mutex::new(Watch::begin(config, gpus, places)));
@@ -82,7 +86,7 @@ fn serve_on(
         let control = tokio::net::UnixListener::from_std(control).map_err(told)?;
         let web = tokio::net::TcpListener::from_std(web).map_err(told)?;
         info!(%address, socket = %socket.display(), "serving");
-        let shared = Shared { watch: Arc::clone(&watch), rate };
+        let shared = Shared { watch: Arc::clone(&watch), rate, plugin };
         let cluster = tokio::spawn(cluster);
         let served = all(place, control, web::serve(web, web::routes(shared), connections), watch).await;
         drop(is_running);

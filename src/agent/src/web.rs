@@ -15,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use gpuslice_kubernetes::metrics::{CONTENT_TYPE, PreStartMetrics};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<Mutex<Watch>>,
     /// Bounds the requests.
     pub(crate) rate: Arc<Rate>,
+    /// Figures of the device plugin; none if the agent is none.
+    pub(crate) plugin: Option<PreStartMetrics>,
 }
 
 /// Bound of requests: `per_second` in a second, and as many more at once.
@@ -182,8 +185,9 @@ async fn page(State(shared): State<Shared>) -> Result<Response, StatusCode> {
 }
 
 async fn metrics(State(shared): State<Shared>) -> Result<Response, StatusCode> {
-    let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    let write = move |now| match metrics::text(now) {
+    let kind = [(header::CONTENT_TYPE, CONTENT_TYPE)];
+    let plugin = shared.plugin.clone();
+    let write = move |now| match metrics::text(now, plugin.as_ref()) {
         Ok(text) => (kind, text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };

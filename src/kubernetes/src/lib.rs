@@ -7,9 +7,10 @@
 //! 5. `topology`: places of the GPUs in the machine.
 //! 6. `grpc`: the kubelet's interfaces.
 //! 7. `files`: the files of a slice.
-//! 8. `plugin`: the device plugin of a node.
-//! 9. `dra`: the driver of dynamically allocated resources of a node.
-//! 10. `extender`: the extender of the scheduler.
+//! 8. `metrics`: durations and failures of the calls of kubelets and schedulers.
+//! 9. `plugin`: the device plugin of a node.
+//! 10. `dra`: the driver of dynamically allocated resources of a node.
+//! 11. `extender`: the extender of the scheduler.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod extender;
 mod files;
 pub mod grpc;
 pub mod lease;
+pub mod metrics;
 pub mod objects;
 pub mod placement;
 pub mod plugin;

@@ -2,7 +2,7 @@
 
 import api
 from cluster import kubectl, until
-from slices import MIB, expected, phase, pod, remove
+from slices import expected, phase, pod, remove, with_driver
 
 MEMORY = 4096
 # MiB that a context of the simulated GPU takes.
@@ -12,17 +12,7 @@ CONTEXT = 530
 def scenario(cluster):
     kubectl("create", "configmap", "quota", "--from-file=examples/python/quota.py")
     wanted = pod("quota", MEMORY, 50, "cat /run/gpuslice/conf/config; exec python3 /program/quota.py", restartPolicy="Never")
-    driver = {"LD_LIBRARY_PATH": "/simgpu/lib", "SIMGPU_STATE": "/simgpu/state/gpus", "SIMGPU_DEVICES": "3", "SIMGPU_MEMORY": "16GiB"}
-    container = wanted["spec"]["containers"][0]
-    container["env"] = [{"name": name, "value": value} for name, value in driver.items()]
-    places = {"driver": "/simgpu/lib", "gpus": "/simgpu/state", "program": "/program"}
-    container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path in places.items()]
-    wanted["spec"]["volumes"] = [
-        {"name": "driver", "hostPath": {"path": "/run/simgpu/lib"}},
-        {"name": "gpus", "hostPath": {"path": "/run/simgpu/state"}},
-        {"name": "program", "configMap": {"name": "quota"}},
-    ]
-    api.make(wanted)
+    api.make(with_driver(wanted, "quota"))
     until("the program ends", lambda: phase("quota") in ("Succeeded", "Failed"), 60)
     said = api.log("quota")
     assert phase("quota") == "Succeeded", said

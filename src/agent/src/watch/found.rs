@@ -165,12 +165,20 @@ fn on_the_host(places: &Places, slots: &OwnedSlots) -> BTreeMap<FileId, Candidat
     });
     let of_cdi =
         Name::all_in(&places.regions).map(|name| (places.region(&name), name.to_string(), slots.pod(&name)));
-    let files = of_cdi.chain(usual).take(MOST_FILES);
-    files
-        .filter_map(|(path, name, pod)| {
-            Some((FileId::of(&path).ok()?, CandidateFile { path, name, candidate: None, place: None, pod }))
-        })
-        .collect()
+    first_of_each(of_cdi.chain(usual).take(MOST_FILES))
+}
+
+/// Returns each file once, as the first entry has it: the usual folders contain the slots of a node too, without their pods.
+fn first_of_each(
+    files: impl Iterator<Item = (PathBuf, String, Option<Pod>)>,
+) -> BTreeMap<FileId, CandidateFile> {
+    let mut there = BTreeMap::new();
+    for (path, name, pod) in files {
+        if let Ok(file) = FileId::of(&path) {
+            there.entry(file).or_insert(CandidateFile { path, name, candidate: None, place: None, pod });
+        }
+    }
+    there
 }
 
 /// Adds the files of containers, and sets the place of files of the host that a container has as well.
@@ -284,6 +292,18 @@ mod tests {
             found.open.contains_key(&file)
         });
         assert!(is_found);
+    }
+
+    #[test]
+    fn a_slot_that_a_usual_folder_contains_keeps_its_pod() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let region = region(&places(root.path()), "slot-1");
+        fs::write(&region, "").unwrap();
+        let [namespace, name, uid, container] = ["ns", "p", "u", "main"].map(str::to_owned);
+        let pod = Some(Pod { namespace, name, uid, container });
+        let file = |pod: &Option<Pod>| (region.clone(), "slot-1".to_owned(), pod.clone());
+        let there = first_of_each([file(&pod), file(&None)].into_iter());
+        assert_eq!(there.into_values().map(|file| file.pod).collect::<Vec<_>>(), [pod]);
     }
 
     #[test]

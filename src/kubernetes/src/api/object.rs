@@ -8,7 +8,7 @@ use std::time::SystemTime;
 /// Resources by name. A quantity is a text such as `5k`.
 pub type Resources = BTreeMap<String, String>;
 
-/// Name of an object, and its annotations.
+/// Name of an object, its labels and its annotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
@@ -20,6 +20,8 @@ pub struct Metadata {
     pub uid: String,
     /// Version of the object. A change can name it, and fails for another version.
     pub resource_version: String,
+    /// Labels: texts by name.
+    pub labels: BTreeMap<String, String>,
     /// Annotations: texts by name.
     pub annotations: BTreeMap<String, String>,
     /// Time of its creation, in the form of RFC 3339.

@@ -5,12 +5,14 @@ use super::wire::{Binding, Bound};
 use super::{Extender, ExtenderState};
 use crate::api::{Failure, Metadata, Pod, timestamp};
 use crate::lease::Term;
+use crate::metrics::Verb;
 use crate::objects::{ALLOC, Alloc, Part, VERSION, requests};
 use axum::Json;
 use axum::extract::State as Shared;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 use tracing::warn;
 
 pub(super) async fn bind(
@@ -18,7 +20,12 @@ pub(super) async fn bind(
     Json(binding): Json<Binding>,
 ) -> Json<Bound> {
     // If the scheduler closes the connection meanwhile, a binding that has begun is still finished.
-    let bound = tokio::spawn(async move { extender.bind(&binding).await });
+    let bound = tokio::spawn(async move {
+        let begun = Instant::now();
+        let bound = extender.bind(&binding).await;
+        extender.metrics.count(Verb::Bind, begun.elapsed(), bound.is_err());
+        bound
+    });
     let error = match bound.await {
         Ok(Ok(())) => String::new(),
         Ok(Err(why)) => why,
@@ -54,6 +61,9 @@ impl Extender {
         let pod = self.client.get::<Pod>(&path).await.map_err(|failure| failure.to_string())?;
         let pod = pod.filter(|pod| pod.metadata.uid == *uid);
         let pod = pod.ok_or_else(|| format!("the pod {namespace}/{name} of the UID {uid} is gone"))?;
+        if let Some(on) = &pod.spec.node_name {
+            return bound_before(&pod, on, node);
+        }
         let requests = requests(&pod)?;
         let term = self.lead(true).await?;
         // The choice and the count are one step, because bindings run at the same time.
@@ -104,10 +114,24 @@ impl Extender {
             Ok(()) => self.client.post(&format!("{path}/binding"), &object).await.map_err(Unbound::from),
             Err(why) => Err(Unbound::Surely(why)),
         };
-        if bound.is_err() {
-            // If the pod was bound nevertheless, it has another version, and the annotation stays.
+        // A pod that may be bound keeps the annotation, without which it would never start.
+        if let Err(Unbound::Surely(_)) = bound {
+            // If another request has bound the pod, it has another version, and the annotation stays.
             let _gone_or_bound = self.client.patch(path, &patch(Value::Null, &written)).await;
         }
         bound
     }
+}
+
+/// Answers a request for a pod that is bound: the scheduler has not heard of it yet, because the answer to an earlier request was lost.
+///
+/// # Errors
+/// The pod is on another node, or this extender has not placed it.
+fn bound_before(pod: &Pod, on: &str, node: &str) -> Result<(), String> {
+    let alloc = pod.metadata.annotations.get(ALLOC).ok_or("another client has bound the pod")?;
+    let alloc = Alloc::parse(alloc)?;
+    if on == node && alloc.node == node && alloc.uid == pod.metadata.uid {
+        return Ok(());
+    }
+    Err(format!("the pod is bound to the node {on}"))
 }

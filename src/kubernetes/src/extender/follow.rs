@@ -1,7 +1,8 @@
-//! Follows the apiserver's nodes and pods, and keeps the ledger up to date.
+//! Follows the apiserver's nodes, pods and disruption budgets, and keeps the ledger up to date.
 
 use super::Extender;
 use crate::api::{Change, Client, Failure, List, Metadata, Node, Pod};
+use crate::objects::Budget;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -69,6 +70,20 @@ const PODS: Kind<Pod> = Kind {
     is_asked_for: true,
 };
 
+/// Requests are served without the budgets too: they only choose among the pods that may be evicted.
+const BUDGETS: Kind<Budget> = Kind {
+    path: "/apis/policy/v1/poddisruptionbudgets",
+    begin: |extender, budgets, _| {
+        extender.with(|state| {
+            state.ledger.keep_budgets(&budgets);
+            budgets.iter().for_each(|budget| state.ledger.budget(budget));
+        });
+    },
+    put: |extender, budget| extender.with(|state| state.ledger.budget(budget)),
+    gone: |extender, budget| extender.with(|state| state.ledger.budget_gone(budget)),
+    is_asked_for: false,
+};
+
 fn take_pod(extender: &Extender, pod: &Pod) {
     let has_wish = extender.with(|state| {
         state.ledger.pod(pod);
@@ -79,9 +94,9 @@ fn take_pod(extender: &Extender, pod: &Pod) {
     }
 }
 
-/// Follows nodes and pods until the future is dropped.
+/// Follows nodes, pods and budgets until the future is dropped.
 pub(super) async fn follow(extender: &Extender) {
-    tokio::join!(kind(extender, NODES), kind(extender, PODS));
+    tokio::join!(kind(extender, NODES), kind(extender, PODS), kind(extender, BUDGETS));
 }
 
 /// Lists all objects once, and follows the changes from there on. A watch that ends is continued at its version, unless the

@@ -3,8 +3,9 @@
 //!
 //! Nothing is stored elsewhere: a restarted extender rebuilds the same ledger.
 
+use super::budgets::Budgets;
 use crate::api::{Node, Pod};
-use crate::objects::{ALLOC, Alloc, INVENTORY, Inventory, Part, Request, requests};
+use crate::objects::{ALLOC, Alloc, Budget, INVENTORY, Inventory, Labels, Part, Request, requests};
 use crate::placement::{Evictable, Order, Room, Used, evict, place, score, take};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,11 +26,15 @@ pub struct Ledger {
     resized: HashMap<String, Vec<Part>>,
     /// Pods by UID for which the scheduler evicts others.
     nominated: HashMap<String, Nominated>,
+    budgets: Budgets,
 }
 
 /// Parts of a pod on its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counted {
+    namespace: String,
+    name: String,
+    labels: Labels,
     node: String,
     parts: Vec<Part>,
     priority: i32,
@@ -57,6 +62,15 @@ pub struct Pending<'a> {
     pub requests: &'a [Request],
 }
 
+/// Pods that are evicted from a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evictions {
+    /// UIDs: those that the scheduler has chosen, and more.
+    pub uids: Vec<String>,
+    /// Number of the pods beyond the scheduler's choice whose disruption budget does not allow the eviction.
+    pub violations: i64,
+}
+
 /// Reason for which a node has no room for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -81,6 +95,21 @@ impl Ledger {
         self.nodes.retain(|name, _| listed.contains(name.as_str()));
     }
 
+    /// Records the present state of a disruption budget.
+    pub fn budget(&mut self, budget: &Budget) {
+        self.budgets.put(budget);
+    }
+
+    /// Forgets a budget that is gone.
+    pub fn budget_gone(&mut self, budget: &Budget) {
+        self.budgets.gone(budget);
+    }
+
+    /// Forgets all budgets but `budgets`.
+    pub fn keep_budgets(&mut self, budgets: &[Budget]) {
+        self.budgets.keep_only(budgets);
+    }
+
     /// Forgets a node that is gone.
     pub fn node_gone(&mut self, name: &str) {
         self.nodes.remove(name);
@@ -98,6 +127,9 @@ impl Ledger {
             let alloc = Alloc::parse(pod.metadata.annotations.get(ALLOC)?).ok()?;
             let is_its = alloc.node == *node && alloc.uid == *uid;
             is_its.then(|| Counted {
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone(),
+                labels: pod.metadata.labels.clone(),
                 node: node.clone(),
                 parts: alloc.parts().cloned().collect(),
                 priority: pod.spec.priority,
@@ -283,15 +315,10 @@ impl Ledger {
     }
 
     /// Chooses the pods that are evicted from a node so that a pod has room: those of `victims`, which the scheduler has chosen,
-    /// and more pods of lower priority if they are not enough. None if the pod has no room without all of them.
+    /// and more pods of lower priority if they are not enough, as few as possible of which a disruption budget protects. None if the
+    /// pod has no room without all of them.
     #[must_use]
-    pub fn evict(
-        &self,
-        node: &str,
-        pod: Pending<'_>,
-        victims: &[String],
-        order: Order,
-    ) -> Option<Vec<String>> {
+    pub fn evict(&self, node: &str, pod: Pending<'_>, victims: &[String], order: Order) -> Option<Evictions> {
         let chosen: HashSet<&str> = victims.iter().map(String::as_str).collect();
         let more = self
             .bound(node)
@@ -301,6 +328,7 @@ impl Ledger {
             priority: counted.priority,
             created: &counted.created,
             parts: &counted.parts,
+            is_protected: false,
         });
         let fits = |gone: &[Evictable<'_>]| {
             let gone: HashSet<&str> = gone.iter().map(|pod| pod.uid).collect();
@@ -308,8 +336,21 @@ impl Ledger {
                 |uid: &str, _: &Counted| uid != pod.uid && !chosen.contains(uid) && !gone.contains(uid);
             self.left(node, stays).and_then(|mut left| place(&mut left, pod.requests, order)).is_ok()
         };
-        let more = evict(more.collect(), fits)?;
-        Some(victims.iter().cloned().chain(more.into_iter().map(str::to_owned)).collect())
+        // The scheduler counts the violations of its own choice. Here it only takes from the budgets.
+        let mut left = self.budgets.left();
+        let mut protect = |uid: &str| {
+            let counted = self.pods.get(uid);
+            counted.is_some_and(|pod| left.take(&pod.namespace, &pod.name, &pod.labels))
+        };
+        for uid in victims {
+            protect(uid);
+        }
+        let more = evict(more.collect(), |pod| protect(pod.uid), fits)?;
+        let violations = more.iter().filter(|pod| pod.is_protected).count();
+        Some(Evictions {
+            uids: victims.iter().cloned().chain(more.iter().map(|pod| pod.uid.to_owned())).collect(),
+            violations: i64::try_from(violations).unwrap_or(i64::MAX),
+        })
     }
 
     /// Returns the score of a node for a pod; 0 if the node has no room.

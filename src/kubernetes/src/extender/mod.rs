@@ -4,21 +4,24 @@
 //! the Lease binds, after it has listed the pods that the former holder has bound.
 
 mod bind;
+mod budgets;
 mod follow;
 mod ledger;
 mod pod_changes;
 mod resize;
 mod wire;
 
-pub use ledger::{Ledger, Pending, Refusal};
+pub use ledger::{Evictions, Ledger, Pending, Refusal};
 pub use wire::{Arguments, Binding, Bound, Filtered, Preempted, Preemption, Score, Uid, Victims};
 
 use crate::api::{Client, Pod};
 use crate::lease::{self, Election, Term};
+use crate::metrics::{CONTENT_TYPE, Verb, VerbMetrics};
 use crate::objects::{Request, requests};
 use crate::placement::Order;
 use axum::extract::{DefaultBodyLimit, State as Shared};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use pod_changes::PodChanges;
@@ -66,6 +69,7 @@ struct Extender {
     client: Client,
     order: Order,
     state: Mutex<ExtenderState>,
+    metrics: VerbMetrics,
     /// None if this is the only extender.
     election: Option<Arc<Election>>,
     /// Requests that the pods are listed again.
@@ -85,8 +89,8 @@ pub struct ExtenderConfig {
     pub lease: Option<lease::LeaseConfig>,
 }
 
-/// Serves a scheduler until `until` is done, and then finishes the bindings that have begun. `health` serves only the state, to
-/// every client that reaches the pod.
+/// Serves a scheduler until `until` is done, and then finishes the bindings that have begun. `health` serves only the state and
+/// the metrics, to every client that reaches the pod.
 ///
 /// # Errors
 /// The port cannot be served.
@@ -103,12 +107,16 @@ pub async fn serve(
         client,
         order,
         state: Mutex::default(),
+        metrics: VerbMetrics::default(),
         election: election.clone(),
         again: Notify::new(),
         wish: Notify::new(),
         listed: watch::Sender::default(),
     });
-    let state = Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(ready));
+    let state = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics));
     let routes = Router::new()
         .route("/filter", post(filter))
         .route("/prioritize", post(prioritize))
@@ -157,6 +165,18 @@ impl Extender {
     fn with<T>(&self, act: impl FnOnce(&mut ExtenderState) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// Serves a verb from the state, and counts its duration and its failure.
+    fn serve<T>(
+        &self,
+        verb: Verb,
+        act: impl FnOnce(&mut ExtenderState) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let begun = Instant::now();
+        let served = self.with(act);
+        self.metrics.count(verb, begun.elapsed(), served.is_err());
+        served
+    }
 }
 
 async fn ready(Shared(extender): Shared<Arc<Extender>>) -> StatusCode {
@@ -167,8 +187,16 @@ async fn ready(Shared(extender): Shared<Arc<Extender>>) -> StatusCode {
     }
 }
 
+async fn metrics(Shared(extender): Shared<Arc<Extender>>) -> Response {
+    match extender.metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
 async fn filter(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Arguments>) -> Json<Filtered> {
-    let filtered = extender.with(|state| refused(&state.complete()?.ledger, &said, extender.order));
+    let refused = |state: &mut ExtenderState| refused(&state.complete()?.ledger, &said, extender.order);
+    let filtered = extender.serve(Verb::Filter, refused);
     Json(match filtered {
         Ok(failed) => said.answer(failed),
         Err(error) => Filtered { error, ..Filtered::default() },
@@ -200,13 +228,13 @@ async fn prioritize(
     Shared(extender): Shared<Arc<Extender>>,
     Json(said): Json<Arguments>,
 ) -> Json<Vec<Score>> {
-    let (names, requests) = (said.names().unwrap_or_default(), requests(&said.pod).unwrap_or_default());
-    let order = extender.order;
-    let pod = pending(&said.pod, &requests);
-    Json(extender.with(|state| {
-        let score = |host: String| Score { score: state.ledger.score(&host, pod, order), host };
-        names.into_iter().map(score).collect()
-    }))
+    let scored = extender.serve(Verb::Prioritize, |state| {
+        let (names, requests) = (said.names()?, requests(&said.pod)?);
+        let pod = pending(&said.pod, &requests);
+        let score = |host: String| Score { score: state.ledger.score(&host, pod, extender.order), host };
+        Ok(names.into_iter().map(score).collect())
+    });
+    Json(scored.unwrap_or_default())
 }
 
 /// Chooses the pods to evict on each node on which evictions give a pod room. The scheduler knows only the sums of a node. It may
@@ -214,16 +242,16 @@ async fn prioritize(
 ///
 /// Before the cluster is listed, no node is named, and the scheduler evicts nothing.
 async fn preempt(Shared(extender): Shared<Arc<Extender>>, Json(said): Json<Preemption>) -> Json<Preempted> {
-    let Ok(requests) = requests(&said.pod) else { return Json(Preempted::default()) };
-    let (pod, order) = (pending(&said.pod, &requests), extender.order);
-    let victims = extender.with(|state| {
-        let Ok(ExtenderState { ledger, .. }) = state.complete() else { return BTreeMap::new() };
+    let victims = extender.serve(Verb::Preempt, |state| {
+        let (requests, order) = (requests(&said.pod)?, extender.order);
+        let (pod, ledger) = (pending(&said.pod, &requests), &state.complete()?.ledger);
         let on = |(node, (victims, violations)): (String, (Vec<String>, i64))| {
-            let pods =
-                ledger.evict(&node, pod, &victims, order)?.into_iter().map(|uid| Uid { uid }).collect();
+            let evicted = ledger.evict(&node, pod, &victims, order)?;
+            let pods = evicted.uids.into_iter().map(|uid| Uid { uid }).collect();
+            let violations = violations.saturating_add(evicted.violations);
             Some((node, Victims { pods: Some(pods), violations }))
         };
-        said.victims().into_iter().filter_map(on).collect()
+        Ok(said.victims().into_iter().filter_map(on).collect())
     });
-    Json(Preempted { victims })
+    Json(Preempted { victims: victims.unwrap_or_default() })
 }

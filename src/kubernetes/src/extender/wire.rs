@@ -59,7 +59,7 @@ pub struct Victims<T> {
     /// The pods.
     #[serde(rename = "Pods")]
     pub pods: Option<Vec<T>>,
-    /// Number of those whose disruption budget allows no eviction, as the scheduler has counted them.
+    /// Number of those whose disruption budget does not allow the eviction.
     #[serde(rename = "NumPDBViolations", default)]
     pub violations: i64,
 }

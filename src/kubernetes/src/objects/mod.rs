@@ -1,7 +1,8 @@
-//! Parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes.
+//! Parts of the apiserver's objects that concern slices: requests of containers, annotations of pods and nodes, disruption budgets.
 
 mod alloc;
 mod annotation;
+mod budget;
 mod constraints;
 mod foreign;
 mod inventory;
@@ -10,6 +11,7 @@ mod resize;
 
 pub use alloc::{ALLOC, Alloc, Part};
 pub use annotation::VERSION;
+pub use budget::{Budget, Labels};
 pub use constraints::{Constraints, GPU_MODEL, GPU_TOPOLOGY, Topology};
 pub use foreign::foreign;
 pub(crate) use foreign::taken;

@@ -14,17 +14,26 @@ pub struct Evictable<'a> {
     pub created: &'a str,
     /// Parts that it has.
     pub parts: &'a [Part],
+    /// True if a disruption budget does not allow its eviction.
+    pub is_protected: bool,
 }
 
-/// Chooses the pods to evict among `pods`: as few and as unimportant ones as possible. `fits` tells whether the new pod has room
-/// without the pods that it gets. None if the new pod has no room even without all of them.
+/// Chooses the pods to evict among `pods`: as few protected ones as possible, and then as few and as unimportant ones as possible.
+/// `protect` tells whether a budget forbids an eviction; it is asked once for each pod, the most important first. `fits` tells whether
+/// the new pod has room without the pods that it gets. None if the new pod has no room even without all of them.
 ///
-/// This is the order of the scheduler's own preemption: all may go, and then each stays that can, the most important first.
+/// This is the order of the scheduler's own preemption: all may go, and then each stays that can, first the protected ones, and of
+/// either kind the most important first.
 pub fn evict<'a>(
     mut pods: Vec<Evictable<'a>>,
+    mut protect: impl FnMut(&Evictable<'a>) -> bool,
     fits: impl Fn(&[Evictable<'a>]) -> bool,
-) -> Option<Vec<&'a str>> {
+) -> Option<Vec<Evictable<'a>>> {
     pods.sort_by_key(|pod| (Reverse(pod.priority), pod.created));
+    for pod in &mut pods {
+        pod.is_protected = protect(pod);
+    }
+    pods.sort_by_key(|pod| !pod.is_protected);
     if !fits(&pods) {
         return None;
     }
@@ -36,30 +45,41 @@ pub fn evict<'a>(
             at = at.saturating_add(1);
         }
     }
-    Some(pods.into_iter().map(|pod| pod.uid).collect())
+    Some(pods)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Returns the pods that are evicted for a need of memory. `protected`: pods that a budget protects.
+    fn evicted(need: u64, protected: &[&str]) -> Option<Vec<String>> {
+        let parts = [Part { uuid: "GPU-a".to_owned(), mem_mib: 4, core: 0 }];
+        let pod =
+            |uid, priority, created| Evictable { uid, priority, created, parts: &parts, is_protected: false };
+        let low = [pod("old", 1, "2026-01-01T00:00:00Z"), pod("new", 1, "2026-01-02T00:00:00Z")];
+        let pods = low.into_iter().chain([pod("high", 2, "2026-01-03T00:00:00Z")]).collect();
+        let freed = |gone: &[Evictable<'_>]| {
+            gone.iter().flat_map(|pod| pod.parts).map(|part| part.mem_mib).sum::<u64>()
+        };
+        let gone = evict(pods, |pod| protected.contains(&pod.uid), |gone| freed(gone) >= need);
+        gone.map(|gone| gone.iter().map(|pod| pod.uid.to_owned()).collect())
+    }
+
     #[test]
     fn the_most_important_pods_stay_that_can() {
-        let parts = [Part { uuid: "GPU-a".to_owned(), mem_mib: 4, core: 0 }];
-        let pod = |uid, priority, created| Evictable { uid, priority, created, parts: &parts };
-        let evicted = |need: u64| {
-            let low = [pod("old", 1, "2026-01-01T00:00:00Z"), pod("new", 1, "2026-01-02T00:00:00Z")];
-            let pods = low.into_iter().chain([pod("high", 2, "2026-01-03T00:00:00Z")]).collect();
-            let freed = |gone: &[Evictable<'_>]| {
-                gone.iter().flat_map(|pod| pod.parts).map(|part| part.mem_mib).sum::<u64>()
-            };
-            evict(pods, |gone| freed(gone) >= need)
-                .map(|gone| gone.iter().map(|uid| (*uid).to_owned()).collect::<Vec<_>>())
-        };
-        assert_eq!(evicted(13), None);
-        assert_eq!(evicted(12).unwrap(), ["high", "old", "new"]);
-        assert_eq!(evicted(8).unwrap(), ["old", "new"]);
-        assert_eq!(evicted(1).unwrap(), ["new"]);
-        assert!(evicted(0).unwrap().is_empty());
+        assert_eq!(evicted(13, &[]), None);
+        assert_eq!(evicted(12, &[]).unwrap(), ["high", "old", "new"]);
+        assert_eq!(evicted(8, &[]).unwrap(), ["old", "new"]);
+        assert_eq!(evicted(1, &[]).unwrap(), ["new"]);
+        assert!(evicted(0, &[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn pods_that_a_budget_protects_go_only_if_the_others_are_not_enough() {
+        assert_eq!(evicted(1, &["new"]).unwrap(), ["old"]);
+        assert_eq!(evicted(4, &["new", "old"]).unwrap(), ["high"]);
+        assert_eq!(evicted(8, &["new", "old"]).unwrap(), ["new", "high"]);
+        assert_eq!(evicted(12, &["new"]).unwrap(), ["new", "high", "old"]);
     }
 }

@@ -14,6 +14,7 @@ mod start;
 
 use crate::api::Client;
 use crate::grpc::device_plugin::Device;
+use crate::metrics::PreStartMetrics;
 use crate::objects::Inventory;
 pub use clear::clear;
 use gpuslice_slices::slot::{Places, Problem, SLOT};
@@ -100,6 +101,7 @@ pub struct Plugin {
     config: PluginConfig,
     client: Client,
     gpus: Gpus,
+    metrics: PreStartMetrics,
     slots: Arc<Mutex<Slots>>,
     devices: watch::Sender<Vec<Device>>,
     /// True while the kubelet knows the plugin.
@@ -125,14 +127,24 @@ pub async fn serve(
     config: PluginConfig,
     client: Client,
     gpus: Gpus,
+    metrics: PreStartMetrics,
     ends: impl Future<Output = ()> + Send,
 ) -> Result<(), Problem> {
     let library = config.places.install(&config.library)?;
     let slots = Arc::new(Mutex::new(Slots::open(config.places.clone(), library)));
     let (devices, is_registered) = (watch::Sender::default(), watch::Sender::default());
     let (is_leaving, foreign) = (watch::Sender::default(), watch::Sender::default());
-    let plugin =
-        Arc::new(Plugin { config, client, gpus, slots, devices, is_registered, is_leaving, foreign });
+    let plugin = Arc::new(Plugin {
+        config,
+        client,
+        gpus,
+        metrics,
+        slots,
+        devices,
+        is_registered,
+        is_leaving,
+        foreign,
+    });
     plugin.show_devices();
     let leave = async {
         ends.await;
@@ -219,6 +231,11 @@ mod tests {
     fn the_list_of_the_largest_node_is_far_below_what_a_kubelet_takes() {
         let devices = devices(&inventory(16, 16), 256, &BTreeSet::new());
         assert_eq!(devices.len(), 4096);
+        // A name carries no GPU, because the kubelet chooses the slots and the extender the GPUs.
+        let is_opaque = |device: &Device| {
+            device.id.strip_prefix(SLOT).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        assert!(devices.iter().all(is_opaque), "{devices:?}");
         let list = crate::grpc::device_plugin::ListAndWatchResponse { devices };
         assert!(list.encoded_len() < 256 << 10, "{}", list.encoded_len());
     }

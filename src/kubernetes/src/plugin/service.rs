@@ -2,6 +2,7 @@
 
 use super::Plugin;
 use super::slots::name;
+use super::start::Wait;
 use crate::grpc::device_plugin::device_plugin_server::DevicePlugin;
 use crate::grpc::device_plugin::{
     AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateRequest, ContainerAllocateResponse,
@@ -11,6 +12,7 @@ use crate::grpc::device_plugin::{
 use gpuslice_slices::cdi::KIND;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
@@ -75,10 +77,12 @@ impl DevicePlugin for PluginService {
         &self,
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<Empty>, Status> {
-        let slots = request.into_inner().devices_ids;
-        match self.plugin.start(&slots).await {
+        let (slots, begun) = (request.into_inner().devices_ids, Instant::now());
+        let started = self.plugin.start(&slots).await;
+        self.plugin.metrics.count(begun.elapsed(), started.as_ref().err().map(|wait| wait.cause));
+        match started {
             Ok(()) => Ok(Response::new(Empty {})),
-            Err(why) => {
+            Err(Wait { why, .. }) => {
                 tracing::warn!("a container waits for {}: {why}", slots.join(", "));
                 Err(Status::failed_precondition(why))
             }

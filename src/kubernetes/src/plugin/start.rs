@@ -4,10 +4,25 @@ use super::owners::{Holder, holders};
 use super::slots::{Owner, Slots};
 use super::{Plugin, PluginConfig};
 use crate::api::Pod;
+use crate::metrics::Cause;
 use crate::objects::{ALLOC, Alloc, Inventory, Part, Request, requests, taken};
 use crate::placement::{Order, Room, Used, place, take};
 use std::collections::BTreeSet;
 use std::time::Instant;
+
+/// Wait of a container: its cause, and the reason for its user.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) cause: Cause,
+    pub(super) why: String,
+}
+
+impl Cause {
+    /// Returns a function that gives an error this cause.
+    fn of(self) -> impl FnOnce(String) -> Wait {
+        move |why| Wait { cause: self, why }
+    }
+}
 
 /// Answer of the apiserver about a pod.
 enum PodAnswer {
@@ -20,10 +35,11 @@ enum PodAnswer {
 
 impl Plugin {
     /// Makes the files of the container that has `slots`. Any doubt is an error: the kubelet tries again.
-    pub(super) async fn start(&self, slots: &[String]) -> Result<(), String> {
-        let first = slots.iter().min().ok_or("the kubelet names no slot")?;
+    pub(super) async fn start(&self, slots: &[String]) -> Result<(), Wait> {
+        let nameless = || Cause::Kubelet.of()("the kubelet names no slot".to_owned());
+        let first = slots.iter().min().ok_or_else(nameless)?;
         let asked = Instant::now();
-        let listed = holders(&self.config.pod_resources()).await?;
+        let listed = holders(&self.config.pod_resources()).await.map_err(Cause::Kubelet.of())?;
         let mut living = Vec::new();
         for holder in listed.iter().filter(|holder| holder.slots.contains(first)) {
             match self.pod(holder).await {
@@ -33,38 +49,46 @@ impl Plugin {
             }
         }
         let Some((holder, pod)) = living.pop() else {
-            return Err(format!("the kubelet lists no living container that has {first}"));
+            let why = format!("the kubelet lists no living container that has {first}");
+            return Err(Cause::Kubelet.of()(why));
         };
         if let Some((other, _)) = living.pop() {
-            return Err(format!(
+            let why = format!(
                 "{first} belongs to {}/{} and to {}/{}",
                 holder.namespace, holder.pod, other.namespace, other.pod
-            ));
+            );
+            return Err(Cause::Kubelet.of()(why));
         }
         let used: BTreeSet<String> = listed.into_iter().flat_map(|holder| holder.slots).collect();
         let (inventory, config) = ((self.gpus)(), self.config.clone());
         let foreign = self.foreign.borrow().clone();
-        self.with_slots(move |known| {
-            let mut owner = owner(&holder, &pod, &config.node)?;
+        let started = self.with_slots(move |known| {
+            let mut owner = owner(&holder, &pod, &config.node).map_err(Cause::Refused.of())?;
             // An owner that the kubelet does not list is gone, unless it was added after the list.
             let others = known.known().filter(|known| {
                 let is_listed = known.owner.slots.iter().any(|slot| used.contains(slot));
                 (is_listed || known.since >= asked) && !known.owner.is(&owner)
             });
             let rooms = Used::of(others.flat_map(|known| &known.owner.parts)).left(&inventory);
-            let asked = request(&pod, &owner)?;
+            let asked = request(&pod, &owner).map_err(Cause::Refused.of())?;
             let of_all = |each: u64| each.saturating_mul(asked.slices);
             owner.asked = Some((of_all(asked.mem_mib), of_all(asked.core.into())));
-            owner.parts = match pod.metadata.annotations.get(ALLOC) {
-                Some(text) => checked(&Alloc::parse(text)?, &owner, &pod, &config, rooms)?,
-                None if config.auto_alloc => {
-                    decided(known, &owner, &pod, foreign.as_deref(), &inventory, rooms)?
+            let parts = match pod.metadata.annotations.get(ALLOC) {
+                Some(text) => {
+                    Alloc::parse(text).and_then(|alloc| checked(&alloc, &owner, &pod, &config, rooms))
                 }
-                None => return Err(format!("{}: gpuslice's scheduler has not placed it", missing(&owner))),
+                None if config.auto_alloc => {
+                    decided(known, &owner, &pod, foreign.as_deref(), &inventory, rooms)
+                }
+                None => {
+                    let why = format!("{}: gpuslice's scheduler has not placed it", missing(&owner));
+                    return Err(Cause::Unplaced.of()(why));
+                }
             };
-            known.give(&owner)
-        })
-        .await?
+            owner.parts = parts.map_err(Cause::Refused.of())?;
+            known.give(&owner).map_err(Cause::Files.of())
+        });
+        started.await.map_err(Cause::Files.of())?
     }
 
     async fn pod(&self, holder: &Holder) -> PodAnswer {
@@ -78,17 +102,18 @@ impl Plugin {
 
     /// Starts a container that has run before, if the apiserver does not answer. Its slots still have the owner, so the kubelet
     /// has not called `Allocate` for them since.
-    async fn start_again(&self, holder: Holder, why: String) -> Result<(), String> {
-        self.with_slots(move |known| {
+    async fn start_again(&self, holder: Holder, why: String) -> Result<(), Wait> {
+        let started = self.with_slots(move |known| {
             let owner = holder.slots.first().and_then(|slot| known.owner(slot)).cloned();
             let is_it = |owner: &Owner| {
                 let Holder { namespace, pod, container, slots } = &holder;
                 (&owner.namespace, &owner.pod, &owner.container, &owner.slots)
                     == (namespace, pod, container, slots)
             };
-            known.give(&owner.filter(is_it).ok_or(why)?)
-        })
-        .await?
+            let owner = owner.filter(is_it).ok_or_else(|| Cause::Apiserver.of()(why))?;
+            known.give(&owner).map_err(Cause::Files.of())
+        });
+        started.await.map_err(Cause::Files.of())?
     }
 }
 

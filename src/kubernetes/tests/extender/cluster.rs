@@ -101,8 +101,19 @@ impl Cluster {
         answer.as_array().unwrap().iter().map(score).collect()
     }
 
-    /// Asks which pods are evicted for a pod. `victims`: the scheduler's choice by node. Returns the UIDs by node.
+    /// Asks which pods are evicted for a pod. `victims`: the scheduler's choice by node. Returns the UIDs by node. No pod beyond the
+    /// scheduler's choice may violate a disruption budget.
     pub(crate) async fn preempt(&self, pod: &Value, victims: &Value) -> HashMap<String, Vec<String>> {
+        let evicted = self.evict(pod, victims).await.into_iter();
+        let uids = |(node, (uids, violations))| {
+            assert_eq!(violations, 1, "{node}: {uids:?}");
+            (node, uids)
+        };
+        evicted.map(uids).collect()
+    }
+
+    /// Does the same, and returns the number of violated budgets too. The scheduler has counted one.
+    pub(crate) async fn evict(&self, pod: &Value, victims: &Value) -> HashMap<String, (Vec<String>, i64)> {
         let of = |pods: &Value| {
             let uids = pods
                 .as_array()
@@ -116,13 +127,9 @@ impl Cluster {
         let said = json!({"Pod": pod, "NodeNameToVictims": null, "NodeNameToMetaVictims": named});
         let answer = post(self.extender.address, "/preempt", &said).await;
         let uids = |victims: &Value| {
-            assert_eq!(victims["NumPDBViolations"], 1, "{victims}");
-            victims["Pods"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|pod| pod["UID"].as_str().unwrap().to_owned())
-                .collect()
+            let pods = victims["Pods"].as_array().unwrap();
+            let uids = pods.iter().map(|pod| pod["UID"].as_str().unwrap().to_owned()).collect();
+            (uids, victims["NumPDBViolations"].as_i64().unwrap())
         };
         let nodes = answer["NodeNameToMetaVictims"].as_object().unwrap();
         nodes.iter().map(|(node, victims)| (node.clone(), uids(victims))).collect()
@@ -131,6 +138,14 @@ impl Cluster {
     /// Binds a pod, and returns the error.
     pub(crate) async fn bind(&self, name: &str, node: &str) -> String {
         self.extender.bind(name, node).await
+    }
+
+    /// Returns the lines of the extender's metrics.
+    pub(crate) async fn metrics(&self) -> Vec<String> {
+        let answer = said(self.extender.address, "GET", "/metrics", "").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+        body.lines().map(str::to_owned).collect()
     }
 
     /// Returns the parts that a pod was given.

@@ -55,6 +55,36 @@ async fn nodes_without_room_have_a_reason_and_the_fullest_of_the_others_is_best(
     assert!(refused.as_str().unwrap().contains("4001 is not divisible"), "{answer}");
 }
 
+/// Loses the answer to a binding, as an apiserver that is killed. The scheduler asks again, because it does not know that the pod is
+/// bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_whose_binding_was_not_answered_keeps_its_parts_when_the_scheduler_asks_again() {
+    for mishap in [Mishap::Unheard, Mishap::Late] {
+        let cluster = Cluster::start(&[("n1", 2)]).await;
+        cluster.apiserver.put(&pod("a", 1, 8000, 50));
+        cluster.apiserver.next_binding(mishap);
+        assert!(cluster.bind("a", "n1").await.contains("does not answer"), "{mishap:?}");
+        let end = Instant::now() + PATIENCE;
+        while cluster.apiserver.pod("ns/a")["spec"]["nodeName"].is_null() {
+            assert!(Instant::now() < end, "it is bound late");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let alloc = cluster.alloc("a");
+        assert!(alloc.is_some(), "{mishap:?}");
+        let writes = cluster.apiserver.writes();
+        assert_eq!(cluster.bind("a", "n1").await, "", "{mishap:?}");
+        assert!(cluster.bind("a", "n2").await.contains("bound to the node n1"), "{mishap:?}");
+        assert_eq!((cluster.alloc("a"), cluster.apiserver.writes()), (alloc, writes), "{mishap:?}");
+    }
+    // A pod that was bound by hand is left alone.
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    let mut by_hand = pod("b", 1, 8000, 50);
+    by_hand["spec"]["nodeName"] = "n1".into();
+    cluster.apiserver.put(&by_hand);
+    assert!(cluster.bind("b", "n1").await.contains("another client has bound the pod"));
+    assert_eq!(cluster.alloc("b"), None);
+}
+
 /// Binds ten pods at the same time, of which six have room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_at_the_same_time_never_give_away_more_than_there_is() {
@@ -98,6 +128,46 @@ async fn only_a_binding_writes_and_takes_room() {
     assert_eq!(cluster.bind("b", "n2").await, "");
     assert_eq!(cluster.apiserver.writes(), writes + 2, "the annotation, and the binding");
     assert!(cluster.bind("a", "n2").await.contains("at most 0 MiB"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metrics_count_each_verb_and_its_failures() {
+    let mut cluster = Cluster::start(&[("n1", 1)]).await;
+    cluster.apiserver.put(&pod("a", 1, 16_384, 100));
+    cluster.apiserver.put(&pod("b", 1, 1000, 10));
+    let (a, b) = (pod("a", 1, 16_384, 100), pod("b", 1, 1000, 10));
+    cluster.filter(&a, &["n1"]).await;
+    cluster.prioritize(&a, &["n1"]).await;
+    assert_eq!(cluster.bind("a", "n1").await, "");
+    // A node without room is an answer, and a binding without room fails.
+    cluster.filter(&b, &["n1"]).await;
+    assert!(cluster.bind("b", "n1").await.contains("at most 0 MiB"));
+    let count = |metrics: &[String], line: String| {
+        assert!(metrics.contains(&line), "{line} is missing in {metrics:#?}");
+    };
+    let metrics = cluster.metrics().await;
+    for (verb, requests, failures) in
+        [("filter", 2, 0), ("prioritize", 1, 0), ("preempt", 0, 0), ("bind", 2, 1)]
+    {
+        count(
+            &metrics,
+            format!("gpuslice_extender_request_duration_seconds_count{{verb=\"{verb}\"}} {requests}"),
+        );
+        count(&metrics, format!("gpuslice_extender_request_failures_total{{verb=\"{verb}\"}} {failures}"));
+    }
+    let page = include_str!("../../../../docs/guide/kubernetes.md");
+    for name in metrics.iter().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(page.contains(&format!("`{name}")), "the guide does not have {name}");
+    }
+    // Before the pods are listed, requests fail.
+    cluster.apiserver.fail_lists_of(Some("pods"));
+    cluster.restart_unready().await;
+    assert_ne!(cluster.answer_of_filter(&b, &["n1"]).await["Error"], "");
+    assert!(cluster.preempt(&b, &serde_json::json!({"n1": ["a"]})).await.is_empty());
+    let metrics = cluster.metrics().await;
+    for verb in ["filter", "preempt"] {
+        count(&metrics, format!("gpuslice_extender_request_failures_total{{verb=\"{verb}\"}} 1"));
+    }
 }
 
 /// Makes the apiserver delay the annotation of one pod until another pod of the node is bound.

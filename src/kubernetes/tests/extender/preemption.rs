@@ -50,6 +50,55 @@ async fn more_pods_are_evicted_where_those_of_the_scheduler_free_no_gpu() {
     assert_eq!(cluster.preempt(&prior("new", 9, 8000), &json!({"lost": ["x"]})).await, HashMap::new());
 }
 
+fn budget(allowed: u32) -> Value {
+    json!({"metadata": {"namespace": "ns", "name": "b"}, "spec": {"selector": {"matchLabels": {"app": "a"}}},
+        "status": {"disruptionsAllowed": allowed}})
+}
+
+/// Waits until these pods are evicted, beyond one of the scheduler's choice that is somewhere else and violates a budget.
+async fn until_evicted(cluster: &Cluster, asked: &Value, pods: &[&str], violations: i64) {
+    let end = Instant::now() + crate::PATIENCE;
+    let uids = on_n1(&[&["other"], pods].concat()).remove("n1").unwrap();
+    let expected = HashMap::from([("n1".to_owned(), (uids, 1 + violations))]);
+    loop {
+        let evicted = cluster.evict(asked, &json!({"n1": ["other"]})).await;
+        if evicted == expected {
+            return;
+        }
+        assert!(Instant::now() < end, "{evicted:?} are evicted, and not {expected:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_whose_budget_allows_no_eviction_stay_where_others_are_enough_and_are_counted_otherwise() {
+    let cluster = two_gpus().await;
+    for name in ["small-1", "small-2"] {
+        cluster
+            .apiserver
+            .change(&format!("ns/{name}"), |pod| pod["metadata"]["labels"] = json!({"app": "a"}));
+    }
+    let (small, whole, two) = (prior("new", 9, 8000), prior("new", 9, 16_000), {
+        let mut pod = pod("new", 2, 32_000, 10);
+        pod["spec"]["priority"] = 9.into();
+        pod
+    });
+    until_evicted(&cluster, &small, &["small-1"], 0).await;
+    // No budget allows the small pods. The large one is more important, and goes.
+    cluster.apiserver.put_budget(&budget(0));
+    until_evicted(&cluster, &small, &["large"], 0).await;
+    until_evicted(&cluster, &two, &["small-2", "small-1", "large"], 2).await;
+    // One of them may go. The budget is that of the more important one, which the scheduler counts first.
+    cluster.apiserver.put_budget(&budget(1));
+    until_evicted(&cluster, &small, &["small-2"], 0).await;
+    until_evicted(&cluster, &two, &["small-1", "large", "small-2"], 1).await;
+    // The scheduler's own choice has taken what the budget allows.
+    let evicted = cluster.evict(&whole, &json!({"n1": ["small-2"]})).await;
+    assert_eq!(evicted["n1"], (vec!["uid-small-2".to_owned(), "uid-large".to_owned()], 1));
+    cluster.apiserver.delete_budget("ns/b");
+    until_evicted(&cluster, &small, &["small-1"], 0).await;
+}
+
 /// A pod waits until another one has ended. Meanwhile a pod of low priority must not take the room that is free already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn room_is_kept_for_a_pod_for_which_others_are_evicted() {

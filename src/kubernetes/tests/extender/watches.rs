@@ -87,3 +87,42 @@ async fn a_list_comes_page_by_page() {
         "{answer}"
     );
 }
+
+/// The extender sees nodes that come, change and go, by its watch and between two watches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_come_change_and_go_are_followed() {
+    let cluster = Cluster::start(&[("n1", 1)]).await;
+    let asked = pod("a", 1, 1024, 10);
+    cluster.apiserver.put(&asked);
+    let inventory = cluster.apiserver.node("n1")["metadata"]["annotations"].clone();
+    for is_between in [false, true] {
+        let end = || {
+            if is_between {
+                cluster.apiserver.end_watches();
+            }
+        };
+        end();
+        cluster.apiserver.add_node("n2");
+        until_refused(&cluster, "n2", "it has no annotation gpuslice.dev/inventory").await;
+        end();
+        cluster.apiserver.change_node("n2", |node| node["metadata"]["annotations"] = inventory.clone());
+        cluster.until_it_fits("a", "n2").await;
+        end();
+        cluster.apiserver.delete_node("n2");
+        until_refused(&cluster, "n2", "the node is not known").await;
+    }
+}
+
+/// Waits until a node has this reason.
+async fn until_refused(cluster: &Cluster, node: &str, why: &str) {
+    let end = Instant::now() + crate::PATIENCE;
+    loop {
+        let answer = cluster.filter(&pod("b", 1, 1024, 10), &[node]).await;
+        let refused = &answer["FailedAndUnresolvableNodes"][node];
+        if refused.as_str().is_some_and(|refused| refused.contains(why)) {
+            return;
+        }
+        assert!(Instant::now() < end, "{node}: {answer}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

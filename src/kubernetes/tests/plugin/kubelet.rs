@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) registrations: u32,
     /// True if the list has one entry for all devices of a container, as in 1.20.
     pub(crate) is_grouped: bool,
+    /// Further devices of another resource that each container has.
+    pub(crate) others: u32,
     /// Readers of the plugin's streams.
     streams: Vec<JoinHandle<()>>,
     seed: u64,
@@ -236,7 +238,7 @@ impl resources::pod_resources_lister_server::PodResourcesLister for Lister {
                 |device_ids| resources::ContainerDevices { resource_name: SLICE.to_owned(), device_ids };
             let other = resources::ContainerDevices {
                 resource_name: "example.com/other".to_owned(),
-                device_ids: vec!["slot-0".to_owned()],
+                device_ids: (0..=state.others).map(|number| format!("slot-{number}")).collect(),
             };
             let mut devices = vec![other];
             if state.is_grouped {

@@ -126,6 +126,16 @@ async fn a_container_with_several_slices_is_one_slice_of_several_gpus_in_both_fo
     }
 }
 
+/// The kubelet lists the devices of all resources: another plugin may have one for each MiB of a GPU.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_more_than_four_mib_is_read() {
+    let node = Node::start(1, false).await;
+    node.kubelet.with(|state| state.others = 400_000);
+    let pod = node.placed("a", &[0], 2048, 10);
+    node.kubelet.run(&pod, 1).await;
+    assert_eq!(node.limit(&pod), Some(2048));
+}
+
 /// Starts an init container, which the kubelet does not list, and whose slot it gives to a later container.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_init_container_runs_in_the_slice_of_the_container_that_has_its_slot_next() {

@@ -4,6 +4,7 @@ use crate::kubelet::{Container, Kubelet, container};
 pub(crate) use crate::machine::NODE;
 use crate::machine::{Inside, Machine, inside};
 use crate::until;
+use gpuslice_kubernetes::metrics::PreStartMetrics;
 use gpuslice_kubernetes::objects::{CORE_PERCENT, MEMORY_MIB, SLICE};
 use gpuslice_kubernetes::plugin::{self, PluginConfig};
 use gpuslice_slices::slot::Places;
@@ -249,5 +250,5 @@ fn a_process_of_the_plugin() {
         ended.send(())
     });
     let ends = async { ends.await.unwrap() };
-    runtime.block_on(plugin::serve(config, client, gpus, ends)).unwrap();
+    runtime.block_on(plugin::serve(config, client, gpus, PreStartMetrics::default(), ends)).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Test apiserver with pods, nodes, claims and lists of devices, over real HTTP.
+//! Test apiserver with pods, nodes, disruption budgets, claims and lists of devices, over real HTTP.
 
 #[path = "resources.rs"]
 mod resources;
@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -23,11 +23,18 @@ mod leases;
 type Objects = BTreeMap<String, Value>;
 type Answer = (StatusCode, Json<Value>);
 
+/// Kinds of objects that clients list and watch.
+const PODS: &str = "pods";
+const NODES: &str = "nodes";
+const BUDGETS: &str = "poddisruptionbudgets";
+
 #[derive(Debug, Default)]
 struct Stored {
     /// Pods by `namespace/name`.
     pods: Objects,
     nodes: Objects,
+    /// Disruption budgets by `namespace/name`.
+    budgets: Objects,
     is_down: bool,
     /// Kind whose lists are answered with an error.
     unlisted: Option<&'static str>,
@@ -38,10 +45,11 @@ struct Stored {
     version: u64,
     /// Mishap of the next binding.
     mishap: Option<Mishap>,
-    watchers: Vec<mpsc::UnboundedSender<Value>>,
+    /// Watchers, each with the kind of its objects.
+    watchers: Vec<(&'static str, mpsc::UnboundedSender<Value>)>,
     resources: resources::Resources,
-    /// Changes of pods, each with its version.
-    history: Vec<(u64, Value)>,
+    /// Changes, each with its version and the kind of the object.
+    history: Vec<(u64, &'static str, Value)>,
     /// Version up to which changes are forgotten.
     forgotten: u64,
     /// Most objects of a page.
@@ -65,6 +73,8 @@ pub(crate) enum Mishap {
     Refused,
     /// The pod is bound, and the answer is lost.
     Unheard,
+    /// The answer is lost, and the pod is bound a while later.
+    Late,
     /// The pod is deleted just before.
     Deleted,
 }
@@ -84,12 +94,13 @@ impl Apiserver {
 
     pub(crate) fn routes(&self) -> Router {
         let routes = Router::new()
-            .route("/api/v1/pods", get(list_pods))
+            .route("/api/v1/pods", list(PODS))
+            .route("/apis/policy/v1/poddisruptionbudgets", list(BUDGETS))
             .route("/api/v1/namespaces/{namespace}/pods/{name}", get(get_pod).patch(patch_pod))
             .route("/api/v1/namespaces/{namespace}/pods/{name}/binding", axum::routing::post(bind_pod))
             .merge(leases::routes())
             .route("/api/v1/namespaces/{namespace}/events", axum::routing::post(tell))
-            .route("/api/v1/nodes", get(list_nodes))
+            .route("/api/v1/nodes", list(NODES))
             .route("/api/v1/nodes/{name}", get(get_node).patch(patch_node))
             .route("/api/v1/nodes/{name}/status", axum::routing::patch(patch_node));
         let counted = axum::middleware::from_fn_with_state(self.clone(), count_writes);
@@ -101,15 +112,34 @@ impl Apiserver {
     }
 
     pub(crate) fn put(&self, pod: &Value) {
-        let key = format!(
-            "{}/{}",
-            pod["metadata"]["namespace"].as_str().unwrap(),
-            pod["metadata"]["name"].as_str().unwrap()
-        );
+        self.add(PODS, &key(pod), pod);
+    }
+
+    /// Makes a disruption budget, or changes it.
+    pub(crate) fn put_budget(&self, budget: &Value) {
+        self.add(BUDGETS, &key(budget), budget);
+    }
+
+    fn add(&self, kind: &'static str, key: &str, object: &Value) {
         self.with(|stored| {
-            stored.pods.insert(key.clone(), pod.clone());
-            stored.changed(&key, "ADDED");
+            stored.objects(kind).insert(key.to_owned(), object.clone());
+            stored.changed(kind, key, "ADDED");
         });
+    }
+
+    fn remove(&self, kind: &'static str, key: &str) {
+        self.with(|stored| {
+            stored.changed(kind, key, "DELETED");
+            stored.objects(kind).remove(key);
+        });
+    }
+
+    pub(crate) fn delete_budget(&self, key: &str) {
+        self.remove(BUDGETS, key);
+    }
+
+    pub(crate) fn delete_node(&self, name: &str) {
+        self.remove(NODES, name);
     }
 
     pub(crate) fn annotate(&self, key: &str, alloc: &Value) {
@@ -120,20 +150,17 @@ impl Apiserver {
     pub(crate) fn change(&self, key: &str, change: impl FnOnce(&mut Value)) {
         self.with(|stored| {
             change(stored.pods.get_mut(key).unwrap());
-            stored.changed(key, "MODIFIED");
+            stored.changed(PODS, key, "MODIFIED");
         });
     }
 
     pub(crate) fn delete(&self, key: &str) {
-        self.with(|stored| {
-            stored.changed(key, "DELETED");
-            stored.pods.remove(key);
-        });
+        self.remove(PODS, key);
     }
 
     pub(crate) fn add_node(&self, name: &str) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": format!("uid-{name}")}});
-        self.with(|stored| stored.nodes.insert(name.to_owned(), node));
+        self.add(NODES, name, &node);
     }
 
     pub(crate) fn node(&self, name: &str) -> Value {
@@ -141,7 +168,10 @@ impl Apiserver {
     }
 
     pub(crate) fn change_node(&self, name: &str, change: impl FnOnce(&mut Value)) {
-        self.with(|stored| change(stored.nodes.get_mut(name).unwrap()));
+        self.with(|stored| {
+            change(stored.nodes.get_mut(name).unwrap());
+            stored.changed(NODES, name, "MODIFIED");
+        });
     }
 
     pub(crate) fn node_writes(&self) -> u32 {
@@ -192,7 +222,7 @@ impl Apiserver {
             stored.version += 1;
             let version = stored.version.to_string();
             let mark = json!({"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": version}}});
-            stored.watchers.retain(|watcher| watcher.send(mark.clone()).is_ok());
+            stored.watchers.retain(|(_, watcher)| watcher.send(mark.clone()).is_ok());
         });
     }
 
@@ -265,19 +295,33 @@ async fn get_pod(State(server): State<Apiserver>, Path((namespace, name)): Path<
 }
 
 impl Stored {
-    /// Gives a pod a new version, and sends it to all watchers.
-    fn changed(&mut self, key: &str, kind: &str) {
+    fn objects(&mut self, kind: &str) -> &mut Objects {
+        match kind {
+            PODS => &mut self.pods,
+            NODES => &mut self.nodes,
+            _ => &mut self.budgets,
+        }
+    }
+
+    /// Gives an object a new version, and sends it to all watchers of its kind.
+    fn changed(&mut self, kind: &'static str, key: &str, change: &str) {
         self.version += 1;
-        let version = self.version.to_string();
-        if let Some(pod) = self.pods.get_mut(key) {
-            pod["metadata"]["resourceVersion"] = json!(version);
-            let change = json!({"type": kind, "object": pod});
-            self.history.push((self.version, change.clone()));
-            if !self.is_mute {
-                self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+        let (version, is_mute) = (self.version, self.is_mute);
+        if let Some(object) = self.objects(kind).get_mut(key) {
+            object["metadata"]["resourceVersion"] = json!(version.to_string());
+            let change = json!({"type": change, "object": object});
+            self.history.push((version, kind, change.clone()));
+            if !is_mute {
+                self.watchers.retain(|(of, watcher)| *of != kind || watcher.send(change.clone()).is_ok());
             }
         }
     }
+}
+
+/// Returns `namespace/name` of an object.
+fn key(object: &Value) -> String {
+    let of = |field: &str| object["metadata"][field].as_str().unwrap();
+    format!("{}/{}", of("namespace"), of("name"))
 }
 
 fn conflict(why: &str) -> Response {
@@ -302,7 +346,7 @@ async fn patch_pod(
     }
     let patched = server.answer(|stored| {
         merge(stored.pods.get_mut(&key)?, &patch);
-        stored.changed(&key, "MODIFIED");
+        stored.changed(PODS, &key, "MODIFIED");
         stored.pods.get(&key).cloned()
     });
     patched.into_response()
@@ -318,88 +362,89 @@ async fn bind_pod(
     match mishap {
         Some(Mishap::Refused) => return conflict("the binding is refused"),
         Some(Mishap::Deleted) => server.delete(&key),
+        Some(Mishap::Late) => {
+            tokio::spawn(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                bound(&server, &key, &binding);
+            });
+            return cut_off();
+        }
         Some(Mishap::Unheard) | None => {}
     }
+    let bound = bound(&server, &key, &binding);
+    if mishap == Some(Mishap::Unheard) { cut_off() } else { bound }
+}
+
+fn bound(server: &Apiserver, key: &str, binding: &Value) -> Response {
+    if server.with(|stored| stored.pods.get(key).is_some_and(|pod| !pod["spec"]["nodeName"].is_null())) {
+        return conflict("the pod is already assigned to a node");
+    }
     let bound = server.answer(|stored| {
-        let pod = stored.pods.get_mut(&key)?;
+        let pod = stored.pods.get_mut(key)?;
         assert_eq!(pod["metadata"]["uid"], binding["metadata"]["uid"]);
         pod["spec"]["nodeName"] = binding["target"]["name"].clone();
-        stored.changed(&key, "MODIFIED");
+        stored.changed(PODS, key, "MODIFIED");
         Some(json!({"kind": "Status"}))
     });
-    if mishap == Some(Mishap::Unheard) {
-        // The connection ends in the middle of the answer.
-        let cut = tokio_stream::once(Err::<String, _>(std::io::Error::other("cut off")));
-        return Body::from_stream(cut).into_response();
-    }
     bound.into_response()
 }
 
-/// Sends the changes from a version on, one JSON object a line, until the watch is ended.
-fn watch(server: &Apiserver, query: HashMap<String, String>) -> Response {
+/// Returns an answer in whose middle the connection ends.
+fn cut_off() -> Response {
+    let cut = tokio_stream::once(Err::<String, _>(std::io::Error::other("cut off")));
+    Body::from_stream(cut).into_response()
+}
+
+/// Sends the changes of one kind from a version on, one JSON object a line, until the watch is ended.
+fn watch(server: &Apiserver, kind: &'static str, query: &HashMap<String, String>) -> Response {
     let (sender, receiver) = mpsc::unbounded_channel();
     let from: u64 = query["resourceVersion"].parse().unwrap();
     server.with(|stored| {
-        stored.queries.push(query);
         if from < stored.forgotten {
             let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
             sender.send(json!({"type": "ERROR", "object": status})).unwrap();
             return;
         }
-        for (_, change) in stored.history.iter().filter(|(version, _)| *version > from) {
+        for (.., change) in stored.history.iter().filter(|(version, of, _)| *version > from && *of == kind) {
             sender.send(change.clone()).unwrap();
         }
-        stored.watchers.push(sender);
+        stored.watchers.push((kind, sender));
     });
     let lines =
         UnboundedReceiverStream::new(receiver).map(|change| Ok::<_, std::io::Error>(format!("{change}\n")));
     Body::from_stream(lines).into_response()
 }
 
-async fn list_nodes(
-    State(server): State<Apiserver>,
-    Query(query): Query<HashMap<String, String>>,
-) -> Response {
-    if query.contains_key("watch") {
-        // Nodes of a test do not change.
-        return Body::from_stream(tokio_stream::pending::<Result<String, std::io::Error>>()).into_response();
-    }
-    let list = server.answer(|stored| {
-        let items: Vec<&Value> = stored.nodes.values().collect();
-        if stored.unlisted == Some("nodes") {
-            return None;
+/// Lists or watches the objects of a kind.
+fn list(kind: &'static str) -> MethodRouter<Apiserver> {
+    get(move |State(server): State<Apiserver>, Query(query): Query<HashMap<String, String>>| async move {
+        if kind == PODS {
+            server.with(|stored| stored.queries.push(query.clone()));
         }
-        Some(json!({"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": items}))
-    });
-    list.into_response()
+        if query.contains_key("watch") {
+            return watch(&server, kind, &query);
+        }
+        server.answer(|stored| page(stored, kind, &query)).into_response()
+    })
 }
 
-async fn list_pods(
-    State(server): State<Apiserver>,
-    Query(query): Query<HashMap<String, String>>,
-) -> Response {
-    if query.contains_key("watch") {
-        return watch(&server, query);
-    }
-    server.with(|stored| stored.queries.push(query.clone()));
+/// Returns a page of the objects of a kind. None if such lists are to fail.
+fn page(stored: &mut Stored, kind: &'static str, query: &HashMap<String, String>) -> Option<Value> {
     let node = query.get("fieldSelector").and_then(|fields| fields.strip_prefix("spec.nodeName="));
-    let node = node.map(str::to_owned);
-    let list = server.answer(|stored| {
-        let is_on = |pod: &&Value| node.as_ref().is_none_or(|node| pod["spec"]["nodeName"] == json!(node));
-        if stored.unlisted == Some("pods") {
-            return None;
-        }
-        let after = query.get("continue").map_or("", String::as_str);
-        let later = stored.pods.iter().filter(|(key, _)| key.as_str() > after);
-        let asked = query.get("limit").map(|limit| limit.parse().unwrap());
-        let most = asked.map_or(usize::MAX, |asked: usize| asked.min(stored.page.unwrap_or(asked)));
-        let shown: Vec<_> = later.filter(|(_, pod)| is_on(pod)).take(most).collect();
-        let next = shown.last().filter(|_| shown.len() == most).map(|(key, _)| key.as_str());
-        let items: Vec<&Value> = shown.iter().map(|(_, pod)| *pod).collect();
-        let metadata = json!({"resourceVersion": stored.version.to_string(), "continue": next});
-        Some(json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}))
-    });
-    list.into_response()
+    let is_on = |object: &&Value| node.is_none_or(|node| object["spec"]["nodeName"] == json!(node));
+    if stored.unlisted == Some(kind) {
+        return None;
+    }
+    let after = query.get("continue").map_or("", String::as_str);
+    let asked = query.get("limit").map(|limit| limit.parse().unwrap());
+    let most = asked.map_or(usize::MAX, |asked: usize| asked.min(stored.page.unwrap_or(asked)));
+    let version = stored.version.to_string();
+    let later = stored.objects(kind).iter().filter(|(key, _)| key.as_str() > after);
+    let shown: Vec<_> = later.filter(|(_, object)| is_on(object)).take(most).collect();
+    let next = shown.last().filter(|_| shown.len() == most).map(|(key, _)| key.as_str());
+    let items: Vec<&Value> = shown.iter().map(|(_, object)| *object).collect();
+    let metadata = json!({"resourceVersion": version, "continue": next});
+    Some(json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
 }
 
 async fn tell(State(server): State<Apiserver>, Json(event): Json<Value>) -> Answer {
@@ -425,7 +470,9 @@ async fn patch_node(
         stored.node_writes += 1;
         let node = stored.nodes.get_mut(&name)?;
         merge(node, &patch);
-        Some(node.clone())
+        let patched = node.clone();
+        stored.changed(NODES, &name, "MODIFIED");
+        Some(patched)
     })
 }
 

@@ -1,0 +1,232 @@
+//! Durations and failures of the calls of kubelets and schedulers, as metrics.
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::time::Duration;
+
+/// Type of a text of metrics. Prometheus refuses the text under another type.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Buckets of durations in seconds: 1 ms, and twice the one before, up to 16 s. The scheduler's own histograms have the same.
+const SHORTEST: f64 = 0.001;
+const GROWTH: f64 = 2.0;
+const BUCKETS: u16 = 15;
+
+/// One label with a value that the code names, so that tenants cannot make series.
+type Label = [(&'static str, &'static str); 1];
+
+fn histogram() -> Histogram {
+    Histogram::new(exponential_buckets(SHORTEST, GROWTH, BUCKETS))
+}
+
+/// Cause of a container's wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The kubelet does not tell which container has the slot.
+    Kubelet,
+    /// The apiserver does not answer.
+    Apiserver,
+    /// No extender has placed the pod.
+    Unplaced,
+    /// The pod's annotation or request is refused, or a GPU has no room.
+    Refused,
+    /// The files cannot be written.
+    Files,
+}
+
+impl Cause {
+    const ALL: [Self; 5] = [Self::Kubelet, Self::Apiserver, Self::Unplaced, Self::Refused, Self::Files];
+
+    const fn label(self) -> Label {
+        let reason = match self {
+            Self::Kubelet => "kubelet",
+            Self::Apiserver => "apiserver",
+            Self::Unplaced => "unplaced",
+            Self::Refused => "refused",
+            Self::Files => "files",
+        };
+        [("reason", reason)]
+    }
+}
+
+/// Figures of `PreStartContainer`. Clones share them.
+#[derive(Debug, Clone)]
+pub struct PreStartMetrics {
+    durations: Histogram,
+    failures: Family<Label, Counter>,
+}
+
+impl Default for PreStartMetrics {
+    fn default() -> Self {
+        let failures = Family::default();
+        // A rate needs the series before its first failure.
+        for cause in Cause::ALL {
+            drop(failures.get_or_create(&cause.label()));
+        }
+        Self { durations: histogram(), failures }
+    }
+}
+
+impl PreStartMetrics {
+    /// Adds the figures to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "gpuslice_agent_prestart_duration",
+            "Time that the kubelet waits for a container's files",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        registry.register(
+            "gpuslice_agent_prestart_failures",
+            "Starts of containers that were delayed",
+            self.failures.clone(),
+        );
+    }
+
+    /// Counts a call.
+    pub(crate) fn count(&self, took: Duration, failure: Option<Cause>) {
+        self.durations.observe(took.as_secs_f64());
+        if let Some(cause) = failure {
+            self.failures.get_or_create(&cause.label()).inc();
+        }
+    }
+}
+
+/// Request of a scheduler to its extender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Filter,
+    Prioritize,
+    Preempt,
+    Bind,
+}
+
+impl Verb {
+    const ALL: [Self; 4] = [Self::Filter, Self::Prioritize, Self::Preempt, Self::Bind];
+
+    const fn label(self) -> Label {
+        let verb = match self {
+            Self::Filter => "filter",
+            Self::Prioritize => "prioritize",
+            Self::Preempt => "preempt",
+            Self::Bind => "bind",
+        };
+        [("verb", verb)]
+    }
+}
+
+/// Figures of an extender's verbs. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct VerbMetrics {
+    durations: Family<Label, Histogram, fn() -> Histogram>,
+    failures: Family<Label, Counter>,
+}
+
+impl Default for VerbMetrics {
+    fn default() -> Self {
+        let metrics = Self {
+            durations: Family::new_with_constructor(histogram as fn() -> Histogram),
+            failures: Family::default(),
+        };
+        for verb in Verb::ALL {
+            drop(metrics.durations.get_or_create(&verb.label()));
+            drop(metrics.failures.get_or_create(&verb.label()));
+        }
+        metrics
+    }
+}
+
+impl VerbMetrics {
+    /// Counts a request.
+    pub(crate) fn count(&self, verb: Verb, took: Duration, is_failure: bool) {
+        self.durations.get_or_create(&verb.label()).observe(took.as_secs_f64());
+        if is_failure {
+            self.failures.get_or_create(&verb.label()).inc();
+        }
+    }
+
+    /// Returns the figures as text.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_with_unit(
+            "gpuslice_extender_request_duration",
+            "Time from a scheduler's request to the answer",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        registry.register(
+            "gpuslice_extender_request_failures",
+            "Requests of the scheduler that the extender could not serve",
+            self.failures.clone(),
+        );
+        let mut written = String::new();
+        text::encode(&mut written, &registry)?;
+        Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(registry: &Registry) -> Vec<String> {
+        let mut written = String::new();
+        text::encode(&mut written, registry).unwrap();
+        written.lines().map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn has(lines: &[String], line: &str) {
+        assert!(lines.iter().any(|found| found == line), "{line} is missing in {lines:#?}");
+    }
+
+    #[test]
+    fn starts_are_counted_by_their_duration_and_the_cause_of_a_wait() {
+        let metrics = PreStartMetrics::default();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        // All causes have series from the start.
+        for cause in ["kubelet", "apiserver", "unplaced", "refused", "files"] {
+            has(
+                &lines(&registry),
+                &format!("gpuslice_agent_prestart_failures_total{{reason=\"{cause}\"}} 0"),
+            );
+        }
+        metrics.count(Duration::from_millis(3), None);
+        metrics.count(Duration::from_secs(20), Some(Cause::Unplaced));
+        let lines = lines(&registry);
+        for line in [
+            "# TYPE gpuslice_agent_prestart_duration_seconds histogram",
+            "gpuslice_agent_prestart_duration_seconds_count 2",
+            "gpuslice_agent_prestart_duration_seconds_sum 20.003",
+            "gpuslice_agent_prestart_duration_seconds_bucket{le=\"0.002\"} 0",
+            "gpuslice_agent_prestart_duration_seconds_bucket{le=\"0.004\"} 1",
+            "gpuslice_agent_prestart_duration_seconds_bucket{le=\"16.384\"} 1",
+            "gpuslice_agent_prestart_duration_seconds_bucket{le=\"+Inf\"} 2",
+            "gpuslice_agent_prestart_failures_total{reason=\"unplaced\"} 1",
+            "gpuslice_agent_prestart_failures_total{reason=\"files\"} 0",
+        ] {
+            has(&lines, line);
+        }
+    }
+
+    #[test]
+    fn verbs_have_a_histogram_and_a_counter_of_failures_each() {
+        let metrics = VerbMetrics::default();
+        metrics.count(Verb::Bind, Duration::from_millis(1), true);
+        let lines: Vec<String> = metrics.text().unwrap().lines().map(str::to_owned).collect();
+        for (verb, count) in [("filter", 0), ("prioritize", 0), ("preempt", 0), ("bind", 1)] {
+            let labels = format!("{{verb=\"{verb}\"}} {count}");
+            has(&lines, &format!("gpuslice_extender_request_duration_seconds_count{labels}"));
+            has(&lines, &format!("gpuslice_extender_request_failures_total{labels}"));
+        }
+        assert_eq!(lines.last().map(String::as_str), Some("# EOF"));
+    }
+}
