@@ -8,7 +8,7 @@ use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{STALE, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::overlap::Overlap;
-use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::{
@@ -34,7 +34,7 @@ impl World {
     }
 
     fn settle(&self, difference: i64) {
-        self.layout.settle_time(DEVICE, difference, NOW);
+        self.layout.settle_time(DEVICE, GpuTimeChange::from_nanos(difference), NOW);
     }
 
     /// Takes time, and sleeps in between as the library does. `late`: reads the sequence after the denial.
@@ -60,7 +60,7 @@ fn payments_and_settlements() {
         });
         let taken = world.layout.take_time(DEVICE, 0, ms(3), (NOW, NOW));
         other.join().unwrap();
-        assert_eq!(world.owed(), ms(1) + taken.map_or(0, |()| ms(3)), "a payment was lost");
+        assert_eq!(world.owed(), ms::<WallTime>(1) + taken.map_or(ms(0), |()| ms(3)), "a payment was lost");
     });
 }
 
@@ -163,7 +163,7 @@ fn the_dead_leave_time(killed: bool) {
         let process = &world.layout.time[DEVICE].processes[0];
         process.unsettled_ns.set(ms(4));
         process.settled_at.set(NOW);
-        process.counts.charged_ns.set(7);
+        process.counts.charged_ns.set(ns(7));
         if killed {
             broken::kill_next_reaper();
         }
@@ -172,7 +172,7 @@ fn the_dead_leave_time(killed: bool) {
         other.join().unwrap();
         world.reap(false);
         assert_eq!(world.owed(), ms(6), "what the dead left was given back twice");
-        assert_eq!(world.layout.time_used(DEVICE).used, 7);
+        assert_eq!(world.layout.time_used(DEVICE).used, ns(7));
     });
 }
 
