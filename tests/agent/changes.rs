@@ -1,6 +1,7 @@
 //! Checks how configuration and limits change, what the agent makes of them, and that there is one agent.
 
-use crate::node::{Node, may_have_containers, text};
+use crate::node::{Node, text};
+use crate::support::container::may_have_containers;
 use crate::{MIB, TWO, join, witness};
 use serde_json::Value;
 use std::fs;

@@ -1,7 +1,8 @@
 //! Checks the answers to clients of the port.
 
-use crate::node::{Node, may_have_containers};
+use crate::node::Node;
 use crate::support::artefacts;
+use crate::support::container::may_have_containers;
 use crate::{MIB, TWO, join, schema, witness};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};

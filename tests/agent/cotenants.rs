@@ -1,8 +1,9 @@
 //! Checks that slices in private folders hold their shares beside each other, and divide the GPU, while the agent runs.
 
 use crate::TWO;
-use crate::node::{Node, may_have_containers};
+use crate::node::Node;
 use crate::support::bench::driver_copy;
+use crate::support::container::may_have_containers;
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, begin};
 use crate::support::{artefacts, compiler};

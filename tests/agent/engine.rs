@@ -185,6 +185,7 @@ fn takes_the_specification(kind: Kind) {
     let bytes = (16 * MIB).to_string();
     words.extend(["--device", "gpuslice.dev/slice=a"].map(str::to_owned));
     words.extend(engine.image().into_iter().chain([format!("/programs/{name}"), bytes]));
+    words.splice(1..1, ["--name".to_owned(), "train-1".to_owned()]);
     let words = engine.words(&node, &words);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut container = node.bench.program(Path::new("/usr/bin/unshare"), &words).start();
@@ -198,4 +199,12 @@ fn takes_the_specification(kind: Kind) {
     });
     let id = text(&told["container"]);
     assert!(id.len() == 64 && id.bytes().all(|digit| digit.is_ascii_hexdigit()), "{told}");
+    // Docker's daemon has its files in a folder of the test.
+    let name = if kind == Kind::Podman { Some("train-1") } else { None };
+    assert_eq!(told["container_name"].as_str(), name, "{told}");
+    // The command sees the container too, without the agent.
+    node.end(libc::SIGKILL);
+    let short = &id[..12];
+    let words = name.map_or_else(|| short.to_owned(), |name| format!("{short} {name}"));
+    node.gpuslice(&["status", "a"]).code(0).says(&format!("container {words}")).says("48.00 MiB used");
 }

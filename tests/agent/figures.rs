@@ -1,9 +1,10 @@
 //! Checks the figures of slices and GPUs against regions and the simulated GPU.
 
-use crate::node::{Node, may_have_containers, text};
+use crate::node::{Node, text};
 use crate::support::bench::Bench;
+use crate::support::container::{first_process, may_have_containers};
 use crate::support::{compiler, neighbours};
-use crate::{MIB, TWO, dies, first_process, witness};
+use crate::{MIB, TWO, dies, witness};
 
 #[test]
 fn slices_are_told_before_their_first_process_and_with_what_they_use_afterwards() {

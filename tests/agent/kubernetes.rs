@@ -8,8 +8,9 @@ mod apiserver;
 #[allow(dead_code, reason = "the tests of the device plugin use the rest")]
 mod kubelet;
 
-use crate::node::{Node, may_have_containers};
+use crate::node::Node;
 use crate::support::bench::Bench;
+use crate::support::container::may_have_containers;
 use crate::{MIB, witness};
 use apiserver::Apiserver;
 use gpuslice_kubernetes::grpc::dra::dra_plugin_client::DraPluginClient;

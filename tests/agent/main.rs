@@ -45,13 +45,6 @@ fn witness(node: &Node, slice: &str, bytes: u64) -> Living {
     program
 }
 
-/// Returns the first process of a container, by its number outside.
-fn first_process(container: &Living) -> u64 {
-    let pid = container.pid();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it has a child");
-    children.trim().parse().expect("it has one")
-}
-
 /// Waits until the kernel has killed the first process of a container whose parent was ended.
 fn dies(node: &mut Node, pid: u64) {
     node.until("it is dead", |_| {

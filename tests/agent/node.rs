@@ -4,6 +4,7 @@ use crate::openmetrics::Metrics;
 use crate::support::artefacts;
 use crate::support::bench::Bench;
 use crate::support::command::{Ended, PROGRAM, end, gpuslice};
+use crate::support::container;
 use crate::support::living::{Living, send};
 use crate::support::other_user::OtherUser;
 use serde_json::Value;
@@ -18,24 +19,6 @@ use tempfile::TempDir;
 
 /// Time within which an expected state is reached, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Script that makes a container, as an engine would: it mounts what a specification names, hides the host's regions, and runs a
-/// command. It makes each missing mount point in memory.
-const CONTAINER: &str = "set -e
-for folder in /run /usr/local/lib; do mount -t tmpfs tmpfs $folder; done
-mkdir /run/bench; mount --bind \"$BENCH\" /run/bench
-while read -r from to; do
-    case $to in
-        */*.so) mkdir -p \"${to%/*}\"; : >\"$to\";;
-        /etc/ld.so.preload | '') continue;;
-        *) mkdir -p \"$to\";;
-    esac
-    mount --bind \"$from\" \"$to\"
-done <<END
-$MOUNTS
-END
-mount -t tmpfs tmpfs /dev/shm
-exec \"$@\"";
 
 /// An answer over HTTP.
 #[derive(Debug)]
@@ -89,7 +72,7 @@ impl Node {
     }
 
     pub(crate) fn bench_folder(&self) -> PathBuf {
-        self.bench.region().parent().expect("it lies in a folder").to_owned()
+        self.bench.folder()
     }
 
     /// Prepares the agent's command.
@@ -265,20 +248,7 @@ impl Node {
         program: &Path,
         arguments: &[&str],
     ) -> Living {
-        let namespaces = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"];
-        let mut words: Vec<&str> = namespaces.to_vec();
-        words.extend(["sh", "-c", CONTAINER, "container", "env"]);
-        words.extend(environment.iter().map(String::as_str));
-        let program = program.display().to_string();
-        words.extend([program.as_str()].into_iter().chain(arguments.iter().copied()));
-        let folder = self.bench_folder().display().to_string();
-        let host = self.bench.program(Path::new("/usr/bin/unshare"), &words);
-        // The container hides the folder of the state, so the state has a mount of its own.
-        host.set("BENCH", &folder)
-            .set("MOUNTS", &mounts.join("\n"))
-            .set("GPUSLICE_REGION", "")
-            .set("SIMGPU_STATE", "/run/bench/state")
-            .start()
+        container::start(&self.bench, mounts, environment, program, arguments)
     }
 }
 
@@ -316,17 +286,4 @@ pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
 
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().expect("this is text")
-}
-
-/// Tells whether this process may make containers.
-pub(crate) fn may_have_containers() -> bool {
-    let tried = Command::new("unshare")
-        .args(["--mount", "--pid", "--fork", "--mount-proc", "true"])
-        .stderr(Stdio::null())
-        .status();
-    let can = tried.is_ok_and(|status| status.success());
-    if !can {
-        crate::support::skip_without_rights("slices in containers");
-    }
-    can
 }

@@ -1,12 +1,13 @@
 //! Checks that files and limits that tenants write harm neither the agent nor other slices.
 
 use crate::cotenants::busy;
-use crate::node::{Node, may_have_containers, text};
+use crate::node::{Node, text};
 use crate::support::command::ask;
+use crate::support::container::{first_process, may_have_containers};
 use crate::support::living::Living;
 use crate::support::other_user::OtherUser;
 use crate::support::{artefacts, compiler};
-use crate::{MIB, TWO, dies, first_process, join, witness};
+use crate::{MIB, TWO, dies, join, witness};
 use gpuslice_region::layout::VERSION;
 use gpuslice_region::{Limits, Monitor, Trust};
 use serde_json::Value;

@@ -657,8 +657,12 @@ fn a_slice_in_a_container_is_seen_from_outside() {
     assert!(line(&mut out).contains(' '), "the program does not work");
     let report = json(&["status", &name, "--json"]);
     let process = report.pointer("/slices/0/devices/0/processes/0").expect("it is seen").clone();
-    // The process number is one of the container, so the process outside with that number may be any.
-    assert_eq!(process.get("command"), Some(&serde_json::Value::Null), "{process}");
+    // The process number is one of the container. The process outside with that number may be any.
+    let number = process.get("host_pid").and_then(serde_json::Value::as_u64).expect("it is seen from here");
+    let command = process.get("command").and_then(serde_json::Value::as_str).unwrap_or_default();
+    assert!(command.ends_with(" demo-worker --seed 1"), "{process}");
+    let words = fs::read_to_string(format!("/proc/{number}/cmdline")).expect("it lives");
+    assert_eq!(words.trim_end_matches('\0').replace('\0', " "), command);
     ask(&["set", &name, "--mem", "32MiB"]).code(0).says("64MiB -> 32MiB");
     drop(child.stdin.take());
     out.read_to_string(&mut String::new()).expect("it is text");

@@ -58,7 +58,7 @@ fn settled(text: &str, slice: &OwnSlice, report: &Value) -> String {
     let field = |name: &str| process.get(name).expect("it is told").to_string();
     text.replace(&slice.region.0.display().to_string(), "REGION")
         .replace(&slice.name, "NAME")
-        .replace(&format!("\"pid\": {}", std::process::id()), "\"pid\": PID")
+        .replace(&format!("pid\": {}", std::process::id()), "pid\": PID")
         .replace(&field("command"), "COMMAND")
         .replace(&format!("\"started\": {}", field("started")), "\"started\": STARTED")
         .replace(&owner(report.pointer("/slices/0").expect("there is one")), "OWNER")

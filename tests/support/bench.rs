@@ -77,6 +77,11 @@ impl Bench {
         &self.variables
     }
 
+    /// Returns the folder of the state and of regions.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
     /// Returns the path of the region of a bench with one slice.
     pub(crate) fn region(&self) -> PathBuf {
         self.folder.path().join("region")

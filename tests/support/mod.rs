@@ -10,6 +10,7 @@ pub(crate) mod bench;
 pub(crate) mod chance;
 pub(crate) mod command;
 pub(crate) mod compiler;
+pub(crate) mod container;
 pub(crate) mod executable;
 pub(crate) mod families;
 pub(crate) mod freshness;

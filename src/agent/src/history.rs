@@ -116,6 +116,7 @@ mod tests {
         let slice = crate::snapshot::SliceSnapshot {
             name: "a".to_owned(),
             container: None,
+            container_name: None,
             pod: None,
             made: false,
             region: String::new(),

@@ -309,6 +309,7 @@ mod tests {
         SliceSnapshot {
             name: name.to_owned(),
             container: container.map(str::to_owned),
+            container_name: None,
             pod: None,
             made: container.is_none(),
             region: String::new(),

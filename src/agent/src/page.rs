@@ -211,7 +211,9 @@ fn of_slice(
             p.uuid {
                 @if let Some(pod) = &slice.pod {
                     "pod " (pod.namespace) "/" (pod.name) ", container " (pod.container)
-                } @else if short.is_empty() { (slice.region) } @else { "container " (short) }
+                } @else if short.is_empty() { (slice.region) } @else {
+                    "container " @if let Some(name) = &slice.container_name { (name) " " } (short)
+                }
             }
             p.bad data-f="problem" hidden[slice.problem.is_none()] { (slice.problem.as_deref().unwrap_or_default()) }
             (labelled("Memory", "memory-text", &format!("{} used, limit {}", size(device.memory_used), limit(device.memory_limit))))
@@ -320,6 +322,7 @@ mod tests {
         let slice = |name: &str, container: Option<&str>| SliceSnapshot {
             name: name.to_owned(),
             container: container.map(str::to_owned),
+            container_name: None,
             pod: container.map(|_| Pod {
                 namespace: "team-<a>".to_owned(),
                 name: "train".to_owned(),

@@ -16,6 +16,8 @@ pub(crate) struct SliceSnapshot {
     /// The container in which its processes are, by its engine's number. None if they are in no container, in
     /// several, or in one that no engine made.
     pub(crate) container: Option<String>,
+    /// That container's name with its engine. None if the engine does not tell.
+    pub(crate) container_name: Option<String>,
     /// The container of a pod that has it, or none if no pod of a cluster has it.
     pub(crate) pod: Option<Pod>,
     /// True if this agent made it.

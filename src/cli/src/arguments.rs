@@ -22,7 +22,7 @@ Examples:
   gpuslice doctor -- python train.py             what is wrong with this machine, or with starting that
 
 A slice is meant by its name, as `gpuslice list` shows it, by the path of its region, with a / in it, or by the number
-of one of its processes.
+of one of its processes. CONTAINER/NAME means the slice of a container that has a /dev/shm of its own.
 
 Exit codes: 0 done, 1 failed, 2 the arguments are wrong. `run` ends as its program ends.";
 
@@ -49,7 +49,8 @@ Examples:
 const LIST_HELP: &str = "\
 Shown are this user's regions (root: those of all users): in /dev/shm and, where /tmp is in memory and /dev/shm is
 emptied at a log-out, in /tmp; the one that an operator's file or GPUSLICE_REGION names; and that of the container in
-/run/gpuslice/region. A region elsewhere is meant by its path. Regions that `run` has left behind of slices that
+/run/gpuslice/region. A region elsewhere is meant by its path. Regions of other containers are shown with the
+container: root sees those of all, other users those of their own. Regions that `run` has left behind of slices that
 have ended are removed. A slice without a process is shown last, and only with --all, by its name, or in the JSON.
 
 Examples:
@@ -91,13 +92,15 @@ A quota below what the slice holds takes nothing away: new allocations are refus
 enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
 What is not mentioned stays. Nothing is changed where anything of it cannot be. Who may change a slice is who may
-write its region. Of a slice of `gpuslice cdi` root changes the operator's file too, for this and later starts.
+write its region: root on the host changes slices of containers too. Of a slice of `gpuslice cdi` root changes the
+operator's file as well, for this and later starts.
 
 Examples:
   gpuslice set team --mem 6GiB
   gpuslice set team --cores 50
   gpuslice set team --cores 12.5 --burst 50ms
   gpuslice set team --policy equal --weight 300 --priority high
+  gpuslice set train/team --mem 6GiB                      (the slice team of the container train)
   gpuslice set /dev/shm/gpuslice-1000-run-12345 --mem 25%
   gpuslice set team --mem 0=4GiB,1=2GiB";
 

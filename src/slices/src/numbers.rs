@@ -2,12 +2,12 @@
 
 use crate::process::read;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The numbers of processes, by the inode of their process-number namespace.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Numbers {
-    here: BTreeMap<u64, BTreeSet<u32>>,
+    here: BTreeMap<u64, Vec<u32>>,
     /// Processes by the number within their namespace, for namespaces that a caller has asked about. A region can
     /// name any number of processes that do not exist. So each namespace is read once, and not once for each process.
     within: RefCell<BTreeMap<u64, BTreeMap<u32, u32>>>,
@@ -16,26 +16,16 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Adds a process of a namespace, by its number here.
     pub(crate) fn add(&mut self, namespace: u64, pid: u32) {
-        self.here.entry(namespace).or_default().insert(pid);
+        self.here.entry(namespace).or_default().push(pid);
     }
 
-    /// Returns the number here of a process that has `number` in its namespace. `own` is the namespace of this
-    /// process.
-    pub(crate) fn find(&self, namespace: u64, number: u32, own: Option<u64>) -> Option<u32> {
-        self.find_by(namespace, number, own, innermost_number)
+    /// Returns the number here of a process that has `number` in its namespace.
+    pub(crate) fn find(&self, namespace: u64, number: u32) -> Option<u32> {
+        self.find_by(namespace, number, innermost_number)
     }
 
-    fn find_by(
-        &self,
-        namespace: u64,
-        number: u32,
-        own: Option<u64>,
-        innermost: impl Fn(u32) -> Option<u32>,
-    ) -> Option<u32> {
+    fn find_by(&self, namespace: u64, number: u32, innermost: impl Fn(u32) -> Option<u32>) -> Option<u32> {
         let here = self.here.get(&namespace)?;
-        if own == Some(namespace) {
-            return here.get(&number).copied();
-        }
         let mut within = self.within.borrow_mut();
         let numbers = within
             .entry(namespace)
@@ -59,16 +49,10 @@ mod tests {
     fn a_process_has_its_number_here_and_in_its_namespace() {
         let mut numbers = Numbers::default();
         (100..110).for_each(|pid| numbers.add(7, pid));
-        numbers.add(8, 5);
         let innermost = |pid: u32| pid.checked_sub(99);
-        assert_eq!(numbers.find_by(7, 1, Some(8), innermost), Some(100));
-        assert_eq!(numbers.find_by(7, 100, Some(8), innermost), None, "that is its number here");
-        assert_eq!(
-            numbers.find_by(8, 5, Some(8), innermost),
-            Some(5),
-            "in one's own namespace both are the same"
-        );
-        assert_eq!(numbers.find_by(9, 1, Some(8), innermost), None);
+        assert_eq!(numbers.find_by(7, 1, innermost), Some(100));
+        assert_eq!(numbers.find_by(7, 100, innermost), None, "that is its number here");
+        assert_eq!(numbers.find_by(9, 1, innermost), None);
         assert!(innermost_number(std::process::id()).is_some());
     }
 
@@ -81,7 +65,7 @@ mod tests {
             read.set(read.get() + 1);
             Some(pid)
         };
-        assert!((1000..2024).all(|number| numbers.find_by(7, number, None, innermost).is_none()));
+        assert!((1000..2024).all(|number| numbers.find_by(7, number, innermost).is_none()));
         assert_eq!(read.get(), 100);
     }
 }

@@ -5,6 +5,7 @@ use gpuslice_region::ProcessView;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::str::FromStr;
 
 /// Returns true if a process's number means that process here as well.
 #[must_use]
@@ -13,32 +14,37 @@ pub fn is_near(process: &ProcessView) -> bool {
     process.pid_namespace == namespace && start_of(process.pid) == Some(process.start)
 }
 
-/// Returns the start of a process: the 22nd field of its `stat`. The name before it may hold anything, so the fields
-/// are counted behind the name.
+/// Returns the start of a process: the 22nd field of its `stat`.
 pub(crate) fn start_of(pid: u32) -> Option<u64> {
-    let stat = read(&format!("/proc/{pid}/stat"))?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    stat_field(pid, 19)
 }
 
-/// Returns the command of a process, if this process can see it. A number means nothing in another namespace, and the
-/// kernel uses numbers again.
-#[must_use]
-pub fn command_of(process: &ProcessView) -> Option<String> {
-    if !is_near(process) {
-        return None;
-    }
-    command_here(process.pid)
+/// Returns the number of a process's parent: the fourth field of its `stat`.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    stat_field(pid, 1)
+}
+
+/// Returns a field of a process's `stat`. The name of the process may hold anything, so fields are counted behind the
+/// name, from 0.
+fn stat_field<T: FromStr>(pid: u32, place: usize) -> Option<T> {
+    let stat = read(&format!("/proc/{pid}/stat"))?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
 /// Returns the command of the process that has this number here.
 #[must_use]
 pub fn command_here(pid: u32) -> Option<String> {
+    Some(figures::printable(&words_of(pid)?.join(" ")))
+}
+
+/// Returns the program and the arguments of the process that has this number here.
+pub(crate) fn words_of(pid: u32) -> Option<Vec<String>> {
     /// Most bytes of a command that are read.
     const MOST: u64 = 64 << 10;
     let mut words = Vec::new();
     fs::File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut words).ok()?;
-    let text = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
-    Some(figures::printable(&text))
+    let text = String::from_utf8_lossy(&words);
+    Some(text.trim_end_matches('\0').split('\0').map(str::to_owned).collect())
 }
 
 /// Returns a command with its program's name instead of its path, because processes differ in the words behind the

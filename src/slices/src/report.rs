@@ -1,12 +1,12 @@
 //! Reports a slice at one moment.
 
+use crate::discovery::{ContainerIdentity, FoundRegion, Machine};
 use crate::nvml::{self, Nvml};
 use crate::overcommit::Committed;
-use crate::process::{command_of, is_near};
+use crate::process::command_here;
 use crate::time::{ProcessTime, Time, UsageBetween};
 use crate::unaccounted::unaccounted;
 use crate::{figures, system};
-use gpuslice_region::names::label;
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, Reader, RegionError};
 use serde::Serialize;
 use std::fs;
@@ -17,7 +17,12 @@ use std::os::unix::fs::MetadataExt as _;
 pub struct Slice {
     /// Its name.
     pub name: String,
-    /// The path of its region.
+    /// The container that has it, by its engine's number; null: it is in no other container, or no known engine made
+    /// that.
+    pub container: Option<String>,
+    /// That container's name with its engine; null if the engine does not tell.
+    pub container_name: Option<String>,
+    /// The path of its region. For a slice that only a container has, the path as that container sees it.
     pub region: String,
     /// Number of the user that owns the region.
     pub uid: Option<u32>,
@@ -29,6 +34,9 @@ pub struct Slice {
     pub processes: usize,
     /// Its devices.
     pub devices: Vec<Device>,
+    /// The container that has it.
+    #[serde(skip)]
+    identity: Option<ContainerIdentity>,
 }
 
 /// A GPU of the slices in a report, or an instance. Sums are over these slices, except for those without a process.
@@ -121,6 +129,8 @@ pub struct Device {
 pub struct Process {
     /// Its number, in its own process-number namespace.
     pub pid: u32,
+    /// Its number here; null if this process cannot see it.
+    pub host_pid: Option<u32>,
     /// Its command; null if this process cannot see it.
     pub command: Option<String>,
     /// Its start, in seconds since 1970; null if this process cannot see it.
@@ -138,8 +148,10 @@ pub struct Process {
 }
 
 /// Sources beside the region for a report.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Beside<'a> {
+    /// The processes of this machine.
+    pub machine: &'a Machine,
     /// NVML, which names GPUs.
     pub nvml: Option<&'a Nvml>,
     /// True if the report compares the ledger with NVML.
@@ -149,24 +161,34 @@ pub struct Beside<'a> {
 }
 
 impl Slice {
-    /// Reads a slice, and the sources in `beside`.
+    /// Reads a slice that commands call `name`, and the sources in `beside`. `reader` has opened the region `found`.
     ///
     /// # Errors
     /// The region is not any more the one that was opened: see [`Reader::check`].
-    pub fn of(reader: &Reader, beside: Beside<'_>) -> Result<Self, RegionError> {
-        let processes = reader.processes()?;
+    pub fn of(
+        name: &str,
+        found: &FoundRegion,
+        reader: &Reader,
+        beside: Beside<'_>,
+    ) -> Result<Self, RegionError> {
+        let boot = booted();
+        let processes: Vec<Seen> =
+            reader.processes()?.into_iter().map(|process| Seen::of(process, beside.machine, boot)).collect();
         let of = |read: &DeviceFigures| Device::of(reader, read, &processes, beside);
         let devices: Result<_, RegionError> = reader.devices()?.iter().map(of).collect();
         let uid = fs::symlink_metadata(reader.path()).ok().map(|found| found.uid());
-        let boot = booted();
+        let identity = found.container.as_ref().map(|container| container.identity.clone());
         Ok(Self {
-            name: figures::printable(&label(reader.path())),
-            region: figures::printable(&reader.path().display().to_string()),
+            name: figures::printable(name),
+            container: identity.as_ref().and_then(|identity| identity.id.clone()),
+            container_name: identity.as_ref().and_then(|identity| identity.name.clone()),
+            region: figures::printable(&found.inside().display().to_string()),
             uid,
             user: uid.and_then(system::user_name).map(|name| figures::printable(&name)),
-            started: processes.iter().filter_map(|process| started(process, boot)).min(),
+            started: processes.iter().filter_map(|seen| seen.started).min(),
             processes: processes.len(),
             devices: devices?,
+            identity,
         })
     }
 
@@ -174,6 +196,14 @@ impl Slice {
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.processes == 0
+    }
+
+    /// Returns the number of its container as engines show it, and the container's name, if it is in one.
+    #[must_use]
+    pub fn container_words(&self) -> Option<String> {
+        let identity = self.identity.as_ref()?;
+        let words = [Some(identity.short()), identity.name.clone()];
+        Some(words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -256,19 +286,20 @@ impl Device {
     fn of(
         reader: &Reader,
         read: &DeviceFigures,
-        processes: &[ProcessView],
+        processes: &[Seen],
         beside: Beside<'_>,
     ) -> Result<Self, RegionError> {
         let number = read.device.index();
         let uuid = read.uuid.to_string();
         let seen = beside.nvml.and_then(|nvml| Some((nvml, nvml.device(&uuid)?)));
-        let boot = booted();
         let processes: Vec<Process> = processes
             .iter()
-            .map(|process| Process {
+            .map(|seen| (seen, &seen.process))
+            .map(|(seen, process)| Process {
                 pid: process.pid,
-                command: command_of(process),
-                started: started(process, boot),
+                host_pid: seen.number,
+                command: seen.number.and_then(command_here),
+                started: seen.started,
                 held: process.held.get(number).copied().unwrap_or(0),
                 held_by_contexts: process.contexts.get(number).copied().unwrap_or(0),
                 spilled: process.spilled.get(number).copied().unwrap_or(0),
@@ -279,7 +310,7 @@ impl Device {
         let unaccounted = seen
             .as_ref()
             .filter(|_| beside.compares)
-            .and_then(|(nvml, device)| unaccounted(nvml, device, reader, number));
+            .and_then(|(nvml, device)| unaccounted(nvml, device, reader, number, beside.machine));
         let seen = seen.map(|(_, device)| device);
         Ok(Self {
             number,
@@ -309,10 +340,23 @@ impl Device {
     }
 }
 
-/// Returns the start of a process in seconds since 1970, on a machine that booted at `boot`. Returns none if this
-/// process cannot see it.
-fn started(process: &ProcessView, boot: Option<u64>) -> Option<u64> {
-    boot.filter(|_| is_near(process)).map(|boot| boot + seconds(process.start))
+/// A process of a slice, with what this process sees of it.
+#[derive(Debug)]
+struct Seen {
+    process: ProcessView,
+    /// Its number here.
+    number: Option<u32>,
+    /// Its start, in seconds since 1970.
+    started: Option<u64>,
+}
+
+impl Seen {
+    /// Looks for a process on a machine that booted at `boot`.
+    fn of(process: ProcessView, machine: &Machine, boot: Option<u64>) -> Self {
+        let number = machine.number_of(&process);
+        let started = number.and(boot).map(|boot| boot + seconds(process.start));
+        Self { process, number, started }
+    }
 }
 
 /// Returns the start of the machine, in seconds since 1970.

@@ -212,8 +212,8 @@ impl UsageBetween {
 
 /// Looks at the GPU time of slices over the time `long`, which `wait` lets pass. It does not look if no slice is
 /// limited or launches anything. A slice that ends meanwhile gets no look.
-pub fn looks(readers: &[Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<UsageBetween>> {
-    let is_counted = |reader: &Reader| {
+pub fn looks(readers: &[&Reader], long: Duration, wait: impl FnOnce(Duration)) -> Vec<Option<UsageBetween>> {
+    let is_counted = |reader: &&Reader| {
         let devices = reader.devices().unwrap_or_default();
         devices.iter().any(|read| read.limits.is_paced() || read.time.launches > 0)
     };

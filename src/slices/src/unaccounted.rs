@@ -1,7 +1,7 @@
 //! Compares the memory of a slice's processes by NVML with the ledger.
 
+use crate::discovery::Machine;
 use crate::nvml::{Nvml, NvmlDevice, Use};
-use crate::process::is_near;
 use gpuslice_region::{ProcessView, Reader};
 use std::time::Duration;
 
@@ -18,12 +18,18 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// of them alone could show memory that is taken and given back between two readings. The rest of the difference is
 /// memory that is charged while the driver does not have it. Either the driver has not taken it yet, or it has given
 /// it back already while the process waits for its turn.
-pub(crate) fn unaccounted(nvml: &Nvml, device: &NvmlDevice, reader: &Reader, number: usize) -> Option<i64> {
+pub(crate) fn unaccounted(
+    nvml: &Nvml,
+    device: &NvmlDevice,
+    reader: &Reader,
+    number: usize,
+    machine: &Machine,
+) -> Option<i64> {
     for _ in 0..TRIES {
-        let before = Ledger::read(reader, number)?;
+        let before = Ledger::read(reader, number, machine)?;
         let named = nvml.processes(device)?;
         let difference = before.compared_with(&named);
-        if before == Ledger::read(reader, number)?
+        if before == Ledger::read(reader, number, machine)?
             && difference == before.compared_with(&nvml.processes(device)?)
         {
             return difference;
@@ -42,17 +48,15 @@ struct Ledger(Vec<Entry>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
-    pid: u32,
-    /// True if its number means the same process here.
-    near: bool,
+    /// Its number here, if this process sees it.
+    pid: Option<u32>,
     held: u64,
 }
 
 impl Ledger {
-    fn read(reader: &Reader, number: usize) -> Option<Self> {
+    fn read(reader: &Reader, number: usize, machine: &Machine) -> Option<Self> {
         let entry = |process: &ProcessView| Entry {
-            pid: process.pid,
-            near: is_near(process),
+            pid: machine.number_of(process),
             held: process.held.get(number).copied().unwrap_or(0),
         };
         Some(Self(reader.processes().ok()?.iter().map(entry).collect()))
@@ -62,7 +66,7 @@ impl Ledger {
         let mut difference = 0_i64;
         for entry in &self.0 {
             // NVML has an entry of a process for each of its instances.
-            let own: Vec<_> = named.iter().filter(|process| entry.near && process.pid == entry.pid).collect();
+            let own: Vec<_> = named.iter().filter(|process| entry.pid == Some(process.pid)).collect();
             if own.is_empty() && entry.held > 0 {
                 return None;
             }
@@ -80,7 +84,8 @@ mod tests {
     use super::*;
 
     fn ledger(entries: &[(u32, bool, u64)]) -> Ledger {
-        Ledger(entries.iter().map(|&(pid, near, held)| Entry { pid, near, held }).collect())
+        let entry = |&(pid, is_seen, held): &(u32, bool, u64)| Entry { pid: is_seen.then_some(pid), held };
+        Ledger(entries.iter().map(entry).collect())
     }
 
     fn named(uses: &[(u32, u64)]) -> Vec<Use> {

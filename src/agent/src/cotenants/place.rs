@@ -1,6 +1,6 @@
 //! The place of a slice's region.
 
-use gpuslice_slices::discovery::{Candidate, FileId};
+use gpuslice_slices::discovery::{FileId, FoundRegion};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(crate) struct RegionPlace {
     /// The path of the region, which need not be there yet.
     pub(crate) path: PathBuf,
     /// Keeps the path valid, if the region was found only in a container.
-    pub(crate) _kept: Option<Candidate>,
+    pub(crate) _kept: Option<FoundRegion>,
 }
 
 impl RegionPlace {

@@ -6,11 +6,12 @@ use crate::cotenants::RegionPlace;
 use crate::gpus::Gpu;
 use crate::snapshot::{Pod, SliceSnapshot};
 use gpuslice_region::{Reader, RegionError, Trust, names};
-use gpuslice_slices::discovery::{Candidate, Container, FileId};
+use gpuslice_slices::discovery::{Container, FileId, FoundRegion, find};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use tracing::warn;
 
 /// Most files of the host that one search looks at. Any user can put files under a region's name there.
@@ -18,18 +19,12 @@ const MOST_FILES: usize = 4096;
 /// Most unknown files that one search opens. The next searches open the others.
 const MOST_OPENED: usize = 256;
 
-/// The mount namespace in which a slice is, and the container's number. None stands for the agent's own namespace.
-type Whereabouts = Option<(u64, Option<String>)>;
-
-/// A file that may be a region, and the place where it was found.
+/// A file that may be a region, with the names of its slice.
 #[derive(Debug)]
 struct CandidateFile {
-    path: PathBuf,
-    /// The slice's name by that path.
+    region: FoundRegion,
+    /// The slice's name by the path of the region.
     name: String,
-    /// Keeps the path, if the file was found in a container alone.
-    candidate: Option<Candidate>,
-    place: Whereabouts,
     /// The pod's container that has the file, if the file is in a slot of the kubelet.
     pod: Option<Pod>,
 }
@@ -70,12 +65,14 @@ impl FoundSlices {
         made: &BTreeSet<FileId>,
         limit: usize,
     ) {
-        let mut there = on_the_host(places, &self.slots);
-        in_containers(containers, &mut there);
-        there.retain(|file, _| !made.contains(file));
+        let mut regions = find(on_the_host(places), containers);
+        regions.retain(|file, _| !made.contains(file));
+        let candidate = |(file, region)| (file, CandidateFile::of(region, places, &self.slots));
+        let mut there: BTreeMap<FileId, CandidateFile> = regions.into_iter().map(candidate).collect();
         self.open.retain(|file, open| {
-            let is_same =
-                |there: &CandidateFile| (&there.place, &there.pod) == (&open.there.place, &open.there.pod);
+            let is_same = |there: &CandidateFile| {
+                there.region.is_same(&open.there.region) && there.pod == open.there.pod
+            };
             there.get(file).is_some_and(is_same) && open.reader.check().is_ok()
         });
         self.complaints.retain(|file, _| there.contains_key(file));
@@ -105,7 +102,7 @@ impl FoundSlices {
     }
 
     fn open(&mut self, file: FileId, there: CandidateFile) {
-        match Reader::open(&there.path, Trust::AnyOwner) {
+        match Reader::open(&there.region.path, Trust::AnyOwner) {
             Ok(Some(reader)) => {
                 self.complaints.remove(&file);
                 self.open.insert(file, Open { reader, there });
@@ -130,8 +127,10 @@ impl FoundSlices {
 
     /// Closes the regions of containers that are not among `containers`.
     pub(super) fn leave(&mut self, containers: &[Container]) {
-        let lives = |mounts| containers.iter().any(|container| container.mounts == mounts);
-        self.open.retain(|_, open| open.there.place.as_ref().is_none_or(|(mounts, _)| lives(*mounts)));
+        let lives = |one: &Arc<Container>| {
+            containers.iter().any(|container| container.identity.mounts == one.identity.mounts)
+        };
+        self.open.retain(|_, open| open.there.region.container.as_ref().is_none_or(lives));
     }
 
     /// Returns the slices in which processes live, and those of pods. A name that is `taken` in its container is not used again.
@@ -156,67 +155,35 @@ impl FoundSlices {
     }
 }
 
-/// Returns files of the host: those in the usual folders, and those of `gpuslice cdi` beside the slices of the
+/// Returns paths of the host: those in the usual folders, and those of `gpuslice cdi` beside the slices of the
 /// configuration.
-fn on_the_host(places: &Places, slots: &OwnedSlots) -> BTreeMap<FileId, CandidateFile> {
-    let usual = names::all().unwrap_or_default().into_iter().map(|path| {
-        let name = printable(&names::name_of(&path));
-        (path, name, None)
-    });
-    let of_cdi =
-        Name::all_in(&places.regions).map(|name| (places.region(&name), name.to_string(), slots.pod(&name)));
-    first_of_each(of_cdi.chain(usual).take(MOST_FILES))
-}
-
-/// Returns each file once, as the first entry has it: the usual folders contain the slots of a node too, without their pods.
-fn first_of_each(
-    files: impl Iterator<Item = (PathBuf, String, Option<Pod>)>,
-) -> BTreeMap<FileId, CandidateFile> {
-    let mut there = BTreeMap::new();
-    for (path, name, pod) in files {
-        if let Ok(file) = FileId::of(&path) {
-            there.entry(file).or_insert(CandidateFile { path, name, candidate: None, place: None, pod });
-        }
-    }
-    there
-}
-
-/// Adds the files of containers, and sets the place of files of the host that a container has as well.
-fn in_containers(containers: &[Container], there: &mut BTreeMap<FileId, CandidateFile>) {
-    for container in containers {
-        for candidate in container.regions() {
-            let place = Some((container.mounts, container.id.clone()));
-            if let Some(known) = there.get_mut(&candidate.file) {
-                known.place = place;
-                continue;
-            }
-            let name = printable(&names::name_of(&candidate.inside));
-            let path = candidate.path();
-            there.insert(
-                candidate.file,
-                CandidateFile { path, name, candidate: Some(candidate), place, pod: None },
-            );
-        }
-    }
+fn on_the_host(places: &Places) -> impl Iterator<Item = PathBuf> {
+    let of_cdi = Name::all_in(&places.regions).map(|name| places.region(&name));
+    of_cdi.chain(names::all().unwrap_or_default()).take(MOST_FILES)
 }
 
 impl CandidateFile {
+    fn of(region: FoundRegion, places: &Places, slots: &OwnedSlots) -> Self {
+        let slot = places.name_of(&region.path).filter(|_| region.private_to().is_none());
+        let name = slot.as_ref().map_or_else(|| printable(&region.name()), Name::to_string);
+        Self { region, name, pod: slot.and_then(|name| slots.pod(&name)) }
+    }
+
     /// Returns the region's path, as its container sees it.
     fn inside(&self) -> String {
-        let path = self.candidate.as_ref().map_or(self.path.as_path(), |candidate| &candidate.inside);
-        printable(&path.display().to_string())
+        printable(&self.region.inside().display().to_string())
     }
 
     fn with_folder(&self) -> Option<RegionPlace> {
-        let folder = match &self.candidate {
-            Some(candidate) => candidate.folder(),
-            None => FileId::of(self.path.parent()?),
-        };
-        Some(RegionPlace { folder: folder.ok()?, path: self.path.clone(), _kept: self.candidate.clone() })
+        Some(RegionPlace {
+            folder: self.region.folder().ok()?,
+            path: self.region.path.clone(),
+            _kept: Some(self.region.clone()),
+        })
     }
 
     fn file_name(&self) -> String {
-        printable(&self.path.file_name().unwrap_or_default().to_string_lossy())
+        printable(&self.region.path.file_name().unwrap_or_default().to_string_lossy())
     }
 }
 
@@ -227,9 +194,11 @@ impl Open {
         if process_count == 0 {
             return Ok(None);
         }
+        let container = self.there.region.container.as_ref().map(|container| &container.identity);
         Ok(Some(SliceSnapshot {
             name: self.there.name.clone(),
-            container: self.there.place.as_ref().and_then(|(_, id)| id.clone()),
+            container: container.and_then(|container| container.id.clone()),
+            container_name: container.and_then(|container| container.name.clone()),
             pod: self.there.pod.clone(),
             made: false,
             region: self.there.inside(),
@@ -253,6 +222,7 @@ fn unique(slice: &SliceSnapshot, file: &str, taken: &mut BTreeSet<(String, Strin
 mod tests {
     use super::*;
     use gpuslice_region::Member;
+    use gpuslice_slices::discovery::ContainerIdentity;
     use std::fs;
     use std::path::Path;
 
@@ -295,18 +265,6 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_a_usual_folder_contains_keeps_its_pod() {
-        let root = tempfile::tempdir_in("/dev/shm").unwrap();
-        let region = region(&places(root.path()), "slot-1");
-        fs::write(&region, "").unwrap();
-        let [namespace, name, uid, container] = ["ns", "p", "u", "main"].map(str::to_owned);
-        let pod = Some(Pod { namespace, name, uid, container });
-        let file = |pod: &Option<Pod>| (region.clone(), "slot-1".to_owned(), pod.clone());
-        let there = first_of_each([file(&pod), file(&None)].into_iter());
-        assert_eq!(there.into_values().map(|file| file.pod).collect::<Vec<_>>(), [pod]);
-    }
-
-    #[test]
     fn no_more_are_open_than_the_limit() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let places = places(root.path());
@@ -318,6 +276,11 @@ mod tests {
         assert!(found.open.len() >= 3 && !found.is_full);
     }
 
+    fn container(mounts: u64) -> Container {
+        let identity = ContainerIdentity { mounts, id: None, name: None };
+        Container { identity, witnesses: Vec::new() }
+    }
+
     #[test]
     fn slices_of_an_ended_container_are_left_at_once() {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -326,14 +289,14 @@ mod tests {
             let path = region(&places, &format!("a{}", mounts.unwrap_or(0)));
             let _member = join(&path);
             let reader = Reader::open(&path, Trust::AnyOwner).unwrap().unwrap();
-            let place = mounts.map(|mounts| (mounts, None));
-            let there =
-                CandidateFile { path: path.clone(), name: "a".to_owned(), candidate: None, place, pod: None };
+            let mut region = FoundRegion::here(path.clone());
+            region.container = mounts.map(|mounts| Arc::new(container(mounts)));
+            let there = CandidateFile { region, name: "a".to_owned(), pod: None };
             (FileId::of(&path).unwrap(), Open { reader, there })
         });
         let [on_the_host, living, _ended] = files.each_ref().map(|(file, _)| *file);
         let mut found = FoundSlices { open: files.into_iter().collect(), ..FoundSlices::default() };
-        found.leave(&[Container { mounts: 7, id: None, witnesses: Vec::new() }]);
+        found.leave(&[container(7)]);
         let left: Vec<FileId> = found.open.keys().copied().collect();
         assert_eq!(left.len(), 2);
         assert!(left.contains(&on_the_host) && left.contains(&living));
@@ -344,6 +307,7 @@ mod tests {
         let slice = |container: &str| SliceSnapshot {
             name: "a".to_owned(),
             container: Some(container.to_owned()),
+            container_name: None,
             pod: None,
             made: false,
             region: String::new(),

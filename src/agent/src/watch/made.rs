@@ -5,7 +5,7 @@ use crate::gpus::Gpu;
 use crate::owned::Owned;
 use crate::snapshot::{Device, SliceSnapshot};
 use gpuslice_region::{Limits, Reader, RegionError, Trust};
-use gpuslice_slices::discovery::{Container, FileId};
+use gpuslice_slices::discovery::{Container, ContainerIdentity, FileId};
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::slot::{Name, Places};
 use std::collections::BTreeMap;
@@ -48,9 +48,11 @@ impl ConfiguredSlices {
         gpus: &[Gpu],
         look_up: Option<LookUp<'_>>,
     ) -> SliceSnapshot {
+        let container = self.container_of(slice, places);
         let mut told = SliceSnapshot {
             name: slice.name().to_string(),
-            container: self.container_of(slice, places),
+            container: container.and_then(|container| container.id.clone()),
+            container_name: container.and_then(|container| container.name.clone()),
             pod: None,
             made: true,
             region: places.region(slice.name()).display().to_string(),
@@ -73,10 +75,10 @@ impl ConfiguredSlices {
         told
     }
 
-    /// Returns the container that has a slice. Returns none if none or several have it, or if it has no number.
-    fn container_of(&self, slice: &Owned, places: &Places) -> Option<String> {
+    /// Returns the container that has a slice. Returns none if none or several have it.
+    fn container_of(&self, slice: &Owned, places: &Places) -> Option<&ContainerIdentity> {
         match self.holders.get(&slice.folder(places)?)?.as_slice() {
-            [container] => container.id.clone(),
+            [container] => Some(&container.identity),
             _ => None,
         }
     }

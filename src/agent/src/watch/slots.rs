@@ -61,6 +61,7 @@ impl OwnedSlots {
             let mut idle = SliceSnapshot {
                 name: first.to_string(),
                 container: None,
+                container_name: None,
                 pod: Some(pod(&slot.owner)),
                 made: false,
                 region: slot.region.clone(),

@@ -4,9 +4,7 @@ use crate::arguments::List;
 use crate::commands::status::VERSION;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
-use crate::slices;
-use crate::slices::too_many;
-use gpuslice_region::Reader;
+use crate::slices::{self, OpenRegion, Survey, too_many};
 use gpuslice_slices::figures;
 use gpuslice_slices::nvml::{Nvml, NvmlTimeout};
 use gpuslice_slices::report::{self, Beside, Device, Gpu, Slice};
@@ -25,6 +23,8 @@ struct Listing<'a> {
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     name: &'a str,
+    container: Option<&'a str>,
+    container_name: Option<&'a str>,
     region: &'a str,
     uid: Option<u32>,
     user: Option<&'a str>,
@@ -51,23 +51,24 @@ struct ListedDevice<'a> {
 
 /// Prints the table of slices, or its JSON: `gpuslice list`.
 pub(crate) fn list(wish: &List) -> Result<Ending, Failure> {
-    let readers = if wish.slices.is_empty() {
+    let (survey, open) = if wish.slices.is_empty() {
         slices::look_at_all()?
     } else {
-        wish.slices.iter().map(|slice| slices::look(slice)).collect::<Result<_, _>>()?
+        let survey = Survey::now()?;
+        let open = wish.slices.iter().map(|slice| survey.look(slice)).collect::<Result<_, _>>()?;
+        (survey, open)
     };
-    let has_devices = |reader: &Reader| reader.device_count().is_ok_and(|count| count > 0);
-    let nvml =
-        readers.iter().any(has_devices).then(|| Nvml::open(NvmlTimeout::Quick, failure::note)).flatten();
-    let beside = Beside { nvml: nvml.as_ref(), ..Beside::default() };
+    let has_devices = |open: &OpenRegion| open.reader.device_count().is_ok_and(|count| count > 0);
+    let nvml = open.iter().any(has_devices).then(|| Nvml::open(NvmlTimeout::Quick, failure::note)).flatten();
+    let beside = Beside { machine: &survey.machine, nvml: nvml.as_ref(), compares: false, look: None };
     let mut slices = Vec::new();
-    for reader in &readers {
-        match Slice::of(reader, beside) {
+    for OpenRegion { region, reader } in &open {
+        match Slice::of(&survey.label(region), region, reader, beside) {
             Ok(slice) => slices.push(slice),
-            Err(error) => failure::note(&slices::lost(&error)),
+            Err(error) => failure::note(&slices::lost(region, &error)),
         }
     }
-    too_many::note(&readers);
+    too_many::note(&open);
     report::unused_last(&mut slices);
     let gpus = report::gpus(&slices);
     let warnings = report::warnings(&gpus);
@@ -101,6 +102,8 @@ impl<'a> Listed<'a> {
         };
         Self {
             name: &slice.name,
+            container: slice.container.as_deref(),
+            container_name: slice.container_name.as_deref(),
             region: &slice.region,
             uid: slice.uid,
             user: slice.user.as_deref(),
@@ -111,10 +114,12 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// Columns of the table. Those of [`NUMBERS`] are aligned to the right.
-const COLUMNS: [&str; 11] =
-    ["NAME", "GPU", "UUID", "USED", "LIMIT", "TIME", "SHARE", "PROCS", "USER", "AGE", "PRODUCT"];
+/// Columns of the table. Those of [`NUMBERS`] are aligned to the right. [`CONTAINER`] is left out if no slice is in a
+/// container.
+const COLUMNS: [&str; 12] =
+    ["NAME", "GPU", "UUID", "USED", "LIMIT", "TIME", "SHARE", "PROCS", "USER", "AGE", "CONTAINER", "PRODUCT"];
 const NUMBERS: [usize; 5] = [3, 4, 5, 6, 7];
+const CONTAINER: usize = 10;
 
 fn table(slices: &[&Slice]) -> String {
     let mut rows = vec![COLUMNS.map(str::to_owned).to_vec()];
@@ -126,9 +131,10 @@ fn table(slices: &[&Slice]) -> String {
         } else {
             slice.started.map_or_else(dash, figures::age_since)
         };
+        let container = slice.container_words().unwrap_or_else(dash);
         let row = |[number, uuid]: [String; 2], figures: [String; 4], product: String| {
             let (name, processes) = (slice.name.clone(), slice.processes.to_string());
-            let end = [processes, user.clone(), age.clone(), product];
+            let end = [processes, user.clone(), age.clone(), container.clone(), product];
             [name, number, uuid].into_iter().chain(figures).chain(end).collect()
         };
         for device in &slice.devices {
@@ -139,6 +145,11 @@ fn table(slices: &[&Slice]) -> String {
         if slice.devices.is_empty() {
             rows.push(row([dash(), "(none yet)".to_owned()], Default::default(), String::new()));
         }
+    }
+    if slices.iter().all(|slice| slice.container_words().is_none()) {
+        rows.iter_mut().for_each(|row| {
+            row.remove(CONTAINER);
+        });
     }
     figures::table(&rows, &NUMBERS)
 }

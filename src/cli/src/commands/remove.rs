@@ -3,12 +3,12 @@
 use crate::arguments::Remove;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
-use crate::slices;
+use crate::slices::{self, OpenRegion, Survey, survey};
 use gpuslice_region::{Reader, Removal, Trust, remove_for_good, remove_if_unused};
+use gpuslice_slices::discovery::{FoundRegion, Machine};
 use gpuslice_slices::figures;
-use gpuslice_slices::process;
+use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 
 /// Most process numbers that a refusal names.
 const TOLD: usize = 10;
@@ -16,16 +16,21 @@ const TOLD: usize = 10;
 /// Removes slices in which no process lives: `gpuslice remove`.
 pub(crate) fn remove(wish: &Remove) -> Result<Ending, Failure> {
     if !wish.all_unused {
-        let of = |slice| slices::find(slice).and_then(|path| take_away(&path, Trust::AnyOwner, wish.force));
-        return report_each(wish.slices.iter().map(|slice| of(slice)));
+        let survey = Survey::now()?;
+        let of = |slice: &OsString| {
+            let region = survey.find(slice)?;
+            take_away(&survey, &region, Trust::AnyOwner, wish.force)
+        };
+        return report_each(wish.slices.iter().map(of));
     }
     // Every unused slice that `gpuslice list --all` shows.
-    let mut unused = slices::look_at_all()?;
-    unused.retain(|reader| reader.process_count().is_ok_and(|count| count == 0));
+    let (survey, mut unused) = slices::look_at_all()?;
+    unused.retain(|open| open.reader.process_count().is_ok_and(|count| count == 0));
     if unused.is_empty() {
         failure::print("no unused slices\n")?;
     }
-    report_each(unused.iter().map(|reader| take_away(reader.path(), slices::trust(), wish.force)))
+    let remove = |open: &OpenRegion| take_away(&survey, &open.region, slices::trust(), wish.force);
+    report_each(unused.iter().map(remove))
 }
 
 /// Prints the outcome of each removal. A removal that fails does not keep the command from the next one.
@@ -46,17 +51,22 @@ fn report_each(removals: impl Iterator<Item = Result<String, Failure>>) -> Resul
 
 /// Removes the region of a slice, and returns the line that says so. Fails while a process lives in the slice. Unless
 /// `force` is set, it also fails while the slice owes GPU time.
-pub(crate) fn take_away(path: &Path, trust: Trust, force: bool) -> Result<String, Failure> {
-    let name = figures::printable(&slices::label(path));
+pub(crate) fn take_away(
+    survey: &Survey,
+    region: &FoundRegion,
+    trust: Trust,
+    force: bool,
+) -> Result<String, Failure> {
+    let (name, path) = (figures::printable(&survey.label(region)), region.path.as_path());
     if fs::symlink_metadata(path).is_err() {
-        return Err(slices::missing(path.as_os_str()));
+        return Err(survey.missing(survey::shown(region).as_ref()));
     }
     // Only names the processes: the removal reports a region that cannot be read.
     let reader = Reader::open(path, trust).ok().flatten();
     let remove = if force { remove_for_good } else { remove_if_unused };
-    match remove(path, trust)? {
+    match remove(path, trust).map_err(|error| survey::failed(region, &error))? {
         Removal::Gone => Ok(format!("removed {name}")),
-        Removal::InUse(living) => Err(in_use(&name, reader.as_ref(), living)),
+        Removal::InUse(living) => Err(in_use(&name, &survey.machine, reader.as_ref(), living)),
         Removal::Owing(paid_in) => Err(Failure::new(format!(
             "{name} owes GPU time, which its share pays in {}; a new slice of that name would not pay it: try again \
              then, or remove it with --force",
@@ -66,10 +76,10 @@ pub(crate) fn take_away(path: &Path, trust: Trust, force: bool) -> Result<String
 }
 
 /// Returns the refusal, which names the processes that keep a slice.
-fn in_use(name: &str, reader: Option<&Reader>, living: usize) -> Failure {
+fn in_use(name: &str, machine: &Machine, reader: Option<&Reader>, living: usize) -> Failure {
     let processes = reader.and_then(|reader| reader.processes().ok()).unwrap_or_default();
-    let near = processes.iter().filter(|process| process::is_near(process));
-    let pids: Vec<String> = near.map(|process| process.pid.to_string()).take(TOLD).collect();
+    let numbers = processes.iter().filter_map(|process| machine.number_of(process));
+    let pids: Vec<String> = numbers.map(|number| number.to_string()).take(TOLD).collect();
     let lives = if living == 1 { "1 process lives" } else { &format!("{living} processes live") };
     let which = match (pids.as_slice(), living > pids.len()) {
         ([], _) => String::new(),

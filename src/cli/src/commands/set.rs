@@ -3,12 +3,14 @@
 use crate::arguments::Set;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
-use crate::slices;
+use crate::slices::Survey;
 use crate::slices::bounds::{self, Bounds};
+use crate::slices::survey;
 use gpuslice_policy::config::{Config, CorePolicy, DeviceIdentity, DeviceName, Priority, gpu_uuid_text};
 use gpuslice_policy::time::GpuTime;
 use gpuslice_policy::units::{Bytes, Setting as _};
-use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, Sharing};
+use gpuslice_region::{DeviceView, Limits, LimitsChange, Monitor, RegionError, Sharing};
+use gpuslice_slices::discovery::FoundRegion;
 use gpuslice_slices::figures;
 
 /// Report about a change of limits.
@@ -22,21 +24,23 @@ pub(crate) struct ChangeReport {
 
 /// Changes the limits of a slice: `gpuslice set`.
 pub(crate) fn set(wish: &Set) -> Result<Ending, Failure> {
-    let told = apply(&slices::open(&wish.slice)?, wish)?;
+    let (region, monitor) = Survey::now()?.open(&wish.slice)?;
+    let told = apply(&region, &monitor, wish)?;
     wish.mem.iter().for_each(failure::remark);
     told.warnings.iter().for_each(|warning| failure::note(warning));
     failure::print(&told.changes.iter().map(|change| format!("{change}\n")).collect::<String>())?;
     Ok(Ending::Code(0))
 }
 
-/// Changes a slice's limits, unless one of the values in `wish` is wrong.
-pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failure> {
-    monitor.reap()?;
+/// Changes the limits of the slice with this region, unless one of the values in `wish` is wrong.
+pub(crate) fn apply(region: &FoundRegion, monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failure> {
+    let failed = |error: RegionError| survey::failed(region, &error);
+    monitor.reap().map_err(failed)?;
     if monitor.processes().is_empty() {
-        let path = monitor.path().display();
-        return Err(bounds::unused(monitor.path()).unwrap_or_else(|| {
+        return Err(bounds::unused(region).unwrap_or_else(|| {
             Failure::new(format!(
-                "no process lives in {path}; the next one brings its own limits, set them where it is started"
+                "no process lives in {}; the next one brings its own limits, set them where it is started",
+                survey::shown(region)
             ))
         }));
     }
@@ -45,19 +49,20 @@ pub(crate) fn apply(monitor: &Monitor, wish: &Set) -> Result<ChangeReport, Failu
     if devices.is_empty() {
         return Err(Failure::new(format!(
             "{} has no device yet: none of its processes has started CUDA; try again when one has",
-            monitor.path().display()
+            survey::shown(region)
         )));
     }
     check(wish, &config, &devices)?;
-    let bounds = Bounds::of(monitor.path(), wish.into())?;
+    let bounds = Bounds::of(region, wish.into())?;
     if let Some(above) = above_bounds(wish, &config, &devices, &bounds) {
         return Err(above);
     }
     bounds.write()?;
-    let changes = monitor.change_limits(|device| {
+    let change = |device: &DeviceView| {
         let asked = WantedLimits::of(wish, device, &config);
         (asked != WantedLimits::default()).then(|| asked.on(device.limits))
-    })?;
+    };
+    let changes = monitor.change_limits(change).map_err(failed)?;
     let mut told = ChangeReport::default();
     for LimitsChange { before, after } in &changes {
         let asked = WantedLimits::of(wish, before, &config);

@@ -4,8 +4,7 @@ use crate::arguments::{Interval, Status};
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::output::progress;
-use crate::slices;
-use crate::slices::too_many;
+use crate::slices::{self, OpenRegion, Survey, too_many};
 use gpuslice_policy::time::GpuTime;
 use gpuslice_region::Reader;
 use gpuslice_slices::figures;
@@ -53,28 +52,34 @@ pub(crate) fn status(wish: &Status) -> Result<Ending, Failure> {
 
 /// Prints one report, with `before` in front of it.
 fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<Ending, Failure> {
-    let readers = match &wish.slice {
-        Some(slice) => vec![slices::look(slice)?],
+    let (survey, open) = match &wish.slice {
+        Some(slice) => {
+            let survey = Survey::now()?;
+            let open = vec![survey.look(slice)?];
+            (survey, open)
+        }
         None => slices::look_at_all()?,
     };
     // The command starts NVML only if a slice has devices, because starting NVML has effects on the machine.
-    let has_devices = |reader: &Reader| reader.device_count().is_ok_and(|count| count > 0);
-    if readers.iter().any(has_devices) {
+    let has_devices = |open: &OpenRegion| open.reader.device_count().is_ok_and(|count| count > 0);
+    if open.iter().any(has_devices) {
         match nvml {
             Some(started) => started.iter_mut().for_each(Nvml::refresh),
             None => *nvml = Some(Nvml::open(NvmlTimeout::Full, failure::note)),
         }
     }
     let nvml = nvml.as_ref().and_then(Option::as_ref);
+    let readers: Vec<&Reader> = open.iter().map(|open| &open.reader).collect();
     let looks = time::looks(&readers, wish.over.0, |long| {
         progress::wait("looking at what is used of GPU time", long);
     });
     let mut slices = Vec::new();
-    for (reader, look) in readers.iter().zip(&looks) {
-        match Slice::of(reader, Beside { nvml, compares: true, look: look.as_ref() }) {
+    for (OpenRegion { region, reader }, look) in open.iter().zip(&looks) {
+        let beside = Beside { machine: &survey.machine, nvml, compares: true, look: look.as_ref() };
+        match Slice::of(&survey.label(region), region, reader, beside) {
             Ok(slice) => slices.push(slice),
-            Err(error) if wish.slice.is_some() => return Err(Failure::new(slices::lost(&error))),
-            Err(error) => failure::note(&slices::lost(&error)),
+            Err(error) if wish.slice.is_some() => return Err(Failure::new(slices::lost(region, &error))),
+            Err(error) => failure::note(&slices::lost(region, &error)),
         }
     }
     report::unused_last(&mut slices);
@@ -88,7 +93,7 @@ fn show(wish: &Status, nvml: &mut Option<Option<Nvml>>, before: &str) -> Result<
     } else {
         failure::print(&slices.iter().map(describe).collect::<Vec<_>>().join("\n"))?;
     }
-    too_many::note(&readers);
+    too_many::note(&open);
     warnings.iter().for_each(|warning| failure::note(warning));
     Ok(Ending::Code(0))
 }
@@ -97,7 +102,8 @@ fn describe(slice: &Slice) -> String {
     let devices: String = slice.devices.iter().map(describe_device).collect();
     let user = slice.user.as_ref().map_or_else(String::new, |user| format!("  user {user}"));
     let unused = if slice.is_unused() { "  unused: no process lives in it" } else { "" };
-    format!("{}  {}{user}{unused}\n{devices}", slice.name, slice.region)
+    let container = slice.container_words().map_or_else(String::new, |words| format!("  container {words}"));
+    format!("{}  {}{user}{container}{unused}\n{devices}", slice.name, slice.region)
 }
 
 fn describe_device(device: &Device) -> String {
@@ -121,7 +127,7 @@ fn processes(device: &Device) -> String {
     for process in &device.processes {
         let command = process.command.as_deref().map(process::short_command);
         rows.push(vec![
-            process.pid.to_string(),
+            process.host_pid.unwrap_or(process.pid).to_string(),
             process.started.map_or_else(dash, figures::age_since),
             figures::size(process.held),
             process.refused.to_string(),

@@ -9,6 +9,7 @@ use crate::output::failure::Failure;
 use crate::system;
 use gpuslice_policy::config::{Ceilings, FIXED_FILE};
 use gpuslice_region::operator::Contents;
+use gpuslice_slices::discovery::FoundRegion;
 use gpuslice_slices::slot::{self, Name, Places};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -46,8 +47,10 @@ enum Maker {
 }
 
 /// Returns the slice of this host with this region, and the program that has made it. None: it is another slice.
-fn made(places: &Places, region: &Path) -> Option<(Name, Maker)> {
-    let name = places.name_of(region).filter(|name| places.config(name).exists())?;
+fn made(places: &Places, region: &FoundRegion) -> Option<(Name, Maker)> {
+    // The path of a region that only a container has means something else on this host.
+    let region = Some(region).filter(|region| region.private_to().is_none())?;
+    let name = places.name_of(&region.path).filter(|name| places.config(name).exists())?;
     let maker = if name.is_of_kubelet() {
         Maker::Kubelet
     } else if places.owner_file(&name).exists() {
@@ -60,10 +63,10 @@ fn made(places: &Places, region: &Path) -> Option<(Name, Maker)> {
 
 impl Bounds {
     /// Returns the bounds of the slice with this region, for a change to the limits that a user typed.
-    pub(crate) fn of(region: &Path, typed: TypedLimits<'_>) -> Result<Self, Failure> {
+    pub(crate) fn of(region: &FoundRegion, typed: TypedLimits<'_>) -> Result<Self, Failure> {
         let places = Places::usual(Path::new("/"));
         let Some((name, maker)) = made(&places, region) else {
-            return Ok(Self::read(FIXED_FILE.into(), "only the operator of the node raises them".to_owned()));
+            return Ok(Self::of_processes(region));
         };
         let raise = match maker {
             Maker::Kubelet => "the request of the slice's pod sets them".to_owned(),
@@ -72,6 +75,14 @@ impl Bounds {
             Maker::Command => return Self::of_command(places, name, typed),
         };
         Ok(Self::read(places.config(&name), raise))
+    }
+
+    /// Returns the bounds by the file that the processes of the region see: in their container, or else here.
+    fn of_processes(region: &FoundRegion) -> Self {
+        let contents = region.operators_file(FIXED_FILE);
+        let contents = contents.unwrap_or_else(|| Contents::of(Path::new(FIXED_FILE)));
+        let raise = "only the operator of the node raises them".to_owned();
+        Self { path: FIXED_FILE.into(), contents, raise, change: None }
     }
 
     fn read(path: PathBuf, raise: String) -> Self {
@@ -117,7 +128,7 @@ impl Bounds {
 
 /// Returns the refusal to change a slice of `gpuslice cdi` in which no process lives. None: the region is that of
 /// another slice.
-pub(crate) fn unused(region: &Path) -> Option<Failure> {
+pub(crate) fn unused(region: &FoundRegion) -> Option<Failure> {
     let (name, maker) = made(&Places::usual(Path::new("/")), region)?;
     matches!(maker, Maker::Command).then(|| {
         Failure::new(format!(

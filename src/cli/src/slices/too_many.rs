@@ -1,5 +1,6 @@
 //! Warns of folders with more slices than an arbiter divides GPUs among.
 
+use super::OpenRegion;
 use crate::output::failure;
 use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_region::layout::SIZE;
@@ -11,12 +12,14 @@ use std::path::{Path, PathBuf};
 
 /// Warns of each folder in which a user has more than [`MOST_SLICES`] of these slices. Their regions do not tell which
 /// of them the arbiter leaves out.
-pub(crate) fn note(readers: &[Reader]) {
-    let place = |reader: &Reader| {
-        let owner = fs::symlink_metadata(reader.path()).ok()?.uid();
-        Some((reader.path().parent()?.to_owned(), owner))
+pub(crate) fn note(open: &[OpenRegion]) {
+    // Only the tenant of a container has more than one region there.
+    let of_host = open.iter().filter(|open| open.region.private_to().is_none());
+    let place = |open: &OpenRegion| {
+        let path = &open.region.path;
+        Some((path.parent()?.to_owned(), fs::symlink_metadata(path).ok()?.uid()))
     };
-    let places: BTreeSet<(PathBuf, u32)> = readers.iter().filter_map(place).collect();
+    let places: BTreeSet<(PathBuf, u32)> = of_host.filter_map(place).collect();
     for (folder, owner) in places {
         let count = count(&folder, owner);
         if count > MOST_SLICES {

@@ -27,15 +27,20 @@ impl Contents {
     /// Reads a file.
     #[must_use]
     pub fn of(path: &Path) -> Self {
-        let read = |file: File| {
-            let mut contents = Vec::new();
-            // One byte more than allowed, so that the parser notices a file that is too long.
-            file.take(config::MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut contents)?;
-            Ok(contents)
-        };
-        match File::open(path).and_then(read) {
-            Ok(contents) => Self::Read(contents),
+        match File::open(path) {
+            Ok(file) => Self::from_file(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Absent,
+            Err(error) => Self::Unreadable(error.to_string()),
+        }
+    }
+
+    /// Reads a file that was opened.
+    #[must_use]
+    pub fn from_file(file: File) -> Self {
+        let mut contents = Vec::new();
+        // One byte more than allowed, so that the parser notices a file that is too long.
+        match file.take(config::MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut contents) {
+            Ok(_) => Self::Read(contents),
             Err(error) => Self::Unreadable(error.to_string()),
         }
     }

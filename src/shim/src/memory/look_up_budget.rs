@@ -77,8 +77,7 @@ mod tests {
     fn measuring_takes_the_burst_and_its_part_of_the_time_whatever_it_costs() {
         for cost in [5, 100, 4_500, 8_000].map(WallTime::from_micros) {
             for duration in [SECOND.part(10), SECOND, SECOND.saturating_mul(10)] {
-                let (spent, bound) =
-                    (spent_in(duration, cost), BURST.saturating_add(duration.part(PART)));
+                let (spent, bound) = (spent_in(duration, cost), BURST.saturating_add(duration.part(PART)));
                 let range = bound.saturating_sub(cost)..=bound.saturating_add(cost);
                 assert!(range.contains(&spent), "{cost:?} for {duration:?}: {spent:?} of {bound:?}");
             }

@@ -5,19 +5,23 @@ use super::state::{Limit, LimitChange};
 use crate::arguments::{Arguments, Set, Task};
 use crate::commands::set;
 use crate::output::failure::Failure;
+use crate::slices::survey;
 use clap::Parser as _;
-use gpuslice_region::{Monitor, Trust};
+use gpuslice_region::{Monitor, RegionError, Trust};
+use gpuslice_slices::discovery::FoundRegion;
 
-/// Changes a limit. Returns the message about the change, or the reason for which it was refused.
-pub(crate) fn apply(change: &LimitChange) -> Result<String, String> {
+/// Changes a limit of the slice with this region. Returns the message about the change, or the reason for which it was
+/// refused.
+pub(crate) fn apply(region: &FoundRegion, change: &LimitChange) -> Result<String, String> {
     let wish = wish(change)?;
-    let monitor = Monitor::open(&change.path, Trust::AnyOwner).map_err(|error| error.to_string())?;
+    let failed = |error: RegionError| survey::in_words(region, &error.to_string());
+    let monitor = Monitor::open(&change.path, Trust::AnyOwner).map_err(failed)?;
     let gone = || format!("{} is gone", change.name);
     let monitor = monitor.ok_or_else(gone)?;
     if observation::life_of(&change.path, monitor.epoch()) != change.life {
         return Err(format!("{} was made anew meanwhile; nothing was changed", change.name));
     }
-    match set::apply(&monitor, &wish) {
+    match set::apply(region, &monitor, &wish) {
         Ok(told) => Ok([told.warnings, told.changes].concat().join("\n")),
         Err(Failure::Message { text, .. }) => Err(text),
         Err(Failure::ReaderGone) => Err(gone()),
@@ -71,13 +75,16 @@ mod tests {
             (Limit::Share, "--help", "a number from 1 to 100"),
             (Limit::Share, "101", "a number from 1 to 100 like 30 or 12.5"),
         ] {
-            let why = apply(&asked(limit, text)).unwrap_err();
+            let asked = asked(limit, text);
+            let why = apply(&FoundRegion::here(asked.path.clone()), &asked).unwrap_err();
             assert!(why.contains(words) && !why.contains('\n'), "{why}");
         }
     }
 
     #[test]
     fn of_a_slice_that_is_gone_nothing_is_changed() {
-        assert_eq!(apply(&asked(Limit::Memory, "4GiB")), Err("no is gone".to_owned()));
+        let asked = asked(Limit::Memory, "4GiB");
+        let told = apply(&FoundRegion::here(asked.path.clone()), &asked);
+        assert_eq!(told, Err("no is gone".to_owned()));
     }
 }

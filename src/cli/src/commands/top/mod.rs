@@ -17,10 +17,11 @@ use crate::arguments::Top;
 use crate::commands::remove;
 use crate::output::ending::Ending;
 use crate::output::failure::Failure;
-use crate::slices;
+use crate::slices::{Survey, survey};
 use crate::system::{SIGCONT, SIGHUP, SIGTSTP, SIGWINCH};
 use gpus::Gpus;
 use gpuslice_region::Trust;
+use gpuslice_slices::discovery::FoundRegion;
 use gpuslice_slices::figures;
 use marks::Levels;
 use model::Model;
@@ -28,6 +29,7 @@ use observation::{Observation, Scope};
 use state::{Action, TopState};
 use std::env;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use terminal::{Event, FullScreen};
 use view::ViewSettings;
@@ -35,12 +37,13 @@ use view::ViewSettings;
 /// Shows slices live, and obeys keys: `gpuslice top`.
 pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
     terminal::check()?;
+    let survey = Survey::now()?;
     let (scope, nothing) = match &wish.slice {
         Some(slice) => {
-            let path = slices::look(slice)?.path().to_owned();
-            let shown = figures::printable(&path.display().to_string());
+            let region = survey.look(slice)?.region;
+            let shown = figures::printable(&survey::shown(&region));
             let nothing = format!("{shown} is gone; it is shown again when it comes back");
-            (Scope::One(path), nothing)
+            (Scope::One(region), nothing)
         }
         None => (Scope::All, "no slices; `gpuslice run` starts a program in one".to_owned()),
     };
@@ -53,6 +56,7 @@ pub(crate) fn top(wish: &Top) -> Result<Ending, Failure> {
         screen: FullScreen::open(terminal::signals())?,
         view,
         scope,
+        survey,
         gpus: Gpus::new(),
         model: Model::default(),
         state: TopState::default(),
@@ -73,6 +77,7 @@ struct Watch {
     screen: FullScreen,
     view: ViewSettings,
     scope: Scope,
+    survey: Survey,
     gpus: Gpus,
     model: Model,
     state: TopState,
@@ -120,8 +125,11 @@ impl Watch {
     /// Looks, and sets the time of the next look. A look that comes too late is not made up for.
     fn look(&mut self) {
         let now = Instant::now();
-        match Observation::now(&self.scope, self.state.open().as_deref()) {
-            Ok(seen) => self.model.take(seen, now),
+        match self.survey.refresh() {
+            Ok(()) => {
+                let open = self.state.open();
+                self.model.take(Observation::now(&self.scope, &self.survey, open.as_deref()), now);
+            }
             Err(Failure::Message { text, .. }) => self.state.say(text, true),
             Err(Failure::ReaderGone) => {}
         }
@@ -142,12 +150,13 @@ impl Watch {
                 Action::Show => self.state.follow(&self.model),
                 Action::Look => self.look_at_once(),
                 Action::Change(change) => {
-                    let told = change::apply(&change);
+                    let told = change::apply(&self.region(change.path.clone()), &change);
                     self.look_at_once();
                     self.state.changed(change, told);
                 }
                 Action::Remove(path) => {
-                    let told = remove::take_away(&path, Trust::AnyOwner, false);
+                    let region = self.region(path);
+                    let told = remove::take_away(&self.survey, &region, Trust::AnyOwner, false);
                     self.look_at_once();
                     match told {
                         Ok(text) => self.state.say(text, false),
@@ -165,6 +174,13 @@ impl Watch {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the region with this path.
+    fn region(&self, path: PathBuf) -> FoundRegion {
+        let regions = self.scope.regions(&self.survey);
+        let known = regions.iter().find(|region| region.path == path).cloned();
+        known.unwrap_or_else(|| FoundRegion::here(path))
     }
 
     /// Looks between two regular looks, which keep their times.

@@ -3,10 +3,9 @@
 //! Each look opens each region anew. The checks at the opening find a region that was removed, replaced, shortened or
 //! overwritten meanwhile. No more than one region is mapped at a time.
 
-use crate::output::failure::Failure;
-use crate::slices;
-use crate::system;
+use crate::slices::{self, Survey, survey};
 use gpuslice_region::{DeviceFigures, Limits, ProcessView, RegionError, Trust, Uuid};
+use gpuslice_slices::discovery::{FoundRegion, Machine};
 use gpuslice_slices::figures;
 use gpuslice_slices::process;
 use std::fs;
@@ -68,6 +67,8 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
+    /// Its number here; `None` if it cannot be seen from here, or if the caller has not asked for it.
+    pub(crate) number: Option<u32>,
     /// Its command; `None` if it cannot be seen from here, or if the caller has not asked for it.
     pub(crate) command: Option<String>,
     /// By device: bytes that it holds, allocations that it was refused, GPU time that it used, and time that it waited.
@@ -86,51 +87,50 @@ pub(crate) struct ProcessId {
 }
 
 /// Slices at which a look is directed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Scope {
     /// All that `gpuslice list` shows.
     All,
     /// The slice with this region.
-    One(PathBuf),
+    One(FoundRegion),
 }
 
 impl Scope {
-    fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+    /// Returns the regions at which a look is directed.
+    pub(crate) fn regions<'a>(&'a self, survey: &'a Survey) -> &'a [FoundRegion] {
         match self {
-            Self::All => slices::all(),
-            Self::One(path) => Ok(vec![path.clone()]),
+            Self::All => survey.regions(),
+            Self::One(region) => std::slice::from_ref(region),
         }
     }
 
     /// Returns the owners whose regions are opened. A region that the user named may be any user's. Among all regions,
     /// only root opens those of other users.
     fn trust(&self) -> Trust {
-        if *self != Self::All || system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
+        if matches!(self, Self::All) { slices::trust() } else { Trust::AnyOwner }
     }
 }
 
 impl Observation {
     /// Looks at slices. Looks up the commands of the processes of `open` as well.
-    pub(crate) fn now(scope: &Scope, open: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn now(scope: &Scope, survey: &Survey, open: Option<&Path>) -> Self {
         let mut seen = Self::default();
-        for path in scope.paths()? {
-            let wants_commands = open == Some(path.as_path());
-            match ObservedSlice::at(&path, scope.trust(), wants_commands) {
+        for region in scope.regions(survey) {
+            let wants_commands = open == Some(region.path.as_path());
+            match ObservedSlice::at(region, survey, scope.trust(), wants_commands) {
                 Ok(Some(slice)) => seen.slices.push(slice),
                 Ok(None) | Err(RegionError::Replaced { .. }) => {}
-                Err(error) if *scope == Scope::All && slices::is_of_others(&error) => {
+                Err(error) if matches!(scope, Scope::All) && slices::is_of_others(&error) => {
                     seen.others = seen.others.saturating_add(1);
                 }
-                Err(error) => seen.unreadable.push(figures::printable(&error.to_string())),
+                Err(error) => {
+                    let text = survey::in_words(region, &error.to_string());
+                    seen.unreadable.push(figures::printable(&text));
+                }
             }
         }
-        Ok(seen)
+        seen
     }
-}
-
-/// Returns the slice's name in a form that can be shown.
-fn name_of(path: &Path) -> String {
-    figures::printable(&slices::label(path))
 }
 
 /// Returns the identity of the slice that has the region at `path` in this epoch.
@@ -139,15 +139,24 @@ pub(crate) fn life_of(path: &Path, epoch: u64) -> SliceIdentity {
 }
 
 impl ObservedSlice {
-    /// Returns the slice at a path, or `None` if there is none.
-    fn at(path: &Path, trust: Trust, wants_commands: bool) -> Result<Option<Self>, RegionError> {
+    /// Returns the slice with a region, or `None` if there is none.
+    fn at(
+        region: &FoundRegion,
+        survey: &Survey,
+        trust: Trust,
+        wants_commands: bool,
+    ) -> Result<Option<Self>, RegionError> {
+        let path = &region.path;
         let Some(reader) = slices::look_at(path, trust)? else { return Ok(None) };
         let life = life_of(path, reader.epoch());
         let read = || -> Result<Self, RegionError> {
             let devices = reader.devices()?.iter().map(Device::of).collect();
-            let process = |view: &ProcessView| Process::of(view, wants_commands);
+            // The numbers of processes are shown beside their commands.
+            let machine = wants_commands.then_some(&survey.machine);
+            let process = |view: &ProcessView| Process::of(view, machine);
             let processes = reader.processes()?.iter().map(process).collect();
-            Ok(Self { path: path.to_owned(), name: name_of(path), life, devices, processes })
+            let name = figures::printable(&survey.full_label(region));
+            Ok(Self { path: path.clone(), name, life, devices, processes })
         };
         match read() {
             Ok(slice) => Ok(Some(slice)),
@@ -186,13 +195,13 @@ impl Device {
 }
 
 impl Process {
-    fn of(view: &ProcessView, wants_command: bool) -> Self {
+    /// `machine` is given if the caller wants the process's number here and its command.
+    fn of(view: &ProcessView, machine: Option<&Machine>) -> Self {
+        let number = machine.and_then(|machine| machine.number_of(view));
         Self {
             id: ProcessId { pid: view.pid, start: view.start, slot: view.slot },
-            command: wants_command
-                .then(|| process::command_of(view))
-                .flatten()
-                .map(|command| process::short_command(&command)),
+            number,
+            command: number.and_then(process::command_here).map(|command| process::short_command(&command)),
             held: view.held.clone(),
             refused: view.quota_denials.clone(),
             used: view.time.iter().map(|time| time.used.nanos()).collect(),

@@ -22,6 +22,7 @@ pub(crate) fn slice(name: &str, held: u64, used: u64) -> ObservedSlice {
     };
     let process = Process {
         id: ProcessId { pid: 7, start: 1, slot: 0 },
+        number: Some(7),
         command: Some("python train.py".to_owned()),
         held: vec![held],
         refused: vec![0],

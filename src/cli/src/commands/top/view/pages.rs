@@ -195,7 +195,7 @@ fn process_line(row: &ProcessRow<'_>, width: usize) -> Line<'static> {
     let used = row.used.map_or_else(|| "-".to_owned(), figures::percent);
     let mut text = format!(
         "{} {} {}",
-        marks::right(&row.process.id.pid.to_string(), 8),
+        marks::right(&row.process.number.unwrap_or(row.process.id.pid).to_string(), 8),
         marks::right(&figures::size(row.held), 11),
         marks::right(&used, 6)
     );

@@ -1,18 +1,15 @@
-//! Finds the regions of containers, whose folders have the same names as the host's.
-//!
-//! A mount namespace tells a container apart. The search looks into it through the root directory of one of its
-//! processes. A container may put anything into its folders. The search therefore follows no link, opens only regular
-//! files, and bounds the number of files of each container.
+//! Containers of this machine, and the files in them that may be regions.
 
+use super::engine;
 use crate::mounts::is_local;
-use crate::numbers::Numbers;
-use crate::process::{read, start_of};
-use gpuslice_region::ProcessView;
+use crate::process::read;
 use gpuslice_region::names::{FOLDER, MOUNTED, PREFIX};
+use gpuslice_region::operator::Contents;
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
-use std::collections::{BTreeMap, BTreeSet};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -78,73 +75,65 @@ impl Candidate {
     }
 }
 
-/// The processes of this machine that this process can see, by their namespaces.
-#[derive(Debug, Clone, Default)]
-pub struct Machine {
-    /// Processes by the inode of their mount namespace.
-    by_mounts: BTreeMap<u64, Vec<u32>>,
-    numbers: Numbers,
+/// The names of a container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerIdentity {
+    /// Inode of the mount namespace.
+    pub mounts: u64,
+    /// Its number with the engine that made it, of 64 hexadecimal digits. None if no known engine made it.
+    pub id: Option<String>,
+    /// Its name with the engine. None if the engine does not tell.
+    pub name: Option<String>,
+}
+
+impl ContainerIdentity {
+    /// Returns the first digits of its number with its engine, as engines show it. Without a number, returns the inode
+    /// of its mount namespace.
+    #[must_use]
+    pub fn short(&self) -> String {
+        /// Digits of a number that engines show.
+        const DIGITS: usize = 12;
+        match &self.id {
+            Some(id) => id.chars().take(DIGITS).collect(),
+            None => self.mounts.to_string(),
+        }
+    }
+
+    /// Returns true if a text is its name, the beginning of its number, or the inode of its mount namespace.
+    #[must_use]
+    pub fn is_called(&self, text: &str) -> bool {
+        let begins = |id: &String| !text.is_empty() && id.starts_with(text);
+        self.name.as_deref() == Some(text)
+            || self.id.as_ref().is_some_and(begins)
+            || self.mounts.to_string() == text
+    }
 }
 
 /// A container: processes that have a mount namespace of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Inode of the mount namespace.
-    pub mounts: u64,
-    /// Its number with the engine that made it, of 64 hexadecimal digits. None if no known engine made it.
-    pub id: Option<String>,
+    /// Its names.
+    pub identity: ContainerIdentity,
     /// Some of its processes.
     pub witnesses: Vec<u32>,
 }
 
-impl Machine {
-    /// Looks at all processes. Leaves out those that end meanwhile, and those at which this process may not look.
-    ///
-    /// # Errors
-    /// There is no `/proc`.
-    pub fn look() -> io::Result<Self> {
-        let mut machine = Self::default();
-        for entry in fs::read_dir("/proc")? {
-            let Some(pid) = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse().ok()) else {
-                continue;
-            };
-            let (Some(mounts), Some(numbers)) = (namespace(pid, "mnt"), namespace(pid, "pid")) else {
-                continue;
-            };
-            machine.by_mounts.entry(mounts).or_default().push(pid);
-            machine.numbers.add(numbers, pid);
-        }
-        Ok(machine)
-    }
-
-    /// Returns the containers, except for the one in which this process is.
-    #[must_use]
-    pub fn containers(&self) -> Vec<Container> {
-        let own = namespace_of_self("mnt");
-        let others = self.by_mounts.iter().filter(|(mounts, _)| Some(**mounts) != own);
-        others.map(|(mounts, pids)| Container::of(*mounts, pids)).collect()
-    }
-
-    /// Returns the number that a process of a slice has here, or none if this process does not see it.
-    #[must_use]
-    pub fn number_of(&self, process: &ProcessView) -> Option<u32> {
-        let own = namespace_of_self("pid");
-        let number = self.numbers.find(process.pid_namespace, process.pid, own)?;
-        // The kernel uses numbers again, so the start time must be the same too.
-        (start_of(number) == Some(process.start)).then_some(number)
-    }
-}
-
 impl Container {
-    fn of(mounts: u64, pids: &[u32]) -> Self {
+    /// Describes the container with these processes.
+    pub(super) fn of(mounts: u64, pids: &[u32]) -> Self {
         let witnesses: Vec<u32> = pids.iter().copied().take(WITNESSES).collect();
-        Self { mounts, id: witnesses.iter().find_map(|pid| container_of(*pid)), witnesses }
+        let found = witnesses.iter().find_map(|pid| Some((*pid, engine::container_of(*pid)?)));
+        let name = found.as_ref().and_then(|(pid, id)| engine::name_of(id, *pid));
+        let identity = ContainerIdentity { mounts, id: found.map(|(_, id)| id), name };
+        Self { identity, witnesses }
     }
 
     /// Returns true if one of its known processes still lives.
     #[must_use]
     pub fn lives(&self) -> bool {
-        self.witnesses.iter().any(|pid| namespace(*pid, "mnt") == Some(self.mounts))
+        self.witnesses
+            .iter()
+            .any(|pid| namespace(*pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts))
     }
 
     /// Returns the folder that a node agent has mounted for its region, or none if there is none.
@@ -167,6 +156,23 @@ impl Container {
         found
     }
 
+    /// Reads a short file of the container. Follows no link, and reads regular files only.
+    #[must_use]
+    pub fn file(&self, path: &'static str) -> Contents {
+        let Some((root, _)) = self.root_with(&[path]) else { return Contents::Absent };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match kernel::openat2(&root, below(path), flags, Mode::empty(), WITHIN) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Contents::Absent,
+            Err(error) => return Contents::Unreadable(error.to_string()),
+        };
+        match file.metadata() {
+            Ok(found) if found.is_file() => Contents::from_file(file),
+            Ok(_) => Contents::Unreadable("it is no regular file".to_owned()),
+            Err(error) => Contents::Unreadable(error.to_string()),
+        }
+    }
+
     /// Returns the root directory, and those of `folders` that can be read without waiting. Returns none if there are
     /// none.
     fn root_with(&self, folders: &[&'static str]) -> Option<(OwnedFd, Vec<&'static str>)> {
@@ -182,7 +188,7 @@ impl Container {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = kernel::open(format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
         // The check comes after the opening, because the number may be another process's by then.
-        (namespace(pid, "mnt") == Some(self.mounts)).then_some(root)
+        namespace(pid, "mnt").is_ok_and(|mounts| mounts == self.identity.mounts).then_some(root)
     }
 }
 
@@ -222,76 +228,25 @@ fn regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
 }
 
 /// Returns the inode of a namespace of a process.
-fn namespace(pid: u32, kind: &str) -> Option<u64> {
-    number_in(&fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?)
+pub(super) fn namespace(pid: u32, kind: &str) -> io::Result<u64> {
+    number_in(&fs::read_link(format!("/proc/{pid}/ns/{kind}"))?)
 }
 
-fn namespace_of_self(kind: &str) -> Option<u64> {
-    number_in(&fs::read_link(format!("/proc/self/ns/{kind}")).ok()?)
+/// Returns the inode of a namespace of this process.
+pub(super) fn namespace_of_self(kind: &str) -> io::Result<u64> {
+    number_in(&fs::read_link(format!("/proc/self/ns/{kind}"))?)
 }
 
 /// Returns the number in `mnt:[4026531841]`.
-fn number_in(link: &Path) -> Option<u64> {
-    link.to_str()?.split_once('[')?.1.strip_suffix(']')?.parse().ok()
-}
-
-/// Returns the container of a process, from the names of its control groups.
-#[must_use]
-pub fn container_of(pid: u32) -> Option<String> {
-    read(&format!("/proc/{pid}/cgroup"))?.lines().find_map(container_in)
-}
-
-/// Returns the container's number in a line of `/proc/PID/cgroup`, of nested containers that of the innermost.
-///
-/// Examples of lines: `0::/system.slice/docker-<64 digits>.scope`, `4:memory:/docker/<64 digits>`,
-/// `0::/kubepods.slice/…/cri-containerd-<64 digits>.scope`.
-fn container_in(line: &str) -> Option<String> {
-    let is_id = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Podman's monitor has a group of its own beside the container's.
-    let parts = line.rsplit('/').filter(|part| !part.contains("conmon"));
-    parts
-        .flat_map(|part| part.split(|letter: char| !letter.is_ascii_alphanumeric()))
-        .find(is_id)
-        .map(str::to_owned)
+fn number_in(link: &Path) -> io::Result<u64> {
+    let number = || link.to_str()?.split_once('[')?.1.strip_suffix(']')?.parse().ok();
+    number().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
-
-    const ID: &str = "6bf76cd5ca6d81d9b8cb36b9b7f1f4ba5f3fb6b6e8c1b0a1a6b1f2f3a4b5c6d7";
-
-    #[test]
-    fn a_container_is_found_in_the_names_of_its_control_groups() {
-        for line in [
-            format!("0::/system.slice/docker-{ID}.scope"),
-            format!("12:memory:/docker/{ID}"),
-            format!("0::/machine.slice/libpod-{ID}.scope/container"),
-            format!("0::/../crio-{ID}"),
-            format!("0::/kubepods.slice/kubepods-pod1f.slice/cri-containerd-{ID}.scope"),
-            format!("3:cpu:/kubepods/burstable/pod44/{ID}"),
-            format!("0::/docker/{}/docker/{ID}", "a".repeat(64)),
-        ] {
-            assert_eq!(container_in(&line).as_deref(), Some(ID), "{line}");
-        }
-        for line in [
-            "0::/user.slice/user-0.slice",
-            "",
-            &format!("0::/x/libpod-conmon-{ID}.scope"),
-            &format!("0::/{ID}0"),
-        ] {
-            assert_eq!(container_in(line), None, "{line}");
-        }
-    }
-
-    #[test]
-    fn this_process_is_on_the_machine_and_in_no_container_of_it() {
-        let machine = Machine::look().unwrap();
-        let own = namespace_of_self("mnt").unwrap();
-        assert!(machine.by_mounts[&own].contains(&std::process::id()));
-        assert!(machine.containers().iter().all(|container| container.mounts != own));
-    }
 
     /// Returns the files that the search finds below `root`, as if it were the root of a container.
     fn found_below(root: &Path) -> Vec<PathBuf> {
@@ -301,6 +256,20 @@ mod tests {
             FOLDERS.iter().flat_map(|folder| regions_in(&root, folder)).map(|one| one.inside).collect();
         found.sort();
         found
+    }
+
+    #[test]
+    fn a_container_is_called_by_its_name_its_number_or_its_namespace() {
+        let (id, name) = (Some("6bf76cd5ca6d".repeat(6)), Some("train".to_owned()));
+        let named = ContainerIdentity { mounts: 4_026_532_177, id, name };
+        for text in ["train", "6bf76cd5ca6d", "6b", "4026532177"] {
+            assert!(named.is_called(text), "{text}");
+        }
+        for text in ["", "trai", "bf7", "402653217"] {
+            assert!(!named.is_called(text), "{text}");
+        }
+        assert_eq!(named.short(), "6bf76cd5ca6d");
+        assert_eq!(ContainerIdentity { id: None, ..named }.short(), "4026532177");
     }
 
     #[test]

@@ -1,0 +1,123 @@
+//! The number and the name that a container has with the engine that made it.
+
+use crate::process::{parent_of, read, words_of};
+use serde_json::Value;
+use std::fs;
+
+/// Returns the container of a process, from the names of its control groups.
+#[must_use]
+pub(super) fn container_of(pid: u32) -> Option<String> {
+    read(&format!("/proc/{pid}/cgroup"))?.lines().find_map(container_in)
+}
+
+/// Returns the container's number in a line of `/proc/PID/cgroup`, of nested containers that of the innermost.
+///
+/// Examples of lines: `0::/system.slice/docker-<64 digits>.scope`, `4:memory:/docker/<64 digits>`,
+/// `0::/kubepods.slice/…/cri-containerd-<64 digits>.scope`.
+fn container_in(line: &str) -> Option<String> {
+    let is_id = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Podman's monitor has a group of its own beside the container's.
+    let parts = line.rsplit('/').filter(|part| !part.contains("conmon"));
+    parts
+        .flat_map(|part| part.split(|letter: char| !letter.is_ascii_alphanumeric()))
+        .find(is_id)
+        .map(str::to_owned)
+}
+
+/// Returns the name that a container has with its engine, if the engine tells. `pid` is a process of the container.
+///
+/// The tenant writes none of the sources: a monitor lives outside of the container, and only root writes the files.
+pub(super) fn name_of(id: &str, pid: u32) -> Option<String> {
+    let name = of_monitor(id, pid).or_else(|| of_docker(id)).or_else(|| of_containerd(id))?;
+    is_name(&name).then_some(name)
+}
+
+/// Returns true if engines allow this name. A name with a `/` could not be told from a path.
+fn is_name(name: &str) -> bool {
+    /// Most letters of a name. Those of CRI-O have the names of pod and namespace in them.
+    const MOST: usize = 512;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    !name.is_empty() && name.len() <= MOST && name.bytes().all(is_letter)
+}
+
+/// Returns the name that Podman and CRI-O give to the container's monitor: `conmon -c <id> … -n <name> …`. The monitor
+/// is an ancestor of all processes of the container.
+fn of_monitor(id: &str, pid: u32) -> Option<String> {
+    /// Most ancestors that are looked at.
+    const MOST: usize = 64;
+    let ancestors = std::iter::successors(Some(pid), |pid| parent_of(*pid)).take(MOST);
+    let mut outside = ancestors.filter(|pid| container_of(*pid).as_deref() != Some(id)).filter_map(words_of);
+    outside.find_map(|words| name_in(id, &words))
+}
+
+/// Returns the name in the words of a monitor, if it is the monitor of the container `id`.
+fn name_in(id: &str, words: &[String]) -> Option<String> {
+    let behind = |option: &str| words.iter().skip_while(|word| *word != option).nth(1);
+    let is_monitor = words.first()?.rsplit('/').next() == Some("conmon");
+    (is_monitor && behind("-c").map(String::as_str) == Some(id)).then(|| behind("-n").cloned())?
+}
+
+/// Returns the name in Docker's description of the container.
+fn of_docker(id: &str) -> Option<String> {
+    let text = read(&format!("/var/lib/docker/containers/{id}/config.v2.json"))?;
+    let name = serde_json::from_str::<Value>(&text).ok()?.get("Name")?.as_str()?.to_owned();
+    Some(name.trim_start_matches('/').to_owned())
+}
+
+/// Returns the name in the description from which containerd has made the container: that of Kubernetes or of nerdctl.
+fn of_containerd(id: &str) -> Option<String> {
+    let namespaces = fs::read_dir("/run/containerd/io.containerd.runtime.v2.task").ok()?.flatten();
+    let mut texts =
+        namespaces.filter_map(|space| read(&format!("{}/{id}/config.json", space.path().display())));
+    texts.find_map(|text| {
+        let spec = serde_json::from_str::<Value>(&text).ok()?;
+        let annotation = |key: &str| Some(spec.get("annotations")?.get(key)?.as_str()?.to_owned());
+        annotation("io.kubernetes.cri.container-name").or_else(|| annotation("nerdctl/name"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_monitor_of_a_container_names_it() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let monitor = format!("/usr/bin/conmon --api-version 1 -c {ID} -u {ID} -r runc -n train -s");
+        assert_eq!(name_in(ID, &words(&monitor)).as_deref(), Some("train"));
+        for other in [
+            monitor.replace("conmon", "sh"),
+            monitor.replace(ID, "6bf7"),
+            monitor.replace("-n train -s", "-n"),
+            String::new(),
+        ] {
+            assert_eq!(name_in(ID, &words(&other)), None, "{other}");
+        }
+        assert!(is_name("k8s_main_pod.a-b") && !is_name("a/b") && !is_name("") && !is_name("a b"));
+    }
+
+    const ID: &str = "6bf76cd5ca6d81d9b8cb36b9b7f1f4ba5f3fb6b6e8c1b0a1a6b1f2f3a4b5c6d7";
+
+    #[test]
+    fn a_container_is_found_in_the_names_of_its_control_groups() {
+        for line in [
+            format!("0::/system.slice/docker-{ID}.scope"),
+            format!("12:memory:/docker/{ID}"),
+            format!("0::/machine.slice/libpod-{ID}.scope/container"),
+            format!("0::/../crio-{ID}"),
+            format!("0::/kubepods.slice/kubepods-pod1f.slice/cri-containerd-{ID}.scope"),
+            format!("3:cpu:/kubepods/burstable/pod44/{ID}"),
+            format!("0::/docker/{}/docker/{ID}", "a".repeat(64)),
+        ] {
+            assert_eq!(container_in(&line).as_deref(), Some(ID), "{line}");
+        }
+        for line in [
+            "0::/user.slice/user-0.slice",
+            "",
+            &format!("0::/x/libpod-conmon-{ID}.scope"),
+            &format!("0::/{ID}0"),
+        ] {
+            assert_eq!(container_in(line), None, "{line}");
+        }
+    }
+}
