@@ -27,6 +27,7 @@ mod schema;
 #[path = "../support/mod.rs"]
 mod support;
 mod tenants;
+mod unlimited;
 
 use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
 use node::Node;

@@ -37,6 +37,11 @@ pub(crate) fn may_have_containers() -> bool {
     can
 }
 
+/// Namespaces of a container, as arguments of `unshare`.
+const ALL: [&str; 5] = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"];
+/// The same with the host's process numbers, by which the simulated NVML names processes as a driver names them on a host.
+const HOST_NUMBERS: [&str; 1] = ["--mount"];
+
 /// Starts a program in a container with the mounts `FROM TO`. The container has the bench's simulated GPU.
 pub(crate) fn start(
     bench: &Bench,
@@ -45,7 +50,27 @@ pub(crate) fn start(
     program: &Path,
     arguments: &[&str],
 ) -> Living {
-    let namespaces = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"];
+    start_in(&ALL, bench, mounts, environment, program, arguments)
+}
+
+/// Starts a program like [`start`], in a container that shares the host's process numbers.
+pub(crate) fn start_with_host_numbers(
+    bench: &Bench,
+    environment: &[String],
+    program: &Path,
+    arguments: &[&str],
+) -> Living {
+    start_in(&HOST_NUMBERS, bench, &[], environment, program, arguments)
+}
+
+fn start_in(
+    namespaces: &[&str],
+    bench: &Bench,
+    mounts: &[String],
+    environment: &[String],
+    program: &Path,
+    arguments: &[&str],
+) -> Living {
     let mut words: Vec<&str> = namespaces.to_vec();
     words.extend(["sh", "-c", CONTAINER, "container", "env"]);
     words.extend(environment.iter().map(String::as_str));

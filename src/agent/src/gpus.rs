@@ -6,6 +6,7 @@
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlMachine, NvmlTimeout, PROHIBITED, SHARED};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use tracing::warn;
 
 /// Time between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two questions for the processes of GPUs.
+const LISTS: Duration = Duration::from_secs(5);
 /// Age from which an answer is too old to be told.
 const FRESH: Duration = Duration::from_secs(10);
 /// Time after which the agent tries NVML again, if it could not be used or did not answer.
@@ -39,6 +42,9 @@ pub(crate) struct Gpu {
     pub(crate) utilization_percent: Option<u32>,
     /// Degrees Celsius.
     pub(crate) temperature_celsius: Option<u32>,
+    /// Numbers of the compute processes that use it.
+    #[serde(skip)]
+    pub(crate) users: Vec<u32>,
     /// UUIDs of the GPUs to which it has NVLink.
     #[serde(skip)]
     pub(crate) nvlink: Vec<String>,
@@ -93,12 +99,16 @@ impl Gpus {
 
     /// Asks NVML until it does not answer any more.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
-        let mut linked = Linked::default();
+        let (mut linked, mut users) = (Linked::default(), Users::default());
         while let Some(machine) = nvml.machine() {
             nvml.refresh();
             let mut gpus = looked_at(&nvml, &machine);
             linked.look(&nvml, &machine);
-            gpus.iter_mut().for_each(|gpu| gpu.nvlink = linked.to(&gpu.uuid));
+            users.look(&nvml, &machine);
+            for gpu in &mut gpus {
+                gpu.nvlink = linked.to(&gpu.uuid);
+                gpu.users = users.of(&gpu.uuid);
+            }
             if !nvml.is_alive() {
                 return;
             }
@@ -166,6 +176,36 @@ impl Linked {
     }
 }
 
+/// The compute processes of the GPUs. NVML is asked for them seldom, because such a question takes milliseconds and other
+/// processes that ask wait meanwhile.
+#[derive(Debug, Default)]
+struct Users {
+    asked: Option<Instant>,
+    by_gpu: BTreeMap<String, Vec<u32>>,
+}
+
+impl Users {
+    fn look(&mut self, nvml: &Nvml, machine: &NvmlMachine) {
+        if self.asked.is_some_and(|asked| asked.elapsed() < LISTS) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        let of = |uuid: &String| {
+            let uses = nvml.processes(&nvml.device(bare(uuid))?)?;
+            Some((uuid.clone(), uses.iter().map(|one| one.pid).collect()))
+        };
+        self.by_gpu = machine.gpus.iter().filter_map(of).collect();
+    }
+
+    /// Returns the numbers of the processes that use a GPU. A process with several instances counts once.
+    fn of(&self, uuid: &str) -> Vec<u32> {
+        let mut users = self.by_gpu.get(uuid).cloned().unwrap_or_default();
+        users.sort_unstable();
+        users.dedup();
+        users
+    }
+}
+
 /// Returns the part of a UUID's text that a region has.
 pub(crate) fn bare(uuid: &str) -> &str {
     uuid.split_once('-').map_or(uuid, |(_, bare)| bare)
@@ -187,6 +227,7 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
             memory_reserved: device.reserved,
             utilization_percent: device.utilization,
             temperature_celsius: device.temperature,
+            users: Vec::new(),
             nvlink: Vec::new(),
             obstacle: obstacle(&device),
         })

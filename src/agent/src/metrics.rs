@@ -124,6 +124,24 @@ fn gpus(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
             Some(([("uuid", uuid.as_str())], ratio(gpu.utilization_percent?.into(), 100.0)))
         }),
     )?;
+    let unlimited: Vec<(&str, String, usize)> = uuids
+        .iter()
+        .flat_map(|(uuid, gpu)| now.unlimited_on(gpu).into_iter().map(move |one| (uuid.as_str(), one)))
+        .map(|(uuid, (container, count))| {
+            let id = container.map(|one| one.id.clone().unwrap_or_else(|| one.short()));
+            (uuid, id.unwrap_or_default(), count)
+        })
+        .collect();
+    gauges(
+        encoder,
+        &metric(
+            "gpuslice_gpu_unlimited_processes",
+            "Processes that use the GPU without libgpuslice.so, so that no limit holds for them; without a container: of the host",
+        ),
+        unlimited.iter().map(|(uuid, container, count)| {
+            ([("uuid", *uuid), ("container", container)], whole((*count).try_into().unwrap_or(u64::MAX)))
+        }),
+    )?;
     let memory = uuids.iter().flat_map(|(uuid, gpu)| {
         let kinds =
             [("total", gpu.memory_total), ("used", gpu.memory_used), ("reserved", gpu.memory_reserved)];
@@ -337,6 +355,7 @@ mod tests {
             driver: Some("580".to_owned()),
             gpus: vec![gpu],
             slices: vec![slice("a", None), slice("b", Some("c0")), in_pod],
+            unlimited: Vec::new(),
             left_behind: 0,
             kubelet: KubeletSlots { owned: 2, free: 14 },
         };
@@ -344,6 +363,7 @@ mod tests {
         let a = "namespace=\"\",pod=\"\",container=\"\",uuid=\"GPU-a\",slot=\"a\"";
         for line in [
             "gpuslice_gpu_info{uuid=\"GPU-a\",model=\"\",driver=\"580\"} 1",
+            "gpuslice_gpu_unlimited_processes{uuid=\"GPU-a\",container=\"\"} 0",
             "gpuslice_gpu_healthy{uuid=\"GPU-a\"} 1",
             "gpuslice_gpu_utilization_ratio{uuid=\"GPU-a\"} 0.5",
             "gpuslice_gpu_memory_bytes{uuid=\"GPU-a\",kind=\"total\"} 9",

@@ -4,9 +4,12 @@ use crate::gpus::Gpu;
 use gpuslice_policy::time::Nanos;
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{DeviceFigures, Reader, RecentUsage, RegionError};
+use gpuslice_slices::discovery::ContainerIdentity;
 use gpuslice_slices::overcommit::Committed;
 use gpuslice_slices::time::Meter;
+use gpuslice_slices::unlimited::UnlimitedProcess;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,6 +116,8 @@ pub(crate) struct Snapshot {
     pub(crate) gpus: Vec<Gpu>,
     /// The slices, those that this agent made first.
     pub(crate) slices: Vec<SliceSnapshot>,
+    /// Processes that use a GPU without the library, each with the UUID of the GPU.
+    pub(crate) unlimited: Vec<(String, UnlimitedProcess)>,
     /// Number of slices that are not configured any more and in which processes live.
     pub(crate) left_behind: usize,
     /// The slots that the agent offers a kubelet.
@@ -139,7 +144,7 @@ pub(crate) struct Sums {
     pub(crate) share_permille_sum: u32,
     /// Sum of the GPU time that they were charged over the last second, in thousandths of the GPU's time.
     pub(crate) used_permille: u64,
-    /// Overcommitments, in words.
+    /// Overcommitments, and containers with processes without the library, in words.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -154,14 +159,42 @@ impl Snapshot {
                 committed.add(gpu.memory_total.unwrap_or(u64::MAX), limits);
             }
         }
+        let mut warnings = committed.warnings(&format!("GPU {}", gpu.index));
+        warnings.extend(self.warnings_of_unlimited(gpu));
         let sum = |figure: fn(&Device) -> u64| on_it().map(figure).fold(0, u64::saturating_add);
         Sums {
             memory_held: sum(|device| device.memory_used),
             limit_sum: committed.memory,
             share_permille_sum: committed.share_permille,
             used_permille: sum(|device| device.used_permille),
-            warnings: committed.warnings(&format!("GPU {}", gpu.index)),
+            warnings,
         }
+    }
+}
+
+impl Snapshot {
+    /// Counts the processes that use a GPU without the library, by their container. None stands for the host.
+    pub(crate) fn unlimited_on(&self, gpu: &Gpu) -> BTreeMap<Option<&ContainerIdentity>, usize> {
+        let mut counts = BTreeMap::from([(None, 0_usize)]);
+        for (_, process) in self.unlimited.iter().filter(|(uuid, _)| *uuid == gpu.uuid) {
+            let count = counts.entry(process.container.as_ref()).or_default();
+            *count = count.saturating_add(1);
+        }
+        counts
+    }
+
+    /// Returns a warning for each container with processes that use a GPU without the library.
+    fn warnings_of_unlimited(&self, gpu: &Gpu) -> Vec<String> {
+        let warning = |(container, count): (Option<&ContainerIdentity>, usize)| {
+            let container = container?;
+            let name = container.name.as_deref().map_or_else(String::new, |name| format!(" {name}"));
+            let uses = if count == 1 { "1 process uses" } else { &format!("{count} processes use") };
+            let (place, number) = (container.short(), gpu.index);
+            Some(format!(
+                "container {place}{name}: {uses} GPU {number} without libgpuslice.so, so no limit holds there"
+            ))
+        };
+        self.unlimited_on(gpu).into_iter().filter_map(warning).collect()
     }
 }
 

@@ -18,5 +18,6 @@ pub mod slot;
 mod system;
 pub mod time;
 mod unaccounted;
+pub mod unlimited;
 
 pub use system::user_name;

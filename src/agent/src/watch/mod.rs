@@ -7,6 +7,7 @@ mod found;
 mod made;
 mod regions;
 mod slots;
+mod unlimited;
 
 use crate::config::{Config, Mode};
 use crate::cotenants::RegionPlace;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
+use unlimited::UnlimitedProcesses;
 
 /// Time between two scans, for new slices and for slices that differ from the configuration.
 const SCAN: Duration = Duration::from_secs(5);
@@ -48,6 +50,7 @@ pub(crate) struct Watch {
     machine: Machine,
     containers: Vec<Container>,
     found: FoundSlices,
+    unlimited: UnlimitedProcesses,
     cotenants: Sender<Vec<RegionPlace>>,
     scanned: Option<Instant>,
     /// True if a container has ended since the last scan, as far as its processes tell.
@@ -72,6 +75,7 @@ impl Watch {
             machine: Machine::default(),
             containers: Vec::new(),
             found: FoundSlices::default(),
+            unlimited: UnlimitedProcesses::default(),
             cotenants,
             scanned: None,
             has_one_ended: false,
@@ -174,7 +178,8 @@ impl Watch {
         let cluster = self.config.cluster.as_ref().filter(|cluster| cluster.mode == Mode::DevicePlugin);
         let kubelet = cluster.map(|cluster| self.found.slots.count(&gpus, cluster.slots_per_gpu));
         let kubelet = kubelet.unwrap_or_default();
-        Snapshot { driver: self.gpus.driver(), gpus, slices, left_behind, kubelet }
+        let unlimited = self.unlimited.all().to_vec();
+        Snapshot { driver: self.gpus.driver(), gpus, slices, unlimited, left_behind, kubelet }
     }
 
     /// Looks for containers and slices, and makes or mends the slices of the configuration.
@@ -189,6 +194,7 @@ impl Watch {
             let is_used = self.made.is_held(slice.folder(&self.config.places));
             slice.make(&self.config.places, &self.library, &gpus, is_used);
         }
+        self.unlimited.search(&gpus, &self.containers);
         self.clear_away();
         self.find();
         let _thread_has_ended = self.cotenants.send(self.places_of_regions());

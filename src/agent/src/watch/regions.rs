@@ -54,7 +54,7 @@ impl LookUp<'_> {
 }
 
 /// Returns the program of a command, without its arguments, which may be secret.
-fn program_of(command: &str) -> String {
+pub(super) fn program_of(command: &str) -> String {
     let command = short_command(command);
     command.split(' ').next().unwrap_or_default().to_owned()
 }

@@ -1,5 +1,6 @@
 //! The slices of this machine, and the region that a slice's name means.
 
+mod access;
 pub(crate) mod bounds;
 pub(crate) mod survey;
 pub(crate) mod too_many;
@@ -9,11 +10,11 @@ use crate::arguments::SliceName;
 use crate::output::ending::Ending;
 use crate::output::failure::{self, Failure};
 use crate::system;
-use gpuslice_region::names::{self, FOLDER, PREFIX, RUN, folder};
-use gpuslice_region::{Detached, Monitor, Reader, RegionError, Removal, Trust, detached, remove_if_unused};
+pub(crate) use access::{is_of_others, look_at, trust};
+use gpuslice_region::names::{self, PREFIX, RUN, folder};
+use gpuslice_region::{RegionError, Removal, Trust, remove_if_unused};
 use gpuslice_slices::discovery::FoundRegion;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 pub(crate) use survey::{OpenRegion, Survey};
@@ -58,7 +59,7 @@ pub(crate) fn demo_name(name: &str) -> String {
 }
 
 /// Returns this process's number. In a container the number of the namespace follows, because containers may
-/// share [`FOLDER`] and their process numbers repeat.
+/// share [`names::FOLDER`] and their process numbers repeat.
 pub(crate) fn own_number() -> String {
     let number = std::process::id();
     match fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino()) {
@@ -79,18 +80,7 @@ fn is_unused(path: &Path) -> bool {
 
 /// Returns every path that may be a region.
 pub(crate) fn all() -> Result<Vec<PathBuf>, Failure> {
-    names::all().map_err(unreadable)
-}
-
-/// Returns the slices whose region was removed while processes use it, if the region would be among [`all`].
-pub(crate) fn removed() -> Vec<Detached> {
-    let mut found = detached();
-    found.retain(|region| names::is_usual(&region.path));
-    found
-}
-
-fn unreadable(error: io::Error) -> Failure {
-    Failure::new(format!("{FOLDER} cannot be read: {error}; mount a tmpfs there"))
+    names::all().map_err(access::unreadable)
 }
 
 /// Prints the names that a shell can offer without quotes: `gpuslice complete-slices`.
@@ -102,23 +92,6 @@ pub(crate) fn print_names() -> Result<Ending, Failure> {
         &names.filter(|name| name.chars().all(is_plain)).map(|name| name + "\n").collect::<String>(),
     )?;
     Ok(Ending::Code(0))
-}
-
-/// Returns the trust for regions that commands show: root sees the regions of all users.
-pub(crate) fn trust() -> Trust {
-    if system::user() == 0 { Trust::AnyOwner } else { Trust::OwnerOnly }
-}
-
-/// Opens a region to read it, for which the right to read suffices.
-///
-/// If this process may also write the region, it reaps the dead members. Others then pay for the memory that they
-/// share with them. Without that right, the figures tell the dead members apart.
-pub(crate) fn look_at(path: &Path, trust: Trust) -> Result<Option<Reader>, RegionError> {
-    let reader = Reader::open(path, trust)?;
-    if reader.as_ref().is_some_and(|reader| reader.any_dead().is_ok_and(|any| any)) {
-        let _not_now = Monitor::open(path, trust).map(|monitor| monitor.map(|monitor| monitor.reap()));
-    }
-    Ok(reader)
 }
 
 /// Opens every region to read it, and prints the reason for each that cannot be read. First removes the
@@ -137,14 +110,6 @@ pub(crate) fn lost(region: &FoundRegion, error: &RegionError) -> String {
             format!("{}: its slice ended while it was looked at", survey::shown(region))
         }
         other => survey::in_words(region, &other.to_string()),
-    }
-}
-
-pub(crate) fn is_of_others(error: &RegionError) -> bool {
-    match error {
-        RegionError::Owner { .. } => true,
-        RegionError::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
-        _ => false,
     }
 }
 

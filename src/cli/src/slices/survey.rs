@@ -1,6 +1,7 @@
 //! The regions that this process sees on the host and in containers, and the names that commands accept for them.
 
-use super::{bounds, is_of_others, look_at, removed, trust, unreadable};
+use super::access::{is_of_others, look_at, removed, trust, unreadable};
+use super::bounds;
 use crate::output::failure::{self, Failure};
 use gpuslice_region::names::{self, NameMatch};
 use gpuslice_region::{Detached, Monitor, ProcessView, Reader, RegionError, Trust, detached};

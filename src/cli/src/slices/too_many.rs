@@ -1,6 +1,6 @@
 //! Warns of folders with more slices than an arbiter divides GPUs among.
 
-use super::OpenRegion;
+use super::survey::OpenRegion;
 use crate::output::failure;
 use gpuslice_policy::arbiter::MOST_SLICES;
 use gpuslice_region::layout::SIZE;

@@ -232,6 +232,12 @@ pub(super) fn namespace(pid: u32, kind: &str) -> io::Result<u64> {
     number_in(&fs::read_link(format!("/proc/{pid}/ns/{kind}"))?)
 }
 
+/// Returns the inode of the mount namespace of a process, or none if this process may not look at it.
+#[must_use]
+pub fn mounts_of(pid: u32) -> Option<u64> {
+    namespace(pid, "mnt").ok()
+}
+
 /// Returns the inode of a namespace of this process.
 pub(super) fn namespace_of_self(kind: &str) -> io::Result<u64> {
     number_in(&fs::read_link(format!("/proc/self/ns/{kind}"))?)

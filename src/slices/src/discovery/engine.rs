@@ -59,8 +59,11 @@ fn name_in(id: &str, words: &[String]) -> Option<String> {
 
 /// Returns the name in Docker's description of the container.
 fn of_docker(id: &str) -> Option<String> {
-    let text = read(&format!("/var/lib/docker/containers/{id}/config.v2.json"))?;
-    let name = serde_json::from_str::<Value>(&text).ok()?.get("Name")?.as_str()?.to_owned();
+    name_in_docker(&read(&format!("/var/lib/docker/containers/{id}/config.v2.json"))?)
+}
+
+fn name_in_docker(text: &str) -> Option<String> {
+    let name = serde_json::from_str::<Value>(text).ok()?.get("Name")?.as_str()?.to_owned();
     Some(name.trim_start_matches('/').to_owned())
 }
 
@@ -69,11 +72,13 @@ fn of_containerd(id: &str) -> Option<String> {
     let namespaces = fs::read_dir("/run/containerd/io.containerd.runtime.v2.task").ok()?.flatten();
     let mut texts =
         namespaces.filter_map(|space| read(&format!("{}/{id}/config.json", space.path().display())));
-    texts.find_map(|text| {
-        let spec = serde_json::from_str::<Value>(&text).ok()?;
-        let annotation = |key: &str| Some(spec.get("annotations")?.get(key)?.as_str()?.to_owned());
-        annotation("io.kubernetes.cri.container-name").or_else(|| annotation("nerdctl/name"))
-    })
+    texts.find_map(|text| name_in_containerd(&text))
+}
+
+fn name_in_containerd(text: &str) -> Option<String> {
+    let spec = serde_json::from_str::<Value>(text).ok()?;
+    let annotation = |key: &str| Some(spec.get("annotations")?.get(key)?.as_str()?.to_owned());
+    annotation("io.kubernetes.cri.container-name").or_else(|| annotation("nerdctl/name"))
 }
 
 #[cfg(test)]
@@ -97,6 +102,19 @@ mod tests {
     }
 
     const ID: &str = "6bf76cd5ca6d81d9b8cb36b9b7f1f4ba5f3fb6b6e8c1b0a1a6b1f2f3a4b5c6d7";
+
+    #[test]
+    fn descriptions_of_engines_have_the_name() {
+        let docker = r#"{"State":{"Running":true},"ID":"6bf7","Name":"/train","Driver":"overlay2"}"#;
+        assert_eq!(name_in_docker(docker).as_deref(), Some("train"));
+        for annotation in ["io.kubernetes.cri.container-name", "nerdctl/name"] {
+            let spec = format!("{{\"hostname\":\"h\",\"annotations\":{{\"{annotation}\":\"main\"}}}}");
+            assert_eq!(name_in_containerd(&spec).as_deref(), Some("main"));
+        }
+        for text in ["", "{}", "{\"annotations\":{}}", "[1]", "{\"Name\":7}"] {
+            assert_eq!((name_in_docker(text), name_in_containerd(text)), (None, None), "{text}");
+        }
+    }
 
     #[test]
     fn a_container_is_found_in_the_names_of_its_control_groups() {

@@ -1,0 +1,50 @@
+//! Finds processes that use the node's GPUs without the library, and logs each of those in containers once.
+
+use super::regions::program_of;
+use crate::gpus::Gpu;
+use gpuslice_slices::discovery::Container;
+use gpuslice_slices::process::command_here;
+use gpuslice_slices::unlimited::{UnlimitedProcess, unlimited};
+use std::collections::BTreeSet;
+use tracing::warn;
+
+/// The processes without the library, by the UUID of a GPU that they use.
+#[derive(Debug, Default)]
+pub(super) struct UnlimitedProcesses(Vec<(String, UnlimitedProcess)>);
+
+impl UnlimitedProcesses {
+    /// Looks at the processes that NVML names.
+    pub(super) fn search(&mut self, gpus: &[Gpu], containers: &[Container]) {
+        let pids: BTreeSet<u32> = gpus.iter().flat_map(|gpu| gpu.users.iter().copied()).collect();
+        let found = unlimited(&pids, containers);
+        for process in &found {
+            if self.0.iter().all(|(_, known)| known != process) {
+                tell(process);
+            }
+        }
+        let on_gpu = |gpu: &Gpu| {
+            let users = found.iter().filter(|process| gpu.users.contains(&process.pid));
+            users.map(|process| (gpu.uuid.clone(), process.clone())).collect::<Vec<_>>()
+        };
+        self.0 = gpus.iter().flat_map(on_gpu).collect();
+    }
+
+    /// Returns them all.
+    pub(super) fn all(&self) -> &[(String, UnlimitedProcess)] {
+        &self.0
+    }
+}
+
+/// Logs a process of a container. Programs of the host run without limits as their user wants.
+fn tell(process: &UnlimitedProcess) {
+    let Some(container) = &process.container else { return };
+    let program = command_here(process.pid).map(|command| program_of(&command)).unwrap_or_default();
+    let name = container.name.as_deref().unwrap_or_default();
+    warn!(
+        pid = process.pid,
+        container = %container.short(),
+        name,
+        program,
+        "uses a GPU without libgpuslice.so: no limit holds for it; `gpuslice doctor` in the container tells why"
+    );
+}
