@@ -3,24 +3,27 @@
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
+use std::iter;
 use std::time::Duration;
 
 /// Type of a text of metrics. Prometheus refuses the text under another type.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Buckets of durations in seconds: 1 ms, and twice the one before, up to 16 s. The scheduler's own histograms have the same.
-const SHORTEST: f64 = 0.001;
-const GROWTH: f64 = 2.0;
-const BUCKETS: u16 = 15;
+/// Buckets of durations: 1 ms, and twice the one before, up to 16 s. The scheduler's own histograms have the same.
+const SHORTEST: Duration = Duration::from_millis(1);
+const GROWTH: u32 = 2;
+const BUCKETS: usize = 15;
 
 /// One label with a value that the code names, so that tenants cannot make series.
 type Label = [(&'static str, &'static str); 1];
 
 fn histogram() -> Histogram {
-    Histogram::new(exponential_buckets(SHORTEST, GROWTH, BUCKETS))
+    // A power of a float would need the C library's mathematics, which the portable agent does not load.
+    let bounds = iter::successors(Some(SHORTEST), |bound| bound.checked_mul(GROWTH));
+    Histogram::new(bounds.take(BUCKETS).map(|bound| bound.as_secs_f64()))
 }
 
 /// Cause of a container's wait.
