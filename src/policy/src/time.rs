@@ -43,7 +43,7 @@ pub const MOST_GPU_TIME: GpuTime = GpuTime::from_millis(60_000);
 pub(crate) const TIME_UNITS: [(u64, &str); 4] =
     [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
 
-/// What spans and instants have in common: a number of nanoseconds. For code that is the same for all of them.
+/// A number of nanoseconds, as every span and every instant is. Code that is the same for all of them takes any of them by this trait.
 pub trait Nanos: Copy + Ord {
     /// Makes the span or the instant of `nanoseconds`.
     fn from_nanos(nanoseconds: u64) -> Self;
@@ -51,13 +51,51 @@ pub trait Nanos: Copy + Ord {
     fn nanos(self) -> u64;
 }
 
-/// Defines a span of time in nanoseconds.
-macro_rules! span {
+/// Defines a span or an instant: a number of nanoseconds.
+macro_rules! nanoseconds {
     ($(#[$meaning:meta])* $name:ident) => {
         $(#[$meaning])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         #[repr(transparent)]
         pub struct $name(u64);
+
+        impl $name {
+            /// Makes the span or the instant of `nanoseconds`.
+            #[inline]
+            #[must_use]
+            pub const fn from_nanos(nanoseconds: u64) -> Self {
+                Self(nanoseconds)
+            }
+
+            /// Returns the number of nanoseconds.
+            #[inline]
+            #[must_use]
+            pub const fn nanos(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl Nanos for $name {
+            #[inline]
+            fn from_nanos(nanoseconds: u64) -> Self {
+                Self(nanoseconds)
+            }
+
+            #[inline]
+            fn nanos(self) -> u64 {
+                self.0
+            }
+        }
+    };
+}
+
+/// Defines a span of time in nanoseconds.
+macro_rules! span {
+    ($(#[$meaning:meta])* $name:ident) => {
+        nanoseconds! {
+            $(#[$meaning])*
+            $name
+        }
 
         impl $name {
             /// No time.
@@ -66,13 +104,6 @@ macro_rules! span {
             pub const NANOSECOND: Self = Self(1);
             /// The longest span.
             pub const MAX: Self = Self(u64::MAX);
-
-            /// Makes a span of `nanoseconds`.
-            #[inline]
-            #[must_use]
-            pub const fn from_nanos(nanoseconds: u64) -> Self {
-                Self(nanoseconds)
-            }
 
             /// Makes a span of `microseconds`, at most the longest span.
             #[inline]
@@ -86,13 +117,6 @@ macro_rules! span {
             #[must_use]
             pub const fn from_millis(milliseconds: u64) -> Self {
                 Self(milliseconds.saturating_mul(1_000_000))
-            }
-
-            /// Returns the number of nanoseconds.
-            #[inline]
-            #[must_use]
-            pub const fn nanos(self) -> u64 {
-                self.0
             }
 
             /// Returns true if it is no time.
@@ -159,18 +183,6 @@ macro_rules! span {
             pub fn scaled(self, numerator: u64, denominator: u64) -> Option<Self> {
                 let product = u128::from(self.0).saturating_mul(u128::from(numerator));
                 u64::try_from(product.checked_div(u128::from(denominator))?).ok().map(Self)
-            }
-        }
-
-        impl Nanos for $name {
-            #[inline]
-            fn from_nanos(nanoseconds: u64) -> Self {
-                Self(nanoseconds)
-            }
-
-            #[inline]
-            fn nanos(self) -> u64 {
-                self.0
             }
         }
 
@@ -356,30 +368,16 @@ impl GpuTimeChange {
     }
 }
 
-/// An instant of the monotonic clock, in nanoseconds since its beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub struct Monotonic(u64);
+nanoseconds! {
+    /// An instant of the monotonic clock, in nanoseconds since its beginning.
+    Monotonic
+}
 
 impl Monotonic {
     /// The beginning of the clock. Words of a region that have it name no instant: what they date never happened.
     pub const BEGIN: Self = Self(0);
     /// The last instant, which never comes.
     pub const NEVER: Self = Self(u64::MAX);
-
-    /// Makes the instant that lies `nanoseconds` after the beginning of the clock.
-    #[inline]
-    #[must_use]
-    pub const fn from_nanos(nanoseconds: u64) -> Self {
-        Self(nanoseconds)
-    }
-
-    /// Returns the nanoseconds since the beginning of the clock.
-    #[inline]
-    #[must_use]
-    pub const fn nanos(self) -> u64 {
-        self.0
-    }
 
     /// Returns the time since an earlier instant; none if `earlier` is later.
     #[inline]
@@ -400,18 +398,6 @@ impl Monotonic {
     #[must_use]
     pub const fn saturating_sub(self, span: WallTime) -> Self {
         Self(self.0.saturating_sub(span.0))
-    }
-}
-
-impl Nanos for Monotonic {
-    #[inline]
-    fn from_nanos(nanoseconds: u64) -> Self {
-        Self(nanoseconds)
-    }
-
-    #[inline]
-    fn nanos(self) -> u64 {
-        self.0
     }
 }
 
@@ -442,29 +428,36 @@ impl Sub<WallTime> for Monotonic {
     }
 }
 
-/// Times of tests: the place in which one stands tells its type.
+/// Times by their numbers: the place in which one stands tells its type. For tables and tests, in which most words would be types.
+pub mod literals {
+    use super::Nanos;
+
+    /// Returns a time of so many nanoseconds.
+    #[must_use]
+    pub fn ns<T: Nanos>(nanoseconds: u64) -> T {
+        T::from_nanos(nanoseconds)
+    }
+
+    /// Returns a time of so many microseconds, at most the largest one.
+    #[must_use]
+    pub fn us<T: Nanos>(microseconds: u64) -> T {
+        ns(microseconds.saturating_mul(1_000))
+    }
+
+    /// Returns a time of so many milliseconds, at most the largest one.
+    #[must_use]
+    pub fn ms<T: Nanos>(milliseconds: u64) -> T {
+        ns(milliseconds.saturating_mul(1_000_000))
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod testing {
-    use super::{GpuTimeChange, Nanos};
+    use super::GpuTimeChange;
 
     /// Returns a charge of so many nanoseconds, or a refund.
     pub(crate) fn charge(nanoseconds: i64) -> GpuTimeChange {
         GpuTimeChange::from_nanos(nanoseconds)
-    }
-
-    /// Returns a time of so many nanoseconds.
-    pub(crate) fn ns<T: Nanos>(nanoseconds: u64) -> T {
-        T::from_nanos(nanoseconds)
-    }
-
-    /// Returns a time of so many microseconds.
-    pub(crate) fn us<T: Nanos>(microseconds: u64) -> T {
-        T::from_nanos(microseconds * 1_000)
-    }
-
-    /// Returns a time of so many milliseconds.
-    pub(crate) fn ms<T: Nanos>(milliseconds: u64) -> T {
-        T::from_nanos(milliseconds * 1_000_000)
     }
 }
 

@@ -6,7 +6,8 @@ use gpuslice_policy::arbiter::allocate::{AllocatedPart, Claim, WHOLE, divide};
 use gpuslice_policy::arbiter::demand::SliceFigures as Figures;
 use gpuslice_policy::arbiter::{Arbiter, Grant, Slice, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_policy::time::{GpuTime, Nanos, WallTime};
+use gpuslice_policy::time::literals::{ms, ns, us};
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_policy::units::Permille;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,21 +15,6 @@ use proptest::sample::select;
 
 /// Nanoseconds between two looks of the arbiter.
 const STEP: u64 = gpuslice_policy::arbiter::STEP.nanos();
-
-/// Returns a time of so many nanoseconds.
-fn ns<T: Nanos>(nanoseconds: u64) -> T {
-    T::from_nanos(nanoseconds)
-}
-
-/// Returns a time of so many microseconds.
-fn us<T: Nanos>(microseconds: u64) -> T {
-    ns(microseconds * 1_000)
-}
-
-/// Returns a time of so many milliseconds.
-fn ms<T: Nanos>(milliseconds: u64) -> T {
-    us(milliseconds * 1_000)
-}
 
 fn policies() -> impl Strategy<Value = CorePolicy> {
     select(vec![CorePolicy::Fixed, CorePolicy::Equal, CorePolicy::BestEffort])

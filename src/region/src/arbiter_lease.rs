@@ -247,8 +247,8 @@ fn mixed(number: u64) -> u64 {
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 mod tests {
     use super::*;
-    use crate::sync::clock::ns;
     use gpuslice_policy::arbiter::grant_word::PATIENCE;
+    use gpuslice_policy::time::literals::ns;
     use std::{fs, os::unix::fs::symlink};
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);

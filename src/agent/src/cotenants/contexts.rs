@@ -40,28 +40,25 @@ impl Contexts {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(nanoseconds: u64) -> Monotonic {
-        Monotonic::from_nanos(nanoseconds)
-    }
+    use gpuslice_policy::time::literals::ns;
 
     #[test]
     fn contexts_of_two_slices_have_different_numbers_and_keep_them() {
         let (mut first, mut second) = (Contexts::default(), Contexts::default());
-        let numbers = [first.number(0, 7, at(1)), first.number(0, 9, at(2)), second.number(1, 7, at(3))];
+        let numbers = [first.number(0, 7, ns(1)), first.number(0, 9, ns(2)), second.number(1, 7, ns(3))];
         assert_eq!(numbers, [0, 1, 16]);
-        assert_eq!((first.number(0, 9, at(4)), second.number(1, 7, at(4))), (1, 16));
+        assert_eq!((first.number(0, 9, ns(4)), second.number(1, 7, ns(4))), (1, 16));
     }
 
     #[test]
     fn a_slice_has_no_more_numbers_than_its_own() {
         let mut contexts = Contexts::default();
         let numbers: Vec<u16> =
-            (0..100).map(|context| contexts.number(2, context, at(context.into()))).collect();
+            (0..100).map(|context| contexts.number(2, context, ns(context.into()))).collect();
         assert!(numbers.iter().all(|number| (32..48).contains(number)), "{numbers:?}");
         // The contexts that published last have numbers of their own.
         let last: std::collections::BTreeSet<u16> =
-            (84..100).map(|context| contexts.number(2, context, at(100))).collect();
+            (84..100).map(|context| contexts.number(2, context, ns(100))).collect();
         assert_eq!(last.len(), 16);
     }
 }

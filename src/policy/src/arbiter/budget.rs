@@ -90,7 +90,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
 
     const FINDINGS: Findings = Findings {
         busy: 2,

@@ -221,7 +221,7 @@ fn scale(time: GpuTime, part: u64) -> WallTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{ms, ns, us};
+    use crate::time::literals::{ms, ns, us};
 
     /// The kept part of each of two slices.
     const LEAST: u64 = WHOLE / 20;

@@ -110,7 +110,7 @@ fn number(me: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
     use proptest::prelude::*;
 
     /// One unit of spans.

@@ -55,7 +55,7 @@ impl ReadingSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::ms;
+    use crate::time::literals::ms;
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);
 

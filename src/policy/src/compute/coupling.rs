@@ -192,7 +192,7 @@ pub fn wait(other: &PeerDevice, round: u64, since: Monotonic, now: Monotonic) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{ms, ns, us};
+    use crate::time::literals::{ms, ns, us};
 
     /// A batch of 5 ms that took 25 ms and ended at 100 ms.
     const BATCH: MeasuredBatch = MeasuredBatch {

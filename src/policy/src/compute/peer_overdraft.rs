@@ -39,7 +39,7 @@ pub fn may_overdraw(paid_until: Monotonic, now: Monotonic, terms: RateLimit) -> 
 mod tests {
     use super::*;
     use crate::time::GpuTime;
-    use crate::time::testing::{ms, ns, us};
+    use crate::time::literals::{ms, ns, us};
     use crate::units::Permille;
 
     #[test]

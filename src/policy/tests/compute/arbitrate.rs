@@ -7,11 +7,11 @@ use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::GpuTime;
 use gpuslice_policy::units::Permille;
 
-use crate::nanos::ns;
 use crate::program::Program;
 use crate::scenario::terms;
 use crate::shim::Wait;
 use crate::world::{Machine, Phase, World};
+use gpuslice_policy::time::literals::ns;
 
 const MS: u64 = 1_000_000;
 

@@ -7,9 +7,9 @@ use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
 
 use crate::gpu::Gpu;
-use crate::nanos::ns;
 use crate::program::Kind;
 use crate::shim::{Bracketed, Paid, Shim};
+use gpuslice_policy::time::literals::ns;
 
 impl Shim {
     /// Enters the driver with a paid launch. Batches are opened and closed.

@@ -4,10 +4,10 @@ use gpuslice_policy::compute::attribution::nvml_only::{NvmlCostModel, Prepayment
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::cost::estimate::Estimate;
 
-use crate::nanos::ns;
 use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;
 use crate::world::World;
+use gpuslice_policy::time::literals::ns;
 
 /// The state of such a process.
 #[derive(Debug)]

@@ -26,7 +26,6 @@ mod long;
 mod machine;
 mod meter;
 mod mishaps;
-mod nanos;
 mod newcomers;
 mod program;
 mod scenario;

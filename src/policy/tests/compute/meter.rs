@@ -8,9 +8,9 @@ use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval};
 use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Opening, Verdict};
 
 use crate::gpu::{Gpu, NEVER};
-use crate::nanos::ns;
 use crate::shim::{Bracketed, Shim};
 use crate::slice::{PLACES, Slice};
+use gpuslice_policy::time::literals::ns;
 
 /// Kernels of 400 ms differ by 2 %.
 const LONG_KERNEL: u64 = 390_000_000;

@@ -5,8 +5,8 @@ use gpuslice_policy::compute::limiter::refund;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 
 use crate::gpu::NEVER;
-use crate::nanos::ns;
 use crate::world::{Phase, Process, World};
+use gpuslice_policy::time::literals::ns;
 
 /// A fault of the world.
 #[derive(Debug, Clone, Copy)]

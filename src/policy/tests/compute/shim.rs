@@ -18,9 +18,9 @@ use gpuslice_policy::time::GpuTime;
 
 use crate::blind::Blind;
 use crate::gpu::{Gpu, NEVER};
-use crate::nanos::ns;
 use crate::program::Kind;
 use crate::slice::Slice;
+use gpuslice_policy::time::literals::ns;
 
 /// The reason of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

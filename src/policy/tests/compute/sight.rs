@@ -4,9 +4,9 @@ use gpuslice_policy::compute::attribution::factor::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
 use gpuslice_policy::time::Monotonic;
 
-use crate::nanos::ns;
 use crate::slice::PLACES;
 use crate::world::World;
+use gpuslice_policy::time::literals::ns;
 
 /// One slice's knowledge of all slices.
 #[derive(Debug)]

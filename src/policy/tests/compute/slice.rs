@@ -11,7 +11,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntr
 use gpuslice_policy::time::GpuTimeChange;
 
 use crate::debt::Debt;
-use crate::nanos::ns;
+use gpuslice_policy::time::literals::ns;
 
 /// Number of places in the ring.
 pub const PLACES: u64 = 1024;

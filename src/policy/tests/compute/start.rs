@@ -2,10 +2,10 @@
 
 use gpuslice_policy::compute::limiter::lease;
 
-use crate::nanos::ns;
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, Phase, World};
+use gpuslice_policy::time::literals::ns;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

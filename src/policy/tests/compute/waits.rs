@@ -3,10 +3,10 @@
 use gpuslice_policy::compute::limiter::fair_queue;
 use gpuslice_policy::compute::limiter::queue_bound::UNKNOWN_WAIT;
 
-use crate::nanos::ns;
 use crate::shim::Wait;
 use crate::slice::Slice;
 use crate::world::{Phase, Process, World};
+use gpuslice_policy::time::literals::ns;
 
 /// The record of a waiting process.
 #[derive(Debug, Clone, Default)]

@@ -6,12 +6,12 @@ use crate::blind::Blind;
 use crate::chance::Chance;
 use crate::gpu::{Gpu, NEVER};
 use crate::mishaps::{Mishap, Sampler};
-use crate::nanos::ns;
 use crate::program::{Kind, Program, Step};
 use crate::shim::{Paid, Shim, Wait};
 use crate::sight::Sight;
 use crate::slice::{PLACES, Slice};
 use crate::watch::Watch;
+use gpuslice_policy::time::literals::ns;
 
 pub use crate::machine::{Machine, Meter};
 

@@ -135,7 +135,7 @@ pub(super) fn interval_of(range: &Bytes, now: Monotonic) -> Interval {
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 mod tests {
     use super::*;
-    use crate::sync::clock::ns;
+    use gpuslice_policy::time::literals::ns;
     use proptest::prelude::*;
 
     const MICRO: u64 = NANOS;

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use super::*;
-use crate::sync::clock::ns;
 use gpuslice_policy::time::Monotonic;
+use gpuslice_policy::time::literals::ns;
 use std::fs::OpenOptions;
 
 const GPU: Uuid = Uuid([7; 16]);

@@ -3,11 +3,12 @@
 
 use loom::sync::Arc;
 
-use super::{DEVICE, NOW, SLOTS, World, beside, layout, model, ms, ns};
+use super::{DEVICE, NOW, SLOTS, World, beside, layout, model};
 use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{STALE, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::compute::measuring::overlap::Overlap;
+use gpuslice_policy::time::literals::{ms, ns};
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 

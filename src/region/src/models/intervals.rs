@@ -3,9 +3,10 @@
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry, Reader};
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::time::Monotonic;
+use gpuslice_policy::time::literals::ns;
 use loom::{sync::Arc, thread};
 
-use super::{DEVICE, NOW, SLOTS, World, beside, model, ns};
+use super::{DEVICE, NOW, SLOTS, World, beside, model};
 use crate::{
     compute::intervals::INTERVAL_SLOTS,
     layout::compute_words::IntervalSlot,

@@ -27,7 +27,7 @@ use crate::{
     sync::atomics::Published32,
     sync::atomics::broken::{self, Break},
 };
-use gpuslice_policy::time::{Monotonic, Nanos};
+use gpuslice_policy::time::Monotonic;
 
 /// The most switches of a thread at a point where it could go on.
 const PREEMPTIONS: usize = 4;
@@ -41,16 +41,6 @@ const SHARES: usize = 2;
 const DEVICE: usize = 0;
 /// The clock of the models, in nanoseconds.
 const NOW: Monotonic = Monotonic::from_nanos(1 << 40);
-
-/// Returns a time of so many nanoseconds, whose type follows from its place.
-fn ns<T: Nanos>(nanoseconds: u64) -> T {
-    T::from_nanos(nanoseconds)
-}
-
-/// Returns a time of so many milliseconds.
-fn ms<T: Nanos>(milliseconds: u64) -> T {
-    ns(milliseconds * 1_000_000)
-}
 
 /// A region with one device, and life locks instead of the kernel's.
 struct World {

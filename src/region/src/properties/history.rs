@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::{CASES, World};
-use crate::{compute::history::RecentUsage, layout::constants::SECONDS, sync::clock::ns};
+use crate::{compute::history::RecentUsage, layout::constants::SECONDS};
+use gpuslice_policy::time::literals::ns;
 
 const DEVICE: usize = 1;
 const SECOND: u64 = 1_000_000_000;

@@ -3,7 +3,8 @@
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 
 use super::NOW;
-use crate::{layout::compute_words::IntervalSlot, sync::clock::ns};
+use crate::layout::compute_words::IntervalSlot;
+use gpuslice_policy::time::literals::ns;
 
 #[test]
 fn a_place_that_has_one_word_of_another_writing_says_nothing() {

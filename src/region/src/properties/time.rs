@@ -9,7 +9,8 @@ use gpuslice_policy::units::Permille;
 use proptest::prelude::*;
 
 use super::{CASES, NOW, SLOTS, World};
-use crate::{compute::reclaim::TimeUsed, slots::identity::Identity, sync::clock::ns};
+use crate::{compute::reclaim::TimeUsed, slots::identity::Identity};
+use gpuslice_policy::time::literals::ns;
 
 const DEVICE: usize = 1;
 const MS: u64 = 1_000_000;

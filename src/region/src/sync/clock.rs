@@ -11,9 +11,3 @@ pub fn now() -> Monotonic {
     let [seconds, rest] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
     Monotonic::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
-
-/// Returns a time of so many nanoseconds, whose type follows from its place.
-#[cfg(test)]
-pub(crate) fn ns<T: gpuslice_policy::time::Nanos>(nanoseconds: u64) -> T {
-    T::from_nanos(nanoseconds)
-}

@@ -8,7 +8,8 @@ use std::{
 
 use gpuslice_region::layout::FIGURES;
 
-use crate::puppet::{TOTAL, directory, join, ns};
+use crate::puppet::{TOTAL, directory, join};
+use gpuslice_policy::time::literals::ns;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("../..")

@@ -5,7 +5,8 @@ use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::{Device, DeviceRequest, Member, Trust, Uuid};
 
-use crate::puppet::{UUID, directory, ms, ns, request};
+use crate::puppet::{UUID, directory, request};
+use gpuslice_policy::time::literals::{ms, ns};
 
 const LIMIT: u64 = 1000;
 /// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.

@@ -6,8 +6,9 @@ use gpuslice_region::{
     Device, DeviceRequest, Limits, Member, Removal, Trust, Uuid, layout::FIGURES, remove_if_unused,
 };
 
-use crate::puppet::{directory, ms, ns, request};
+use crate::puppet::{directory, request};
 use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::time::literals::{ms, ns};
 
 /// GPU time of the kernel that is owed. No test takes long enough to pay it.
 const KERNEL: GpuTime = GpuTime::from_millis(30_000);

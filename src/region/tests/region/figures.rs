@@ -1,12 +1,12 @@
 //! Tests that the words of the compute ledger have the values written to them, and none from before.
 
-use crate::puppet::{ms, ns};
 use gpuslice_policy::compute::attribution::correction::ONE;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::compute::limiter::lease;
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::Monotonic;
+use gpuslice_policy::time::literals::{ms, ns};
 use gpuslice_region::{
     DeviceRequest, INTERVAL_SLOTS, Limits, Member, Monitor, Origin, Reader, Sharing, TimeUsed, Trust, Uuid,
 };

@@ -1,11 +1,11 @@
 //! Tests of grants: the rates that an arbiter writes into a slice's region.
 
-use crate::puppet::{ms, ns};
 use gpuslice_policy::arbiter::Grant;
 use gpuslice_policy::arbiter::grant_word::{STALE, encode};
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::Monotonic;
+use gpuslice_policy::time::literals::{ms, ns};
 use gpuslice_policy::units::Permille;
 use gpuslice_region::{Device, Limits, Member, ProcessActivity, Sharing};
 

@@ -13,7 +13,8 @@ use gpuslice_region::{
     layout::{FIGURES, MAX_DEVICES, MAX_SLOTS},
 };
 
-use crate::puppet::{UUID, directory, join, ns, request};
+use crate::puppet::{UUID, directory, join, request};
+use gpuslice_policy::time::literals::ns;
 
 fn figure(name: &str) -> u64 {
     let found = FIGURES.iter().find(|(known, _)| *known == name).unwrap();

@@ -4,7 +4,8 @@ use std::os::fd::AsRawFd as _;
 
 use gpuslice_region::{Monitor, Reaped, Trust};
 
-use crate::puppet::{Puppet, directory, join, kill, ns};
+use crate::puppet::{Puppet, directory, join, kill};
+use gpuslice_policy::time::literals::ns;
 
 const LIMIT: u64 = 1000;
 

@@ -13,17 +13,6 @@ use std::{
 use gpuslice_region::{Device, DeviceRequest, Limits, Member, Trust, Uuid};
 
 use crate::{limits, quota, reader, time};
-use gpuslice_policy::time::Nanos;
-
-/// Returns a time of so many nanoseconds.
-pub(crate) fn ns<T: Nanos>(nanoseconds: u64) -> T {
-    T::from_nanos(nanoseconds)
-}
-
-/// Returns a time of so many milliseconds.
-pub(crate) fn ms<T: Nanos>(milliseconds: u64) -> T {
-    ns(milliseconds * 1_000_000)
-}
 
 const VARIABLE: &str = "GPUSLICE_REGION_PUPPET";
 /// The device of most tests.

@@ -8,7 +8,8 @@ use std::{
 
 use gpuslice_region::{Monitor, Reader, RegionError, Trust, layout::FIGURES};
 
-use crate::puppet::{Puppet, directory, join, ns};
+use crate::puppet::{Puppet, directory, join};
+use gpuslice_policy::time::literals::ns;
 
 const LIMIT: u64 = 1000;
 

@@ -13,7 +13,8 @@ use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_region::{Device, Limits, Member, Monitor, Origin, Reaped, Trust, layout::FIGURES};
 
-use crate::puppet::{Puppet, UUID, directory, join, ms, ns};
+use crate::puppet::{Puppet, UUID, directory, join};
+use gpuslice_policy::time::literals::{ms, ns};
 
 const LIMIT: u64 = 1000;
 /// Any instant. The share is a half, so 1 ms of GPU time moves the word by 2 ms.

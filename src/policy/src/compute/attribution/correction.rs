@@ -26,7 +26,7 @@ pub fn apply(covered: WallTime, factor: u32) -> GpuTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
 
     #[test]
     fn a_factor_is_a_part() {

@@ -82,7 +82,8 @@ impl Split {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{charge, ms};
+    use crate::time::literals::ms;
+    use crate::time::testing::charge;
 
     const START: Monotonic = Monotonic::from_nanos(1 << 40);
 

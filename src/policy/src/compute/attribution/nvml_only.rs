@@ -170,7 +170,8 @@ fn windows(length: WallTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{charge, ms, ns};
+    use crate::time::literals::{ms, ns};
+    use crate::time::testing::charge;
 
     /// The begin of the first window.
     const BEGIN: Monotonic = Monotonic::from_nanos(90_000_000_000_000);

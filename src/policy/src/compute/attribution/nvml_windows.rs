@@ -154,7 +154,7 @@ pub fn of_process(uses: &[Use], window: Window, number: u32) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
 
     const MS: u64 = 1_000_000;
     const S: u64 = 1_000 * MS;

@@ -209,7 +209,8 @@ pub const RELAYED_BEHIND: WallTime = BEHIND.saturating_add(RELAY_EVERY.saturatin
 #[allow(clippy::indexing_slicing, reason = "a test")]
 mod tests {
     use super::*;
-    use crate::time::testing::{charge, ms, ns};
+    use crate::time::literals::{ms, ns};
+    use crate::time::testing::charge;
 
     const MS: u64 = 1_000_000;
 

@@ -65,7 +65,7 @@ impl<Number: PartialEq> RecentItems<Number> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
 
     const SECOND: u64 = 1_000_000_000;
 

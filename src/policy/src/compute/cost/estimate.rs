@@ -228,7 +228,7 @@ fn stepped<T: Nanos>(old: T, distance: i128, of: u64) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
 
     #[test]
     fn every_part_of_a_shape_tells_keys_apart() {

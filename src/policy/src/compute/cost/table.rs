@@ -152,7 +152,7 @@ mod tests {
     use super::super::estimate::LaunchShape;
     use super::*;
     use crate::compute::measuring::when_alone::{LONG_GRAPH, Timing};
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
 
     fn shape(function: u64, blocks: u32) -> Key {
         Key::kernel(&LaunchShape { function, grid: [blocks, 1, 1], block: [128, 1, 1], shared: 0 })

@@ -107,7 +107,7 @@ pub fn wait(free_since: Monotonic, before: GpuTime, now: Monotonic, terms: RateL
 mod tests {
     use super::*;
     use crate::time::GpuTime;
-    use crate::time::testing::{ms, ns};
+    use crate::time::literals::{ms, ns};
     use crate::units::Permille;
 
     fn terms() -> RateLimit {

@@ -192,7 +192,7 @@ impl Lease {
 mod tests {
     use super::*;
     use crate::time::GpuTime;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
     use crate::units::Permille;
 
     fn terms(thousandths: u16) -> RateLimit {

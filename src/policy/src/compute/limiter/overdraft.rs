@@ -81,7 +81,7 @@ impl Beside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{ms, ns};
+    use crate::time::literals::{ms, ns};
     use proptest::prelude::*;
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);

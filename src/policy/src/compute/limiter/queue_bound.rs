@@ -145,7 +145,7 @@ impl Unknown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{ms, ns, us};
+    use crate::time::literals::{ms, ns, us};
 
     #[test]
     fn predicted_work_is_bounded_and_one_launch_always_goes() {

@@ -37,7 +37,8 @@ pub fn estate(outstanding: GpuTime, work: Work, last_settled: Monotonic, now: Mo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{charge, ns};
+    use crate::time::literals::ns;
+    use crate::time::testing::charge;
 
     #[test]
     fn the_dead_leave_what_cannot_have_run() {

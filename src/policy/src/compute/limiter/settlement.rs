@@ -94,7 +94,8 @@ impl Settlement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{charge, ms, ns};
+    use crate::time::literals::{ms, ns};
+    use crate::time::testing::charge;
 
     #[test]
     fn a_bill_settles_what_is_beyond_the_prepaid_at_once_and_the_rest_in_the_end() {

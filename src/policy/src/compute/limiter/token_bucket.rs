@@ -149,7 +149,8 @@ pub fn wakes(sleeps_until: Monotonic, paid_until: Monotonic, now: Monotonic) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{charge, ms, ns};
+    use crate::time::literals::{ms, ns};
+    use crate::time::testing::charge;
     use proptest::prelude::*;
 
     const NOW: Monotonic = Monotonic::from_nanos(1 << 50);

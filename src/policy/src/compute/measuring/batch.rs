@@ -244,7 +244,7 @@ impl Spell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{ns, us};
+    use crate::time::literals::{ns, us};
 
     fn estimate(plain: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;

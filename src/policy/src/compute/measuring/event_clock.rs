@@ -242,7 +242,7 @@ pub fn nanoseconds(milliseconds: f32) -> Option<i64> {
 )]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
     use proptest::prelude::*;
 
     const SECOND: u64 = super::SECOND.nanos();

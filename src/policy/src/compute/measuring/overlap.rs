@@ -67,7 +67,7 @@ impl Overlap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{ms, ns};
+    use crate::time::literals::{ms, ns};
     use proptest::prelude::*;
 
     #[test]

@@ -146,7 +146,7 @@ impl Reader {
 #[allow(clippy::cast_possible_truncation, reason = "places of a small ring")]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
 
     const SLOTS: u64 = 4;
     const NOW: Monotonic = Monotonic::from_nanos(1 << 40);

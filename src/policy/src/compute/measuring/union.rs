@@ -75,7 +75,7 @@ impl BusyUnion {
 #[allow(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use super::*;
-    use crate::time::testing::ns;
+    use crate::time::literals::ns;
     use proptest::prelude::*;
 
     fn covered(union: &mut BusyUnion, start: u64, end: u64) -> u64 {

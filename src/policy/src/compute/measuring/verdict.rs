@@ -116,7 +116,7 @@ mod tests {
     use super::super::batch::Spell;
     use super::super::when_alone::delay;
     use super::*;
-    use crate::time::testing::{ns, us};
+    use crate::time::literals::{ns, us};
 
     fn estimate(plain: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;

@@ -161,7 +161,7 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::testing::{ns, us};
+    use crate::time::literals::{ns, us};
 
     fn estimate(plain: WallTime) -> Estimate {
         let mut estimate = Estimate::NONE;
