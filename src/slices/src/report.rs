@@ -298,7 +298,7 @@ impl Device {
             .map(|(seen, process)| Process {
                 pid: process.pid,
                 host_pid: seen.number,
-                command: seen.number.and_then(command_here),
+                command: seen.command.clone(),
                 started: seen.started,
                 held: process.held.get(number).copied().unwrap_or(0),
                 held_by_contexts: process.contexts.get(number).copied().unwrap_or(0),
@@ -346,6 +346,8 @@ struct Seen {
     process: ProcessView,
     /// Its number here.
     number: Option<u32>,
+    /// Its command.
+    command: Option<String>,
     /// Its start, in seconds since 1970.
     started: Option<u64>,
 }
@@ -355,7 +357,7 @@ impl Seen {
     fn of(process: ProcessView, machine: &Machine, boot: Option<u64>) -> Self {
         let number = machine.number_of(&process);
         let started = number.and(boot).map(|boot| boot + seconds(process.start));
-        Self { process, number, started }
+        Self { process, number, command: number.and_then(command_here), started }
     }
 }
 

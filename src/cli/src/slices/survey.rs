@@ -7,7 +7,7 @@ use gpuslice_region::names::{self, NameMatch};
 use gpuslice_region::{Detached, Monitor, ProcessView, Reader, RegionError, Trust, detached};
 use gpuslice_slices::discovery::{Container, FoundRegion, Machine, find};
 use std::ffi::OsStr;
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
 
 /// Most names that a message lists.
 const TOLD: usize = 20;
@@ -17,6 +17,8 @@ const TOLD: usize = 20;
 pub(crate) struct Survey {
     /// The processes of this machine.
     pub(crate) machine: Machine,
+    /// The paths of this process that may be regions.
+    here: Vec<PathBuf>,
     /// Those with a path of this process by the path, then those of containers.
     regions: Vec<FoundRegion>,
 }
@@ -40,8 +42,9 @@ impl Survey {
     pub(crate) fn refresh(&mut self) -> Result<(), Failure> {
         self.machine = Machine::look().unwrap_or_default();
         let before = std::mem::take(&mut self.regions);
-        let here = names::all().map_err(unreadable)?;
-        let mut found: Vec<FoundRegion> = find(here, &self.machine.containers()).into_values().collect();
+        self.here = names::all().map_err(unreadable)?;
+        let found = find(self.here.iter().cloned(), &self.machine.containers());
+        let mut found: Vec<FoundRegion> = found.into_values().collect();
         for region in &mut found {
             if let Some(known) = before.iter().find(|known| known.is_same(region)) {
                 region.keep_path(known);
@@ -74,7 +77,7 @@ impl Survey {
     pub(crate) fn label(&self, region: &FoundRegion) -> String {
         let Some(container) = region.private_to() else { return names::label(&region.path) };
         let name = region.name();
-        let is_free = matches!(names::find(OsStr::new(&name)), Ok(NameMatch::Nothing));
+        let is_free = matches!(names::find_among(&name, &self.here), NameMatch::Nothing);
         if is_free && self.private().filter(|(_, other)| is_named(other, &name)).count() == 1 {
             return name;
         }
@@ -107,7 +110,7 @@ impl Survey {
         if text.contains('/') {
             return self.find_qualified(slice, &text);
         }
-        match names::find(slice).map_err(unreadable)? {
+        match names::find_among(&text, &self.here) {
             NameMatch::One(path) => Ok(self.at(&path).cloned().unwrap_or_else(|| FoundRegion::here(path))),
             NameMatch::Several(paths) => {
                 let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();

@@ -210,12 +210,18 @@ pub fn find(slice: &OsStr) -> io::Result<NameMatch> {
     if text.contains('/') {
         return absolute(slice).map(NameMatch::One);
     }
-    let mut found = meant(&text, &all()?, nearness);
-    Ok(match found.len() {
+    Ok(find_among(&text, &all()?))
+}
+
+/// Returns those of the regions that a slice's name matches, as [`find`] does.
+#[must_use]
+pub fn find_among(name: &str, all: &[PathBuf]) -> NameMatch {
+    let mut found = meant(name, all, nearness);
+    match found.len() {
         0 => NameMatch::Nothing,
         1 => NameMatch::One(found.remove(0)),
         _ => NameMatch::Several(found),
-    })
+    }
 }
 
 /// Returns the rank of a region for this user. `None`: only its path matches it.
