@@ -76,13 +76,13 @@ impl CallMeasurement {
     /// one took.
     pub(crate) fn begin_look_up(memory: &'static Memory) -> Option<Self> {
         let baselines = &memory.baselines;
-        if baselines.is_free_memory_spent() && Self::is_put_off(memory) {
+        if baselines.free_memory.is_spent() && Self::is_put_off(memory) {
             return None;
         }
-        if baselines.has_unmeasured() && !baselines.is_nvml_spent() {
+        if baselines.has_unmeasured() && !baselines.nvml.is_spent() {
             reconcile_here(memory, 1);
         }
-        let before = baselines.pay_free_memory(|| Self::read(memory))?;
+        let before = baselines.free_memory.pay(|| Self::read(memory))?;
         Some(Self { is_look_up: true, ..before })
     }
 
@@ -133,7 +133,7 @@ impl CallMeasurement {
     pub(crate) fn change(&self, reserved: u64, likely: ChangeBounds) -> i64 {
         let (memory, device) = (self.memory, self.place.device);
         let read = devices::device_free;
-        let free = if self.is_look_up { memory.baselines.pay_free_memory(read) } else { read() };
+        let free = if self.is_look_up { memory.baselines.free_memory.pay(read) } else { read() };
         let Some(free) = free else { return 0 };
         let charged = memory.own(device).saturating_sub(reserved);
         let explained = difference(self.charged, charged);
@@ -146,7 +146,7 @@ impl CallMeasurement {
         let is_known =
             memory.baselines.of(device).is_none_or(|baseline| baseline.own.is_some() && !baseline.estimated);
         let asks = is_known && memory.has_quota(device);
-        if asks && self.is_look_up && memory.baselines.is_nvml_spent() {
+        if asks && self.is_look_up && memory.baselines.nvml.is_spent() {
             let put_off =
                 |baseline: &mut Baseline| self.put_off(baseline, window.unwrap_or(likely.otherwise), likely);
             let took = memory.baselines.update(device, put_off);
@@ -323,7 +323,7 @@ fn figures(baseline: &Baseline, before: &CallMeasurement, asking: Asking) -> Opt
     let is_explained = baseline.explains(free, charged);
     let own = if is_explained && baseline.unsure == 0 {
         baseline.own?.saturating_add_signed(difference(baseline.charged, charged))
-    } else if is_explained && asking == Asking::InBudget && baselines.is_nvml_spent() {
+    } else if is_explained && asking == Asking::InBudget && baselines.nvml.is_spent() {
         return None;
     } else {
         baselines.ask(before.place)?

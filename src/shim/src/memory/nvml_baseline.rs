@@ -76,9 +76,9 @@ pub(crate) struct Baselines {
     /// Instant until which NVML is not asked.
     silent_until: TimeWord<Monotonic>,
     /// Time that look-ups of code may spend on free memory.
-    free_memory: LookUpBudget,
+    pub(crate) free_memory: LookUpBudget,
     /// Time that look-ups of code may spend on NVML. All questions count.
-    nvml: LookUpBudget,
+    pub(crate) nvml: LookUpBudget,
     /// Instant of the next attempt to complete the figures.
     next_try: TimeWord<Monotonic>,
 }
@@ -190,21 +190,6 @@ impl Baselines {
     /// Returns true if NVML has not answered lately.
     pub(crate) fn is_silent(&self) -> bool {
         now() < self.silent_until.get()
-    }
-
-    /// Returns true if look-ups of code may not ask NVML.
-    pub(crate) fn is_nvml_spent(&self) -> bool {
-        self.nvml.is_spent()
-    }
-
-    /// Returns true if look-ups of code may not read free memory.
-    pub(crate) fn is_free_memory_spent(&self) -> bool {
-        self.free_memory.is_spent()
-    }
-
-    /// Reads free memory for a look-up of code.
-    pub(crate) fn pay_free_memory<T>(&self, read: impl FnOnce() -> T) -> T {
-        self.free_memory.pay(read)
     }
 
     /// Returns the bytes that NVML attributes to this process, unless it has not answered lately.
