@@ -6,7 +6,7 @@
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlMachine, NvmlTimeout, PROHIBITED, SHARED};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) struct Gpu {
     pub(crate) temperature_celsius: Option<u32>,
     /// Numbers of the compute processes that use it.
     #[serde(skip)]
-    pub(crate) users: Vec<u32>,
+    pub(crate) users: BTreeSet<u32>,
     /// UUIDs of the GPUs to which it has NVLink.
     #[serde(skip)]
     pub(crate) nvlink: Vec<String>,
@@ -181,7 +181,7 @@ impl Linked {
 #[derive(Debug, Default)]
 struct Users {
     asked: Option<Instant>,
-    by_gpu: BTreeMap<String, Vec<u32>>,
+    by_gpu: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl Users {
@@ -198,11 +198,8 @@ impl Users {
     }
 
     /// Returns the numbers of the processes that use a GPU. A process with several instances counts once.
-    fn of(&self, uuid: &str) -> Vec<u32> {
-        let mut users = self.by_gpu.get(uuid).cloned().unwrap_or_default();
-        users.sort_unstable();
-        users.dedup();
-        users
+    fn of(&self, uuid: &str) -> BTreeSet<u32> {
+        self.by_gpu.get(uuid).cloned().unwrap_or_default()
     }
 }
 
@@ -227,7 +224,7 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
             memory_reserved: device.reserved,
             utilization_percent: device.utilization,
             temperature_celsius: device.temperature,
-            users: Vec::new(),
+            users: BTreeSet::new(),
             nvlink: Vec::new(),
             obstacle: obstacle(&device),
         })

@@ -116,8 +116,8 @@ pub(crate) struct Snapshot {
     pub(crate) gpus: Vec<Gpu>,
     /// The slices, those that this agent made first.
     pub(crate) slices: Vec<SliceSnapshot>,
-    /// Processes that use a GPU without the library, each with the UUID of the GPU.
-    pub(crate) unlimited: Vec<(String, UnlimitedProcess)>,
+    /// Processes that use a GPU without the library.
+    pub(crate) unlimited: Vec<UnlimitedProcess>,
     /// Number of slices that are not configured any more and in which processes live.
     pub(crate) left_behind: usize,
     /// The slots that the agent offers a kubelet.
@@ -176,7 +176,7 @@ impl Snapshot {
     /// Counts the processes that use a GPU without the library, by their container. None stands for the host.
     pub(crate) fn unlimited_on(&self, gpu: &Gpu) -> BTreeMap<Option<&ContainerIdentity>, usize> {
         let mut counts = BTreeMap::from([(None, 0_usize)]);
-        for (_, process) in self.unlimited.iter().filter(|(uuid, _)| *uuid == gpu.uuid) {
+        for process in self.unlimited.iter().filter(|process| gpu.users.contains(&process.pid)) {
             let count = counts.entry(process.container.as_ref()).or_default();
             *count = count.saturating_add(1);
         }

@@ -8,29 +8,21 @@ use gpuslice_slices::unlimited::{UnlimitedProcess, unlimited};
 use std::collections::BTreeSet;
 use tracing::warn;
 
-/// The processes without the library, by the UUID of a GPU that they use.
+/// The processes without the library.
 #[derive(Debug, Default)]
-pub(super) struct UnlimitedProcesses(Vec<(String, UnlimitedProcess)>);
+pub(super) struct UnlimitedProcesses(Vec<UnlimitedProcess>);
 
 impl UnlimitedProcesses {
     /// Looks at the processes that NVML names.
     pub(super) fn search(&mut self, gpus: &[Gpu], containers: &[Container]) {
         let pids: BTreeSet<u32> = gpus.iter().flat_map(|gpu| gpu.users.iter().copied()).collect();
         let found = unlimited(&pids, containers);
-        for process in &found {
-            if self.0.iter().all(|(_, known)| known != process) {
-                tell(process);
-            }
-        }
-        let on_gpu = |gpu: &Gpu| {
-            let users = found.iter().filter(|process| gpu.users.contains(&process.pid));
-            users.map(|process| (gpu.uuid.clone(), process.clone())).collect::<Vec<_>>()
-        };
-        self.0 = gpus.iter().flat_map(on_gpu).collect();
+        found.iter().filter(|process| !self.0.contains(process)).for_each(tell);
+        self.0 = found;
     }
 
     /// Returns them all.
-    pub(super) fn all(&self) -> &[(String, UnlimitedProcess)] {
+    pub(super) fn all(&self) -> &[UnlimitedProcess] {
         &self.0
     }
 }
