@@ -4,7 +4,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use std::fmt;
 use std::iter;
 use std::time::Duration;
@@ -24,6 +24,16 @@ fn histogram() -> Histogram {
     // A power of a float would need the C library's mathematics, which the portable agent does not load.
     let bounds = iter::successors(Some(SHORTEST), |bound| bound.checked_mul(GROWTH));
     Histogram::new(bounds.take(BUCKETS).map(|bound| bound.as_secs_f64()))
+}
+
+/// Adds durations and failures to a registry, each with its name and its help.
+fn register(
+    registry: &mut Registry,
+    (durations, failures): (impl Metric, impl Metric),
+    [(name, help), (failures_name, failures_help)]: [(&str, &str); 2],
+) {
+    registry.register_with_unit(name, help, Unit::Seconds, durations);
+    registry.register(failures_name, failures_help, failures);
 }
 
 /// Cause of a container's wait.
@@ -77,17 +87,11 @@ impl Default for PreStartMetrics {
 impl PreStartMetrics {
     /// Adds the figures to a registry.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register_with_unit(
-            "gpuslice_agent_prestart_duration",
-            "Time that the kubelet waits for a container's files",
-            Unit::Seconds,
-            self.durations.clone(),
-        );
-        registry.register(
-            "gpuslice_agent_prestart_failures",
-            "Starts of containers that were delayed",
-            self.failures.clone(),
-        );
+        let texts = [
+            ("gpuslice_agent_prestart_duration", "Time that the kubelet waits for a container's files"),
+            ("gpuslice_agent_prestart_failures", "Starts of containers that were delayed"),
+        ];
+        register(registry, (self.durations.clone(), self.failures.clone()), texts);
     }
 
     /// Counts a call.
@@ -158,17 +162,14 @@ impl VerbMetrics {
     /// Those of the writer.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
-        registry.register_with_unit(
-            "gpuslice_extender_request_duration",
-            "Time from a scheduler's request to the answer",
-            Unit::Seconds,
-            self.durations.clone(),
-        );
-        registry.register(
-            "gpuslice_extender_request_failures",
-            "Requests of the scheduler that the extender could not serve",
-            self.failures.clone(),
-        );
+        let texts = [
+            ("gpuslice_extender_request_duration", "Time from a scheduler's request to the answer"),
+            (
+                "gpuslice_extender_request_failures",
+                "Requests of the scheduler that the extender could not serve",
+            ),
+        ];
+        register(&mut registry, (self.durations.clone(), self.failures.clone()), texts);
         let mut written = String::new();
         text::encode(&mut written, &registry)?;
         Ok(written)
