@@ -37,23 +37,28 @@ int64_t alloc_free(int (*alloc)(uint64_t *, size_t), int (*give)(uint64_t), size
     return now() - start;
 }
 
+/* The body of a function that evaluates `call` `count` times, `round` at a time, and returns the nanoseconds. It waits for the stream
+   after each round, outside of the measurement. */
+#define IN_ROUNDS_OF(round, call) \
+    int64_t total = 0; \
+    for (int done = 0; done < count; done += (round)) { \
+        int64_t start = now(); \
+        for (int turn = 0; turn < (round); turn++) { \
+            int status = (call); \
+            if (status != 0) \
+                return -status; \
+        } \
+        total += now() - start; \
+        int status = synchronize(stream); \
+        if (status != 0) \
+            return -status; \
+    } \
+    return total
+
 /* Few events are queued at a time, so the loop measures the call and not the GPU. */
 int64_t records(int (*record)(void *, void *), int (*synchronize)(void *), void *event, void *stream, int count)
 {
-    int64_t total = 0;
-    for (int done = 0; done < count; done += 64) {
-        int64_t start = now();
-        for (int turn = 0; turn < 64; turn++) {
-            int status = record(event, stream);
-            if (status != 0)
-                return -status;
-        }
-        total += now() - start;
-        int status = synchronize(stream);
-        if (status != 0)
-            return -status;
-    }
-    return total;
+    IN_ROUNDS_OF(64, record(event, stream));
 }
 
 typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -61,18 +66,5 @@ typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned
 /* Never more launches are in flight than the queue has room for, so the loop measures the call and not the GPU. */
 int64_t launches(launch_t launch, int (*synchronize)(void *), void *kernel, void *stream, int count)
 {
-    int64_t total = 0;
-    for (int done = 0; done < count; done += 256) {
-        int64_t start = now();
-        for (int turn = 0; turn < 256; turn++) {
-            int status = launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
-            if (status != 0)
-                return -status;
-        }
-        total += now() - start;
-        int status = synchronize(stream);
-        if (status != 0)
-            return -status;
-    }
-    return total;
+    IN_ROUNDS_OF(256, launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 }
