@@ -48,9 +48,33 @@ fn host<'bench>(bench: &'bench Bench, does: &[&str]) -> Host<'bench> {
 
 /// Returns how the slice's time is measured, and the part of it that is the slice's own.
 fn told(bench: &Bench) -> (Measured, u32) {
-    let monitor = Monitor::open(&bench.region(), Trust::AnyOwner).unwrap().expect("there is a region");
+    let monitor = monitor(&bench.region());
     let device = monitor.devices()[0].device;
     (Measured::of_word(monitor.measure_source(device)), monitor.correction(device))
+}
+
+fn monitor(region: &Path) -> Monitor {
+    Monitor::open(region, Trust::AnyOwner).unwrap().expect("there is a region")
+}
+
+/// Returns how the time of the slice with this region is measured.
+fn source_of(region: &Path) -> Source {
+    let monitor = monitor(region);
+    Measured::of_word(monitor.measure_source(monitor.devices()[0].device)).source
+}
+
+/// Waits until the time of all these slices is measured as `expected`.
+#[track_caller]
+fn until_all_have(regions: &[PathBuf], expected: Source) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let sources: Vec<Source> = regions.iter().map(|region| source_of(region)).collect();
+        if sources.iter().all(|source| *source == expected) {
+            return;
+        }
+        assert!(Instant::now() < end, "{sources:?}");
+        sleep(Duration::from_millis(20));
+    }
 }
 
 /// Waits until `is_so` accepts the measurement and the correction.
@@ -246,6 +270,74 @@ fn slices_of_different_folders_find_each_other_by_the_drivers_file() {
     assert!(shares.iter().all(|share| (33..=45).contains(share)), "{shares:?} %");
     there.kill();
     until(&bench, is(untold(Why::NotSupported)));
+}
+
+/// Starts busy processes of two slices that see each other, of which only the one that asks NVML gets answers. Returns the
+/// regions, too. `places` are the regions' folders.
+fn one_asks<'bench>(bench: &'bench Bench, places: [&str; 2]) -> ([Living; 2], [PathBuf; 2]) {
+    let place = |name: &str| bench.region().with_file_name(name);
+    let start = |folder: &str, number: usize, faults: &str| {
+        let region = place(folder).join(number.to_string());
+        fs::create_dir_all(region.parent().unwrap()).unwrap();
+        let host = host(bench, &BUSY).set("SIMGPU_GROUP", &number.to_string()).set("SIMGPU_FAULTS", faults);
+        let living = begin(host.set("GPUSLICE_REGION", &region.display().to_string()).start());
+        (living, region)
+    };
+    let blind = format!("{NO_SAMPLES};{NO_LIST}");
+    let (asker, of_asker) = start(places[0], 0, "");
+    // The slice whose region has the smaller number asks, and the number is as good as random.
+    for number in 1..30 {
+        let (listener, of_listener) = start(places[1], number, &blind);
+        until_all_have(&[of_listener.clone()], Source::Replayed);
+        if monitor(&of_asker).file_number() < monitor(&of_listener).file_number() {
+            return ([asker, listener], [of_asker, of_listener]);
+        }
+    }
+    panic!("no region has a larger number");
+}
+
+#[test]
+fn slices_that_see_each_other_notice_a_program_that_publishes_nothing() {
+    for places in [["here", "here"], ["here", "there"]] {
+        let bench = Bench::simulated();
+        let ([mut asker, _listener], regions) = one_asks(&bench, places);
+        let mut neighbour = neighbour(&bench);
+        until_all_have(&regions, Source::ReplayedWhole);
+        neighbour.kill();
+        until_all_have(&regions, Source::Replayed);
+        asker.kill();
+        // The other slice is alone now, and asks for itself.
+        until_all_have(&regions[1..], Source::Events);
+    }
+}
+
+#[test]
+fn processes_of_slices_that_see_each_other_are_no_such_programs() {
+    for folders in [["here", "here"], ["here", "there"]] {
+        let bench = Bench::simulated();
+        let members: Vec<_> = folders
+            .iter()
+            .zip(["first", "second"])
+            .map(|(folder, slice)| {
+                let region = bench.region().with_file_name(folder).join(slice);
+                fs::create_dir_all(region.parent().unwrap()).unwrap();
+                let text = region.display().to_string();
+                let member = || {
+                    begin(
+                        host(&bench, &BUSY).set("SIMGPU_GROUP", slice).set("GPUSLICE_REGION", &text).start(),
+                    )
+                };
+                (region, [member(), member()])
+            })
+            .collect();
+        let regions: Vec<PathBuf> = members.iter().map(|(region, _)| region.clone()).collect();
+        until_all_have(&regions, Source::Replayed);
+        let end = Instant::now() + Duration::from_secs(8);
+        while Instant::now() < end {
+            sleep(Duration::from_millis(20));
+            assert!(regions.iter().all(|region| source_of(region) == Source::Replayed));
+        }
+    }
 }
 
 #[test]

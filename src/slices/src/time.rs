@@ -118,6 +118,8 @@ pub enum Meter {
     EventsAndOthers,
     /// Timing events, less the time that belongs to neighbours by the intervals that the slices publish.
     EventsAndSlices,
+    /// The same, beside programs that publish nothing.
+    EventsAndSlicesAndOthers,
     /// NVML's samples.
     Nvml,
     /// Events fail: estimates only.
@@ -139,6 +141,7 @@ impl Meter {
             Self::Events => "events",
             Self::EventsAndOthers => "events-and-others",
             Self::EventsAndSlices => "events-and-slices",
+            Self::EventsAndSlicesAndOthers => "events-and-slices-and-others",
             Self::Nvml => "nvml",
             Self::Estimates => "estimates",
         }
@@ -152,6 +155,7 @@ impl Meter {
             Source::Nvml => Self::Nvml,
             Source::Failing => Self::Estimates,
             Source::Replayed => Self::EventsAndSlices,
+            Source::ReplayedWhole => Self::EventsAndSlicesAndOthers,
         }
     }
 }

@@ -14,7 +14,7 @@
 //! that reads it.
 
 use gpuslice_policy::compute::attribution::correction;
-use gpuslice_policy::compute::attribution::source::{Measured, Source};
+use gpuslice_policy::compute::attribution::source::Measured;
 use gpuslice_policy::compute::coupling::ThrottledLaunch;
 use gpuslice_policy::compute::limiter::fair_queue::{self, Ask};
 use gpuslice_policy::compute::limiter::lease;
@@ -101,7 +101,7 @@ impl<const DEVICES: usize, const SLOTS: usize, const SHARES: usize> Layout<DEVIC
         let is_trimmed = correction::factor_of(time.control.0.correction_millionths.get()) < correction::ONE;
         // Each turn costs the time of one switch if co-tenants cannot be observed, whatever its length.
         let measured = Measured::of_word(time.control.0.measure_source.get());
-        let is_blind = measured.source == Source::Whole || measured.why.is_some();
+        let is_blind = measured.source.is_beside_programs() || measured.why.is_some();
         let waiting = others().filter(|ask| !ask.wants.is_zero()).count();
         let is_alone = waiting == 0 && others().all(|ask| ask.served.is_zero());
         let time = match waiting {

@@ -8,7 +8,8 @@
 //! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No byte of the
 //! library is read or written. The kernel releases the locks when the process ends.
 //!
-//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. It publishes nothing while the
+//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. A second range in the directory tells
+//! that the slice has found programs on the GPU that publish nothing. It publishes nothing while the
 //! directory has no other slice. It numbers its intervals, so that a reader asks for the next number only. It releases a lock
 //! once every replay has passed the interval; a reader that comes more often misses none.
 //!
@@ -61,6 +62,10 @@ pub struct IntervalLocks {
     held: VecDeque<(Monotonic, Bytes)>,
     others: Vec<OtherSlice>,
     looked_at: Option<Monotonic>,
+    /// True if this slice tells of programs that publish nothing.
+    tells_programs: bool,
+    /// True if another slice told of such programs at the last look.
+    has_heard_of_programs: bool,
 }
 
 /// Another slice.
@@ -107,7 +112,33 @@ impl IntervalLocks {
             held: VecDeque::new(),
             others: Vec::new(),
             looked_at: None,
+            tells_programs: false,
+            has_heard_of_programs: false,
         })
+    }
+
+    /// Returns true if another slice told, at the last look, that programs which publish nothing use the GPU.
+    #[must_use]
+    pub const fn has_heard_of_programs(&self) -> bool {
+        self.has_heard_of_programs
+    }
+
+    /// Tells other slices whether this one has found programs on the GPU that publish nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`publish`](Self::publish).
+    pub fn tell_programs(&mut self, are_there: bool) -> io::Result<()> {
+        let Some(lane) = self.lane.filter(|_| are_there != self.tells_programs) else { return Ok(()) };
+        self.check()?;
+        let range = self.gpu.programs(lane);
+        if are_there {
+            locks::share(self.file()?, &range)?
+        } else {
+            locks::unshare(self.file()?, &range)?
+        }
+        self.tells_programs = are_there;
+        Ok(())
     }
 
     /// Returns true if there are other slices, so that intervals are [published](Self::publish).
@@ -192,6 +223,8 @@ impl IntervalLocks {
     /// Reads the directory, and takes a lane if this slice has none.
     fn look(&mut self, is_known: impl Fn(u64) -> bool) -> io::Result<()> {
         let entries = locks_in(self.file()?, self.gpu.directory())?;
+        self.has_heard_of_programs =
+            entries.iter().any(|range| *range == self.gpu.programs(number_of(range)));
         let known = mem::take(&mut self.others);
         self.others = entries
             .iter()

@@ -31,6 +31,8 @@ const GPU_BITS: u32 = LANE_BITS + 6;
 
 /// Bits of a slice in a directory entry.
 const SLICE: u64 = (1 << 38) - 1;
+/// Place of a lane's second range in the directory. No entry of a slice reaches it: see [`Gpu::programs`].
+const PROGRAMS: u64 = 3 << 37;
 /// Bits of the UUID in the length of a directory entry. The version of this encoding is above them.
 const REST: u64 = (1 << 32) - 1;
 /// Version of this encoding. Slices that use another one are not seen.
@@ -81,7 +83,16 @@ impl Gpu {
 
     /// Returns the range of the entry of a slice that has a lane.
     pub(super) const fn entry(self, lane: u64, slice: u64) -> Bytes {
-        let start = self.entry_of(lane).start | (slice & SLICE);
+        self.in_directory(self.entry_of(lane).start | (slice & SLICE))
+    }
+
+    /// Returns the range by which the slice in a lane tells that programs which publish nothing use the GPU.
+    pub(super) const fn programs(self, lane: u64) -> Bytes {
+        self.in_directory(self.entry_of(lane).start | PROGRAMS)
+    }
+
+    /// Returns a range of the directory. Its length names the rest of the GPU's UUID, and the version.
+    const fn in_directory(self, start: u64) -> Bytes {
         start..start.saturating_add(1).saturating_add((VERSION << REST.count_ones()) | self.rest)
     }
 
@@ -176,6 +187,9 @@ mod tests {
             let (whole, all) = (gpu.entry_of(lane), gpu.directory());
             prop_assert!(whole.start <= entry.start && entry.end <= whole.end);
             prop_assert!(all.start <= whole.start && whole.end <= all.end);
+            let programs = gpu.programs(lane);
+            prop_assert!(entry.end < programs.start && programs.end <= whole.end);
+            prop_assert!(gpu.slice_at(&programs).is_none());
             let is_other = (Gpu::new(other).base, Gpu::new(other).rest) != (gpu.base, gpu.rest);
             prop_assert!(!is_other || Gpu::new(other).slice_at(&entry).is_none());
         }

@@ -152,6 +152,25 @@ fn a_slice_that_ends_is_a_neighbour_no_more() {
 }
 
 #[test]
+fn a_slice_tells_of_programs_until_they_or_the_slice_are_gone() {
+    let [mut a, mut b] = met(&Node::new());
+    let mut heard = |a: &mut IntervalLocks, round: u64| {
+        let now = START + round * LOOK_EVERY;
+        let read = [exchange(a, &[], now), exchange(&mut b, &[], now)];
+        assert_eq!(read, [[], []], "the range is no interval");
+        (a.has_heard_of_programs(), b.has_heard_of_programs())
+    };
+    assert_eq!(heard(&mut a, 3), (false, false));
+    for (round, are_there) in [(4, true), (5, false), (6, true)] {
+        a.tell_programs(are_there).unwrap();
+        assert_eq!(heard(&mut a, round), (false, are_there));
+    }
+    drop(a);
+    exchange(&mut b, &[], START + 7 * LOOK_EVERY);
+    assert!(!b.has_heard_of_programs());
+}
+
+#[test]
 fn slices_that_take_one_lane_at_once_get_different_ones() {
     let node = Node::new();
     // Both slices begin at the same lane, and neither has seen the other.

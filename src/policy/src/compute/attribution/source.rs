@@ -18,6 +18,22 @@ pub enum Source {
     Failing,
     /// Events, corrected by the intervals that the slices publish.
     Replayed,
+    /// The same beside programs that publish nothing. Their turns count as the slices' time.
+    ReplayedWhole,
+}
+
+impl Source {
+    /// Returns true if intervals that slices publish correct the measurements.
+    #[must_use]
+    pub const fn is_replayed(self) -> bool {
+        matches!(self, Self::Replayed | Self::ReplayedWhole)
+    }
+
+    /// Returns true if programs that publish nothing use the GPU.
+    #[must_use]
+    pub const fn is_beside_programs(self) -> bool {
+        matches!(self, Self::Whole | Self::ReplayedWhole)
+    }
 }
 
 /// The reason why NVML gives no answer.
@@ -39,8 +55,15 @@ pub enum Why {
     Failed,
 }
 
-const SOURCES: [Source; 6] =
-    [Source::Unknown, Source::Events, Source::Whole, Source::Nvml, Source::Failing, Source::Replayed];
+const SOURCES: [Source; 7] = [
+    Source::Unknown,
+    Source::Events,
+    Source::Whole,
+    Source::Nvml,
+    Source::Failing,
+    Source::Replayed,
+    Source::ReplayedWhole,
+];
 const WHYS: [Why; 7] =
     [Why::NoNvml, Why::NoDevice, Why::Mig, Why::NotSupported, Why::Numbers, Why::Undated, Why::Failed];
 /// Bits of the source in a word. The reason is above them, counted from 1.
@@ -89,6 +112,9 @@ impl Display for Source {
             Self::Nvml => "NVML",
             Self::Failing => "estimates: events fail",
             Self::Replayed => "events, trimmed by what the slices publish",
+            Self::ReplayedWhole => {
+                "events, trimmed by what the slices publish, other programs' turns included"
+            }
         })
     }
 }

@@ -1,7 +1,7 @@
-//! Detects processes outside the slice that use the GPU.
+//! Detects processes on the GPU that publish nothing: they are neither in the slice nor in a co-tenant.
 //!
 //! NVML's process numbers may belong to another process-number namespace, so they are only counted. If more numbers
-//! were busy lately than the slice had processes, at least one of them is outside the slice.
+//! were busy lately than the slice and its co-tenants had processes, at least one of them publishes nothing.
 
 use super::nvml_windows::{OLDEST, Use};
 use crate::time::Monotonic;
@@ -10,7 +10,7 @@ use crate::time::Monotonic;
 /// than the slice remembers it.
 const LOOKS: u32 = 3;
 
-/// The numbers that NVML named in the last seconds, the slice's processes, and the consecutive looks with too many.
+/// The numbers that NVML named in the last seconds, the known processes, and the consecutive looks with too many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnknownProcesses {
     busy: RecentItems<u32>,
@@ -19,16 +19,21 @@ pub struct UnknownProcesses {
 }
 
 impl UnknownProcesses {
-    /// Adds a look: NVML names `uses` while the slice has `members`. A member is its process-number namespace and its
-    /// number there.
-    pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: Monotonic) {
+    /// Adds processes that NVML may name: those of the slice, and those of co-tenants that publish intervals. The number of a
+    /// process is unique together with that of its process-number namespace or slice.
+    pub fn note_members(&mut self, members: impl IntoIterator<Item = (u64, u32)>, now: Monotonic) {
         self.members.note(members, now);
+    }
+
+    /// Adds a look: NVML names `uses`, and the slice has `members`.
+    pub fn look(&mut self, uses: &[Use], members: impl IntoIterator<Item = (u64, u32)>, now: Monotonic) {
+        self.note_members(members, now);
         self.busy.note(uses.iter().filter(|entry| entry.is_busy()).map(|entry| entry.pid), now);
         let is_beyond = self.busy.count() > self.members.count();
         self.looks = if is_beyond { self.looks.saturating_add(1) } else { 0 };
     }
 
-    /// Returns true if a process outside the slice surely uses the GPU.
+    /// Returns true if a process that publishes nothing surely uses the GPU.
     #[must_use]
     pub const fn are_there(&self) -> bool {
         self.looks >= LOOKS
@@ -101,6 +106,25 @@ mod tests {
         assert!(!seen(|look| vec![(process(look), 50)], |look| vec![process(look)]));
         // NVML's answer is about the past.
         assert!(!seen(|look| vec![(process(look.saturating_sub(1)), 50)], |look| vec![process(look)]));
+    }
+
+    #[test]
+    fn processes_of_co_tenants_are_no_strangers_until_they_have_gone() {
+        let mut strangers = UnknownProcesses::default();
+        let mut look = |pids: &[u32], cotenants: &[(u64, u32)], at: u64| {
+            let uses: Vec<Use> = pids.iter().map(|pid| Use { pid: *pid, stamp: 0, percent: 50 }).collect();
+            strangers.note_members(cotenants.iter().copied(), ns(at * SECOND - SECOND / 2));
+            strangers.look(&uses, [(1, 7)], ns(at * SECOND));
+            strangers.are_there()
+        };
+        let both = [(90, 0), (91, 0)];
+        assert_eq!([1, 2, 3, 4].map(|at| look(&[7, 8, 9], &both, at)), [false; 4]);
+        assert_eq!([5, 6, 7].map(|at| look(&[7, 8, 9, 10], &both, at)), [false, false, true]);
+        assert_eq!([8, 9, 10, 11].map(|at| look(&[7, 8, 9], &both, at)), [true, true, false, false]);
+        assert_eq!(
+            [12, 13, 14, 15, 16].map(|at| look(&[7, 8, 9], &[(90, 0)], at)),
+            [false, false, false, false, true]
+        );
     }
 
     #[test]

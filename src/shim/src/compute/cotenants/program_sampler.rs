@@ -1,4 +1,4 @@
-//! Sampler that finds programs on the GPU that are in no slice of the directory.
+//! Sampler that finds programs on the GPU that publish nothing.
 //!
 //! Beside such a program the time between two events contains the driver's turns for it. The library cannot tell these
 //! turns from the slice's own, because each of NVML's samples names one process and tells how busy the whole GPU was.
@@ -6,10 +6,9 @@
 //! there is such a program, so that the region and the log can report it.
 //!
 //! The elected process of a slice asks NVML; the other processes keep NVML closed. It asks once a second, and less
-//! often where NVML is slow. Beside co-tenants that publish their intervals it does not ask.
+//! often where NVML is slow. Of slices that see each other [one asks](super::slicing_replay).
 
 use crate::compute::attribution::nvml_schedule::{AGAIN, PATIENCE, next_call};
-use crate::compute::attribution::source::LoggedSources;
 use crate::compute::attribution::utilization_windows::UtilizationReader;
 use crate::slice::device::SliceDevice;
 use crate::slice::handle::Slice;
@@ -18,6 +17,7 @@ use gpuslice_policy::compute::attribution::source::{Measured, Source, Why};
 use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
 use gpuslice_policy::config::CoreMeter;
 use gpuslice_policy::time::{Monotonic, WallTime};
+use std::collections::BTreeSet;
 
 /// Interval of the queries to NVML for the programs on the GPU.
 const INTERVAL: WallTime = WallTime::from_millis(1_000);
@@ -37,35 +37,34 @@ impl ProgramSampler {
         (self.open, self.strangers) = (None, UnknownProcesses::default());
     }
 
-    /// Returns true if a program that is in no slice uses the GPU.
-    pub(crate) fn has_programs(&self) -> bool {
-        self.strangers.are_there()
+    /// Adds processes of co-tenants that published intervals: number of the slice, and of the process in it.
+    pub(crate) fn note_publishers(&mut self, publishers: BTreeSet<(u64, u32)>, now: Monotonic) {
+        self.strangers.note_members(publishers, now);
     }
 
-    /// Asks NVML, if that is due.
-    pub(crate) fn tick(&mut self, slice: &Slice, sources: &LoggedSources, gpu: SliceDevice, now: Monotonic) {
+    /// Asks NVML, if that is due. Returns how the time of a slice without co-tenants is then measured.
+    pub(crate) fn tick(&mut self, slice: &Slice, gpu: SliceDevice, now: Monotonic) -> Option<Measured> {
         if self.next == Monotonic::BEGIN {
             // Opening NVML delays all other processes on the machine that open it: a program that ends sooner does not pay for
             // that.
             self.next = now.saturating_add(INTERVAL);
         }
         if now < self.next {
-            return;
+            return None;
         }
         self.next = now.saturating_add(INTERVAL);
         if !is_wanted() {
             self.next = now.saturating_add(AGAIN);
-            sources.report(slice, gpu, Measured::by(Source::Events));
-            return;
+            return Some(Measured::by(Source::Events));
         }
         if !slice.member().renew_sampler_lease(gpu.device, now, PATIENCE) {
             self.close();
-            return;
+            return None;
         }
         let read = self.read_window(slice, gpu, now);
-        let source = if self.has_programs() { Source::Whole } else { Source::Events };
-        sources.report(slice, gpu, Measured { source, why: read.err() });
         self.next = self.next.max(next_call(now, read.err()));
+        let source = if self.strangers.are_there() { Source::Whole } else { Source::Events };
+        Some(Measured { source, why: read.err() })
     }
 
     /// Asks NVML which processes used the GPU since the last window.

@@ -6,7 +6,10 @@
 //! [locks](gpuslice_region::IntervalLocks) of the driver's library. It
 //! [replays](gpuslice_policy::compute::attribution::slicing) the driver's turns, writes the factor by which charges
 //! are multiplied, and settles the difference to earlier charges. If no co-tenant publishes intervals, the process
-//! replays nothing and asks NVML.
+//! replays nothing.
+//!
+//! One slice asks NVML for all that see each other: the one whose region has the smallest number. It tells the others by
+//! the source of its time, in its region, or by a lock. If the node agent relays intervals, no slice asks: the agent does.
 
 use super::slices::Cotenants;
 use crate::compute::attribution::nvml_schedule::PATIENCE;
@@ -23,7 +26,7 @@ use gpuslice_policy::compute::measuring::peer_intervals::Interval;
 use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 use gpuslice_region::{Device, IntervalLocks, Origin, Region, Uuid};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Co-tenants that have published nothing for this long count as absent.
 const ABSENT_AFTER: WallTime = WallTime::from_millis(2_000);
@@ -38,6 +41,20 @@ pub(crate) struct SlicingReplay {
     next: Monotonic,
     /// True if co-tenants have published intervals lately.
     has_cotenants: bool,
+    /// True if NVML has told this slice that programs which publish nothing use the GPU.
+    has_found_programs: bool,
+}
+
+/// What a slice on a device knows of its co-tenants, for its questions to NVML.
+#[derive(Debug)]
+pub(super) enum Sight {
+    /// No co-tenant publishes intervals.
+    Alone,
+    /// This slice asks NVML for its co-tenants. Their processes that published intervals since the last call: number of the slice,
+    /// and of the process in it.
+    Asks(BTreeSet<(u64, u32)>),
+    /// Another slice or the node agent asks.
+    Listens,
 }
 
 /// State of the replay while this process is elected.
@@ -47,8 +64,12 @@ struct ElectedReplay {
     split: Split,
     /// Place up to which the ring of each region has been read, by the number of its slice.
     read: BTreeMap<u64, u64>,
-    /// Instant at which a co-tenant last published.
-    published_at: Monotonic,
+    /// Instant at which each co-tenant in the directory or with locks last published, by the number of its region.
+    published_at: BTreeMap<u64, Monotonic>,
+    /// Processes of co-tenants that published since the last question to NVML: number of the region, and of the process in it.
+    publishers: BTreeSet<(u64, u32)>,
+    /// True if the co-tenant that asks NVML tells of programs that publish nothing.
+    has_heard_of_programs: bool,
     /// Instant at which the agent last relayed an interval.
     relayed_at: Monotonic,
     /// Intervals in locks of the driver's library. `None`: this process does not use them.
@@ -62,9 +83,25 @@ struct ElectedReplay {
 }
 
 impl SlicingReplay {
-    /// Returns true if co-tenants have published intervals lately, so that the replay attributes the time.
-    pub(super) const fn has_cotenants(&self) -> bool {
-        self.has_cotenants
+    /// Returns what the slice knows of its co-tenants.
+    pub(super) fn sight(&mut self, slice: &Slice) -> Sight {
+        match self.elected.as_mut().filter(|_| self.has_cotenants) {
+            None => Sight::Alone,
+            Some(elected) if elected.asks(slice, clock::now()) => {
+                Sight::Asks(core::mem::take(&mut elected.publishers))
+            }
+            Some(_) => Sight::Listens,
+        }
+    }
+
+    /// Returns true if this slice asks NVML.
+    fn asks(&self, slice: &Slice, now: Monotonic) -> bool {
+        !self.has_cotenants || self.elected.as_ref().is_some_and(|elected| elected.asks(slice, now))
+    }
+
+    /// Notes whether NVML tells of programs that publish nothing.
+    pub(super) fn set_programs(&mut self, are_there: bool) {
+        self.has_found_programs = are_there;
     }
 
     /// Publishes new intervals of the slice for slices of other directories, if this process is elected. They come at once, because
@@ -90,7 +127,7 @@ impl SlicingReplay {
         is_elected
     }
 
-    /// Replays, if that is due. Returns true if co-tenants publish intervals, so that the replay attributes the time.
+    /// Replays, if that is due. Returns true if this slice asks NVML what programs use the GPU.
     pub(crate) fn tick(
         &mut self,
         slice: &Slice,
@@ -102,7 +139,7 @@ impl SlicingReplay {
         if now >= self.next {
             self.step(slice, sources, gpu, cotenants, now);
         }
-        self.has_cotenants
+        self.asks(slice, now)
     }
 
     fn step(
@@ -122,7 +159,9 @@ impl SlicingReplay {
         let has_cotenants = elected.has_cotenants(now);
         if has_cotenants {
             elected.settle(slice, gpu, now);
-            sources.report(slice, gpu, Measured::by(Source::Replayed));
+            let has_programs = elected.has_programs(slice, self.has_found_programs, now);
+            let source = if has_programs { Source::ReplayedWhole } else { Source::Replayed };
+            sources.report(slice, gpu, Measured::by(source));
         } else {
             elected.slicing.skip(elected.published_until(now));
         }
@@ -143,7 +182,9 @@ impl ElectedReplay {
             slicing: Slicing::new(now),
             split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
-            published_at: Monotonic::BEGIN,
+            published_at: BTreeMap::new(),
+            publishers: BTreeSet::new(),
+            has_heard_of_programs: false,
             relayed_at: Monotonic::BEGIN,
             locks: interval_locks(slice, gpu),
             locked: slice.region().interval_head(gpu.device, Origin::Slice),
@@ -155,6 +196,8 @@ impl ElectedReplay {
     /// Reads the intervals that all slices have published since the last call.
     fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: Monotonic) {
         let own = slice.region().path();
+        let asker = self.asker(slice, now);
+        self.has_heard_of_programs = self.locks.as_ref().is_some_and(IntervalLocks::has_heard_of_programs);
         cotenants.refresh(slice, now);
         for cotenant in cotenants.all() {
             let (id, region) = (cotenant.id(), cotenant.region());
@@ -162,15 +205,15 @@ impl ElectedReplay {
                 continue;
             };
             let is_own = region.path() == own;
-            if self.add(region, device, (id, Origin::Slice), is_own, now) && !is_own {
-                self.published_at = now;
+            self.add(region, device, (id, Origin::Slice), is_own, now);
+            if !is_own && asker == Some(region.file_number()) {
+                let source = Measured::of_word(region.measure_source(device)).source;
+                self.has_heard_of_programs |= source.is_beside_programs();
             }
         }
         // All relayed intervals count as one slice, and the agent numbers its contexts. No slice of the directory has the number
         // 0.
-        if self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now) {
-            self.relayed_at = now;
-        }
+        self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now);
         self.read_locks(cotenants, now);
         // The arbiter divides a GPU among the slices of a directory, and the agent among those that it relays.
         if is_recent(self.locked_at, now) && slice.region().limits(gpu.device).sharing.divides() {
@@ -182,11 +225,12 @@ impl ElectedReplay {
     fn read_locks(&mut self, cotenants: &Cotenants, now: Monotonic) {
         /// Slices of other directories have numbers above those of the directory's.
         const APART: u64 = 1 << 63;
-        let Self { slicing, locked_at, locks, relayed_at, .. } = self;
+        let Self { slicing, locked_at, locks, relayed_at, published_at, publishers, .. } = self;
         let Some(open) = locks.as_mut().filter(|_| !is_recent(*relayed_at, now)) else { return };
         let add = |other: u64, interval| {
             slicing.add(APART | other, false, interval);
-            *locked_at = now;
+            (*locked_at, _) = (now, published_at.insert(other, now));
+            publishers.insert((other, interval.process()));
         };
         if open.read(now, |other| cotenants.has(other), add).is_err() {
             *locks = None;
@@ -207,7 +251,7 @@ impl ElectedReplay {
         }
     }
 
-    /// Adds the new intervals of a ring, which are of the slice `id`. Returns true if there are any.
+    /// Adds the new intervals of a ring, which are of the slice `id`.
     fn add(
         &mut self,
         region: &Region,
@@ -215,20 +259,48 @@ impl ElectedReplay {
         (id, origin): (u64, Origin),
         is_own: bool,
         now: Monotonic,
-    ) -> bool {
+    ) {
         // The ring of a region that is met for the first time has old intervals, which are skipped.
         let read = self.read.entry(id).or_insert_with(|| region.interval_head(device, origin));
-        let mut has_any = false;
         for interval in region.new_intervals(device, origin, read, now) {
             self.slicing.add(id, is_own, interval);
-            has_any = true;
+            match origin {
+                Origin::Relayed => self.relayed_at = now,
+                Origin::Slice if is_own => {}
+                Origin::Slice => {
+                    self.published_at.insert(region.file_number(), now);
+                    self.publishers.insert((region.file_number(), interval.process()));
+                }
+            }
         }
-        has_any
+    }
+
+    /// Returns the number of the region whose slice asks NVML. `None`: the node agent asks.
+    fn asker(&self, slice: &Slice, now: Monotonic) -> Option<u64> {
+        let present =
+            self.published_at.iter().filter(|(_, at)| is_recent(**at, now)).map(|(number, _)| *number);
+        let first = present.chain([slice.region().file_number()]).min();
+        first.filter(|_| !is_recent(self.relayed_at, now))
+    }
+
+    /// Returns true if this slice asks NVML.
+    fn asks(&self, slice: &Slice, now: Monotonic) -> bool {
+        self.asker(slice, now) == Some(slice.region().file_number())
+    }
+
+    /// Returns true if programs that publish nothing use the GPU. `has_found`: NVML has told this slice of some. Tells slices of
+    /// other directories.
+    fn has_programs(&mut self, slice: &Slice, has_found: bool, now: Monotonic) -> bool {
+        let asks = self.asks(slice, now);
+        if self.locks.as_mut().is_some_and(|locks| locks.tell_programs(asks && has_found).is_err()) {
+            self.locks = None;
+        }
+        if asks { has_found } else { self.has_heard_of_programs }
     }
 
     /// Returns true if co-tenants have published intervals lately.
     fn has_cotenants(&self, now: Monotonic) -> bool {
-        [self.published_at, self.relayed_at, self.locked_at].into_iter().any(|at| is_recent(at, now))
+        is_recent(self.relayed_at, now) || self.published_at.values().any(|at| is_recent(*at, now))
     }
 
     /// Returns the instant up to which all work is published by now.

@@ -3,13 +3,14 @@
 use super::arbiter_client::ArbiterClient;
 use super::program_sampler::ProgramSampler;
 use super::slices::Cotenants;
-use super::slicing_replay::SlicingReplay;
+use super::slicing_replay::{Sight, SlicingReplay};
 use crate::compute::attribution::nvml_only::NvmlOnly;
 use crate::compute::attribution::nvml_schedule::LINGER;
 use crate::compute::measuring::usage::UsageState;
 use crate::os::clock;
 use core::time::Duration;
 use gpuslice_policy::arbiter;
+use gpuslice_policy::compute::attribution::source::Measured;
 use gpuslice_region::Uuid;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -48,8 +49,7 @@ impl CotenantState {
         }
         let devices = usage.limiters.iter().enumerate();
         // All devices are replayed, so the first that is not must not end the loop.
-        let asks =
-            devices.filter(|(at, limiter)| !self.replay_device(usage, *at) && limiter.is_pacing(usage));
+        let asks = devices.filter(|(at, limiter)| self.replay_device(usage, *at) && limiter.is_pacing(usage));
         asks.count() > 0 || is_measured_by_nvml
     }
 
@@ -61,13 +61,13 @@ impl CotenantState {
         }
     }
 
-    /// Replays the time slicing on a device, if that is due. Returns true if co-tenants publish intervals.
+    /// Replays the time slicing on a device, if that is due. Returns true if this slice asks NVML what programs use the device.
     fn replay_device(&self, usage: &UsageState, at: usize) -> bool {
         let (Some(mut replays), Some(limiter)) = (self.replays.try_lock(), usage.limiters.get(at)) else {
-            return false;
+            return true;
         };
         let replay = replays.get_mut(at).filter(|_| !self.has_mps && limiter.is_pacing(usage));
-        replay.is_some_and(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
+        replay.is_none_or(|replay| replay.tick(usage, &usage.sources, limiter.gpu, &self.slices))
     }
 
     /// Asks NVML which programs use the GPUs, and what launches cost that events do not measure, if that is due.
@@ -82,20 +82,37 @@ impl CotenantState {
         if !usage.timing.is_enabled {
             return;
         }
-        let replayed: Vec<_> = self.replays.lock().iter().map(SlicingReplay::has_cotenants).collect();
         let mut samplers = self.samplers.lock();
-        for ((limiter, sampler), is_replayed) in usage.limiters.iter().zip(samplers.iter_mut()).zip(replayed)
-        {
-            if is_replayed {
-                sampler.close();
-            } else if limiter.is_pacing(usage) {
-                sampler.tick(usage, &usage.sources, limiter.gpu, clock::now());
-                if sampler.has_programs()
-                    && let Some(mut slices) = self.slices.try_lock()
-                {
-                    slices.warn_if_alone(usage, &Uuid(limiter.gpu.uuid), false);
+        for (at, (limiter, sampler)) in usage.limiters.iter().zip(samplers.iter_mut()).enumerate() {
+            let sight = self.replays.lock().get_mut(at).map_or(Sight::Alone, |replay| replay.sight(usage));
+            let has_cotenants = !matches!(sight, Sight::Alone);
+            match sight {
+                Sight::Listens => {
+                    sampler.close();
+                    continue;
                 }
+                Sight::Asks(publishers) => sampler.note_publishers(publishers, clock::now()),
+                Sight::Alone => {}
             }
+            if !limiter.is_pacing(usage) {
+                continue;
+            }
+            if let Some(measured) = sampler.tick(usage, limiter.gpu, clock::now()) {
+                self.tell_programs(usage, at, measured, has_cotenants);
+            }
+        }
+    }
+
+    /// Tells the slice what NVML says of programs on a device that publish nothing.
+    fn tell_programs(&self, usage: &UsageState, at: usize, measured: Measured, has_cotenants: bool) {
+        let are_there = measured.source.is_beside_programs();
+        if let Some(replay) = self.replays.lock().get_mut(at) {
+            replay.set_programs(are_there);
+        }
+        let Some(limiter) = usage.limiters.get(at).filter(|_| !has_cotenants) else { return };
+        usage.sources.report(usage, limiter.gpu, measured);
+        if let Some(mut slices) = self.slices.try_lock().filter(|_| are_there) {
+            slices.warn_if_alone(usage, &Uuid(limiter.gpu.uuid), false);
         }
     }
 

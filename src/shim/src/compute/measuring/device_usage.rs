@@ -176,9 +176,8 @@ impl DeviceUsage {
         self.charge(usage, batch, (start, start.saturating_add(rest)), false);
         let source = Measured::of_word(usage.region().measure_source(device)).source;
         let factor = usage.member().correction(device);
-        let is_replayed = source == Source::Replayed;
-        let beyond =
-            settlement::beyond(batch.settlement.charged(), (length, batch.progress), factor, is_replayed);
+        let lengths = (length, batch.progress);
+        let beyond = settlement::beyond(batch.settlement.charged(), lengths, factor, source.is_replayed());
         usage.member().settle(device, batch.settlement.refund(beyond), clock::now());
     }
 
