@@ -274,7 +274,7 @@ fn slices_of_different_folders_find_each_other_by_the_drivers_file() {
 
 /// Starts busy processes of two slices that see each other, of which only the one that asks NVML gets answers. Returns the
 /// regions, too. `places` are the regions' folders.
-fn one_asks<'bench>(bench: &'bench Bench, places: [&str; 2]) -> ([Living; 2], [PathBuf; 2]) {
+fn one_asks(bench: &Bench, places: [&str; 2]) -> ([Living; 2], [PathBuf; 2]) {
     let place = |name: &str| bench.region().with_file_name(name);
     let start = |folder: &str, number: usize, faults: &str| {
         let region = place(folder).join(number.to_string());
@@ -288,7 +288,7 @@ fn one_asks<'bench>(bench: &'bench Bench, places: [&str; 2]) -> ([Living; 2], [P
     // The slice whose region has the smaller number asks, and the number is as good as random.
     for number in 1..30 {
         let (listener, of_listener) = start(places[1], number, &blind);
-        until_all_have(&[of_listener.clone()], Source::Replayed);
+        until_all_have(std::slice::from_ref(&of_listener), Source::Replayed);
         if monitor(&of_asker).file_number() < monitor(&of_listener).file_number() {
             return ([asker, listener], [of_asker, of_listener]);
         }

@@ -1,6 +1,6 @@
 // Prints how much work is queued on the GPU when a launch returns: of kernels of a length, or of a graph that has that length
 // since it was changed: by an update (1), by other parameters of its kernel (2), or by a node that was off (3).
-//   ahead MS COUNT [WAY]
+//   ahead LENGTH COUNT [WAY], with a length such as 15ms or 5us
 #include "launches.h"
 
 enum { MS = 1000000, KNOWN = 20 };
@@ -51,18 +51,17 @@ static int change(int way, void *slow) {
 }
 
 int main(int count, char **words) {
-    char name[32];
+    char *unit;
     long long most = 0, takes;
     int failed = 0, way = count > 3 ? atoi(words[3]) : 0;
     if (count < 3 || !open_all("dlsym") || !begin("100us")) return 3;
-    takes = atoi(words[1]) * (long long)MS;
-    snprintf(name, sizeof name, "%dms", atoi(words[1]));
+    takes = strtoll(words[1], &unit, 10) * (strcmp(unit, "us") ? MS : MS / 1000);
     launch = dlsym(driver, "cuLaunchKernel"), go = dlsym(driver, "cuGraphLaunch");
     alarm(60);
     if (way) {
-        failed += change(way, kernel(name));
+        failed += change(way, kernel(words[1]));
     } else {
-        work = kernel(name);
+        work = kernel(words[1]);
         failed += submit_and_wait(KNOWN);
     }
     u64 began = now();
@@ -73,6 +72,7 @@ int main(int count, char **words) {
     }
     failed += gpu.cuCtxSynchronize() != 0;
     say("ahead %lld ms", most / MS);
+    say("launches %lld", most / takes);
     say("failed %d", failed);
     return 0;
 }

@@ -132,11 +132,8 @@ impl IntervalLocks {
         let Some(lane) = self.lane.filter(|_| are_there != self.tells_programs) else { return Ok(()) };
         self.check()?;
         let range = self.gpu.programs(lane);
-        if are_there {
-            locks::share(self.file()?, &range)?
-        } else {
-            locks::unshare(self.file()?, &range)?
-        }
+        let file = self.file()?;
+        if are_there { locks::share(file, &range) } else { locks::unshare(file, &range) }?;
         self.tells_programs = are_there;
         Ok(())
     }

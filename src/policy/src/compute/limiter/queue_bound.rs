@@ -21,6 +21,12 @@ pub const BESIDE: GpuTime = GpuTime::from_millis(4);
 /// memory, another device or a semaphore. The thread that would wait for the queue may be the one that must end the
 /// wait. So the blocked work does not count; the slice's paid time bounds later launches, as always.
 pub const MOST: GpuTime = GpuTime::from_millis(50);
+/// Launches that may be in flight on a stream when a thread takes credit, if the driver's queues have the usual length.
+///
+/// The driver's queue of a stream has about 1024 places. A launch into a full queue waits in the driver, with locks that
+/// other threads need. Example: kernels of 5 us fill the queue after 5 ms, long before 20 ms of predicted time are queued.
+/// The other half of the places is for launches that the new credit pays for, and for events and copies.
+const LAUNCHES: u32 = 512;
 /// Launches of one unknown key that may be in flight.
 const UNKNOWN_OF_KEY: u8 = 2;
 /// Launches of all unknown keys that may be in flight. A program meets thousands of shapes in its warm-up.
@@ -42,6 +48,36 @@ fn two(cost: GpuTime) -> GpuTime {
 #[must_use]
 pub fn least(room: GpuTime, is_alone: bool) -> GpuTime {
     room.min(if is_alone { LEAST } else { BESIDE })
+}
+
+/// Returns the bound of launches in flight on a stream. `scale`: thousandths of the usual length that the driver's queues
+/// have, from [`queue_scale`].
+#[must_use]
+pub fn launches(scale: u32) -> u32 {
+    u32::try_from(u64::from(LAUNCHES).saturating_mul(scale.into()) / 1000).unwrap_or(u32::MAX)
+}
+
+/// Returns the launches in flight on a stream, of `queued` on the device that are not known to have ended. The stream is
+/// predicted to be busy for `left`, and its launches to take `each`.
+///
+/// The count alone is old by up to a millisecond, and the prediction alone may run ahead of the GPU without end.
+#[must_use]
+pub fn launches_ahead(queued: u32, left: WallTime, each: WallTime) -> u32 {
+    let predicted = left.nanos().checked_div(each.nanos()).and_then(|count| u32::try_from(count).ok());
+    predicted.map_or(queued, |predicted| queued.min(predicted))
+}
+
+/// Returns the length of the driver's queues in thousandths of the usual one, from the value of `CUDA_SCALE_LAUNCH_QUEUES`.
+/// The driver knows `0.25x`, `0.5x`, `2x` and `4x`, and ignores other values.
+#[must_use]
+pub fn queue_scale(value: Option<&[u8]>) -> u32 {
+    match value {
+        Some(b"0.25x") => 250,
+        Some(b"0.5x") => 500,
+        Some(b"2x") => 2000,
+        Some(b"4x") => 4000,
+        _ => 1000,
+    }
 }
 
 /// Predicted work of closed batches that is not known to have ended.
@@ -185,6 +221,21 @@ mod tests {
         assert!(one.admits_at_end(ms(5), AT_END) && one.admits_at_end(ms(5), ns(0)));
         assert!(!one.admits_at_end(ms(5), AT_END + ns(1)));
         assert!(!QueuedWork::of(ms(10)).admits_at_end(ms(5), ns(0)));
+    }
+
+    #[test]
+    fn the_bound_of_launches_follows_the_length_of_the_queue() {
+        let scales = [None, Some("0.25x"), Some("0.5x"), Some("2x"), Some("4x"), Some("3x"), Some("")];
+        let bounds = scales.map(|scale| launches(queue_scale(scale.map(str::as_bytes))));
+        assert_eq!(bounds, [512, 128, 256, 1024, 2048, 512, 512]);
+    }
+
+    #[test]
+    fn launches_count_that_have_neither_ended_nor_should_have() {
+        assert_eq!(launches_ahead(700, ms(10), us(5)), 700);
+        assert_eq!(launches_ahead(700, us(50), us(5)), 10, "the count is old");
+        assert_eq!(launches_ahead(3, WallTime::MAX, us(5)), 3, "the prediction is wrong");
+        assert_eq!(launches_ahead(700, ms(1), WallTime::ZERO), 700);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub const PATIENCE: WallTime = WallTime::from_millis(2);
 const AHEAD: WallTime = WallTime::from_millis(1_000);
 
 /// Contexts of a process that have different numbers. The driver gives each context its own turns.
-const CONTEXTS: u16 = 64;
+const CONTEXTS: u64 = 64;
 
 /// An interval in which a context had work in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,8 +51,8 @@ impl Interval {
 
     /// Returns the number of the process in the slice: its slot, of which high bits are lost.
     #[must_use]
-    pub const fn process(&self) -> u32 {
-        (self.context / CONTEXTS) as u32
+    pub fn process(&self) -> u32 {
+        u32::try_from(u64::from(self.context) / CONTEXTS).unwrap_or(0)
     }
 
     /// Returns true if the interval belongs to the process in this slot of the slice.
@@ -65,9 +65,8 @@ impl Interval {
 /// Returns the number of a context within its slice, from the slot of its process and the context's `number` in the process.
 #[must_use]
 pub fn context(slot: usize, number: u64) -> u16 {
-    let contexts = u64::from(CONTEXTS);
-    let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(contexts);
-    let number = slot.wrapping_add(number % contexts);
+    let slot = u64::try_from(slot).unwrap_or(0).wrapping_mul(CONTEXTS);
+    let number = slot.wrapping_add(number.checked_rem(CONTEXTS).unwrap_or(0));
     u16::try_from(number & u64::from(u16::MAX)).unwrap_or(0)
 }
 

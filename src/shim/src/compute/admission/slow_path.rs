@@ -9,6 +9,7 @@ use crate::compute::attribution::nvml_only::NvmlOnly;
 use crate::compute::launch::Launch;
 use crate::compute::state::Compute;
 use crate::compute::threads::slot::OwnerGuard;
+use crate::compute::threads::stream_state::StreamState;
 use crate::compute::worker::waiting::{poll_for_completion, wait_for_completion};
 use crate::os::clock;
 use crate::slice::settings;
@@ -34,7 +35,7 @@ pub(super) fn admit(
     let began = clock::now();
     // Use after a pause counts from here on.
     compute.member().note_second(request.limiter().gpu.device, began);
-    let mut admission = Admission { compute, device, began, request };
+    let mut admission = Admission { compute, device, stream, began, request };
     let paid = admission.admit(held, launch);
     admission.request.end();
     paid
@@ -44,6 +45,8 @@ struct Admission {
     compute: &'static Compute,
     /// Place of the device among the limiters.
     device: usize,
+    /// Place of the stream among the thread's.
+    stream: usize,
     /// Start of the admission.
     began: Monotonic,
     request: CreditRequest,
@@ -71,7 +74,9 @@ impl Admission {
                 continue;
             }
             let estimate = known.unwrap_or_else(|| compute.estimates.prior(&launch.key));
-            if let Some(most) = self.queue_wait(estimate.charged) {
+            let is_full = held.streams.get(self.stream).is_some_and(|stream| self.is_full(stream));
+            let wait = if is_full { Some(RECHECK_QUEUE) } else { self.queue_wait(estimate.charged) };
+            if let Some(most) = wait {
                 self.wait(held, || wait_for_completion(compute, completions, most));
                 continue;
             }
@@ -99,6 +104,13 @@ impl Admission {
         let is_late = clock::now().since(self.began) >= UNKNOWN_WAIT;
         let limiter = self.request.limiter();
         is_late || !self.compute.timing.are_used() || limiter.unknown.lock().admits(&launch.key)
+    }
+
+    /// Returns true if the driver's queue of the stream is about to be full.
+    fn is_full(&self, stream: &StreamState) -> bool {
+        let left = stream.predicted_end().since(clock::now());
+        let open = stream.open.as_ref().map_or(0, |open| open.run.launches());
+        self.request.limiter().is_full(open, left, stream.launch_duration)
     }
 
     /// Returns how long a launch of this cost has to wait for queued work at most. None if it need not wait, also

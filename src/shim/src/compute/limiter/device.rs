@@ -19,6 +19,7 @@ use gpuslice_policy::compute::measuring::batch::Batch;
 use gpuslice_policy::config::Priority;
 use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use parking_lot::Mutex;
+use std::os::unix::ffi::OsStrExt;
 
 /// A device and the work that this process has queued on it.
 #[derive(Debug)]
@@ -35,6 +36,10 @@ pub(crate) struct DeviceLimiter {
     pub(crate) streams: AtomicUsize,
     /// Predicted time of closed batches that have not been seen to end.
     pub(crate) queued: TimeWord<GpuTime>,
+    /// Launches of these batches.
+    queued_launches: AtomicU32,
+    /// Bound of launches in flight on a stream.
+    launch_bound: u32,
     /// Instant at which the last of them is predicted to end.
     pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
@@ -58,6 +63,8 @@ pub(crate) struct DeviceLimiter {
 impl DeviceLimiter {
     /// Makes the limiter of a device, before any launch.
     pub(crate) fn new(gpu: SliceDevice) -> Self {
+        let scale = std::env::var_os("CUDA_SCALE_LAUNCH_QUEUES");
+        let queue_scale = queue_bound::queue_scale(scale.as_deref().map(OsStrExt::as_bytes));
         Self {
             gpu,
             credit: CreditLock::default(),
@@ -65,6 +72,8 @@ impl DeviceLimiter {
             completions: AtomicU32::new(0),
             streams: AtomicUsize::new(0),
             queued: TimeWord::zero(),
+            queued_launches: AtomicU32::new(0),
+            launch_bound: queue_bound::launches(queue_scale),
             busy_until: TimeWord::zero(),
             is_running: AtomicBool::new(false),
             beside: TimeWord::zero(),
@@ -128,12 +137,25 @@ impl DeviceLimiter {
         QueuedWork::of(self.queued.get()).admits_within(cost, bound)
     }
 
-    /// Adds a closed batch of this prepaid time to the queue.
-    pub(crate) fn enqueue(&self, slice: &Slice, prepaid: GpuTime) {
-        let before = self.queued.add(prepaid);
+    /// Returns true if the driver's queue of a stream is about to be full. The stream has `open` launches in a batch that is not
+    /// closed. It is predicted to be busy for `left`, and its launches to take `each`.
+    pub(crate) fn is_full(&self, open: u32, left: WallTime, each: WallTime) -> bool {
+        let queued = self.queued_launches.load(Ordering::Relaxed).saturating_add(open);
+        queue_bound::launches_ahead(queued, left, each) > self.launch_bound
+    }
+
+    /// Adds a closed batch to the queue.
+    pub(crate) fn enqueue(&self, slice: &Slice, run: &Batch) {
+        let before = self.add_to_queue(run);
         if before.is_zero() || self.has_reduced_bound() {
-            self.note_growth(slice, before, prepaid);
+            self.note_growth(slice, before, run.prepaid());
         }
+    }
+
+    /// Adds a batch to the queue. Returns the predicted time before.
+    fn add_to_queue(&self, run: &Batch) -> GpuTime {
+        self.queued_launches.fetch_add(run.launches(), Ordering::Relaxed);
+        self.queued.add(run.prepaid())
     }
 
     /// Notes work that came into an empty queue, or into one with a reduced bound.
@@ -166,17 +188,19 @@ impl DeviceLimiter {
         self.busy_until.raise(until);
     }
 
-    /// Notes that a batch of which `queued` was still in the queue ended at `ended`, or that no thread will see its end.
-    pub(crate) fn complete(&self, queued: GpuTime, ended: Monotonic) {
+    /// Notes that a batch ended at `ended`, or that no thread will see its end. `queued`: the batch, if it was still in the queue.
+    pub(crate) fn complete(&self, queued: Option<&Batch>, ended: Monotonic) {
         self.completions.fetch_add(1, Ordering::Relaxed);
-        let left = self.dequeue(queued);
+        let left = queued.map_or_else(|| self.queued.get(), |run| self.dequeue(run));
         if self.has_reduced_bound() {
             self.expect_end(ended.saturating_add(left.wall_if_alone()));
         }
     }
 
-    /// Takes time out of the queue; returns the rest.
-    fn dequeue(&self, by: GpuTime) -> GpuTime {
+    /// Takes a batch out of the queue. Returns the predicted time that is left.
+    fn dequeue(&self, run: &Batch) -> GpuTime {
+        self.queued_launches.fetch_sub(run.launches(), Ordering::Relaxed);
+        let by = run.prepaid();
         let less = |queued: GpuTime| Some(queued.saturating_sub(by));
         let before = self.queued.change(less);
         before.unwrap_or_default().saturating_sub(by)
@@ -185,7 +209,7 @@ impl DeviceLimiter {
     /// Takes a batch out of the queue that waits for something other than the GPU, so that no launch waits for it.
     /// `holds_unknown`: launches of unknown cost wait for its measurement.
     pub(crate) fn mark_blocked(&self, run: &Batch, holds_unknown: bool) {
-        self.dequeue(run.prepaid());
+        self.dequeue(run);
         if holds_unknown {
             self.finish_unknown(run);
         }
@@ -193,7 +217,7 @@ impl DeviceLimiter {
 
     /// Counts a batch that was blocked as queued again.
     pub(crate) fn requeue(&self, run: &Batch) {
-        self.queued.add(run.prepaid());
+        self.add_to_queue(run);
     }
 
     /// Notes that a launch of unknown cost has gone to the driver.

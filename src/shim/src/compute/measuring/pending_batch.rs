@@ -90,8 +90,7 @@ impl PendingBatch {
     /// Notes that the batch has ended at `ended`, or that no thread will see its end.
     pub(crate) fn complete(&self, usage: &UsageState, ended: Monotonic) {
         if let Some(limiter) = usage.limiters.get(self.closed.device) {
-            let queued = if self.is_queued { self.closed.run.prepaid() } else { GpuTime::ZERO };
-            limiter.complete(queued, ended);
+            limiter.complete(self.is_queued.then_some(&self.closed.run), ended);
         }
         usage.end_work();
     }

@@ -30,7 +30,7 @@ impl MeasuringState {
     /// Hands a closed batch to the meter, and wakes the worker.
     pub(crate) fn submit(&self, batch: ClosedBatch) {
         if let Some(limiter) = self.limiters.get(batch.device) {
-            limiter.enqueue(self, batch.run.prepaid());
+            limiter.enqueue(self, &batch.run);
         }
         self.begin_work();
         self.meter.submit(PendingBatch::new(batch));

@@ -50,6 +50,8 @@ pub(crate) struct StreamState {
     pub(crate) busy_since: Option<BusySince>,
     /// Instant at which the stream is predicted to have done the closed batches.
     busy_until: Monotonic,
+    /// Predicted duration of a launch in the last closed batch.
+    pub(crate) launch_duration: WallTime,
     /// Duration of the last closing of a batch.
     close_duration: WallTime,
     /// Instant of that closing.
@@ -87,6 +89,7 @@ impl StreamState {
             empty_since: None,
             busy_since: None,
             busy_until: Monotonic::BEGIN,
+            launch_duration: WallTime::ZERO,
             close_duration: WallTime::ZERO,
             closed_at: CycleInstant::BEGIN,
             calibrates: measuring.timing.pools.is_first(pool),
@@ -236,6 +239,7 @@ impl StreamState {
         closed: Option<CycleInstant>,
     ) {
         self.busy_until = overdraft::done(self.busy_until, open.opened, open.run.plain());
+        self.launch_duration = open.run.plain().part(open.run.launches().max(1).into());
         let Some(device) = self.device else { return };
         let is_measured = open.start.filter(|_| closed.is_some() && !open.run.is_empty());
         let end = is_measured.and_then(|_| self.record(measuring).ok()).map(|(event, _)| event);
