@@ -256,7 +256,7 @@ fn calm(bench: &Bench, slices: &mut [Slice<'_>], residents: u64) {
 fn slices_stay_whole_while_programs_come_and_go() {
     let mut chance = seed("churn");
     let seconds = variable("GPUSLICE_TEST_CHURN").unwrap_or(SECONDS);
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let mut slices: Vec<Slice<'_>> = KINDS.iter().map(|kind| Slice::start(&bench, kind)).collect();
     let truth = Shared::open_existing(&bench.region().with_file_name("state")).unwrap();
     let residents = bench.truth(0).held;

@@ -19,7 +19,7 @@ const REACH: u64 = 5_000;
 /// once, because 300 ms after each death would make minutes of seconds. In a storm a wait for leaving memory can also end too
 /// early, which the peak would show. The tests `leaving` and `churn` cover memory that comes back later.
 fn of_many_deaths() -> Aftermath {
-    Aftermath::on(Bench::simulated().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
+    Aftermath::on(Bench::simulated_without_contexts().with_quick_nvml().with("SIMGPU_TEARDOWN_MS", "0"))
 }
 
 /// Returns the number of deaths: the one asked for, or the one that an ordinary run has time for.

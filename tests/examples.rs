@@ -32,7 +32,7 @@ fn tells_its_story(program: &Path, arguments: &[&str]) {
         let lines = story(size);
         host.run().quiet().says(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     };
-    let bench = Bench::simulated().with("SIMGPU_MEMORY", "512MiB");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_MEMORY", "512MiB");
     says(bench.program(program, arguments), 512);
     says(bench.program(program, arguments).loaded(), 512);
     says(bench.program(program, arguments).limited("256MiB"), 256);
@@ -149,7 +149,7 @@ fn the_example_with_cudarc_sees_its_quota() {
 #[test]
 fn the_monitors_see_what_a_process_holds_and_what_is_left_when_it_has_ended() {
     let Some(program) = in_c() else { return };
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let region = bench.region().display().to_string();
     for monitor in monitors() {
         let command =
@@ -180,7 +180,7 @@ fn the_monitors_see_all_slices_of_the_machine_and_open_them_by_name() {
     let name = format!("monitored-{}", std::process::id());
     let user = Command::new("id").arg("-u").output().unwrap();
     let region = format!("/dev/shm/gpuslice-{}-run-{name}", String::from_utf8_lossy(&user.stdout).trim());
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     // Every command removes regions in which no process lives.
     let (_resident, _) = Member::join(region.as_ref(), Trust::OwnerOnly, &[]).expect("it can be made");
     bench.program(&program, &[]).limited("256MiB").set("GPUSLICE_REGION", &region).run().quiet();
@@ -199,7 +199,7 @@ fn the_monitors_see_all_slices_of_the_machine_and_open_them_by_name() {
 #[test]
 fn the_monitors_need_the_right_to_read_and_no_other() {
     let (Some(program), Some(monitor)) = (in_c(), slices_with_library()) else { return };
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     bench.program(&program, &[]).limited("256MiB").run().quiet();
     let region = bench.region();
     let folder = region.parent().unwrap();
@@ -246,7 +246,7 @@ fn took(host: Host<'_>) -> f64 {
 #[test]
 fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_monitors_tell_what_it_used() {
     let Some(python) = python() else { return };
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let share = example("python/share.py").display().to_string();
     let bare = took(bench.program(&python, &[&share]));
     let limited = took(bench.program(&python, &[&share]).loaded().set("GPU_CORE_PERCENT", "25"));
@@ -268,7 +268,7 @@ fn a_quarter_of_the_time_makes_the_example_take_four_times_as_long_and_the_monit
 
 #[test]
 fn the_monitors_refuse_what_is_no_region_and_say_of_which_file() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let other = bench.file("other", &"gpuslice".repeat(13_905_920 / 8)).display().to_string();
     let notes = bench.file("notes", "notes").display().to_string();
     let missing = bench.region().display().to_string();
@@ -310,7 +310,7 @@ impl Shown {
 fn by_night_one_program_has_the_gpu_and_by_day_four_have_a_quarter_without_a_restart() {
     let Some(python) = python() else { return };
     let path = format!("{}:/usr/bin:/bin", python.parent().unwrap().display());
-    let bench = Bench::simulated().with("PATH", &path);
+    let bench = Bench::simulated_without_contexts().with("PATH", &path);
     let demo = bench.program(Path::new("/bin/sh"), &[&example("day-night/demo.sh").display().to_string()]);
     let demo = demo
         .set("GPUSLICE", env!("CARGO_BIN_EXE_gpuslice"))
@@ -336,7 +336,7 @@ fn by_night_one_program_has_the_gpu_and_by_day_four_have_a_quarter_without_a_res
 
 #[test]
 fn the_script_for_day_and_night_changes_whom_it_can_and_says_whom_it_cannot() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let script = example("day-night/day-night").display().to_string();
     let asked = |words: &[&str]| {
         let words = [&[script.as_str()], words].concat();

@@ -23,7 +23,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const AT_ONCE: Duration = Duration::ZERO;
 
 fn bench(memory: &str, teardown: &str) -> Bench {
-    let bench = Bench::simulated().with("SIMGPU_MEMORY", memory).with("SIMGPU_CONTEXT_BYTES", "100MiB");
+    let bench = Bench::simulated_without_contexts()
+        .with("SIMGPU_MEMORY", memory)
+        .with("SIMGPU_CONTEXT_BYTES", "100MiB");
     bench.with("SIMGPU_TEARDOWN_MS", teardown)
 }
 

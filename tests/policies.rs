@@ -446,7 +446,7 @@ fn threads(program: &Living) -> Vec<String> {
 fn a_slice_with_the_whole_gpu_costs_nothing_beside_others_and_makes_no_file() {
     let _alone = support::machine();
     let bench = Bench::simulated();
-    let free = working(&bench, 0, &[("GPU_MEM_LIMIT", "64MiB")]);
+    let free = working(&bench, 0, &[("GPU_MEM_LIMIT", "2GiB")]);
     std::thread::sleep(Duration::from_millis(100));
     assert!(!chairs(&bench).exists());
     let _beside = working(&bench, 1, &[EQUAL]);

@@ -336,7 +336,7 @@ fn after_any_sequence_of_calls_and_deaths_the_ledger_is_the_truth() {
 
 #[test]
 fn an_event_of_another_process_is_waited_for_as_without_the_library() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("shared_event", &[]).run();
     bare.says(&[
         "opened 0, pending 600, waits 0, held 600",

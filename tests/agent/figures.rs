@@ -112,7 +112,10 @@ fn a_field_that_nvml_does_not_tell_costs_one_series() {
 
 #[test]
 fn a_slice_whose_gpu_is_not_there_is_told_and_the_others_are_made() {
-    let node = Node::start_on(Bench::simulated(), &format!("{TWO}[[slices]]\nname = \"c\"\ngpu = 7\n"));
+    let node = Node::start_on(
+        Bench::simulated_without_contexts(),
+        &format!("{TWO}[[slices]]\nname = \"c\"\ngpu = 7\n"),
+    );
     let ready = node.get("/readyz");
     assert!(ready.status == 503 && ready.body.contains("c: gpu = 7 is no GPU of this node"), "{ready:?}");
     assert!(

@@ -133,8 +133,10 @@ fn a_program_in_a_pod_has_the_memory_that_its_container_asked_for() {
     if !may_have_containers() {
         return;
     }
-    let mut cluster =
-        Cluster::start_on(Bench::simulated(), "kubernetes.auto_alloc = true\ndiscover = true\n");
+    let mut cluster = Cluster::start_on(
+        Bench::simulated_without_contexts(),
+        "kubernetes.auto_alloc = true\ndiscover = true\n",
+    );
     cluster.sees(16);
     let pod = kubelet::container("a");
     cluster.runtime.block_on(async {

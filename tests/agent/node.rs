@@ -40,7 +40,7 @@ pub(crate) struct Node {
 impl Node {
     /// Starts a node with a configuration, and waits until its agent serves.
     pub(crate) fn start(slices: &str) -> Self {
-        Self::start_on(Bench::simulated(), slices)
+        Self::start_on(Bench::simulated_without_contexts(), slices)
     }
 
     pub(crate) fn start_on(bench: Bench, slices: &str) -> Self {

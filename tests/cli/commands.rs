@@ -332,7 +332,7 @@ fn the_demo_on_a_narrow_terminal_redraws_its_figures_and_ends_with_a_screen_that
 
 #[test]
 fn a_program_of_the_demo_leaves_memory_to_its_siblings_until_all_have_started() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let program = Path::new(env!("CARGO_BIN_EXE_gpuslice"));
     let mut greedy = bench.program(program, &["demo-worker", "--greedy"]).start();
     assert_eq!(greedy.hear().as_deref(), Some("ready"));

@@ -65,7 +65,7 @@ fn slices_of_two_containers_with_one_name_are_seen_and_changed_each() {
     if !may_have_containers() {
         return;
     }
-    let (bench, name) = (Bench::simulated(), name("twin"));
+    let (bench, name) = (Bench::simulated_without_contexts(), name("twin"));
     let file = format!("gpuslice-0-run-{name}");
     let [mut one, mut two] = [48 * MIB, 80 * MIB].map(|bytes| Tenant::start(&bench, &file, bytes, &[]));
     let [first, second] = [&one, &two].map(|tenant| format!("{}/{name}", tenant.place));
@@ -120,7 +120,7 @@ fn the_operators_file_of_a_container_bounds_what_the_host_sets() {
     if !may_have_containers() {
         return;
     }
-    let (bench, name) = (Bench::simulated(), name("bounded"));
+    let (bench, name) = (Bench::simulated_without_contexts(), name("bounded"));
     let folder = tempfile::tempdir().unwrap();
     let file = format!("gpuslice-0-run-{name}");
     let config = format!("GPU_MEM_LIMIT=128MiB\nGPUSLICE_REGION=/dev/shm/{file}\n");
@@ -139,7 +139,7 @@ fn links_pipes_and_other_files_of_a_container_lead_nowhere() {
     if !may_have_containers() {
         return;
     }
-    let (bench, target) = (Bench::simulated(), name("target"));
+    let (bench, target) = (Bench::simulated_without_contexts(), name("target"));
     // The region of a slice in a folder at which no search looks, and links to it from the folders of a container.
     let own = crate::support::command::OwnSlice::join("target");
     let region = own.region.0.display().to_string();
@@ -208,7 +208,7 @@ fn a_container_is_called_by_its_engines_number_and_a_user_without_rights_is_told
     if !may_have_containers() {
         return;
     }
-    let (bench, name) = (Bench::simulated(), name("numbered"));
+    let (bench, name) = (Bench::simulated_without_contexts(), name("numbered"));
     let tenant = Tenant::start(&bench, &format!("gpuslice-0-run-{name}"), 48 * MIB, &[]);
     let Some(group) = ControlGroup::of(tenant.pid) else { return };
     let slice = named(&json(&["list", "--json"]), &name);

@@ -5,7 +5,7 @@ use crate::support::table;
 
 /// Calls every function of the table with zeros only: without the library, with it, and under a quota.
 fn call_all(moment: &[&str]) {
-    let bench = Bench::simulated().with_quick_nvml();
+    let bench = Bench::simulated_without_contexts().with_quick_nvml();
     let names = bench.file("names", &table::exports()).display().to_string();
     let arguments: Vec<_> = [names.as_str()].into_iter().chain(moment.iter().copied()).collect();
     let bare = bench.host("smoke", &arguments).run().quiet();

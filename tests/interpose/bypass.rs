@@ -22,7 +22,7 @@ fn told(bench: &Bench, steps: &[&str], words: &[&str]) -> Outcome {
 #[test]
 fn a_driver_that_hides_a_function_that_limits_rest_on_is_refused_by_its_name() {
     for name in ["cuMemAlloc", "cuMemAllocAsync", "cuMemCreate", "cuLaunchKernel", "cuGraphLaunch"] {
-        let bench = Bench::simulated().with("SIMGPU_PRIVATE_ENTRIES", name);
+        let bench = Bench::simulated_without_contexts().with("SIMGPU_PRIVATE_ENTRIES", name);
         let words = [
             &format!("gives {name} (with the legacy default stream)"),
             "use a newer gpuslice",
@@ -39,14 +39,14 @@ fn a_driver_that_hides_a_function_that_limits_rest_on_is_refused_by_its_name() {
 
 #[test]
 fn of_one_stream_alone_it_is_refused_too() {
-    let bench = Bench::simulated().with("SIMGPU_PRIVATE_ENTRIES", "cuGraphLaunch/2");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_PRIVATE_ENTRIES", "cuGraphLaunch/2");
     let outcome = told(&bench, &["init"], &["cuGraphLaunch (with the per-thread default stream)"]);
     outcome.says(&["init 800"]);
 }
 
 #[test]
 fn older_drivers_are_tried_as_well() {
-    let bench = Bench::simulated().with("SIMGPU_CUDA_VERSION", "11040");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_CUDA_VERSION", "11040");
     told(&bench, &["init", "take"], &[]).says(&["init 0", "context 0, take 0"]);
     let bench = bench.with("SIMGPU_PRIVATE_ENTRIES", "cuLaunchKernel");
     told(&bench, &["init"], &["cuLaunchKernel"]).says(&["init 800"]);
@@ -54,7 +54,7 @@ fn older_drivers_are_tried_as_well() {
 
 #[test]
 fn another_name_that_takes_memory_or_launches_is_warned_of_once() {
-    let bench = Bench::simulated()
+    let bench = Bench::simulated_without_contexts()
         .with("SIMGPU_PRIVATE_ENTRIES", "cuMemAllocManaged")
         .with("SIMGPU_NEWER_NAMES", "1");
     let unknown = "looks up cuLaunchUnheardOf, which this version";
@@ -74,7 +74,7 @@ fn another_name_that_takes_memory_or_launches_is_warned_of_once() {
 
 #[test]
 fn names_that_nobody_has_or_that_do_neither_are_not_warned_of() {
-    let bench = Bench::simulated().with("SIMGPU_PRIVATE_ENTRIES", "cuEventQuery");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_PRIVATE_ENTRIES", "cuEventQuery");
     let steps = [
         "dlsym:cuLaunchNothing",
         "legacy:cuLaunchNothing",
@@ -95,7 +95,7 @@ fn names_that_nobody_has_or_that_do_neither_are_not_warned_of() {
 
 #[test]
 fn the_private_table_that_can_launch_is_warned_of_where_an_untried_runtime_is_loaded() {
-    let bench = Bench::simulated().with("SIMGPU_PRIVATE_TABLE", "1");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_PRIVATE_TABLE", "1");
     let runtime = |version: &str| {
         let soname = format!("-Wl,-soname,libcudart.so.{version}");
         compiler::compile("nothing.c", &format!("libcudart.so.{version}"), &["-shared", "-fPIC", &soname])

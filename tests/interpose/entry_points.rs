@@ -45,7 +45,7 @@ macro_rules! doors {
     ($( $claim:ident: $source:literal $door:literal $(says $said:literal)?; )*) => { $(
         #[test]
         fn $claim() {
-            let said = enter(&Bench::simulated(), $source, $door);
+            let said = enter(&Bench::simulated_without_contexts(), $source, $door);
             let expected: &[&str] = &[$($said)?];
             assert_eq!(said, expected);
         }
@@ -80,7 +80,7 @@ doors! {
 
 #[test]
 fn a_host_that_is_linked_has_the_driver_loaded_from_the_start() {
-    let said = enter(&Bench::simulated(), "doors_linked", "noload");
+    let said = enter(&Bench::simulated_without_contexts(), "doors_linked", "noload");
     assert_eq!(said, ["before loading: found"]);
 }
 
@@ -104,7 +104,7 @@ fn deep<'bench>(bench: &'bench Bench, (way, linked): (&str, bool)) -> Host<'benc
 #[test]
 fn a_library_that_looks_in_its_own_scope_first_is_held_to_the_quota() {
     for way in DEEP_WAYS {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = deep(&bench, *way).limited("64MiB").run().quiet();
         outcome.contains(&["looks in the program first", "takes: 2", "takes within the quota: 0"]);
         let nowhere = ["default", "next", "default again", "next again"];
@@ -118,7 +118,7 @@ fn a_library_that_looks_in_its_own_scope_first_is_held_to_the_quota() {
 #[test]
 fn without_a_limit_a_library_looks_in_its_own_scope_first() {
     for way in DEEP_WAYS {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let bare = deep(&bench, *way).run().quiet();
         bare.contains(&["looks in itself first", "takes: 0", "takes within the quota: 0"]);
         deep(&bench, *way).loaded().run().quiet().same_as(&bare);
@@ -127,7 +127,7 @@ fn without_a_limit_a_library_looks_in_its_own_scope_first() {
 
 #[test]
 fn the_flag_is_left_where_that_is_set_and_told_where_it_is_taken() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let limited = || deep(&bench, DEEP_WAYS[0]).limited("64MiB").set("GPUSLICE_LOG", "info");
     let taken = limited().run();
     let line = "gpuslice: deep_linked.so is opened without RTLD_DEEPBIND, with which it would pass the limits; \
@@ -142,7 +142,7 @@ fn the_flag_is_left_where_that_is_set_and_told_where_it_is_taken() {
 #[test]
 fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_program() {
     for way in DEEP_WAYS {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = deep(&bench, *way).limited("much").run();
         outcome.contains(&["takes: 800", "takes within the quota: 800"]);
         assert_eq!(outcome.ended, "exit 0", "{outcome}");
@@ -152,7 +152,7 @@ fn a_library_that_looks_in_its_own_scope_first_is_refused_the_gpu_with_the_progr
 /// Drivers have no symbol versions, so a look-up by version finds nothing in them, with or without the library.
 #[test]
 fn what_is_looked_up_by_version_is_as_without_the_library() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let program = compiler::plain("doors");
     let linked =
         compiler::linked("doors.c", "doors_linked", &[]).expect("doors.c links with the simulated driver");
@@ -164,7 +164,7 @@ fn what_is_looked_up_by_version_is_as_without_the_library() {
 
 #[test]
 fn the_same_host_passes_the_quota_where_nothing_is_loaded() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let quota = QUOTA.to_string();
     let outcome = bench.host("doors", &["plain", &quota]).run().quiet();
     for family in FAMILIES {
@@ -177,7 +177,7 @@ fn the_same_host_passes_the_quota_where_nothing_is_loaded() {
 #[test]
 fn the_management_library_shows_the_quota_as_the_size() {
     for take in [0_u64, 2 << 20, QUOTA] {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let taken = take.to_string();
         let arguments: &[&str] = if take == 0 { &[] } else { &["take", &taken] };
         let outcome = bench.host("management", arguments).limited("64MiB").run().quiet();
@@ -195,7 +195,7 @@ fn the_management_library_shows_the_quota_as_the_size() {
 
 #[test]
 fn nvml_is_initialised_where_the_program_has_done_it_and_nowhere_else() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("nvml_states", &[]).run().quiet();
     bare.contains(&[
         "without: count 1, text Uninitialized",

@@ -21,7 +21,7 @@ fn default_regions() -> Vec<PathBuf> {
 #[test]
 fn a_program_notices_nothing_of_the_library_where_no_limit_is_set() {
     let before = default_regions();
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     // The first run makes the simulated GPU's state and leaves another `errno`.
     let _state = bench.host("passive", &[]).run().quiet();
     let bare = bench.host("passive", &[]).run().quiet();
@@ -34,7 +34,7 @@ fn a_program_notices_nothing_of_the_library_where_no_limit_is_set() {
 #[test]
 fn a_program_that_never_touches_the_driver_leaves_no_region_behind_under_a_quota() {
     let before = default_regions();
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     for program in ["/bin/true", "/bin/ls", "/bin/sh"] {
         let arguments: &[&str] = if program == "/bin/sh" { &["-c", "echo said; exit 0"] } else { &[] };
         let bare = bench.program(Path::new(program), arguments).run().quiet();
@@ -86,7 +86,7 @@ fn chain(flags: &[&str], name: &str) -> Option<PathBuf> {
 #[track_caller]
 fn beside(program: &Path, others: &[PathBuf], setting: (&str, &str)) -> [Outcome; 3] {
     let run = |order: &[&Path], limit: bool| {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let mut host: Host<'_> = bench.program(program, &[QUOTA]).set(setting.0, setting.1);
         for object in order {
             host = host.preload(object);
@@ -119,7 +119,7 @@ fn another_preload_of_files_and_memory_works_before_and_after_us() {
 #[test]
 fn another_preload_of_the_driver_is_charged_before_and_after_us() {
     let program = chain(&[], "chain").expect("chain.c links with the simulated driver");
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let wrapper = compiler::wrapper("wrap_driver");
     for order in [[wrapper.clone(), artefacts::library()], [artefacts::library(), wrapper.clone()]] {
         let host = order.iter().fold(bench.program(&program, &[QUOTA]), |host, object| host.preload(object));
@@ -133,7 +133,7 @@ fn another_preload_of_the_driver_is_charged_before_and_after_us() {
 #[test]
 fn both_other_preloads_work_with_us_in_between() {
     let program = chain(&[], "chain").expect("chain.c links with the simulated driver");
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let host = bench.program(&program, &[QUOTA]).preload(&compiler::wrapper("wrap_files"));
     let outcome = host.limited("64MiB").preload(&compiler::wrapper("wrap_driver")).run().quiet();
     outcome.contains(&["take 0, one more 2", "looked up: take 0, one more 2", "wrapped_opens: some"]);
@@ -146,7 +146,7 @@ fn of_two_copies_of_the_library_the_first_charges_and_the_other_says_so() {
     let (library, copy) = (artefacts::library(), folder.path().join("libgpuslice.so"));
     executable::copy(&library, &copy, 0o755);
     for order in [[&library, &copy], [&copy, &library]] {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let host = order.iter().fold(bench.program(&program, &[QUOTA]), |host, object| host.preload(object));
         let outcome = host.set("GPU_MEM_LIMIT", "64MiB").run();
         outcome.contains(&["take 0, one more 2", "give 0", "looked up: take 0, one more 2"]);
@@ -228,7 +228,7 @@ fn a_limit_that_cannot_be_enforced_refuses_to_start_and_says_why_in_one_line() {
         ("CUDA_DEVICE_MEMORY_LIMIT", "plenty"),
     ];
     for (variable, value) in refused {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = bench.host("refused", &[]).loaded().set(variable, value).run();
         assert_eq!(outcome.ended, "exit 0", "{variable}={value}: {outcome}");
         outcome.contains(REFUSED);
@@ -243,7 +243,7 @@ fn a_limit_that_cannot_be_enforced_refuses_to_start_and_says_why_in_one_line() {
 
 #[test]
 fn a_foreign_region_refuses_to_start_and_is_named() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     bench.file("region", "this was somebody's file\n");
     let outcome = bench.host("refused", &[]).limited("64MiB").run();
     assert_eq!(outcome.ended, "exit 0", "{outcome}");
@@ -255,7 +255,7 @@ fn a_foreign_region_refuses_to_start_and_is_named() {
 
 #[test]
 fn a_refusal_that_cannot_be_said_harms_nobody() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let program = compiler::plain("refused").display().to_string();
     for line in ["\"$0\" 2>/dev/full", "\"$0\" 2>&-", "{ \"$0\" 2>&1 >&3 | :; } 3>&1"] {
         let host = bench.program(Path::new("/bin/sh"), &["-c", line, &program]);
@@ -266,7 +266,7 @@ fn a_refusal_that_cannot_be_said_harms_nobody() {
 
 #[test]
 fn a_limit_beyond_the_device_is_said_and_the_devices_size_is_used() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = bench.host("management", &["take", "2097152"]).limited("2GiB").run();
     assert_eq!(outcome.ended, "exit 0", "{outcome}");
     outcome.contains(&["memory 0: total 1073741824, free 1071644672, used 2097152"]);
@@ -275,7 +275,7 @@ fn a_limit_beyond_the_device_is_said_and_the_devices_size_is_used() {
 
 #[test]
 fn logging_that_is_off_says_nothing() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = bench.host("refused", &[]).limited("lots").set("GPUSLICE_LOG", "off").run().quiet();
     outcome.contains(REFUSED);
 }

@@ -282,7 +282,7 @@ fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
     };
     let mut aftermath = Aftermath::new();
     for way in UNWINDINGS {
-        let alone = Bench::simulated();
+        let alone = Bench::simulated_without_contexts();
         let bare = alone.program(&host, &[way]).preload(&wrapper).start();
         assert_eq!(bare.hear().as_deref(), Some("holds"), "{way}");
         let loaded = aftermath.bench.program(&host, &[way]).loaded().preload(&wrapper).start();
@@ -303,7 +303,7 @@ fn what_unwinds_a_stack_ends_as_without_the_library_and_leaves_nothing() {
 
 #[test]
 fn a_time_of_day_that_is_set_all_the_time_changes_nothing() {
-    let bench = Bench::simulated().with("GPU_MEM_LIMIT", &QUOTA.to_string());
+    let bench = Bench::simulated_without_contexts().with("GPU_MEM_LIMIT", &QUOTA.to_string());
     let clocks = bench.file("clocks", "");
     let clock = compiler::wrapper("wrap_clock");
     let member = || {

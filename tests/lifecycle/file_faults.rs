@@ -249,7 +249,7 @@ const BUSES: &[(&str, &[&str])] = &[
 
 #[test]
 fn a_bus_error_of_the_programs_own_reaches_it_as_without_the_library() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     for (handler, sources) in BUSES {
         for source in *sources {
             let bare = bench.host("buses", &[handler, source]).run();
@@ -282,7 +282,7 @@ fn on_a_file_system(options: &str) -> Option<Outcome> {
         skip_without_rights("a region on a full or read-only file system");
         return None;
     }
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let place = bench.file("place", "");
     std::fs::remove_file(&place).unwrap();
     std::fs::create_dir(&place).unwrap();

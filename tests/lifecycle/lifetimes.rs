@@ -22,7 +22,7 @@ const MOMENTS: &[&str] = &[
 #[test]
 fn each_moment_is_served_as_without_the_library() {
     for moment in MOMENTS {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let bare = bench.host("lifetimes", &[moment]).run().quiet();
         bench.host("lifetimes", &[moment]).loaded().run().quiet().same_as(&bare);
     }
@@ -31,7 +31,7 @@ fn each_moment_is_served_as_without_the_library() {
 #[test]
 fn each_moment_is_served_under_a_quota() {
     for moment in MOMENTS {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let bare = bench.host("lifetimes", &[moment]).run().quiet();
         bench.host("lifetimes", &[moment]).limited("64MiB").run().quiet().same_as(&bare);
         assert_eq!(bench.truth_at_rest(0).held, 0, "{moment}");
@@ -40,7 +40,7 @@ fn each_moment_is_served_under_a_quota() {
 
 #[test]
 fn a_driver_that_was_closed_can_be_opened_again() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("lifetimes", &["reopen"]).run().quiet();
     bench.host("lifetimes", &["reopen"]).loaded().run().quiet().same_as(&bare);
     bench.host("lifetimes", &["reopen"]).limited("64MiB").run().quiet().same_as(&bare);
@@ -48,7 +48,7 @@ fn a_driver_that_was_closed_can_be_opened_again() {
 
 #[test]
 fn a_forked_child_is_a_process_of_its_own() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("lifetimes", &["fork_holding"]).run().quiet();
     bench.host("lifetimes", &["fork_holding"]).loaded().run().quiet().same_as(&bare);
     // The parent holds one piece of four. The child that executes another program can take three, and then the parent can take
@@ -59,7 +59,7 @@ fn a_forked_child_is_a_process_of_its_own() {
 
 #[test]
 fn a_process_that_closes_all_descriptors_keeps_what_it_holds() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let limited = bench.host("lifetimes", &["close"]).limited("8MiB").run().quiet();
     limited.contains(&["takes 0", "after closing: 3 pieces, then 2"]);
     let others: Vec<_> = limited.out.lines().filter(|line| line.starts_with("new process: ")).collect();
@@ -69,7 +69,7 @@ fn a_process_that_closes_all_descriptors_keeps_what_it_holds() {
 
 #[test]
 fn a_jump_out_of_an_allocation_does_not_open_the_gate() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let fault = ("SIMGPU_FAULTS", "cuMemAllocManaged=delay:1s");
     let bare = bench.host("lifetimes", &["jump"]).set(fault.0, fault.1).run().quiet();
     bare.contains(&["came back by signal 14"]);
@@ -83,7 +83,7 @@ fn a_jump_out_of_an_allocation_does_not_open_the_gate() {
 #[test]
 fn leaving_while_other_threads_allocate_ends_well_every_time() {
     for _round in 0..20 {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         bench.host("lifetimes", &["exit_busy"]).limited("64MiB").run().quiet().says(&["leaves"]);
     }
 }

@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 const QUOTA: u64 = 256 * MIB;
 
 fn bench() -> Bench {
-    let bench = Bench::simulated().with_quick_nvml();
+    let bench = Bench::simulated_without_contexts().with_quick_nvml();
     bench.with("SIMGPU_CONTEXT_BYTES", "20MiB").with("SIMGPU_MODULE_BYTES", "2MiB")
 }
 

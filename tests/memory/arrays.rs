@@ -51,7 +51,7 @@ fn costs(outcome: &Outcome) -> Vec<(ArrayShape, u32, u64)> {
 
 #[test]
 fn arrays_fill_the_quota_to_its_last_byte_and_no_further() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "fill", "");
     for way in WAYS {
         outcome.contains(&[
@@ -61,7 +61,7 @@ fn arrays_fill_the_quota_to_its_last_byte_and_no_further() {
         ]);
     }
     assert_eq!((bench.truth(0).peak, bench.truth(0).held), (FULL, 0));
-    let unlimited = Bench::simulated();
+    let unlimited = Bench::simulated_without_contexts();
     let bare = unlimited.host("arrays", &["fill", QUOTA]).run().quiet();
     unlimited.host("arrays", &["fill", QUOTA]).loaded().run().quiet().same_as(&bare);
     assert!(unlimited.truth(0).peak > FULL, "{bare}");
@@ -69,7 +69,7 @@ fn arrays_fill_the_quota_to_its_last_byte_and_no_further() {
 
 #[test]
 fn every_format_rank_and_kind_costs_what_the_driver_takes() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = costs(&bench.host("arrays", &["costs", QUOTA]).run().quiet());
     let limited = costs(&run(&bench, "costs", ""));
     assert_eq!(bare.len(), 72 + 54 + 84);
@@ -82,7 +82,7 @@ fn every_format_rank_and_kind_costs_what_the_driver_takes() {
 
 #[test]
 fn where_the_driver_cannot_tell_the_size_the_estimate_is_charged_and_is_enough() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = costs(&bench.host("arrays", &["costs", QUOTA]).run().quiet());
     for faults in CANNOT_TELL {
         let limited = costs(&run(&bench, "costs", faults));
@@ -93,7 +93,7 @@ fn where_the_driver_cannot_tell_the_size_the_estimate_is_charged_and_is_enough()
         assert_eq!(bare.len(), limited.len());
     }
     for faults in CANNOT_TELL {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = run(&bench, "fill", faults);
         // A layer of one row is charged as a whole tile.
         for way in WAYS.iter().filter(|way| **way != "layers") {
@@ -106,7 +106,7 @@ fn where_the_driver_cannot_tell_the_size_the_estimate_is_charged_and_is_enough()
 #[test]
 fn the_driver_is_asked_once_for_each_shape() {
     let faults = "cuArrayGetMemoryRequirements=801@2+;cuMipmappedArrayGetMemoryRequirements=801@2+";
-    let outcome = run(&Bench::simulated(), "twice", faults);
+    let outcome = run(&Bench::simulated_without_contexts(), "twice", faults);
     let charged: Vec<u64> = costs(&outcome).iter().map(|(_, _, charged)| *charged).collect();
     assert_eq!(charged.len(), 4);
     assert_eq!((charged[0], charged[2]), (charged[1], charged[3]), "{outcome}");
@@ -117,12 +117,12 @@ fn the_driver_is_asked_once_for_each_shape() {
 
 #[test]
 fn more_shapes_than_answers_are_kept_for_cost_what_they_take() {
-    run(&Bench::simulated(), "many", "").says(&["done"]);
+    run(&Bench::simulated_without_contexts(), "many", "").says(&["done"]);
 }
 
 #[test]
 fn sparse_and_deferred_arrays_cost_what_is_mapped_to_them_for_as_long_as_it_is() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "unbacked", "");
     for kind in ["40", "80", "41"] {
         let from = outcome.out.lines().position(|line| line.starts_with(&format!("kind {kind}: ")));
@@ -144,7 +144,7 @@ fn sparse_and_deferred_arrays_cost_what_is_mapped_to_them_for_as_long_as_it_is()
 
 #[test]
 fn what_is_mapped_to_an_array_goes_back_with_its_context() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "mapped_in_context", "");
     outcome.says(&[&format!("context 0, make 0, map 0 0, release 0, taken {}", 4 * MIB), "ends 0, taken 0"]);
     run(&bench, "mapped_in_context", "cuMemMapArrayAsync=719")
@@ -153,14 +153,19 @@ fn what_is_mapped_to_an_array_goes_back_with_its_context() {
 
 #[test]
 fn a_level_of_a_mipmapped_array_costs_and_gives_back_nothing() {
-    run(&Bench::simulated(), "levels", "")
+    run(&Bench::simulated_without_contexts(), "levels", "")
         .says(&["make 0, level 0, taken by it 0, its end 400, given back 0", "end 0, taken 0"]);
 }
 
 #[test]
 fn what_the_driver_fails_to_end_stays_charged() {
     // The library's own question creates and ends an array first.
-    run(&Bench::simulated(), "failing", "cuArrayDestroy=719@2;cuMipmappedArrayDestroy=719@2").says(&[
+    run(
+        &Bench::simulated_without_contexts(),
+        "failing",
+        "cuArrayDestroy=719@2;cuMipmappedArrayDestroy=719@2",
+    )
+    .says(&[
         &format!("make 0 0, taken {}", 2 * MIB),
         &format!("end 719 719, taken {}", 2 * MIB),
         "end 0 0, taken 0",
@@ -169,7 +174,7 @@ fn what_the_driver_fails_to_end_stays_charged() {
 
 #[test]
 fn arrays_go_back_with_their_context_and_with_no_other() {
-    run(&Bench::simulated(), "contexts", "cuCtxDestroy_v2=719@1").says(&[
+    run(&Bench::simulated_without_contexts(), "contexts", "cuCtxDestroy_v2=719@1").says(&[
         "context 0",
         &format!("make 0 0, taken {}", 3 * MIB),
         &format!("fails to end 719, taken {}", 3 * MIB),
@@ -182,7 +187,7 @@ fn arrays_go_back_with_their_context_and_with_no_other() {
 
 #[test]
 fn what_the_driver_refuses_costs_nothing() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("arrays", &["odd", QUOTA]).run().quiet();
     bench.host("arrays", &["odd", QUOTA]).loaded().run().quiet().same_as(&bare);
     run(&bench, "odd", "").same_as(&bare);
@@ -197,7 +202,7 @@ fn what_the_driver_refuses_costs_nothing() {
 
 #[test]
 fn what_no_device_has_room_for_is_refused() {
-    let outcome = run(&Bench::simulated(), "huge", "");
+    let outcome = run(&Bench::simulated_without_contexts(), "huge", "");
     outcome.says(&[
         "huge: 2, untouched",
         "huge, mipmapped: 2, untouched",
@@ -209,7 +214,7 @@ fn what_no_device_has_room_for_is_refused() {
 
 #[test]
 fn a_capture_is_spoiled_by_the_programs_own_call_only() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("arrays", &["capturing", QUOTA]).run().quiet();
     run(&bench, "capturing", "").same_as(&bare);
     bare.contains(&["mode 0: 0, begin 0, make 900, end 901", "mode 2: 0, begin 0, make 0, end 0"]);

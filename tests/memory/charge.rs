@@ -13,7 +13,7 @@ fn spring(bench: &Bench, trap: &str) -> Outcome {
 
 /// Asserts that the library changes no status that the quota has no part in: the same host without a limit gets it too.
 fn statuses_agree(trap: &str, also: &str) {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("traps", &[trap, QUOTA]).run().quiet();
     // The second run must find the device as the first did.
     bench.truth_at_rest(0);
@@ -28,7 +28,7 @@ fn statuses_agree(trap: &str, also: &str) {
 #[test]
 fn a_free_of_a_foreign_pointer_reaches_the_driver_and_refunds_nothing() {
     statuses_agree("unknown_free", "free ");
-    let outcome = spring(&Bench::simulated(), "unknown_free");
+    let outcome = spring(&Bench::simulated_without_contexts(), "unknown_free");
     outcome.contains(&["after foreign frees: the whole quota 2, left 0", "give 0"]);
     outcome.contains(&["at the end: the whole quota 0, left 67108864"]);
 }
@@ -36,13 +36,13 @@ fn a_free_of_a_foreign_pointer_reaches_the_driver_and_refunds_nothing() {
 #[test]
 fn a_second_free_refunds_nothing() {
     statuses_agree("double_free", "give again");
-    let outcome = spring(&Bench::simulated(), "double_free");
+    let outcome = spring(&Bench::simulated_without_contexts(), "double_free");
     outcome.contains(&["more than half 2, half 0", "full: the whole quota 2, left 0"]);
 }
 
 #[test]
 fn a_free_credits_the_device_that_had_the_memory() {
-    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_DEVICES", "2");
     let outcome = bench.host("traps", &["other_device", QUOTA]).limited("0=64MiB,1=32MiB").run().quiet();
     outcome.says(&[
         "device 0 0, device 1 0, one more there 2",
@@ -56,7 +56,7 @@ fn a_free_credits_the_device_that_had_the_memory() {
 
 #[test]
 fn released_memory_stays_charged_while_it_is_mapped() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     spring(&bench, "release_while_mapped").says(&[
         "reserve 0, create 0, map 0",
         "mapped: the whole quota 2, left 0",
@@ -71,7 +71,7 @@ fn released_memory_stays_charged_while_it_is_mapped() {
 
 #[test]
 fn a_retained_handle_keeps_the_charge() {
-    let outcome = spring(&Bench::simulated(), "retained");
+    let outcome = spring(&Bench::simulated_without_contexts(), "retained");
     outcome.contains(&[
         "unmap 0, release 0",
         "one reference left: the whole quota 2, left 0",
@@ -82,7 +82,7 @@ fn a_retained_handle_keeps_the_charge() {
 
 #[test]
 fn the_last_of_two_mappings_ends_the_charge() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     spring(&bench, "mapped_twice").says(&[
         "reserve 0, create 0, map 0 0, release 0",
         "unmap 0",
@@ -95,7 +95,7 @@ fn the_last_of_two_mappings_ends_the_charge() {
 
 #[test]
 fn physical_memory_is_charged_to_its_location_without_a_context() {
-    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_DEVICES", "2");
     let host = bench.host("traps", &["create_without_context", QUOTA]);
     host.limited("0=64MiB,1=32MiB").run().quiet().says(&[
         "device 0 0",
@@ -111,13 +111,13 @@ fn physical_memory_is_charged_to_its_location_without_a_context() {
 #[test]
 fn physical_memory_of_the_host_is_not_charged() {
     statuses_agree("create_on_host", "host 0");
-    let outcome = spring(&Bench::simulated(), "create_on_host");
+    let outcome = spring(&Bench::simulated_without_contexts(), "create_on_host");
     outcome.contains(&["with host memory: the whole quota 0, left 67108864"]);
 }
 
 #[test]
 fn odd_arguments_get_the_drivers_statuses_and_cost_nothing() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let bare = bench.host("traps", &["odd_create", QUOTA]).run().quiet();
     bench.host("traps", &["odd_create", QUOTA]).loaded().run().quiet().same_as(&bare);
     let outcome = spring(&bench, "odd_create");
@@ -132,7 +132,7 @@ fn odd_arguments_get_the_drivers_statuses_and_cost_nothing() {
 
 #[test]
 fn what_lived_in_a_context_goes_back_with_it() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     spring(&bench, "contexts").contains(&[
         "held: the whole quota 2, left 0",
         "context destroyed: the whole quota 0, left 67108864",
@@ -147,7 +147,7 @@ fn what_lived_in_a_context_goes_back_with_it() {
 
 #[test]
 fn pitched_memory_counts_its_real_pitch() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     spring(&bench, "pitched").says(&[
         "probe 0, padded, rows 0, one more row 2",
         "give 0",
@@ -159,7 +159,7 @@ fn pitched_memory_counts_its_real_pitch() {
 
 #[test]
 fn what_a_pool_holds_is_charged_once_and_for_as_long_as_it_holds_it() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = spring(&bench, "pool_reuse");
     for round in 0..3 {
         outcome.contains(&[&format!("round {round}: take 0, give 0, wait 0, the pool holds it")]);
@@ -175,7 +175,7 @@ fn what_a_pool_holds_is_charged_once_and_for_as_long_as_it_holds_it() {
 
 #[test]
 fn a_destroyed_pool_gives_its_memory_back() {
-    spring(&Bench::simulated(), "pool_destroyed").says(&[
+    spring(&Bench::simulated_without_contexts(), "pool_destroyed").says(&[
         "take 0",
         "held: the whole quota 2, left 0",
         "give 0, wait 0",
@@ -187,7 +187,7 @@ fn a_destroyed_pool_gives_its_memory_back() {
 
 #[test]
 fn what_a_pool_frees_is_free_when_the_program_has_waited() {
-    spring(&Bench::simulated(), "pool_synchronised").says(&[
+    spring(&Bench::simulated_without_contexts(), "pool_synchronised").says(&[
         "held: the whole quota 2, left 0",
         "take 0, give 0, wait 0",
         "waited: the whole quota 0, left 67108864",
@@ -196,7 +196,7 @@ fn what_a_pool_frees_is_free_when_the_program_has_waited() {
 
 #[test]
 fn a_request_that_fits_in_no_hole_does_not_make_a_full_pool_grow() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = spring(&bench, "pool_holes");
     assert!(
         outcome.out.contains("into a hole 0") && outcome.out.ends_with("no more than the quota\n"),
@@ -207,7 +207,7 @@ fn a_request_that_fits_in_no_hole_does_not_make_a_full_pool_grow() {
 
 #[test]
 fn memory_given_back_by_another_familys_call_is_refunded() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     spring(&bench, "crossed_free").says(&[
         "linear: take 0, give 0, wait 0",
         "freed in stream order: the whole quota 0, left 67108864",
@@ -223,7 +223,7 @@ fn memory_given_back_by_another_familys_call_is_refunded() {
 fn what_the_driver_refuses_is_not_charged() {
     // Each family fails on its first call. The probes between them are later calls of cuMemAlloc_v2.
     let faults: Vec<_> = FAMILIES.iter().map(|family| format!("{family}=719@1")).collect();
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let host = bench.host("traps", &["driver_fails", QUOTA]).set("SIMGPU_FAULTS", &faults.join(";"));
     let outcome = host.limited("64MiB").run().quiet();
     // The probe after the first family meets the fault of cuMemAlloc_v2, so the test of cuMemAlloc_v2 itself then succeeds.
@@ -250,7 +250,7 @@ fn what_the_driver_fails_to_free_stays_charged() {
         ("cuMemAllocFromPoolAsync", "cuMemFreeAsync"),
     ];
     for (family, free) in frees {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let host = bench
             .host("traps", &["free_fails", QUOTA, family])
             .set("SIMGPU_FAULTS", &format!("{free}=719@1"));
@@ -267,7 +267,7 @@ fn what_the_driver_fails_to_free_stays_charged() {
 #[test]
 fn two_threads_share_the_quota_to_its_last_byte() {
     for threads in ["2", "8"] {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = bench.host("race", &["threads", threads, "65536"]).limited("64MiB").run().quiet();
         outcome.says(&["granted 1024"]);
         assert_eq!(bench.truth(0).peak, FULL);
@@ -277,7 +277,7 @@ fn two_threads_share_the_quota_to_its_last_byte() {
 #[test]
 fn threads_that_empty_one_pool_do_not_make_it_grow_beyond_the_quota() {
     for _round in 0..10 {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         bench.host("race", &["pool", "4", "65536"]).limited("64MiB").run().quiet();
         assert!(bench.truth(0).peak <= FULL, "{} bytes", bench.truth(0).peak);
     }
@@ -286,7 +286,7 @@ fn threads_that_empty_one_pool_do_not_make_it_grow_beyond_the_quota() {
 #[test]
 fn a_pool_can_be_filled_to_the_last_byte_of_the_quota() {
     for (piece, granted) in [("65536", "granted 1024"), ("1048576", "granted 64")] {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         bench.host("race", &["pool", "1", piece]).limited("64MiB").run().quiet().says(&[granted]);
         assert_eq!(bench.truth(0).peak, FULL);
     }
@@ -295,7 +295,7 @@ fn a_pool_can_be_filled_to_the_last_byte_of_the_quota() {
 #[test]
 fn eight_processes_share_the_quota_to_its_last_byte() {
     for _round in 0..5 {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = bench.host("race", &["processes", "8", "1048576"]).limited("64MiB").run().quiet();
         outcome.says(&["granted 64, failed 0"]);
         assert_eq!(bench.truth(0).peak, FULL);
@@ -305,7 +305,7 @@ fn eight_processes_share_the_quota_to_its_last_byte() {
 #[test]
 fn of_those_who_race_for_the_last_piece_exactly_one_gets_it() {
     for (racers, number) in [("threads", "2"), ("threads", "4"), ("processes", "2"), ("processes", "4")] {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = bench.host("race", &["last", racers, number, QUOTA]).limited("64MiB").run().quiet();
         outcome.says(&["nobody 0, several 0, failed 0"]);
         assert_eq!(bench.truth(0).peak, FULL, "{number} {racers}");
@@ -316,7 +316,7 @@ fn of_those_who_race_for_the_last_piece_exactly_one_gets_it() {
 fn what_a_killed_process_held_is_free_within_a_second() {
     // `heir` forks a child before its death: the child inherits descriptors, but no slot of the slice.
     for way in ["killed", "heir"] {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = bench.host("race", &[way, QUOTA]).limited("64MiB").run().quiet();
         outcome.says(&["while the other lives 2", "afterwards 0, within a second"]);
         assert_eq!(bench.truth(0).peak, FULL);

@@ -20,7 +20,9 @@ const QUOTA: u64 = 1200 * MIB;
 const PERCENT: u64 = 15;
 
 fn bench() -> Bench {
-    let bench = Bench::simulated().with("SIMGPU_MEMORY", "8GiB").with("SIMGPU_CONTEXT_BYTES", "500MiB");
+    let bench = Bench::simulated_without_contexts()
+        .with("SIMGPU_MEMORY", "8GiB")
+        .with("SIMGPU_CONTEXT_BYTES", "500MiB");
     bench.with("SIMGPU_MODULE_BYTES", "6MiB")
 }
 

@@ -16,7 +16,7 @@ const GREEN: u64 = 5 * MIB;
 
 /// Makes a GPU of 1 GiB on which a context takes 100 MiB.
 fn bench() -> Bench {
-    Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "100MiB")
+    Bench::simulated_without_contexts().with("SIMGPU_CONTEXT_BYTES", "100MiB")
 }
 
 /// Returns the bytes of contexts in the words of an ended process, which no other process has cleared yet.

@@ -7,7 +7,7 @@ const QUOTA: &str = "700MiB";
 
 /// Makes a GPU of 1 GiB.
 fn ground() -> Ground {
-    Ground { bench: Bench::simulated() }
+    Ground { bench: Bench::simulated_without_contexts() }
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn each_way_to_ask_is_counted() {
 
 #[test]
 fn a_context_that_the_device_has_no_memory_for_counts() {
-    let ground = Ground { bench: Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "50MiB") };
+    let ground = Ground { bench: Bench::simulated_without_contexts().with("SIMGPU_CONTEXT_BYTES", "50MiB") };
     let (mut first, mut second) = (ground.actor("a", QUOTA, &[]), ground.actor("b", QUOTA, &[]));
     first.does(&format!("take_alloc 0 {}", 650 * MIB));
     second.does(&format!("take_alloc 0 {}", 260 * MIB));

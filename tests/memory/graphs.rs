@@ -68,7 +68,7 @@ fn every_way_of_instantiating_reserves_what_a_launch_can_take() {
     }
     let expected: Vec<_> = expected.iter().map(String::as_str).collect();
     for door in DOORS {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         run(&bench, door, "rows", 64).says(&expected);
         assert_eq!(truth(&bench), (64, 0), "{door}");
     }
@@ -89,7 +89,7 @@ fn every_way_of_making_an_allocation_node_is_seen() {
         "the thread's own stream",
     ];
     for door in DOORS {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let outcome = run(&bench, door, "nodes", 64);
         for way in ways {
             outcome.contains(&[&format!("{way}: made 0, instantiate 0 2, charged 64, pool 0")]);
@@ -102,7 +102,7 @@ fn every_way_of_making_an_allocation_node_is_seen() {
 
 #[test]
 fn memory_that_a_graph_uses_twice_counts_once() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     run(&bench, "dlsym", "reuse", 64).says(&[
         "behind the free: the same address",
         "instantiate 0, charged 32, pool 0",
@@ -118,7 +118,7 @@ fn memory_that_a_graph_uses_twice_counts_once() {
 
 #[test]
 fn what_a_graph_leaves_alive_stays_charged_until_it_is_freed_and_trimmed() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "dlsym", "alive", 64);
     outcome.says(&[
         "instantiate 0, charged 32, pool 0",
@@ -152,7 +152,7 @@ fn what_a_graph_leaves_alive_stays_charged_until_it_is_freed_and_trimmed() {
     ]);
     assert_eq!(truth(&bench), (32, 0));
     // The quota decides one status only.
-    let bare = statuses(&unlimited(&Bench::simulated(), "alive", 64));
+    let bare = statuses(&unlimited(&Bench::simulated_without_contexts(), "alive", 64));
     let limited = statuses(&outcome);
     let different: Vec<_> = limited.iter().zip(&bare).filter(|(one, other)| one != other).collect();
     assert_eq!(different.len(), 1, "{different:?}");
@@ -160,7 +160,7 @@ fn what_a_graph_leaves_alive_stays_charged_until_it_is_freed_and_trimmed() {
 
 #[test]
 fn executables_are_charged_together_and_go_in_any_order() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     run(&bench, "dlsym", "several", 128).says(&[
         "instantiate 0 0 0 0, one more 2, charged 128, pool 32",
         "in one stream 0 0 0 0, charged 128, pool 32",
@@ -177,7 +177,7 @@ fn executables_are_charged_together_and_go_in_any_order() {
 
 #[test]
 fn an_executable_that_ends_while_it_runs_is_charged_until_it_is_done() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     run(&bench, "dlsym", "running", 64).says(&[
         "instantiate 0, charged 64, pool 0",
         "launch 0, charged 64, pool 64",
@@ -196,9 +196,9 @@ fn an_executable_that_ends_while_it_runs_is_charged_until_it_is_done() {
 
 #[test]
 fn what_the_driver_refuses_costs_nothing_and_gets_its_status() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcome = run(&bench, "dlsym", "refused", 64);
-    assert_eq!(statuses(&outcome), statuses(&unlimited(&Bench::simulated(), "refused", 64)));
+    assert_eq!(statuses(&outcome), statuses(&unlimited(&Bench::simulated_without_contexts(), "refused", 64)));
     outcome.contains(&[
         "second 801, charged 32, pool 32",
         "flags 1, charged 32, pool 32",
@@ -212,7 +212,7 @@ fn what_the_driver_refuses_costs_nothing_and_gets_its_status() {
 
 #[test]
 fn captured_allocations_are_no_pools_and_cost_nothing_until_they_are_instantiated() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let once = [
         "captured 0, charged 0, pool 0",
         "free in the capture 0, charged 0, pool 0",
@@ -235,7 +235,7 @@ fn captured_allocations_are_no_pools_and_cost_nothing_until_they_are_instantiate
 
 #[test]
 fn making_room_spoils_no_capture_of_another_thread() {
-    run(&Bench::simulated(), "dlsym", "unspoiled", 64).says(&[
+    run(&Bench::simulated_without_contexts(), "dlsym", "unspoiled", 64).says(&[
         "another thread captures, charged 64, pool 64",
         "instantiate 0, capture 0, charged 64, pool 0",
     ]);
@@ -246,12 +246,15 @@ fn memory_in_the_order_of_another_stream_spoils_no_capture() {
     let whole = "capture 0, end 0, instantiate 0, launch 0, ran 1";
     let sixty_four = (64 * MIB).to_string();
     let program = compiler::plain(host("beside"));
-    let bare = Bench::simulated().program(&program, &["dlsym", "beside", &sixty_four]).run().quiet();
+    let bare = Bench::simulated_without_contexts()
+        .program(&program, &["dlsym", "beside", &sixty_four])
+        .run()
+        .quiet();
     let without = "beside 0, beyond the quota 0, wait 0";
     bare.says(&[without, whole, without, whole]);
     // A quota, a share of GPU time, and both.
     for limits in [&["GPU_MEM_LIMIT"][..], &["GPU_CORE_PERCENT"], &["GPU_MEM_LIMIT", "GPU_CORE_PERCENT"]] {
-        let bench = Bench::simulated();
+        let bench = Bench::simulated_without_contexts();
         let mut host = bench.program(&program, &["dlsym", "beside", &sixty_four]).loaded();
         for limit in limits {
             host = host.set(limit, if *limit == "GPU_MEM_LIMIT" { "64MiB" } else { "30" });
@@ -266,14 +269,14 @@ fn memory_in_the_order_of_another_stream_spoils_no_capture() {
 fn small_graphs_cost_what_the_drivers_pool_can_grow_by() {
     // The driver may take 32 MiB for each allocation until it has shown that it takes less. A pool of 4 MiB shows that it takes
     // at most 4 MiB at a time.
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     run(&bench, "dlsym", "small", 64).says(&[
         "instantiate 0 0, charged 64, pool 0",
         "launch 0 0, pool 4",
         "one more 0, charged 12, pool 4",
     ]);
     assert_eq!(truth(&bench), (4, 0));
-    let bench = Bench::simulated().with("SIMGPU_GRAPH_BLOCK", "32MiB");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_GRAPH_BLOCK", "32MiB");
     run(&bench, "dlsym", "small", 64).says(&[
         "instantiate 0 0, charged 64, pool 0",
         "launch 0 0, pool 64",
@@ -284,7 +287,9 @@ fn small_graphs_cost_what_the_drivers_pool_can_grow_by() {
 
 #[test]
 fn each_device_is_charged_for_its_own_allocations() {
-    let bench = Bench::simulated().with("SIMGPU_DEVICES", "2").with("GPU_MEM_LIMIT", "0=64MiB,1=32MiB");
+    let bench = Bench::simulated_without_contexts()
+        .with("SIMGPU_DEVICES", "2")
+        .with("GPU_MEM_LIMIT", "0=64MiB,1=32MiB");
     let bytes = (64 * MIB).to_string();
     bench.host(host("devices"), &["dlsym", "devices", &bytes]).loaded().run().quiet().says(&[
         "too much for the second 2, charged 0, pool 0",
@@ -299,7 +304,7 @@ fn each_device_is_charged_for_its_own_allocations() {
 #[test]
 fn threads_that_launch_while_others_instantiate_end_and_trim_never_pass_the_quota() {
     for block in ["2MiB", "32MiB"] {
-        let bench = Bench::simulated().with("SIMGPU_GRAPH_BLOCK", block);
+        let bench = Bench::simulated_without_contexts().with("SIMGPU_GRAPH_BLOCK", block);
         let outcome = run(&bench, "dlsym", "threads", 128);
         outcome.says(&["failures 0, some launched yes, some refused yes, charged 0, pool 0"]);
         let (peak, held) = truth(&bench);
@@ -309,7 +314,7 @@ fn threads_that_launch_while_others_instantiate_end_and_trim_never_pass_the_quot
 
 #[test]
 fn processes_with_such_threads_never_pass_the_quota_together() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let hosts: Vec<_> = (0..3).map(|_| scope.spawn(|| run(&bench, "dlsym", "threads", 128))).collect();
         hosts.into_iter().map(|host| host.join().unwrap()).collect()
@@ -324,7 +329,7 @@ fn processes_with_such_threads_never_pass_the_quota_together() {
 #[test]
 fn a_graph_of_which_the_driver_does_not_tell_what_it_takes_is_refused() {
     for call in ["cuGraphMemAllocNodeGetParams", "cuGraphNodeGetType", "cuGraphChildGraphNodeGetGraph"] {
-        let bench = Bench::simulated().with("SIMGPU_FAULTS", &format!("{call}=999"));
+        let bench = Bench::simulated_without_contexts().with("SIMGPU_FAULTS", &format!("{call}=999"));
         let outcome = run(&bench, "dlsym", "nodes", 64);
         outcome.contains(&["child: made 0, instantiate 2 2, charged 0, pool 0"]);
         assert!(call.starts_with("cuGraphChild") || truth(&bench) == (0, 0), "{outcome}");
@@ -333,7 +338,7 @@ fn a_graph_of_which_the_driver_does_not_tell_what_it_takes_is_refused() {
 
 #[test]
 fn a_killed_process_leaves_nothing_of_its_graphs() {
-    let bench = Bench::simulated();
+    let bench = Bench::simulated_without_contexts();
     run(&bench, "dlsym", "killed", 64)
         .says(&["before: charged 64, pool 64", "after: the whole quota 0, charged 64, pool 0"]);
     assert_eq!(truth(&bench), (64, 0));

@@ -20,8 +20,9 @@ const ESTIMATE: u64 = 528 * MIB;
 
 /// A GPU of 1 GiB whose driver takes memory in pieces of 2 MiB.
 fn bench() -> Bench {
-    let bench =
-        Bench::simulated().with("SIMGPU_CONTEXT_BYTES", "96MiB").with("SIMGPU_MODULE_BYTES", "5000000");
+    let bench = Bench::simulated_without_contexts()
+        .with("SIMGPU_CONTEXT_BYTES", "96MiB")
+        .with("SIMGPU_MODULE_BYTES", "5000000");
     bench.with("SIMGPU_MODULE_GRANULE", "2MiB").with("SIMGPU_GREEN_BYTES", "5MiB")
 }
 
@@ -879,7 +880,7 @@ fn a_look_up_that_is_repeated_is_measured_once_and_again_after_code_has_ended() 
         compiler::linked("look_ups.c", "look_ups", &[]).expect("it links with the simulated driver");
     // 200 look-ups with two calls of `cuMemGetInfo_v2` each would take 40 s. NVML does not know the process, so that no look-up is
     // put off.
-    let bench = Bench::simulated().with("SIMGPU_FAULTS", "cuMemGetInfo_v2=delay:100ms");
+    let bench = Bench::simulated_without_contexts().with("SIMGPU_FAULTS", "cuMemGetInfo_v2=delay:100ms");
     let bench = bench.with("SIMGPU_NVML_PIDS", "none");
     let outcome = bench.program(&program, &[]).limited("768MiB").run().quiet();
     outcome.says(&["looked up 0, asked a few times", "looked up 0, asked a few times"]);

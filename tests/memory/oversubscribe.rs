@@ -11,7 +11,7 @@ const ON: (&str, &str) = ("GPU_MEM_OVERSUBSCRIBE", "1");
 
 impl Ground {
     fn new() -> Self {
-        Self { bench: Bench::simulated().with("SIMGPU_MANAGED", "touched") }
+        Self { bench: Bench::simulated_without_contexts().with("SIMGPU_MANAGED", "touched") }
     }
 
     #[track_caller]
@@ -353,7 +353,7 @@ fn whatever_the_driver_fails_to_do_leaves_nothing_charged() {
 #[test]
 fn a_device_that_cannot_share_memory_with_the_host_has_a_hard_quota() {
     for managing in ["exclusive", "none"] {
-        let ground = Ground { bench: Bench::simulated().with("SIMGPU_MANAGED", managing) };
+        let ground = Ground { bench: Bench::simulated_without_contexts().with("SIMGPU_MANAGED", managing) };
         let mut actor = ground.process();
         actor.does(&format!("take_alloc 0 {QUOTA}"));
         for how in ["alloc", "async", "pitch"] {

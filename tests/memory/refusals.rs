@@ -6,7 +6,11 @@ use crate::support::quotas::{Ground, MIB};
 const QUOTA: u64 = 64 * MIB;
 
 fn ground() -> Ground {
-    Ground { bench: Bench::simulated().with("SIMGPU_MEMORY", "8GiB").with("SIMGPU_CONTEXT_BYTES", "0") }
+    Ground {
+        bench: Bench::simulated_without_contexts()
+            .with("SIMGPU_MEMORY", "8GiB")
+            .with("SIMGPU_CONTEXT_BYTES", "0"),
+    }
 }
 
 #[test]
@@ -75,7 +79,9 @@ fn the_log_level_says_how_many_refusals_are_told() {
 
 /// Runs a program that needs a context of 300 MiB on a GPU of 8 GiB, with one setting. Returns the end of the denial's line.
 fn without_room_for_a_context(setting: &str, value: &str) -> String {
-    let bench = Bench::simulated().with("SIMGPU_MEMORY", "8GiB").with("SIMGPU_CONTEXT_BYTES", "300MiB");
+    let bench = Bench::simulated_without_contexts()
+        .with("SIMGPU_MEMORY", "8GiB")
+        .with("SIMGPU_CONTEXT_BYTES", "300MiB");
     let host = bench.host("contexts", &["many"]).loaded();
     let outcome = if setting == "file" {
         let file = bench.file("operator", &format!("# of the cluster\nGPU_MEM_LIMIT={value}\n"));
@@ -118,7 +124,9 @@ fn a_quota_below_a_context_says_the_quota_the_setting_and_what_was_probably_mean
 
 #[test]
 fn a_quota_of_the_command_line_is_told_as_its_option() {
-    let bench = Bench::simulated().with("SIMGPU_MEMORY", "8GiB").with("SIMGPU_CONTEXT_BYTES", "300MiB");
+    let bench = Bench::simulated_without_contexts()
+        .with("SIMGPU_MEMORY", "8GiB")
+        .with("SIMGPU_CONTEXT_BYTES", "300MiB");
     // The region has the name that `gpuslice run` gives it.
     let region = bench.region().with_file_name("gpuslice-0-run-train");
     let host = bench.host("contexts", &["many"]).limited("4096");

@@ -71,7 +71,7 @@ fn told(outcome: Outcome) -> Outcome {
 }
 
 fn three() -> Bench {
-    Bench::simulated().with_quick_nvml().with("SIMGPU_DEVICES", "3")
+    Bench::simulated_without_contexts().with_quick_nvml().with("SIMGPU_DEVICES", "3")
 }
 
 fn host<'bench>(bench: &'bench Bench, words: &[&str]) -> Host<'bench> {
@@ -370,7 +370,7 @@ fn a_number_in_an_operators_file_is_the_buss_whatever_the_tenant_sets() {
 
 #[test]
 fn no_order_of_cudas_gets_a_byte_more_than_an_operators_file_gives() {
-    let two = || Bench::simulated().with_quick_nvml().with("SIMGPU_DEVICES", "2");
+    let two = || Bench::simulated_without_contexts().with_quick_nvml().with("SIMGPU_DEVICES", "2");
     let cases: [(&str, &[&str], [u64; 2]); 3] = [
         (
             "1,0",

@@ -20,7 +20,7 @@ fn stage() -> Bench {
 }
 
 fn without_quota() -> Bench {
-    Bench::simulated().with_quick_nvml().with("SIMGPU_CONTEXT_BYTES", "0")
+    Bench::simulated_without_contexts().with_quick_nvml().with("SIMGPU_CONTEXT_BYTES", "0")
 }
 
 #[track_caller]

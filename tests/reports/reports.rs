@@ -21,7 +21,7 @@ const QUOTA: u64 = 64 * MIB;
 const HOLDS: u64 = 6 * MIB;
 
 fn bench() -> Bench {
-    Bench::simulated().with_quick_nvml().with("GPU_MEM_LIMIT", &QUOTA.to_string())
+    Bench::simulated_without_contexts().with_quick_nvml().with("GPU_MEM_LIMIT", &QUOTA.to_string())
 }
 
 /// Starts a member that reads all reports. With `holds` zero, it holds no memory.
@@ -128,7 +128,7 @@ fn a_quota_below_what_is_held_shows_a_full_device() {
 fn sizes_of_32_bits_end_at_the_largest_and_never_wrap() {
     let most = u64::from(u32::MAX);
     for (quota, shown) in [(3 * GIB, 3 * GIB), (4 * GIB - 1, most), (4 * GIB, most), (9 * GIB + 5, most)] {
-        let bench = Bench::simulated()
+        let bench = Bench::simulated_without_contexts()
             .with_quick_nvml()
             .with("SIMGPU_MEMORY", "16GiB")
             .with("GPU_MEM_LIMIT", &quota.to_string());

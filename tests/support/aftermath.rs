@@ -28,7 +28,7 @@ pub(crate) struct Aftermath {
 impl Aftermath {
     /// Makes a slice with its witness, on a simulated GPU with a quick NVML.
     pub(crate) fn new() -> Self {
-        Self::on(Bench::simulated().with_quick_nvml())
+        Self::on(Bench::simulated_without_contexts().with_quick_nvml())
     }
 
     /// Makes a slice with its witness on `bench`.

@@ -30,12 +30,16 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Makes a bench with a simulated GPU of 1 GiB. Contexts take no memory, so every byte of a quota can be spent.
+    /// Makes a bench with a simulated GPU as it is by default.
     pub(crate) fn simulated() -> Self {
         let copy = driver_copy();
         let driver = copy.path().to_owned();
-        let bench = Self { _copy: Some(copy), ..Self::on(Some(driver)) };
-        bench.with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0")
+        Self { _copy: Some(copy), ..Self::on(Some(driver)) }
+    }
+
+    /// Makes a bench with a simulated GPU of 1 GiB whose contexts take no memory, so that every byte of a quota can be spent.
+    pub(crate) fn simulated_without_contexts() -> Self {
+        Self::simulated().with("SIMGPU_MEMORY", "1GiB").with("SIMGPU_CONTEXT_BYTES", "0")
     }
 
     /// Makes NVML take no time, for tests that start many programs: with a third of a second for each, they would take minutes.
@@ -46,7 +50,7 @@ impl Bench {
     /// Makes a bench whose linear memory and arrays take exactly the bytes asked for, for libraries that are known to count
     /// those.
     pub(crate) fn simulated_to_the_byte() -> Self {
-        Self::simulated().with("SIMGPU_LINEAR_GRANULE", "1")
+        Self::simulated_without_contexts().with("SIMGPU_LINEAR_GRANULE", "1")
     }
 
     /// Makes a bench with a real driver, on a machine that has no GPU.

@@ -45,7 +45,7 @@ DEFAULTS = {
     "list of NVML's processes, us": (4500, "SIMGPU_NVML_LIST_US={:.0f}".format),
     "a context, MiB": (530, "SIMGPU_CONTEXT_BYTES={}MiB".format),
     "an event, ns of the device": (2500, "SIMGPU_TIME=event_ns={}".format),
-    "a record of an event, ns for each further thread": (0, "SIMGPU_EVENT_CONTENTION_NS={}".format),
+    "a record of an event, ns for each further thread": (1000, "SIMGPU_EVENT_CONTENTION_NS={}".format),
     "memory of a killed process, ms": (300, "SIMGPU_TEARDOWN_MS={:.0f}".format),
     "questions about events while code is loaded": ("waits", "SIMGPU_LOADING=free".format),
     "free memory, us": (0, "SIMGPU_FAULTS=cuMemGetInfo_v2=delay:{:.0f}us".format),
