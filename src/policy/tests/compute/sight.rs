@@ -1,6 +1,6 @@
 //! Tests the correction that a slice learns from what the slices of its GPU publish.
 
-use gpuslice_policy::compute::attribution::factor::{STEP, Split};
+use gpuslice_policy::compute::attribution::correction::{STEP, Split};
 use gpuslice_policy::compute::attribution::slicing::{BEHIND, Slicing};
 use gpuslice_policy::time::Monotonic;
 
