@@ -200,7 +200,7 @@ impl Shim {
             }
         }
         if verdict.lesson == EstimateUpdate::Gaps {
-            self.sampler.gaps();
+            self.sampler.gaps(1);
         }
     }
 }

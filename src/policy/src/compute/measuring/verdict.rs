@@ -1,16 +1,13 @@
 //! The verdict on a measured batch: the duration of its launches, and the lesson for the estimates.
 
 use super::batch::{Batch, RETURN};
-use super::when_alone::Timing;
+use super::when_alone::{GAPLESS, Timing};
 use crate::time::WallTime;
 
 /// Time that the GPU takes to switch from another process, at most: 0.1 ms. No kernel runs in that time, so
 /// this part of the first batch of a turn is left to the estimates. Otherwise the batches of two processes would be 1
 /// % too long.
 const SWITCH: WallTime = WallTime::from_micros(100);
-
-/// Gaps below one part in 20 of a batch do not count.
-const GAPLESS: u64 = 20;
 
 /// State of the stream when a batch on it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
