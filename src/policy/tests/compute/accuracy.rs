@@ -1,5 +1,8 @@
 //! Accuracy of the share: workloads by limits, beside the targets.
 
+use gpuslice_policy::time::WallTime;
+use gpuslice_policy::time::literals::ns;
+
 use crate::gpu::NEVER;
 use crate::scenario::terms;
 use crate::workloads::{DEGRADED, Target, WORKLOADS, Workload};
@@ -23,7 +26,7 @@ struct Figures {
     jain: u64,
     throughput: u64,
     bound: i64,
-    p99: u64,
+    p99: WallTime,
 }
 
 fn world(workload: &Workload, limit: u64, limited: bool) -> World {
@@ -39,11 +42,10 @@ fn course(world: &mut World, after: u64, length: u64) -> Result<(Vec<u64>, u64),
     let start = world.now;
     let mut used = vec![0];
     let mut before = 0;
-    while world.now < start + length {
-        let until = world.now + LOOK - (world.now - start) % LOOK;
-        world.run(until)?;
+    while world.now < start + ns(length) {
+        world.run(world.now + ns(LOOK))?;
         used.push(world.used(0));
-        if world.now <= start + after * S {
+        if world.now <= start + ns(after * S) {
             before = world.work(0);
         }
     }
@@ -75,17 +77,15 @@ fn measure(workload: &Workload, limit: u64, seconds: u64, free: &Free) -> Result
     let own: Vec<&_> = world.processes.iter().filter(|process| process.slice == 0).collect();
     let served: Vec<u64> = own.iter().map(|process| world.gpu.busy(process.client)).collect();
     let longest = own.iter().map(|process| process.program.longest()).max().unwrap();
-    let mut latencies = own[0].program.latencies().to_vec();
-    latencies.sort_unstable();
     Ok(Figures {
         mean: window(from, to - from),
         p95: windows[windows.len() * 95 / 100],
         settling: settled.map_or(NEVER, |at| at as u64 * LOOK / MS),
-        stall: world.watch.longest / US,
+        stall: world.watch.longest.nanos() / US,
         jain: jain(&served),
         throughput: work,
         bound: hundredths(longest, S) * (10_000 - target) / 10_000,
-        p99: latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0),
+        p99: own[0].program.latency(99),
     })
 }
 
@@ -101,16 +101,14 @@ fn jain(served: &[u64]) -> u64 {
 struct Free {
     used: u64,
     work: u64,
-    p99: u64,
+    p99: WallTime,
 }
 
 /// Returns the figures of the same program without a limit, in the same time.
 fn unlimited(workload: &Workload, limit: u64, seconds: u64) -> Free {
     let mut world = world(workload, limit, false);
     let (used, work) = course(&mut world, workload.target.after(), seconds * S).unwrap();
-    let mut latencies = world.processes[0].program.latencies().to_vec();
-    latencies.sort_unstable();
-    let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0);
+    let p99 = world.processes[0].program.latency(99);
     let used = used[used.len() - 1] - used[(workload.target.after() * S / LOOK) as usize];
     Free { used, work, p99 }
 }
@@ -146,7 +144,7 @@ fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> St
         Target::Latency => (i64::MAX, i64::MAX),
         Target::Within { mean, windows, .. } => (mean, windows),
     };
-    let late = figures.p99 * 100 > free.p99 * 120;
+    let late = 100 * figures.p99 > 120 * free.p99;
     let wrong = [
         (figures.mean.abs() > mean, " mean"),
         (figures.p95 > p95, " p95"),
@@ -168,7 +166,7 @@ fn line(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> Stri
     if workload.target == Target::Latency {
         return format!(
             "{start}  p99 {} of unlimited{misses}",
-            points((figures.p99 * 100 / free.p99.max(1)) as i64)
+            points((100 * figures.p99).count(free.p99.max(WallTime::NANOSECOND)) as i64)
         );
     }
     let throughput = throughput(figures, limit, free);

@@ -1,5 +1,7 @@
 //! Random choices of a seed.
 
+use gpuslice_policy::time::Nanos;
+
 /// `SplitMix64`.
 #[derive(Debug, Clone, Copy)]
 pub struct Chance(u64);
@@ -22,6 +24,11 @@ impl Chance {
         if high <= low { low } else { low + self.next() % (high - low) }
     }
 
+    /// Returns a span from none up to `most`, inclusive.
+    pub fn span<T: Nanos>(&mut self, most: T) -> T {
+        T::from_nanos(self.between(0, most.nanos() + 1))
+    }
+
     pub fn one_in(&mut self, count: u64) -> bool {
         self.next().is_multiple_of(count)
     }
@@ -37,8 +44,8 @@ impl Chance {
     }
 
     /// Returns a number with an exponential distribution and this mean: the time between arrivals.
-    pub fn wait(&mut self, mean: u64) -> u64 {
-        (-(1.0 - self.unit()).ln() * mean as f64) as u64
+    pub fn wait<T: Nanos>(&mut self, mean: T) -> T {
+        T::from_nanos((-(1.0 - self.unit()).ln() * mean.nanos() as f64) as u64)
     }
 
     fn unit(&mut self) -> f64 {

@@ -1,5 +1,7 @@
 //! Tests that the share holds when limits, work or processes change.
 
+use gpuslice_policy::time::literals::{ms, ns, us};
+
 use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
@@ -16,7 +18,7 @@ fn world(thousandths: u64, programs: Vec<Program>) -> World {
 
 /// Returns the share in the next `time` nanoseconds, in thousandths.
 fn share(world: &mut World, time: u64) -> u64 {
-    let (before, until) = (world.used(0), world.now + time);
+    let (before, until) = (world.used(0), world.now + ns(time));
     world.run(until).unwrap();
     (world.used(0) - before) * 1000 / time
 }
@@ -41,7 +43,7 @@ fn a_process_killed_with_a_full_queue_leaves_its_share_to_the_others_within_a_se
     let mut world = world(100, vec![program(1), program(2)]);
     share(&mut world, S);
     world.befall(world.now, Mishap::Kill(0));
-    world.befall(world.now + 500 * MS, Mishap::Reap(0));
+    world.befall(world.now + ms(500), Mishap::Reap(0));
     share(&mut world, S);
     let held = share(&mut world, S);
     assert!(held.abs_diff(100) <= 5, "{held}");
@@ -61,7 +63,7 @@ fn the_first_launch_after_ten_seconds_waits_for_nothing() {
     let mut world = world(50, vec![Program::new(vec![Kind::kernel(1, MS)]).requests(10 * S, 1)]);
     share(&mut world, 60 * S);
     let latencies = world.processes[0].program.latencies();
-    assert!(latencies.iter().all(|latency| *latency <= MS + MS / 50 + 20 * US), "{latencies:?}");
+    assert!(latencies.iter().all(|latency| *latency <= us(1_040)), "{latencies:?}");
 }
 
 #[test]

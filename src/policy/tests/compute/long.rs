@@ -1,5 +1,8 @@
 //! Worlds of a long seed: seconds instead of milliseconds, in which the correction learns from past samples.
 
+use gpuslice_policy::time::WallTime;
+use gpuslice_policy::time::literals::ns;
+
 use crate::chance::Chance;
 use crate::counts::Counts;
 use crate::program::{Kind, Program};
@@ -44,12 +47,12 @@ const LONG: Family = Family {
     rings: &[false, true],
     renews: &[false, true],
     mishaps: 8,
-    noticed: 500 * MS,
-    stopped: 200 * MS,
+    noticed: WallTime::from_millis(500),
+    stopped: WallTime::from_millis(200),
 };
 
 /// Returns the world of a long seed, and its duration.
-fn of(seed: u64) -> (World, u64) {
+fn of(seed: u64) -> (World, WallTime) {
     let mut chance = Chance::new(seed ^ 1 << 32);
     let slices = chance.of(&[1, 1, 2, 2, 3, 8]);
     let processes = slices.max(chance.of(&[1, 2, 2, 4, 8, 16]));
@@ -59,8 +62,8 @@ fn of(seed: u64) -> (World, u64) {
     let machine = LONG.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
     let most = (shortest * LAUNCHES).clamp(2 * S, 20 * S);
-    let length = chance.between(2 * S, most + 1);
-    LONG.befall(&mut world, &mut chance, length, length / 50);
+    let length: WallTime = ns(chance.between(2 * S, most + 1));
+    LONG.befall(&mut world, &mut chance, length, length.part(50));
     (world, length)
 }
 
@@ -69,7 +72,12 @@ fn try_seed(seed: u64) -> (Counts, Result<(), String>) {
     let start = world.now;
     let result = world.run(start + length);
     let counts = world.watch.counts(&world);
-    (counts, result.map_err(|wrong| format!("long seed {seed}, {} us: {wrong}", (world.now - start) / 1000)))
+    (
+        counts,
+        result.map_err(|wrong| {
+            format!("long seed {seed}, {} us: {wrong}", world.now.since(start).nanos() / 1000)
+        }),
+    )
 }
 
 /// Regression seeds, for earlier service of others, newly compared clocks, and work behind a dead process.

@@ -1,5 +1,8 @@
 //! Tests that processes that come and go leave the others their part.
 
+use gpuslice_policy::time::WallTime;
+use gpuslice_policy::time::literals::{ms, ns};
+
 use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
@@ -12,11 +15,11 @@ const S: u64 = 1_000_000_000;
 const STAY: usize = 2;
 /// Number of processes that live beside them at once, and the duration of each.
 const COME: usize = 12;
-const LIFE: u64 = 850 * MS;
+const LIFE: WallTime = WallTime::from_millis(850);
 
 /// Returns the smallest GPU time of a staying process, and the time of all, within `seconds` at a share of `limit` percent.
 fn served(limit: u64, seconds: u64) -> (u64, u64) {
-    let lives = (seconds * S / LIFE) as usize;
+    let lives = WallTime::from_nanos(seconds * S).count(LIFE) as usize;
     let count = STAY + COME * lives;
     let programs = (0..count).map(|_| (0, Program::new(vec![Kind::kernel(1, 400 * US)]))).collect();
     let mut world = World::new(Machine::default(), &[terms(limit * 10, 20)], programs, 5);
@@ -24,12 +27,12 @@ fn served(limit: u64, seconds: u64) -> (u64, u64) {
     world.watch.is_off = true;
     let start = world.now;
     for at in 0..COME * lives {
-        let begins = start + at as u64 * LIFE / COME as u64;
+        let begins = start + (at as u64 * LIFE).part(COME as u64);
         world.processes[STAY + at].wake = begins;
         world.befall(begins + LIFE, Mishap::Kill(STAY + at));
-        world.befall(begins + LIFE + 50 * MS, Mishap::Reap(STAY + at));
+        world.befall(begins + LIFE + ms(50), Mishap::Reap(STAY + at));
     }
-    world.run(start + seconds * S).unwrap();
+    world.run(start + ns(seconds * S)).unwrap();
     let stays = world.processes.iter().take(STAY).map(|process| world.gpu.busy(process.client));
     (stays.min().unwrap(), world.used(0))
 }

@@ -1,6 +1,8 @@
 //! A program: launches, waits and host work.
 
 use gpuslice_policy::compute::cost::estimate::{Key, LaunchShape};
+use gpuslice_policy::time::literals::ns;
+use gpuslice_policy::time::{Monotonic, WallTime};
 
 use crate::chance::Chance;
 
@@ -41,7 +43,7 @@ pub enum Step {
     /// Waits for a stream, inside the driver.
     Sync(usize),
     /// Works on the host until an instant.
-    Until(u64),
+    Until(Monotonic),
 }
 
 #[derive(Debug, Clone)]
@@ -51,9 +53,9 @@ pub struct Program {
     /// Number of launches between waits; 0 for never.
     pub sync_every: u64,
     /// Mean host time between launches.
-    pub think: u64,
+    pub think: WallTime,
     /// Launches of a request, and the mean interval of requests. The program waits for the end of each request.
-    pub requests: Option<(u64, u64)>,
+    pub requests: Option<(u64, WallTime)>,
     /// Number of launches after which kernels take three times as long; 0 for never.
     pub slower_after: u64,
     state: State,
@@ -64,10 +66,10 @@ struct State {
     launches: u64,
     since_sync: u64,
     thought: bool,
-    arrival: u64,
+    arrival: Monotonic,
     in_request: u64,
     /// Time from arrival to end of each request.
-    latencies: Vec<u64>,
+    latencies: Vec<WallTime>,
 }
 
 impl Program {
@@ -76,7 +78,7 @@ impl Program {
             kinds,
             streams: 1,
             sync_every: 0,
-            think: 0,
+            think: WallTime::ZERO,
             requests: None,
             slower_after: 0,
             state: State::default(),
@@ -92,7 +94,7 @@ impl Program {
     }
 
     pub fn think(self, mean: u64) -> Self {
-        Self { think: mean, ..self }
+        Self { think: ns(mean), ..self }
     }
 
     pub fn slower_after(self, launches: u64) -> Self {
@@ -100,16 +102,23 @@ impl Program {
     }
 
     pub fn requests(self, mean: u64, launches: u64) -> Self {
-        Self { requests: Some((mean, launches)), ..self }
+        Self { requests: Some((launches, ns(mean))), ..self }
     }
 
     /// Sets the arrival of the first request.
-    pub fn starting(mut self, at: u64) -> Self {
+    pub fn starting(mut self, at: Monotonic) -> Self {
         self.state.arrival = at;
         self
     }
 
-    pub fn latencies(&self) -> &[u64] {
+    /// Returns the latency that `percent` of a hundred requests stay below. None if no request has ended.
+    pub fn latency(&self, percent: usize) -> WallTime {
+        let mut latencies = self.state.latencies.clone();
+        latencies.sort_unstable();
+        latencies.get(latencies.len() * percent / 100).copied().unwrap_or_default()
+    }
+
+    pub fn latencies(&self) -> &[WallTime] {
         &self.state.latencies
     }
 
@@ -123,24 +132,24 @@ impl Program {
         self.kinds.iter().map(|kind| kind.duration).sum::<u64>() / self.kinds.len() as u64
     }
 
-    pub fn next(&mut self, now: u64, chance: &mut Chance) -> Step {
-        if let Some((mean, launches)) = self.requests {
-            return self.request(now, mean, launches, chance);
+    pub fn next(&mut self, now: Monotonic, chance: &mut Chance) -> Step {
+        if let Some((launches, mean)) = self.requests {
+            return self.request(now, (launches, mean), chance);
         }
         if self.sync_every > 0 && self.state.since_sync >= self.sync_every {
             self.state.since_sync = 0;
             return Step::Sync(self.stream());
         }
-        if self.think > 0 && !self.state.thought {
+        if !self.think.is_zero() && !self.state.thought {
             self.state.thought = true;
             return Step::Until(now + chance.wait(self.think));
         }
         self.launch(chance)
     }
 
-    fn request(&mut self, now: u64, mean: u64, launches: u64, chance: &mut Chance) -> Step {
+    fn request(&mut self, now: Monotonic, (launches, mean): (u64, WallTime), chance: &mut Chance) -> Step {
         if self.state.in_request > launches {
-            self.state.latencies.push(now - self.state.arrival);
+            self.state.latencies.push(now.since(self.state.arrival));
             self.state.arrival += chance.wait(mean);
             self.state.in_request = 0;
         }

@@ -3,6 +3,7 @@
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
 use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::time::literals::ns;
 use gpuslice_policy::units::Permille;
 
 use crate::arbitrate::{Shared, settings};
@@ -32,7 +33,7 @@ fn equal(weights: &[u32]) -> Vec<SliceSettings> {
 /// Returns the slices with one program each, after one second.
 fn one_each(settings: Vec<SliceSettings>, programs: Vec<Program>) -> Shared {
     let mut shared = Shared::new(Machine::default(), settings, programs.into_iter().enumerate().collect());
-    shared.run(shared.world.now + S);
+    shared.run(shared.world.now + ns(S));
     shared
 }
 
@@ -43,7 +44,7 @@ fn used(shared: &Shared) -> Vec<u64> {
 /// Returns the use of each slice in a time, and use of the GPU: by kernels, or by switches between processes.
 fn shares(shared: &mut Shared, time: u64) -> (Vec<u64>, u64) {
     let (before, switching) = (used(shared), shared.world.gpu.switching);
-    shared.run(shared.world.now + time);
+    shared.run(shared.world.now + ns(time));
     let each: Vec<u64> =
         used(shared).iter().zip(&before).map(|(after, before)| (after - before) * ALL / time).collect();
     let busy = each.iter().sum::<u64>() + (shared.world.gpu.switching - switching) * ALL / time;
@@ -123,14 +124,14 @@ fn fairness(table: &mut Table) {
     let mut shared = Shared::new(Machine::default(), equal(&[100, 100]), programs.collect());
     // The bound on how often siblings pass over a process holds only if the slice has its share of the GPU.
     shared.world.watch.is_off = true;
-    shared.run(shared.world.now + S);
+    shared.run(shared.world.now + ns(S));
     table.jain("eight processes beside one", &shares(&mut shared, 4 * S));
     let blind = Machine { rings: false, ..Machine::default() };
     let programs = vec![(0, small(200 * US)), (1, small(200 * US))];
     let mut shared = Shared::new(blind, equal(&[100, 100]), programs);
     // The watch does not know of gifts.
     shared.world.watch.is_off = true;
-    shared.run(shared.world.now + S);
+    shared.run(shared.world.now + ns(S));
     table.jain("2 equal, each out of the other's sight", &shares(&mut shared, 4 * S));
     let name = "weights 100, 300, 600";
     let mut shared = one_each(equal(&[100, 300, 600]), vec![small(200 * US); 3]);
@@ -173,11 +174,11 @@ fn lending(table: &mut Table) {
         programs.extend((0..borrowers).map(|_| (1, small(200 * US))));
         let mut shared = Shared::new(Machine::default(), equal(&weights), programs);
         shared.world.watch.is_off = borrowers > 1;
-        shared.run(shared.world.now + S);
+        shared.run(shared.world.now + ns(S));
         let stop = shared.world.now;
-        shared.world.befall(stop, Mishap::Stop(0, S));
+        shared.world.befall(stop, Mishap::Stop(0, ns(S)));
         let lent = reaches(&mut shared, 1, ALL * 97 / 100);
-        shared.run(stop + S);
+        shared.run(stop + ns(S));
         let due = ALL * u64::from(weights[0]) / u64::from(weights[0] + weights[1]);
         let back = reaches(&mut shared, 0, due * NEARLY / 100);
         table.most(&format!("{name}: lent within"), (lent, "ms"), 200, 0);
@@ -198,9 +199,7 @@ fn latency(table: &mut Table) {
     let figures = |mut shared: Shared, has_arbiter: bool| {
         shared.arbiter = shared.arbiter.filter(|_| has_arbiter);
         let (_, all) = shares(&mut shared, 200 * S);
-        let mut latencies = shared.world.processes[0].program.latencies().to_vec();
-        latencies.sort_unstable();
-        let [half, most] = [50, 99].map(|part| latencies[latencies.len() * part / 100]);
+        let [half, most] = [50, 99].map(|percent| shared.world.processes[0].program.latency(percent).nanos());
         (half, most, all)
     };
     let (half, alone, _) = figures(one_each(settings[..1].to_vec(), vec![requests()]), true);
@@ -229,8 +228,8 @@ fn late(table: &mut Table) {
     };
     for every in [10 * MS, 90 * MS] {
         let mut shared = slices();
-        shared.every = every;
-        shared.run(shared.world.now + S);
+        shared.every = ns(every);
+        shared.run(shared.world.now + ns(S));
         let (each, all) = weighed(shares(&mut shared, 4 * S));
         let name = format!("weights, a look every {} ms", every / MS);
         table.least(&format!("{name}: Jain"), (jain(&each), "‰"), 990, 0);
@@ -249,10 +248,10 @@ fn late(table: &mut Table) {
 fn death(table: &mut Table) {
     let mut shared = one_each(equal(&[400, 100]), vec![small(200 * US), small(200 * US)]);
     let stop = shared.world.now;
-    shared.world.befall(stop, Mishap::Stop(0, S));
-    shared.run(stop + S);
+    shared.world.befall(stop, Mishap::Stop(0, ns(S)));
+    shared.run(stop + ns(S));
     shared.arbiter = None;
-    shared.run(stop + S + 200 * MS);
+    shared.run(stop + ns(S + 200 * MS));
     shared.arbiter = Some(Arbiter::default());
     let back = 200 + reaches(&mut shared, 0, ALL * 80 / 100 * NEARLY / 100);
     table.most("arbiter dead for 200 ms as 4:1 comes back: back within", (back, "ms"), 300, 0);
@@ -297,14 +296,14 @@ fn of_seed(seed: u64) -> Shared {
 fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_are() {
     for seed in 0..40 {
         let mut shared = of_seed(seed);
-        shared.run(shared.world.now + 3 * S);
+        shared.run(shared.world.now + ns(3 * S));
         let (each, all) = shares(&mut shared, 3 * S);
         for (settings, share) in shared.settings.iter().zip(&each) {
             let limit = u64::from(settings.limit.get()) * 10;
             let least = limit.min(ALL / 10 / each.len() as u64);
             assert!(*share >= least / 2, "seed {seed}: {settings:?} has {share} of {each:?}");
             // Savings come on top, and the error of NVML's whole percent.
-            let most = limit + settings.burst.nanos() * ALL / (3 * S) + 200;
+            let most = limit + (ALL * settings.burst).count(ns(3 * S)) + 200;
             assert!(*share <= most, "seed {seed}: {settings:?} has {share} of {each:?}");
         }
         let asked: u64 = shared.settings.iter().map(|slice| u64::from(slice.limit.get())).sum();

@@ -1,5 +1,7 @@
 //! Accuracy of slices beside each other, by the intervals that they publish.
 
+use gpuslice_policy::time::literals::ns;
+
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, World};
@@ -46,11 +48,11 @@ fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
     };
     let mut world = World::new(machine, &limits, set.iter().enumerate().flat_map(programs).collect(), 5);
     world.watch.is_off = true;
-    world.run(world.now + 2 * S).unwrap();
+    world.run(world.now + ns(2 * S)).unwrap();
     let mut used: Vec<Vec<u64>> = Vec::new();
     for _ in 0..=10 * S / LOOK {
         used.push((0..set.len()).map(|slice| world.used(slice)).collect());
-        world.run(world.now + LOOK).unwrap();
+        world.run(world.now + ns(LOOK)).unwrap();
     }
     let share = |slice: usize, from: usize, to: usize| {
         let time = (to - from) as u64 * LOOK;
@@ -76,7 +78,7 @@ fn table_of_slices_side_by_side() {
                 // Ten seconds have 330 turns of 30 ms, and four contexts share them. A kernel of 50 ms ends in every second turn of
                 // its context at most, so the length of a turn is learned from little.
                 let most = if slice == 30 * MS && set == HARDEST { 150 } else { 100 };
-                let machine = Machine { slice, renews, waits, ..Machine::default() };
+                let machine = Machine { slice: ns(slice), renews, waits, ..Machine::default() };
                 let errors = errors(machine, set);
                 let misses = errors.iter().any(|(mean, windows)| mean.abs() > most || *windows > 500);
                 cells += 1;

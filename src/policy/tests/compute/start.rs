@@ -1,11 +1,12 @@
 //! Tests that processes of a slice that start together get equal parts, on a machine with too few processors.
 
 use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::time::WallTime;
 
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, Phase, World};
-use gpuslice_policy::time::literals::ns;
+use gpuslice_policy::time::literals::{ms, ns};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -16,32 +17,32 @@ const SEEDS: u64 = 10;
 /// Duration of a kernel.
 const LENGTH: u64 = 400 * US;
 
-/// GPU time in nanoseconds, and waits.
+/// GPU time in nanoseconds, and the longest wait.
 #[derive(Debug)]
 struct Outcome {
     served: Vec<u64>,
     first_second: u64,
     /// The longest wait of a launch at any look.
-    wait: u64,
+    wait: WallTime,
 }
 
 /// Starts processes whose first launches return `late` nanoseconds after their kernels may begin.
 fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, seed): (u64, u64)) -> Outcome {
-    let machine = Machine { held: (launches, late), ..Machine::default() };
+    let machine = Machine { held: (launches, ns(late)), ..Machine::default() };
     let programs = (0..processes).map(|_| (0, Program::new(vec![Kind::kernel(1, LENGTH)]))).collect();
     let mut world = World::new(machine, &[terms(limit * 10, BURST / MS)], programs, seed);
     // The kernels of a delayed host run before their durations are known.
     world.watch.is_off = launches > 0;
     let start = world.now;
-    let (mut first_second, mut wait) = (0, 0);
-    while world.now < start + seconds * S {
-        world.run(world.now + MS).unwrap();
+    let (mut first_second, mut wait) = (0, WallTime::ZERO);
+    while world.now < start + ns(seconds * S) {
+        world.run(world.now + ms(1)).unwrap();
         let waits = world.processes.iter().filter_map(|process| match process.phase {
-            Phase::Asks { since, .. } => Some(world.now - since),
+            Phase::Asks { since, .. } => Some(world.now.since(since)),
             _ => None,
         });
-        wait = waits.max().unwrap_or(0).max(wait);
-        if world.now <= start + S {
+        wait = waits.max().unwrap_or_default().max(wait);
+        if world.now <= start + ns(S) {
             first_second = world.used(0);
         }
     }
@@ -71,18 +72,18 @@ fn processes_that_start_together_are_served_evenly_although_their_first_launches
             let first = limit * S / 100 + BURST + PROCESSES * launches.max(1) * LENGTH;
             let all: Vec<Outcome> =
                 (0..SEEDS).map(|seed| outcome(limit, PROCESSES, (launches, late), (8, seed))).collect();
-            let worst = |of: fn(&Outcome) -> u64| all.iter().map(of).max().unwrap();
             let even = all.iter().map(|outcome| jain(&outcome.served)).min().unwrap();
-            let (wait, first_second) = (worst(|outcome| outcome.wait), worst(|outcome| outcome.first_second));
+            let wait = all.iter().map(|outcome| outcome.wait).max().unwrap();
+            let first_second = all.iter().map(|outcome| outcome.first_second).max().unwrap();
             println!(
                 "{name}: Jain {even}, longest wait {} ms of {}, first second {} ms of {}",
-                wait / MS,
+                wait.nanos() / MS,
                 longest.nanos() / MS,
                 first_second / MS,
                 first / MS
             );
             assert!(even >= 990, "{name}");
-            assert!(wait <= longest.nanos(), "{name}");
+            assert!(wait <= longest, "{name}");
             // The duration of a kernel is unknown if its launch returned late.
             assert!(first_second <= first, "{name}");
         }
@@ -100,6 +101,6 @@ fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
         // Such a launch is charged for all time that it may have taken.
         assert!(outcome.served[0] + launches * late >= 3 * S / 10, "{name}: {outcome:?}");
         let longest = terms.wall(2 * lease::alone(terms) + ns(launches * late));
-        assert!(outcome.wait <= longest.nanos(), "{name}: {outcome:?}");
+        assert!(outcome.wait <= longest, "{name}: {outcome:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! Workloads, their limits and their targets.
 
+use gpuslice_policy::time::literals::{ms, us};
+
 use crate::program::{Kind, Program};
 use crate::world::{Machine, Meter};
 
@@ -93,7 +95,7 @@ pub const WORKLOADS: [Workload; 21] = [
         burst: 20,
         group: 0,
         target: Target::Short,
-        machine: |machine| Machine { launch: 10 * US, back: 20 * US, ..machine },
+        machine: |machine| Machine { launch: us(10), back: us(20), ..machine },
     },
     Workload {
         name: "5 us, slow, free events",
@@ -102,7 +104,7 @@ pub const WORKLOADS: [Workload; 21] = [
         burst: 20,
         group: 0,
         target: Target::Short,
-        machine: |machine| Machine { launch: 10 * US, back: 20 * US, ..machine }.with_free_events(),
+        machine: |machine| Machine { launch: us(10), back: us(20), ..machine }.with_free_events(),
     },
     Workload {
         name: "20 us, free events",
@@ -280,7 +282,7 @@ fn coarse(machine: Machine) -> Machine {
 }
 
 fn seconds(machine: Machine) -> Machine {
-    Machine { nvml: (1000 * MS, 300 * MS), ..machine }
+    Machine { nvml: (ms(1_000), ms(300)), ..machine }
 }
 
 /// Makes a machine on which events take no time. The turns of neighbours alone move windows by 21.3 to 21.8 points, depending on
