@@ -240,5 +240,7 @@ mod tests {
         assert!(!sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
         sampler.gaps(1);
         assert!(sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
+        sampler.gaps(1 << 26);
+        assert!(sampler.launch(&small, || true), "it waits no longer");
     }
 }
