@@ -37,13 +37,13 @@ impl Chance {
         choices[self.between(0, choices.len() as u64) as usize]
     }
 
-    /// Returns a number with an even distribution on a logarithmic scale.
-    pub fn scale(&mut self, low: u64, high: u64) -> u64 {
-        let part = self.unit();
-        (low as f64 * (high as f64 / low as f64).powf(part)) as u64
+    /// Returns a time with an even distribution on a logarithmic scale.
+    pub fn scale<T: Nanos>(&mut self, low: T, high: T) -> T {
+        let (low, high) = (low.nanos() as f64, high.nanos() as f64);
+        T::from_nanos((low * (high / low).powf(self.unit())) as u64)
     }
 
-    /// Returns a number with an exponential distribution and this mean: the time between arrivals.
+    /// Returns a time with an exponential distribution and this mean: the time between arrivals.
     pub fn wait<T: Nanos>(&mut self, mean: T) -> T {
         T::from_nanos((-(1.0 - self.unit()).ln() * mean.nanos() as f64) as u64)
     }

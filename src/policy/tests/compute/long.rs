@@ -1,7 +1,7 @@
 //! Worlds of a long seed: seconds instead of milliseconds, in which the correction learns from past samples.
 
-use gpuslice_policy::time::WallTime;
-use gpuslice_policy::time::literals::ns;
+use gpuslice_policy::time::literals::{ms, us};
+use gpuslice_policy::time::{GpuTime, WallTime};
 
 use crate::chance::Chance;
 use crate::counts::Counts;
@@ -9,9 +9,8 @@ use crate::program::{Kind, Program};
 use crate::scenario::{Family, read, shares};
 use crate::world::World;
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
+const US: GpuTime = GpuTime::from_micros(1);
+const MS: GpuTime = GpuTime::from_millis(1);
 
 /// Approximate largest number of launches of a seed. The number of launches in a second differs by a factor of a
 /// thousand.
@@ -37,8 +36,8 @@ fn program(chance: &mut Chance, me: u64) -> Program {
     let program = Program::new(kinds(chance, me)).streams(chance.of(&[1, 1, 1, 2, 4, 8]));
     let program = program.sync(chance.of(&[0, 0, 1, 1, 10]));
     match chance.between(0, 5) {
-        0 => program.requests(chance.scale(5 * MS, S), chance.between(1, 10)),
-        1 => program.think(chance.scale(20 * US, 5 * MS)),
+        0 => program.requests(chance.scale(ms(5), ms(1_000)), chance.between(1, 10)),
+        1 => program.think(chance.scale(us(20), ms(5))),
         _ => program,
     }
 }
@@ -61,8 +60,9 @@ fn of(seed: u64) -> (World, WallTime) {
     let shortest = programs.iter().map(|(_, program)| program.mean()).min().unwrap();
     let machine = LONG.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
-    let most = (shortest * LAUNCHES).clamp(2 * S, 20 * S);
-    let length: WallTime = ns(chance.between(2 * S, most + 1));
+    let (least, most) = (WallTime::from_millis(2_000), WallTime::from_millis(20_000));
+    let most = (LAUNCHES * shortest).wall_if_alone().clamp(least, most);
+    let length = least + chance.span(most - least);
     LONG.befall(&mut world, &mut chance, length, length.part(50));
     (world, length)
 }

@@ -1,8 +1,7 @@
 //! A program: launches, waits and host work.
 
 use gpuslice_policy::compute::cost::estimate::{Key, LaunchShape};
-use gpuslice_policy::time::literals::ns;
-use gpuslice_policy::time::{Monotonic, WallTime};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::chance::Chance;
 
@@ -11,24 +10,29 @@ use crate::chance::Chance;
 pub struct Kind {
     pub key: Key,
     pub graph: bool,
-    pub duration: u64,
+    pub duration: GpuTime,
     /// Variation of a launch's duration, in thousandths.
     pub jitter: u64,
 }
 
 impl Kind {
-    pub fn kernel(function: u64, duration: u64) -> Self {
+    pub fn kernel(function: u64, duration: GpuTime) -> Self {
         let shape = LaunchShape {
             function,
-            grid: [1 + (duration / 1000) as u32, 1, 1],
+            grid: [1 + (duration.nanos() / 1000) as u32, 1, 1],
             block: [256, 1, 1],
             shared: 0,
         };
         Self { key: Key::kernel(&shape), graph: false, duration, jitter: 20 }
     }
 
-    pub fn graph(executable: u64, duration: u64) -> Self {
+    pub fn graph(executable: u64, duration: GpuTime) -> Self {
         Self { key: Key::graph(executable), graph: true, duration, jitter: 20 }
+    }
+
+    /// Returns the most by which a launch differs from the duration.
+    fn spread(&self) -> GpuTime {
+        (self.jitter * self.duration).part(1000)
     }
 }
 
@@ -38,7 +42,7 @@ pub enum Step {
     Launch {
         stream: usize,
         kind: Kind,
-        duration: u64,
+        duration: GpuTime,
     },
     /// Waits for a stream, inside the driver.
     Sync(usize),
@@ -93,16 +97,16 @@ impl Program {
         Self { streams, ..self }
     }
 
-    pub fn think(self, mean: u64) -> Self {
-        Self { think: ns(mean), ..self }
+    pub fn think(self, mean: WallTime) -> Self {
+        Self { think: mean, ..self }
     }
 
     pub fn slower_after(self, launches: u64) -> Self {
         Self { slower_after: launches, ..self }
     }
 
-    pub fn requests(self, mean: u64, launches: u64) -> Self {
-        Self { requests: Some((launches, ns(mean))), ..self }
+    pub fn requests(self, mean: WallTime, launches: u64) -> Self {
+        Self { requests: Some((launches, mean)), ..self }
     }
 
     /// Sets the arrival of the first request.
@@ -123,13 +127,14 @@ impl Program {
     }
 
     /// Returns the longest kernel that it may launch.
-    pub fn longest(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.duration + kind.duration * kind.jitter / 1000).max().unwrap_or(0)
+    pub fn longest(&self) -> GpuTime {
+        self.kinds.iter().map(|kind| kind.duration + kind.spread()).max().unwrap_or_default()
     }
 
     /// Returns the mean duration of its launches.
-    pub fn mean(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.duration).sum::<u64>() / self.kinds.len() as u64
+    pub fn mean(&self) -> GpuTime {
+        let all = self.kinds.iter().map(|kind| kind.duration).fold(GpuTime::ZERO, GpuTime::saturating_add);
+        all.part(self.kinds.len() as u64)
     }
 
     pub fn next(&mut self, now: Monotonic, chance: &mut Chance) -> Step {
@@ -165,10 +170,10 @@ impl Program {
         self.state.since_sync += 1;
         self.state.thought = false;
         let kind = chance.of(&self.kinds);
-        let by = kind.duration * kind.jitter / 1000;
-        let duration = chance.between(kind.duration - by, kind.duration + by + 1);
+        let shortest = kind.duration - kind.spread();
+        let duration = shortest + chance.span(2 * kind.spread());
         let is_slower = self.slower_after > 0 && self.state.launches > self.slower_after;
-        let duration = if is_slower { duration * 3 } else { duration };
+        let duration = if is_slower { 3 * duration } else { duration };
         Step::Launch { stream: self.stream(), kind, duration }
     }
 

@@ -11,7 +11,7 @@ use crate::program::{Kind, Program};
 use crate::shim::Readings;
 use crate::world::{Machine, World};
 
-const MS: u64 = 1_000_000;
+const MS: GpuTime = GpuTime::from_millis(1);
 
 /// Returns terms with a share in thousandths and a burst in milliseconds.
 pub fn terms(thousandths: u64, burst: u64) -> RateLimit {
@@ -21,7 +21,7 @@ pub fn terms(thousandths: u64, burst: u64) -> RateLimit {
 fn kinds(chance: &mut Chance, me: u64) -> Vec<Kind> {
     let count = chance.between(1, 5);
     let kinds = (0..count).map(|function| {
-        let duration = if chance.one_in(4) { chance.scale(MS, 400 * MS) } else { chance.scale(5_000, MS) };
+        let duration = if chance.one_in(4) { chance.scale(MS, 400 * MS) } else { chance.scale(us(5), MS) };
         let jitter = chance.of(&[0, 20, 200]);
         let graph = chance.one_in(6);
         let name = me * 100 + function;
@@ -34,9 +34,9 @@ fn program(chance: &mut Chance, me: u64) -> Program {
     let program = Program::new(kinds(chance, me)).streams(chance.of(&[1, 1, 1, 2, 4, 8]));
     let program = program.sync(chance.of(&[0, 0, 1, 1, 10]));
     if chance.one_in(3) {
-        return program.requests(chance.scale(5 * MS, 200 * MS), chance.between(1, 10));
+        return program.requests(chance.scale(ms(5), ms(200)), chance.between(1, 10));
     }
-    if chance.one_in(2) { program.think(chance.scale(5_000, 5 * MS)) } else { program }
+    if chance.one_in(2) { program.think(chance.scale(us(5), ms(5))) } else { program }
 }
 
 /// Common properties of the seeds of one kind.
@@ -93,8 +93,8 @@ impl Family {
                     world.befall(at, Mishap::Kill(me));
                     world.befall(at + ns(chance.between(0, self.noticed.nanos())), Mishap::Reap(me));
                 }
-                2 => world.befall(at, Mishap::Stop(me, ns(chance.scale(MS, self.stopped.nanos())))),
-                _ => world.befall(at, Mishap::Jump(ns(chance.scale(1_000, jump.nanos())))),
+                2 => world.befall(at, Mishap::Stop(me, chance.scale(ms(1), self.stopped))),
+                _ => world.befall(at, Mishap::Jump(chance.scale(us(1), jump))),
             }
         }
     }
@@ -116,7 +116,7 @@ pub fn of(seed: u64) -> (World, WallTime) {
     let programs = (0..processes).map(|me| (me % slices, program(&mut chance, me as u64))).collect();
     let machine = SHORT.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
-    let length = ns(chance.scale(5 * MS, 60 * MS));
+    let length = chance.scale(ms(5), ms(60));
     SHORT.befall(&mut world, &mut chance, length, ms(10_000));
     (world, length)
 }

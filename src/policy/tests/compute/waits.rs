@@ -62,8 +62,7 @@ fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
 fn most(other: usize, world: &World) -> GpuTime {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    let longest = GpuTime::from_nanos(process.program.longest());
-    fair_queue::lag(1, world.slices[process.slice].terms) + 3 * longest.max(dearest) + ms(2)
+    fair_queue::lag(1, world.slices[process.slice].terms) + 3 * process.program.longest().max(dearest) + ms(2)
 }
 
 impl Waiter {

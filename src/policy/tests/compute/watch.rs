@@ -192,15 +192,13 @@ impl Watch {
         let entitled = (seen.entitled / 1000) as i128 + i128::from(slice.given.nanos());
         let beyond = i128::from(world.used(at)) - entitled;
         seen.least = seen.least.min(beyond);
-        let longest = own().map(|process| process.program.longest()).max().unwrap_or(0);
+        let longest = own().map(|process| process.program.longest()).max().unwrap_or_default();
         let several = own().filter(|process| process.program.streams > 1);
-        let beside: u64 = several.map(|process| process.program.longest() + TOGETHER.nanos()).sum();
+        let beside = several.map(|process| process.program.longest() + TOGETHER);
+        let beside = beside.fold(GpuTime::ZERO, GpuTime::saturating_add);
         let leases = own().count() as u64 * lease::turn(slice.terms);
-        let bound = longest
-            + beside
-            + (seen.burst + seen.underpaid + leases).nanos()
-            + (STEP + self.jumped).nanos()
-            + world.used(at) / 100;
+        let debt = longest + beside + seen.burst + seen.underpaid + leases;
+        let bound = debt.nanos() + (STEP + self.jumped).nanos() + world.used(at) / 100;
         if world.slices[at].is_replayed || beyond - self.slices[at].least <= i128::from(bound) {
             return Ok(());
         }

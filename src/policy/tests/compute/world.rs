@@ -276,7 +276,7 @@ impl World {
             }
             Step::Launch { stream, kind, duration } => {
                 process.shim.enters(self.now);
-                let launch = Launch { stream, kind, truth: ns(duration) };
+                let launch = Launch { stream, kind, truth: duration };
                 self.ask(me, launch, self.now);
             }
         }
