@@ -72,7 +72,7 @@ struct Spent {
     used: u64,
 }
 
-/// Course of one program.
+/// Measurements of one program over the run.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     pub(crate) slice: usize,

@@ -1,12 +1,11 @@
 //! Slices and GPUs at one moment, in the form of `/api/v1/slices`. `docs/reference/slices.schema.json` describes it.
 
 use crate::gpus::Gpu;
-use gpuslice_policy::time::Nanos;
 use gpuslice_policy::units::Setting as _;
-use gpuslice_region::{DeviceFigures, Reader, RecentUsage, RegionError};
+use gpuslice_region::{DeviceFigures, Reader, RegionError};
 use gpuslice_slices::discovery::ContainerIdentity;
 use gpuslice_slices::overcommit::Committed;
-use gpuslice_slices::time::Meter;
+use gpuslice_slices::time::{Meter, permille};
 use gpuslice_slices::unlimited::UnlimitedProcess;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -218,10 +217,10 @@ impl Device {
             denied: read.quota_denials,
             unmet: read.device_denials,
             used_ns: read.time.used.nanos(),
-            used_permille: permille(last.used, &last),
-            used_permille_10s: permille(ten.used, &ten),
+            used_permille: permille(last.used, last.span),
+            used_permille_10s: permille(ten.used, ten.span),
             throttled_ns: read.time.throttled.nanos(),
-            throttled_permille: permille(last.throttled, &last),
+            throttled_permille: permille(last.throttled, last.span),
             meter: Meter::of_word(read.measure_source),
             ..Self::limited(read.limits)
         })
@@ -239,9 +238,4 @@ impl Device {
             ..Self::default()
         }
     }
-}
-
-fn permille<T: Nanos>(time: T, over: &RecentUsage) -> u64 {
-    let span = u128::from(over.span.nanos().max(1));
-    u64::try_from(u128::from(time.nanos()) * 1000 / span).unwrap_or(u64::MAX)
 }

@@ -60,8 +60,8 @@ Examples:
 
 const STATUS_HELP: &str = "\
 denied: allocations beyond the limit. unmet: allocations within the limit for which the GPU had no memory.
-unaccounted: memory that NVML attributes to the slice and that gpuslice did not charge. throttled: how long launches
-waited for the share. queued: GPU time of launches that have not ended. owed: GPU time used beyond the share; launches
+unaccounted: memory that NVML attributes to the slice and that gpuslice did not charge. throttled: time for which
+launches waited for the share. queued: GPU time of launches that have not ended. owed: GPU time used beyond the share; launches
 wait until the share has paid for it.
 
 With --watch a terminal is drawn anew each time; into a file or pipe one report follows the other.
@@ -91,9 +91,9 @@ const SET_HELP: &str = "\
 A quota below what the slice holds takes nothing away: new allocations are refused until the programs have freed
 enough. Another share of GPU time holds at once; what is owed or saved up stays. In a list, devices are numbered as
 `gpuslice status` shows them, or named by their UUIDs; policy, weight, priority and burst are those of all devices.
-What is not mentioned stays. Nothing is changed where anything of it cannot be. Who may change a slice is who may
-write its region: root on the host changes slices of containers too. Of a slice of `gpuslice cdi` root changes the
-operator's file as well, for this and later starts.
+Limits that the command does not name stay. If one change is impossible, the command changes nothing. A user who may
+write the region may change the slice: root on the host also changes slices of containers. For a slice of
+`gpuslice cdi`, root also changes the operator's file, for this and later starts.
 
 Examples:
   gpuslice set team --mem 6GiB
@@ -181,7 +181,7 @@ pub(crate) struct Arguments {
     pub(crate) wish: Task,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
     /// Start a program in a slice
@@ -245,7 +245,7 @@ pub(crate) struct DemoWorker {
     /// Take all memory, and compute
     #[arg(long, conflicts_with = "seed")]
     pub(crate) greedy: bool,
-    /// Take so many bytes at once, and compute
+    /// Take this number of bytes at once, and compute
     #[arg(long, conflicts_with_all = ["seed", "greedy"])]
     pub(crate) need: Option<u64>,
 }
@@ -269,7 +269,7 @@ pub(crate) struct Run {
     /// Weight of the slice among others of its policy, equal or best-effort: 1 to 1000 [default: 100]
     #[arg(long, allow_negative_numbers = true, value_name = "N")]
     pub(crate) weight: Option<Weight>,
-    /// Who goes first among the slices on one GPU
+    /// Priority of the slice among the slices on one GPU
     #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
     pub(crate) priority: Option<Priority>,
     /// Name of the slice; programs started with one name are one slice [default: the process number]
@@ -327,10 +327,10 @@ pub(crate) struct Status {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Look for so long at what is used of GPU time, process by process: 0.1 to 60, or 0 for not at all
+    /// Measure each process's use of GPU time for this long: 0.1 to 60, or 0 for no measurement
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", default_value = "0")]
     pub(crate) over: Over,
-    /// Show it again and again, until Ctrl-C: every 2 s, or every so many seconds, 0.1 to 60
+    /// Repeat the report until Ctrl-C: every 2 s, or at this interval, 0.1 to 60
     #[arg(short, long, allow_negative_numbers = true, value_name = "SECONDS", value_parser = watching)]
     #[arg(num_args = 0..=1, default_missing_value = "2")]
     pub(crate) watch: Option<Interval>,
@@ -368,7 +368,7 @@ pub(crate) struct Set {
     /// Weight of the slice among others of its policy: 1 to 1000
     #[arg(long, allow_negative_numbers = true, value_name = "N", group = "limits")]
     pub(crate) weight: Option<Weight>,
-    /// Who goes first among the slices on one GPU
+    /// Priority of the slice among the slices on one GPU
     #[arg(long, group = "limits", value_parser = priorities(), ignore_case = true)]
     pub(crate) priority: Option<Priority>,
 }
@@ -394,7 +394,7 @@ pub(crate) struct Cdi {
     /// Weight of the slice among others of its policy: 1 to 1000
     #[arg(long, allow_negative_numbers = true, value_name = "N")]
     pub(crate) weight: Option<Weight>,
-    /// Who goes first among the slices on one GPU
+    /// Priority of the slice among the slices on one GPU
     #[arg(long, value_parser = priorities(), ignore_case = true)]
     pub(crate) priority: Option<Priority>,
     /// Print the specification, and make nothing

@@ -24,7 +24,7 @@ header declares: CUDA up to 13.5, NVML up to 13.5.
 | treatment | meaning |
 |---|---|
 | charge | quota is reserved before the driver runs, and given back if it fails |
-| release | what was charged is given back after the driver succeeded |
+| release | the charge is given back after the driver succeeded |
 | gate | work for the GPU: its start may be delayed |
 | answer | the answer is ours, or what is asked or answered is changed |
 | watch | forwarded unchanged; something is remembered or brought up to date |

@@ -213,7 +213,7 @@ macro_rules! span {
             }
         }
 
-        /// So many spans, at most the longest span.
+        /// The product, at most the longest span.
         impl Mul<$name> for u64 {
             type Output = $name;
 
@@ -401,7 +401,7 @@ impl Monotonic {
     }
 }
 
-/// The instant that is so much later, at most the last one.
+/// The instant that is `span` later, at most the last one.
 impl Add<WallTime> for Monotonic {
     type Output = Self;
 
@@ -418,7 +418,7 @@ impl AddAssign<WallTime> for Monotonic {
     }
 }
 
-/// The instant that is so much earlier, at least the beginning of the clock.
+/// The instant that is `span` earlier, at least the beginning of the clock.
 impl Sub<WallTime> for Monotonic {
     type Output = Self;
 
@@ -432,19 +432,19 @@ impl Sub<WallTime> for Monotonic {
 pub mod literals {
     use super::Nanos;
 
-    /// Returns a time of so many nanoseconds.
+    /// Returns a time of `nanoseconds`.
     #[must_use]
     pub fn ns<T: Nanos>(nanoseconds: u64) -> T {
         T::from_nanos(nanoseconds)
     }
 
-    /// Returns a time of so many microseconds, at most the largest one.
+    /// Returns a time of `microseconds`, at most the largest one.
     #[must_use]
     pub fn us<T: Nanos>(microseconds: u64) -> T {
         ns(microseconds.saturating_mul(1_000))
     }
 
-    /// Returns a time of so many milliseconds, at most the largest one.
+    /// Returns a time of `milliseconds`, at most the largest one.
     #[must_use]
     pub fn ms<T: Nanos>(milliseconds: u64) -> T {
         ns(milliseconds.saturating_mul(1_000_000))
@@ -455,7 +455,7 @@ pub mod literals {
 pub(crate) mod testing {
     use super::GpuTimeChange;
 
-    /// Returns a charge of so many nanoseconds, or a refund.
+    /// Returns a charge of `nanoseconds`, or a refund if they are below 0.
     pub(crate) fn charge(nanoseconds: i64) -> GpuTimeChange {
         GpuTimeChange::from_nanos(nanoseconds)
     }

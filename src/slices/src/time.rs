@@ -6,7 +6,7 @@ use crate::figures;
 use gpuslice_policy::compute::attribution::correction;
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_policy::config::CorePolicy;
-use gpuslice_policy::time::{GpuTime, WallTime};
+use gpuslice_policy::time::{GpuTime, Nanos, WallTime};
 use gpuslice_policy::units::Setting as _;
 use gpuslice_region::{DeviceFigures, ProcessView, Reader, RegionError, TimeUsed};
 use serde::Serialize;
@@ -85,9 +85,9 @@ impl Lately {
     }
 }
 
-/// Returns `used` in thousandths of `span`.
-fn permille(used: GpuTime, span: WallTime) -> u64 {
-    used.scaled(1000, span.nanos().max(1)).unwrap_or(GpuTime::MAX).nanos()
+/// Returns a time in thousandths of `span`.
+pub fn permille(time: impl Nanos, span: WallTime) -> u64 {
+    WallTime::from_nanos(time.nanos()).scaled(1000, span.nanos().max(1)).unwrap_or(WallTime::MAX).nanos()
 }
 
 /// A device's time, as one process of the slice uses it.

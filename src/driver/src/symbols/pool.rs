@@ -4,7 +4,7 @@
 #[macro_export]
 macro_rules! rows_pool {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
-    alloc_stream: "Stream-ordered allocation: what is charged is the growth of the pool it comes from" {
+    alloc_stream: "Stream-ordered allocation: the library charges the growth of the pool that it comes from" {
         charge cuMemAllocAsync @11020(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) by pool::alloc;
         charge cuMemAllocAsync_ptsz @11020(dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) by pool::alloc_ptsz;
         charge cuMemAllocFromPoolAsync @11020(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) by pool::alloc_from;

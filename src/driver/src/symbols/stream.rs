@@ -4,7 +4,7 @@
 #[macro_export]
 macro_rules! rows_stream {
     ({ $next:ident $($files:ident)* } $then:tt $($rows:tt)*) => { $crate::$next! { { $($files)* } $then $($rows)*
-    stream_life: "What is measured of a stream is told apart by its handle, which a later stream may get" {
+    stream_life: "The library finds the measurements of a stream by its handle, which a later stream may get" {
         pass cuGreenCtxStreamCreate @12050(ph_stream: *mut CUstream, green_ctx: CUgreenCtx, flags: c_uint, priority: c_int);
         pass cuStreamCreate @2000(ph_stream: *mut CUstream, flags: c_uint);
         pass cuStreamCreateWithPriority @5050(ph_stream: *mut CUstream, flags: c_uint, priority: c_int);

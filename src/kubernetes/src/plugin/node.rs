@@ -32,8 +32,10 @@ pub(super) async fn advertise_or_tell(plugin: &Plugin) {
 }
 
 /// Writes the sums of memory and time, and the list of GPUs, if the node does not have them: another client may have removed
-/// them. While the kubelet does not know the plugin, it writes no list, so that the extender places no pod on the node: a pod
-/// that is admitted then fails permanently. Nor does it while another plugin gives away the same GPUs.
+/// them.
+///
+/// While the kubelet does not know the plugin, the plugin writes no list. The extender then places no pod on the node, where the
+/// pod would fail for good. The plugin also writes no list while another plugin gives away the same GPUs.
 async fn advertise(plugin: &Plugin) -> Result<(), Failure> {
     let (path, inventory) = (format!("/api/v1/nodes/{}", plugin.config.node), placed(plugin));
     let Some(node) = plugin.client.get::<Node>(&path).await? else {

@@ -1,14 +1,20 @@
 //! The budget: the sum of the rates that the arbiter gives out.
 //!
-//! It is not always the whole GPU. A switch between processes costs time that belongs to no slice. And charges may
-//! exceed use: where NVML does not tell the slices apart, each is charged for the turns of the others. Rates with a
-//! sum of one would then idle the GPU while launches wait.
+//! It is not always the whole GPU. Example: a switch between processes costs time that belongs to no slice, so the budget falls
+//! below one. Or the slices use estimates instead of measurements and are charged for more than they use. Rates with a sum of
+//! one then idle the GPU while launches wait, and the budget rises above one.
 //!
-//! So the budget is found by feedback:
+//! The arbiter finds the budget by feedback, at each look at which at least two slices are busy:
 //!
-//! - If launches wait for their share while nothing is queued, the budget is too small. It grows at once.
-//! - If queues do not empty, the budget is too large: the driver divides the GPU, evenly over processes. It shrinks
-//!   slowly, so that at most one look in a hundred finds the GPU idle.
+//! - A slice waits for its share, and the work in flight is below 2 ms: the budget is too small. It grows by 5 % for each
+//!   [`STEP`].
+//! - The work in flight of the slices that the budget holds below their limits exceeds 6 ms: the budget is too large, and
+//!   the driver divides the GPU, evenly over processes. It shrinks by 0.01 % for each [`STEP`], or by one part in
+//!   256 of its unused rest, whichever is more. Above the whole GPU the work of all slices decides.
+//! - Otherwise it stays.
+//!
+//! A step up is 500 of the smallest steps down, so few looks find the GPU idle. The budget is between one half and the number
+//! of busy slices. A slice that is alone has the whole GPU at least.
 //!
 //! The budget multiplies the parts of `equal` and `best-effort` slices. Parts of `fixed` slices are of the whole GPU.
 

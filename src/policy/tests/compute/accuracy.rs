@@ -1,15 +1,15 @@
 //! Accuracy of the share: workloads by limits, beside the targets.
 
+use gpuslice_policy::time::{GpuTime, WallTime};
+
 use crate::gpu::NEVER;
 use crate::scenario::terms;
 use crate::workloads::{DEGRADED, Target, WORKLOADS, Workload};
 use crate::world::{Machine, World};
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
+const S: WallTime = WallTime::from_millis(1_000);
 /// Interval of looks at the shares.
-const LOOK: u64 = 50 * MS;
+const LOOK: WallTime = WallTime::from_millis(50);
 const LIMITS: [u64; 6] = [5, 10, 30, 50, 80, 95];
 const SEED: u64 = 4;
 
@@ -23,7 +23,7 @@ struct Figures {
     jain: u64,
     throughput: u64,
     bound: i64,
-    p99: u64,
+    p99: WallTime,
 }
 
 fn world(workload: &Workload, limit: u64, limited: bool) -> World {
@@ -35,13 +35,12 @@ fn world(workload: &Workload, limit: u64, limited: bool) -> World {
 }
 
 /// Returns the use of the judged slice at each look, and its work from the first judged second on.
-fn course(world: &mut World, after: u64, length: u64) -> Result<(Vec<u64>, u64), String> {
+fn course(world: &mut World, after: u64, length: WallTime) -> Result<(Vec<u64>, u64), String> {
     let start = world.now;
     let mut used = vec![0];
     let mut before = 0;
     while world.now < start + length {
-        let until = world.now + LOOK - (world.now - start) % LOOK;
-        world.run(until)?;
+        world.run(world.now + LOOK)?;
         used.push(world.used(0));
         if world.now <= start + after * S {
             before = world.work(0);
@@ -50,14 +49,14 @@ fn course(world: &mut World, after: u64, length: u64) -> Result<(Vec<u64>, u64),
     Ok((used, world.work(0) - before))
 }
 
-fn hundredths(used: u64, time: u64) -> i64 {
-    (u128::from(used) * 10_000 / u128::from(time)) as i64
+fn hundredths(used: u64, time: WallTime) -> i64 {
+    (u128::from(used) * 10_000 / u128::from(time.nanos())) as i64
 }
 
 fn measure(workload: &Workload, limit: u64, seconds: u64, free: &Free) -> Result<Figures, String> {
     let mut world = world(workload, limit, true);
     let (used, work) = course(&mut world, workload.target.after(), seconds * S)?;
-    let per_second = (S / LOOK) as usize;
+    let per_second = S.count(LOOK) as usize;
     // A program that waits for each launch does not reach every limit.
     let reached = if world.slices.len() > 1 {
         10_000
@@ -75,17 +74,15 @@ fn measure(workload: &Workload, limit: u64, seconds: u64, free: &Free) -> Result
     let own: Vec<&_> = world.processes.iter().filter(|process| process.slice == 0).collect();
     let served: Vec<u64> = own.iter().map(|process| world.gpu.busy(process.client)).collect();
     let longest = own.iter().map(|process| process.program.longest()).max().unwrap();
-    let mut latencies = own[0].program.latencies().to_vec();
-    latencies.sort_unstable();
     Ok(Figures {
         mean: window(from, to - from),
         p95: windows[windows.len() * 95 / 100],
-        settling: settled.map_or(NEVER, |at| at as u64 * LOOK / MS),
-        stall: world.watch.longest / US,
+        settling: settled.map_or(NEVER, |at| (at as u64 * LOOK).nanos() / 1_000_000),
+        stall: world.watch.longest.nanos() / 1_000,
         jain: jain(&served),
         throughput: work,
-        bound: hundredths(longest, S) * (10_000 - target) / 10_000,
-        p99: latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0),
+        bound: hundredths(longest.nanos(), S) * (10_000 - target) / 10_000,
+        p99: own[0].program.latency(99),
     })
 }
 
@@ -101,17 +98,15 @@ fn jain(served: &[u64]) -> u64 {
 struct Free {
     used: u64,
     work: u64,
-    p99: u64,
+    p99: WallTime,
 }
 
 /// Returns the figures of the same program without a limit, in the same time.
 fn unlimited(workload: &Workload, limit: u64, seconds: u64) -> Free {
     let mut world = world(workload, limit, false);
     let (used, work) = course(&mut world, workload.target.after(), seconds * S).unwrap();
-    let mut latencies = world.processes[0].program.latencies().to_vec();
-    latencies.sort_unstable();
-    let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0);
-    let used = used[used.len() - 1] - used[(workload.target.after() * S / LOOK) as usize];
+    let p99 = world.processes[0].program.latency(99);
+    let used = used[used.len() - 1] - used[(workload.target.after() * S).count(LOOK) as usize];
     Free { used, work, p99 }
 }
 
@@ -133,12 +128,12 @@ fn throughput(figures: &Figures, limit: u64, free: &Free) -> u128 {
 /// Returns the part of a group of simultaneous kernels in the throughput, in thousandths. One group more or less may fall into
 /// the ten judged seconds.
 fn edge(workload: &Workload, limit: u64) -> u128 {
-    u128::from(workload.group * 100_000 / (limit * 10 * S))
+    u128::from((100_000 * workload.group).nanos() / (limit * 10 * S).nanos())
 }
 
 /// Returns the targets that the figures miss.
 fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> String {
-    let physics = |longest: u64| hundredths(longest, 10 * S) * (100 - limit as i64) / 100;
+    let physics = |longest: GpuTime| hundredths(longest.nanos(), 10 * S) * (100 - limit as i64) / 100;
     let (mean, p95) = match workload.target {
         Target::Short => (50, 150),
         Target::Long(longest) => (physics(longest).max(100), i64::MAX),
@@ -146,7 +141,7 @@ fn misses(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> St
         Target::Latency => (i64::MAX, i64::MAX),
         Target::Within { mean, windows, .. } => (mean, windows),
     };
-    let late = figures.p99 * 100 > free.p99 * 120;
+    let late = 100 * figures.p99 > 120 * free.p99;
     let wrong = [
         (figures.mean.abs() > mean, " mean"),
         (figures.p95 > p95, " p95"),
@@ -168,7 +163,7 @@ fn line(workload: &Workload, limit: u64, figures: &Figures, free: &Free) -> Stri
     if workload.target == Target::Latency {
         return format!(
             "{start}  p99 {} of unlimited{misses}",
-            points((figures.p99 * 100 / free.p99.max(1)) as i64)
+            points((100 * figures.p99).count(free.p99.max(WallTime::NANOSECOND)) as i64)
         );
     }
     let throughput = throughput(figures, limit, free);

@@ -4,7 +4,7 @@ use gpuslice_policy::arbiter::demand::SliceFigures;
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, Slice, SliceSettings};
 use gpuslice_policy::compute::limiter::fair_queue::OVERDUE;
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::program::Program;
@@ -25,9 +25,9 @@ pub struct Shared {
     pub world: World,
     pub settings: Vec<SliceSettings>,
     pub arbiter: Option<Arbiter>,
-    /// Interval of its looks, in nanoseconds.
-    pub every: u64,
-    next: u64,
+    /// Interval of its looks.
+    pub every: WallTime,
+    next: Monotonic,
     /// The arbiter's clock minus the world's.
     ahead: i64,
 }
@@ -40,11 +40,11 @@ impl Shared {
         let next = world.now;
         let has_high = settings.iter().any(|settings| settings.priority == Priority::High);
         let every = if has_high { STEP_BESIDE_HIGH } else { STEP };
-        Self { world, settings, arbiter: Some(Arbiter::default()), every: every.nanos(), next, ahead: 0 }
+        Self { world, settings, arbiter: Some(Arbiter::default()), every, next, ahead: 0 }
     }
 
     /// Runs until an instant. The arbiter looks in between.
-    pub fn run(&mut self, until: u64) {
+    pub fn run(&mut self, until: Monotonic) {
         while self.world.now < until {
             self.world.run(until.min(self.next)).unwrap();
             if self.world.now >= self.next {
@@ -64,16 +64,16 @@ impl Shared {
         let Some(arbiter) = &mut self.arbiter else {
             return;
         };
-        let given = arbiter.look(ns(self.world.now.saturating_add_signed(self.ahead)), &slices);
+        let given = arbiter.look(ns(self.world.now.nanos().saturating_add_signed(self.ahead)), &slices);
         for (at, given) in given.into_iter().enumerate() {
             let slice = &mut self.world.slices[at];
             if slice.terms != given.terms {
                 slice.change(given.terms, self.world.now);
             }
-            if given.gift > ns(0) {
-                slice.give(given.gift.nanos(), self.world.now);
+            if !given.gift.is_zero() {
+                slice.give(given.gift, self.world.now);
             }
-            slice.ahead = given.queue_bound.nanos();
+            slice.ahead = given.queue_bound;
             self.world.wake_sleepers(at);
         }
     }
@@ -83,14 +83,16 @@ impl Shared {
         let (world, slice) = (&self.world, &self.world.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at && process.is_alive());
         let waits = |phase: &Phase| match phase {
-            Phase::Asks { wait: Some(Wait::Word(until)), .. } => until + OVERDUE.nanos() > world.now,
+            Phase::Asks { wait: Some(Wait::Word(until)), .. } => *until + OVERDUE > world.now,
             _ => false,
         };
         let figures = SliceFigures {
-            used: ns(slice.used),
-            throttled: ns(slice.throttled),
-            queued: own().map(|process| process.shim.ahead.queued()).fold(ns(0), GpuTime::saturating_add),
-            owed: ns(slice.paid_until.saturating_sub(world.now)),
+            used: slice.used,
+            throttled: slice.throttled,
+            queued: own()
+                .map(|process| process.shim.ahead.queued())
+                .fold(GpuTime::ZERO, GpuTime::saturating_add),
+            owed: slice.paid_until.since(world.now),
             waits: own().any(|process| waits(&process.phase)),
         };
         Slice { id: at as u64 + 100, settings: self.settings[at], figures }

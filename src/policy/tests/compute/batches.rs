@@ -5,15 +5,15 @@ use gpuslice_policy::compute::limiter::settlement::Settlement;
 use gpuslice_policy::compute::measuring::batch::{Batch, OLD, Spell};
 use gpuslice_policy::compute::measuring::event_clock::AT_FIRST;
 use gpuslice_policy::compute::measuring::when_alone::{self, Timing};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::gpu::Gpu;
 use crate::program::Kind;
 use crate::shim::{Bracketed, Paid, Shim};
-use gpuslice_policy::time::literals::ns;
 
 impl Shim {
     /// Enters the driver with a paid launch. Batches are opened and closed.
-    pub fn enter(&mut self, kind: &Kind, paid: &Paid, stream: usize, now: u64, gpu: &mut Gpu) {
+    pub fn enter(&mut self, kind: &Kind, paid: &Paid, stream: usize, now: Monotonic, gpu: &mut Gpu) {
         // This process's own wait was inside the driver's call.
         self.left = now;
         if self.blind.is_some() {
@@ -21,12 +21,12 @@ impl Shim {
         }
         let gap = self.outside - self.launched[stream];
         let long = when_alone::long(kind.graph, self.cost.get());
-        let mut timing = Timing::of(paid.is_known.then_some(&paid.estimate), long, ns(gap));
+        let mut timing = Timing::of(paid.is_known.then_some(&paid.estimate), long, gap);
         let may_be_empty = || {
             self.empty[stream].is_none()
                 && self.spells[stream].as_ref().is_some_and(|(since, _, spell)| {
                     let run = self.open[stream].as_ref().map(|open| &open.run);
-                    spell.may_have_ended(run, ns(now - since), 2 * paid.estimate.plain)
+                    spell.may_have_ended(run, now.since(*since), 2 * paid.estimate.plain)
                 })
         };
         if timing == Timing::Batched {
@@ -42,7 +42,7 @@ impl Shim {
                 self.close(other, now, gpu);
             }
         }
-        let is_old = self.open[stream].as_ref().is_some_and(|open| now - open.opened >= OLD.nanos());
+        let is_old = self.open[stream].as_ref().is_some_and(|open| now.since(open.opened) >= OLD);
         if timing == Timing::Single || is_old {
             self.close(stream, now, gpu);
         }
@@ -50,7 +50,7 @@ impl Shim {
             self.record(stream, timing, now, gpu);
             self.open[stream].as_mut().unwrap().known_idle = self.empty[stream].take().is_some();
         } else if self.empty[stream].is_none() {
-            self.open[stream].as_mut().unwrap().run.idle(ns(gap));
+            self.open[stream].as_mut().unwrap().run.idle(gap);
         }
     }
 
@@ -59,8 +59,8 @@ impl Shim {
         &mut self,
         kind: &Kind,
         paid: &Paid,
-        (stream, truth): (usize, u64),
-        now: u64,
+        (stream, truth): (usize, GpuTime),
+        now: Monotonic,
         gpu: &mut Gpu,
     ) {
         if self.blind.is_some() {
@@ -75,14 +75,14 @@ impl Shim {
             self.spells[stream] = Some((now, self.outside, Spell::default()));
         }
         match self.empty[stream].take() {
-            Some(since) => open.run.idle(ns(now - since)),
+            Some(since) => open.run.idle(now.since(since)),
             None if open.run.is_empty() => {
                 let delay = if open.known_idle {
-                    when_alone::delay(ns(open.opened - self.closed[stream]), self.cost.get())
+                    when_alone::delay(open.opened.since(self.closed[stream]), self.cost.get())
                 } else {
-                    ns(0)
+                    WallTime::ZERO
                 };
-                open.run.lead(ns((now - open.opened).saturating_sub(delay.nanos())));
+                open.run.lead(now.since(open.opened) - delay);
             }
             None => {}
         }
@@ -91,7 +91,7 @@ impl Shim {
             open.is_unknown = true;
         }
         open.truth += truth;
-        (self.left, self.entering) = (now, 0);
+        (self.left, self.entering) = (now, GpuTime::ZERO);
         self.launches += 1;
         if open.run.add(&kind.key, &paid.estimate) {
             self.close(stream, now, gpu);
@@ -99,29 +99,29 @@ impl Shim {
     }
 
     /// Notes that the host enters the driver. It was outside until now.
-    pub fn enters(&mut self, now: u64) {
-        self.outside += now - self.left;
+    pub fn enters(&mut self, now: Monotonic) {
+        self.outside += now.since(self.left);
         self.left = now;
     }
 
     /// Notes that the host returns from a wait for a stream.
-    pub fn waited(&mut self, stream: usize, now: u64) {
+    pub fn waited(&mut self, stream: usize, now: Monotonic) {
         // The other streams may have been empty all the time.
-        let inside = now - self.left;
+        let inside = now.since(self.left);
         self.outside += inside;
         self.left = now;
         self.empty[stream] = Some(now);
         let spell = self.spells[stream].take();
         if let Some(open) = &mut self.open[stream] {
             let all = spell.map(|(since, outside, spell)| {
-                spell.left(ns(now - since - (self.launched[stream] - outside)))
+                spell.left(now.since(since) - (self.launched[stream] - outside))
             });
-            open.run.waited(all.unwrap_or_else(|| ns(inside)));
+            open.run.waited(all.unwrap_or(inside));
         }
         self.launched[stream] += inside;
     }
 
-    fn record(&mut self, stream: usize, timing: Timing, now: u64, gpu: &mut Gpu) {
+    fn record(&mut self, stream: usize, timing: Timing, now: Monotonic, gpu: &mut Gpu) {
         let start = gpu.record(self.client, stream);
         self.events += 2;
         self.open[stream] = Some(Bracketed {
@@ -131,29 +131,29 @@ impl Shim {
             opened: now,
             is_unknown: false,
             known_idle: false,
-            bill: Settlement::new(ns(0)),
-            charged_to: 0,
-            progress: 0,
-            truth: 0,
+            bill: Settlement::new(GpuTime::ZERO),
+            charged_to: Monotonic::BEGIN,
+            progress: WallTime::ZERO,
+            truth: GpuTime::ZERO,
         });
     }
 
-    fn close(&mut self, stream: usize, now: u64, gpu: &mut Gpu) {
+    fn close(&mut self, stream: usize, now: Monotonic, gpu: &mut Gpu) {
         if self.open[stream].is_none() {
             return;
         }
         if let (Some((since, outside, spell)), Some(open)) =
             (&mut self.spells[stream], &mut self.open[stream])
         {
-            let inside = self.last[stream] - *since - (self.launched[stream] - *outside);
-            spell.close(&mut open.run, ns(inside));
+            let inside = self.last[stream].since(*since) - (self.launched[stream] - *outside);
+            spell.close(&mut open.run, inside);
         }
         match self.empty[stream] {
-            Some(since) => self.open[stream].as_mut().unwrap().run.close(ns(now - since)),
+            Some(since) => self.open[stream].as_mut().unwrap().run.close(now.since(since)),
             None => {
                 self.enters(now);
                 let idle = self.outside - self.launched[stream];
-                self.open[stream].as_mut().unwrap().run.close(ns(idle));
+                self.open[stream].as_mut().unwrap().run.close(idle);
             }
         }
         let mut open = self.open[stream].take().unwrap();
@@ -163,14 +163,13 @@ impl Shim {
             self.at_first = (0..AT_FIRST).map(|_| gpu.record(self.client, stream)).collect();
         }
         open.bill = Settlement::new(open.run.prepaid());
-        self.until[stream] =
-            (overdraft::done(ns(self.until[stream]), ns(open.opened), open.run.plain())).nanos();
+        self.until[stream] = overdraft::done(self.until[stream], open.opened, open.run.plain());
         self.ahead.add(open.run.prepaid());
-        self.ends = self.ends.max(now) + open.run.prepaid().nanos();
+        self.ends = self.ends.max(now) + open.run.prepaid().wall_if_alone();
         self.flights[stream].push_back(open);
     }
 
-    pub fn close_all(&mut self, now: u64, gpu: &mut Gpu) {
+    pub fn close_all(&mut self, now: Monotonic, gpu: &mut Gpu) {
         (0..self.open.len()).for_each(|stream| self.close(stream, now, gpu));
         self.spells.fill(None);
     }

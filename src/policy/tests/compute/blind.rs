@@ -3,11 +3,11 @@
 use gpuslice_policy::compute::attribution::nvml_only::{NvmlCostModel, PrepaymentHistory};
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::cost::estimate::Estimate;
+use gpuslice_policy::time::{GpuTime, Monotonic};
 
 use crate::shim::{Paid, Shim, Wait};
 use crate::slice::Slice;
 use crate::world::World;
-use gpuslice_policy::time::literals::ns;
 
 /// The state of such a process.
 #[derive(Debug)]
@@ -24,16 +24,16 @@ impl Default for Blind {
 
 impl Shim {
     /// Pays for a launch like any other. On failure it returns the reason to wait.
-    pub fn admit_blindly(&mut self, now: u64, slice: &mut Slice) -> Result<Paid, Wait> {
+    pub fn admit_blindly(&mut self, now: Monotonic, slice: &mut Slice) -> Result<Paid, Wait> {
         let blind = self.blind.as_mut().unwrap();
         let cost = blind.coarse.cost();
         if !self.lease.spend(cost) {
-            let lacks = self.lease.shortfall(cost, ns(slice.lease(self.me, now))).max(ns(1));
-            slice.take(self.me, lacks.nanos(), now).map_err(Wait::Word)?;
+            let lacks = self.lease.shortfall(cost, slice.lease(self.me, now)).max(GpuTime::NANOSECOND);
+            slice.take(self.me, lacks, now).map_err(Wait::Word)?;
             self.lease.fill(lacks);
             assert!(self.lease.spend(cost));
         }
-        blind.course.add(ns(now), 1, cost);
+        blind.course.add(now, 1, cost);
         let mut estimate = Estimate::default();
         (estimate.charged, estimate.plain) = (cost, cost.wall_if_alone());
         Ok(self.pay(None, estimate))

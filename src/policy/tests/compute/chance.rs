@@ -1,5 +1,7 @@
 //! Random choices of a seed.
 
+use gpuslice_policy::time::Nanos;
+
 /// `SplitMix64`.
 #[derive(Debug, Clone, Copy)]
 pub struct Chance(u64);
@@ -22,6 +24,11 @@ impl Chance {
         if high <= low { low } else { low + self.next() % (high - low) }
     }
 
+    /// Returns a span from none up to `most`, inclusive.
+    pub fn span<T: Nanos>(&mut self, most: T) -> T {
+        T::from_nanos(self.between(0, most.nanos() + 1))
+    }
+
     pub fn one_in(&mut self, count: u64) -> bool {
         self.next().is_multiple_of(count)
     }
@@ -30,15 +37,15 @@ impl Chance {
         choices[self.between(0, choices.len() as u64) as usize]
     }
 
-    /// Returns a number with an even distribution on a logarithmic scale.
-    pub fn scale(&mut self, low: u64, high: u64) -> u64 {
-        let part = self.unit();
-        (low as f64 * (high as f64 / low as f64).powf(part)) as u64
+    /// Returns a time with an even distribution on a logarithmic scale.
+    pub fn scale<T: Nanos>(&mut self, low: T, high: T) -> T {
+        let (low, high) = (low.nanos() as f64, high.nanos() as f64);
+        T::from_nanos((low * (high / low).powf(self.unit())) as u64)
     }
 
-    /// Returns a number with an exponential distribution and this mean: the time between arrivals.
-    pub fn wait(&mut self, mean: u64) -> u64 {
-        (-(1.0 - self.unit()).ln() * mean as f64) as u64
+    /// Returns a time with an exponential distribution and this mean: the time between arrivals.
+    pub fn wait<T: Nanos>(&mut self, mean: T) -> T {
+        T::from_nanos((-(1.0 - self.unit()).ln() * mean.nanos() as f64) as u64)
     }
 
     fn unit(&mut self) -> f64 {

@@ -1,24 +1,26 @@
 //! Tests that the share holds when limits, work or processes change.
 
+use gpuslice_policy::time::literals::{ms, us};
+use gpuslice_policy::time::{GpuTime, WallTime};
+
 use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, World};
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
+const US: GpuTime = GpuTime::from_micros(1);
+const S: WallTime = WallTime::from_millis(1_000);
 
 fn world(thousandths: u64, programs: Vec<Program>) -> World {
     let programs = programs.into_iter().map(|program| (0, program)).collect();
     World::new(Machine::default(), &[terms(thousandths, 20)], programs, 7)
 }
 
-/// Returns the share in the next `time` nanoseconds, in thousandths.
-fn share(world: &mut World, time: u64) -> u64 {
+/// Returns the share over the next `time`, in thousandths.
+fn share(world: &mut World, time: WallTime) -> u64 {
     let (before, until) = (world.used(0), world.now + time);
     world.run(until).unwrap();
-    (world.used(0) - before) * 1000 / time
+    (world.used(0) - before) * 1000 / time.nanos()
 }
 
 #[test]
@@ -28,9 +30,9 @@ fn a_new_share_holds_within_300_ms() {
             let mut world = world(old, vec![Program::new(vec![Kind::kernel(1, kernel)])]);
             share(&mut world, S);
             world.befall(world.now, Mishap::Terms(0, terms(new, 20)));
-            share(&mut world, 300 * MS);
+            share(&mut world, ms(300));
             let held = share(&mut world, S);
-            assert!(held.abs_diff(new) <= 5, "{kernel} ns, from {old} to {new}: {held}");
+            assert!(held.abs_diff(new) <= 5, "{kernel}, from {old} to {new}: {held}");
         }
     }
 }
@@ -41,7 +43,7 @@ fn a_process_killed_with_a_full_queue_leaves_its_share_to_the_others_within_a_se
     let mut world = world(100, vec![program(1), program(2)]);
     share(&mut world, S);
     world.befall(world.now, Mishap::Kill(0));
-    world.befall(world.now + 500 * MS, Mishap::Reap(0));
+    world.befall(world.now + ms(500), Mishap::Reap(0));
     share(&mut world, S);
     let held = share(&mut world, S);
     assert!(held.abs_diff(100) <= 5, "{held}");
@@ -49,7 +51,8 @@ fn a_process_killed_with_a_full_queue_leaves_its_share_to_the_others_within_a_se
 
 #[test]
 fn a_program_that_meets_thousands_of_shapes_keeps_its_share() {
-    let kinds = (0..5000).map(|function| Kind::kernel(function, 20 * US + function % 97 * 10 * US)).collect();
+    let kinds =
+        (0..5000).map(|function| Kind::kernel(function, 20 * US + function % 97 * (10 * US))).collect();
     let mut world = world(300, vec![Program::new(kinds)]);
     share(&mut world, S);
     let held = share(&mut world, 3 * S);
@@ -58,10 +61,10 @@ fn a_program_that_meets_thousands_of_shapes_keeps_its_share() {
 
 #[test]
 fn the_first_launch_after_ten_seconds_waits_for_nothing() {
-    let mut world = world(50, vec![Program::new(vec![Kind::kernel(1, MS)]).requests(10 * S, 1)]);
+    let mut world = world(50, vec![Program::new(vec![Kind::kernel(1, ms(1))]).requests(10 * S, 1)]);
     share(&mut world, 60 * S);
     let latencies = world.processes[0].program.latencies();
-    assert!(latencies.iter().all(|latency| *latency <= MS + MS / 50 + 20 * US), "{latencies:?}");
+    assert!(latencies.iter().all(|latency| *latency <= us(1_040)), "{latencies:?}");
 }
 
 #[test]
@@ -69,7 +72,7 @@ fn kernels_that_become_longer_are_noticed_however_they_are_launched() {
     for program in [
         Program::new(vec![Kind::kernel(1, 20 * US)]),
         Program::new(vec![Kind::kernel(1, 20 * US)]).sync(1),
-        Program::new(vec![Kind::kernel(1, 20 * US)]).sync(1).think(20 * US),
+        Program::new(vec![Kind::kernel(1, 20 * US)]).sync(1).think(us(20)),
         Program::new(vec![Kind::kernel(1, 20 * US)]).streams(4),
     ] {
         let mut world = world(100, vec![program.slower_after(2000)]);

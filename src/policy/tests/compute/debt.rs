@@ -1,12 +1,13 @@
 //! A second ledger with other arithmetic: a debt in thousandths of nanoseconds of GPU time instead of an instant.
 
 use gpuslice_policy::compute::limiter::token_bucket::{MOST_DEBT, RateLimit};
+use gpuslice_policy::time::{GpuTimeChange, Monotonic, WallTime};
 
 /// The debt. A negative debt is saved time.
 #[derive(Debug, Clone, Copy)]
 pub struct Debt {
     owed: i128,
-    at: u64,
+    at: Monotonic,
     /// Number of payments so far. The word's instant is rounded up with each.
     payments: u64,
 }
@@ -14,48 +15,50 @@ pub struct Debt {
 impl Debt {
     /// Makes a slice with all savings that it may have.
     pub fn new(terms: RateLimit) -> Self {
-        Self { owed: -saved(terms), at: 0, payments: 0 }
+        Self { owed: -saved(terms), at: Monotonic::BEGIN, payments: 0 }
     }
 
-    fn pass(&mut self, now: u64, terms: RateLimit) {
-        self.owed -= i128::from(now.saturating_sub(self.at)) * i128::from(terms.rate().get());
+    fn pass(&mut self, now: Monotonic, terms: RateLimit) {
+        self.owed -= i128::from(now.since(self.at).nanos()) * i128::from(terms.rate().get());
         self.at = now;
     }
 
-    pub fn settle(&mut self, difference: i64, now: u64, terms: RateLimit) {
+    pub fn settle(&mut self, difference: GpuTimeChange, now: Monotonic, terms: RateLimit) {
         self.pass(now, terms);
         self.payments += 1;
-        if difference >= 0 {
+        if !difference.is_refund() {
             self.owed = self.owed.max(-saved(terms));
         }
-        self.owed = (self.owed + i128::from(difference) * 1000).min(i128::from(MOST_DEBT.nanos()) * 1000);
+        self.owed =
+            (self.owed + i128::from(difference.nanos()) * 1000).min(i128::from(MOST_DEBT.nanos()) * 1000);
     }
 
     /// Gives away wall time.
-    pub fn give(&mut self, wall: u64, now: u64, terms: RateLimit) {
+    pub fn give(&mut self, wall: WallTime, now: Monotonic, terms: RateLimit) {
         self.pass(now, terms);
-        self.owed -= i128::from(wall) * i128::from(terms.rate().get());
+        self.owed -= i128::from(wall.nanos()) * i128::from(terms.rate().get());
     }
 
     /// Changes the terms. The debt stays; savings are cut to the new burst.
-    pub fn change(&mut self, now: u64, old: RateLimit, new: RateLimit) {
+    pub fn change(&mut self, now: Monotonic, old: RateLimit, new: RateLimit) {
         self.pass(now, old);
         self.payments += 1;
         self.owed = self.owed.max(-saved(new));
     }
 
     /// Returns true if a word equals the debt, except for rounding. Savings beyond the burst do not count.
-    pub fn is(&self, paid_until: u64, now: u64, terms: RateLimit) -> bool {
+    pub fn is(&self, paid_until: Monotonic, now: Monotonic, terms: RateLimit) -> bool {
         let mut debt = *self;
         debt.pass(now, terms);
         let least = -saved(terms);
-        let word = (i128::from(paid_until) - i128::from(now)) * i128::from(terms.rate().get());
+        let word =
+            (i128::from(paid_until.nanos()) - i128::from(now.nanos())) * i128::from(terms.rate().get());
         let rounded = i128::from(self.payments + 2) * 2000;
         (word.max(least) - debt.owed.max(least)).abs() <= rounded
     }
 
     /// Returns the debt in nanoseconds of GPU time.
-    pub fn owed(&self, now: u64, terms: RateLimit) -> i128 {
+    pub fn owed(&self, now: Monotonic, terms: RateLimit) -> i128 {
         let mut debt = *self;
         debt.pass(now, terms);
         debt.owed / 1000

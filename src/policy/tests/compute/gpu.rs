@@ -1,4 +1,7 @@
 //! A simulated GPU: streams in order, kernels of one client at once, clients in time slices.
+//!
+//! Times are bare nanoseconds of the GPU's own clock. The ground truth shares no type and no arithmetic with the code under
+//! test.
 
 use std::collections::VecDeque;
 

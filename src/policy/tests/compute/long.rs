@@ -1,14 +1,16 @@
 //! Worlds of a long seed: seconds instead of milliseconds, in which the correction learns from past samples.
 
+use gpuslice_policy::time::literals::{ms, us};
+use gpuslice_policy::time::{GpuTime, WallTime};
+
 use crate::chance::Chance;
 use crate::counts::Counts;
 use crate::program::{Kind, Program};
 use crate::scenario::{Family, read, shares};
 use crate::world::World;
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
+const US: GpuTime = GpuTime::from_micros(1);
+const MS: GpuTime = GpuTime::from_millis(1);
 
 /// Approximate largest number of launches of a seed. The number of launches in a second differs by a factor of a
 /// thousand.
@@ -34,8 +36,8 @@ fn program(chance: &mut Chance, me: u64) -> Program {
     let program = Program::new(kinds(chance, me)).streams(chance.of(&[1, 1, 1, 2, 4, 8]));
     let program = program.sync(chance.of(&[0, 0, 1, 1, 10]));
     match chance.between(0, 5) {
-        0 => program.requests(chance.scale(5 * MS, S), chance.between(1, 10)),
-        1 => program.think(chance.scale(20 * US, 5 * MS)),
+        0 => program.requests(chance.scale(ms(5), ms(1_000)), chance.between(1, 10)),
+        1 => program.think(chance.scale(us(20), ms(5))),
         _ => program,
     }
 }
@@ -44,12 +46,12 @@ const LONG: Family = Family {
     rings: &[false, true],
     renews: &[false, true],
     mishaps: 8,
-    noticed: 500 * MS,
-    stopped: 200 * MS,
+    noticed: WallTime::from_millis(500),
+    stopped: WallTime::from_millis(200),
 };
 
 /// Returns the world of a long seed, and its duration.
-fn of(seed: u64) -> (World, u64) {
+fn of(seed: u64) -> (World, WallTime) {
     let mut chance = Chance::new(seed ^ 1 << 32);
     let slices = chance.of(&[1, 1, 2, 2, 3, 8]);
     let processes = slices.max(chance.of(&[1, 2, 2, 4, 8, 16]));
@@ -58,9 +60,10 @@ fn of(seed: u64) -> (World, u64) {
     let shortest = programs.iter().map(|(_, program)| program.mean()).min().unwrap();
     let machine = LONG.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
-    let most = (shortest * LAUNCHES).clamp(2 * S, 20 * S);
-    let length = chance.between(2 * S, most + 1);
-    LONG.befall(&mut world, &mut chance, length, length / 50);
+    let (least, most) = (WallTime::from_millis(2_000), WallTime::from_millis(20_000));
+    let most = (LAUNCHES * shortest).wall_if_alone().clamp(least, most);
+    let length = least + chance.span(most - least);
+    LONG.befall(&mut world, &mut chance, length, length.part(50));
     (world, length)
 }
 
@@ -69,7 +72,12 @@ fn try_seed(seed: u64) -> (Counts, Result<(), String>) {
     let start = world.now;
     let result = world.run(start + length);
     let counts = world.watch.counts(&world);
-    (counts, result.map_err(|wrong| format!("long seed {seed}, {} us: {wrong}", (world.now - start) / 1000)))
+    (
+        counts,
+        result.map_err(|wrong| {
+            format!("long seed {seed}, {} us: {wrong}", world.now.since(start).nanos() / 1000)
+        }),
+    )
 }
 
 /// Regression seeds, for earlier service of others, newly compared clocks, and work behind a dead process.

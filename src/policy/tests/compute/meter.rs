@@ -7,22 +7,23 @@ use gpuslice_policy::compute::measuring::event_clock::{self, EventTime};
 use gpuslice_policy::compute::measuring::peer_intervals::{self, Interval};
 use gpuslice_policy::compute::measuring::verdict::{EstimateUpdate, Opening, Verdict};
 
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
+
 use crate::gpu::{Gpu, NEVER};
 use crate::shim::{Bracketed, Shim};
 use crate::slice::{PLACES, Slice};
-use gpuslice_policy::time::literals::ns;
 
 /// Kernels of 400 ms differ by 2 %.
-const LONG_KERNEL: u64 = 390_000_000;
+const LONG_KERNEL: GpuTime = GpuTime::from_millis(390);
 
 impl Shim {
     /// Does one tick of the worker: charges the measured time. Returns whether any work ended.
-    pub fn harvest(&mut self, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
+    pub fn harvest(&mut self, now: Monotonic, slice: &mut Slice, gpu: &Gpu) -> bool {
         if !self.read(slice.places, now, slice) {
             return false;
         }
         self.compare_clocks(now, gpu);
-        self.calibrate(now, gpu);
+        self.calibrate(gpu);
         let mut any = false;
         for stream in 0..self.flights.len() {
             while self.harvest_first(stream, now, slice, gpu) {
@@ -33,22 +34,22 @@ impl Shim {
     }
 
     /// Uses all readings before any interval is laid on the time line, because the latest reading is the most exact.
-    fn compare_clocks(&mut self, now: u64, gpu: &Gpu) {
+    fn compare_clocks(&mut self, now: Monotonic, gpu: &Gpu) {
         for flight in self.flights.iter().flatten() {
             if gpu.event(flight.start) != NEVER {
-                self.offset.recorded(ns(flight.opened), self.readings.of(gpu.event(flight.start)));
+                self.offset.recorded(flight.opened, self.readings.of(gpu.event(flight.start)));
             }
             for event in [flight.start, flight.end].map(|event| gpu.event(event)) {
                 if event != NEVER {
-                    self.offset.passed(ns(now), self.readings.of(event));
+                    self.offset.passed(now, self.readings.of(event));
                 }
             }
         }
     }
 
     /// Measures the cost of an event by events behind the first work.
-    fn calibrate(&mut self, now: u64, gpu: &Gpu) {
-        let passed = |event: &usize| Some(gpu.event(*event)).filter(|time| *time <= now);
+    fn calibrate(&mut self, gpu: &Gpu) {
+        let passed = |event: &usize| Some(gpu.event(*event)).filter(|time| *time != NEVER);
         let Some(times) = self.at_first.iter().map(passed).collect::<Option<Vec<u64>>>() else {
             return;
         };
@@ -58,7 +59,7 @@ impl Shim {
         self.at_first.clear();
     }
 
-    fn harvest_first(&mut self, stream: usize, now: u64, slice: &mut Slice, gpu: &Gpu) -> bool {
+    fn harvest_first(&mut self, stream: usize, now: Monotonic, slice: &mut Slice, gpu: &Gpu) -> bool {
         let Some(mut flight) = self.flights[stream].pop_front() else {
             return false;
         };
@@ -86,26 +87,32 @@ impl Shim {
             self.last_end[stream] = EventTime::BEGIN;
         }
         let until = self.offset.instant(self.readings.of(end)).unwrap() - verdict.after;
-        self.charge_rest(&mut flight, ((verdict.length + verdict.events).nanos(), until.nanos()), now, slice);
+        self.charge_rest(&mut flight, (verdict.length + verdict.events, until), now, slice);
         slice.settle(flight.bill.close(), now);
         if (0..self.flights.len()).all(|other| other == stream || self.flights[other].is_empty()) {
-            self.settled_at = self.settled_at.max((until.min(ns(now))).nanos());
+            self.settled_at = self.settled_at.max(until.min(now));
         }
-        self.outstanding -= flight.bill.prepaid().nanos();
+        self.outstanding = self.outstanding.checked_sub(flight.bill.prepaid()).unwrap();
         self.ahead.done(flight.bill.prepaid());
-        self.ends = until.nanos() + self.ahead.queued().nanos();
+        self.ends = until + self.ahead.queued().wall_if_alone();
         self.learn(&flight, verdict, slice);
         true
     }
 
     /// Charges running work while it runs.
-    fn charge_running(&mut self, flight: &mut Bracketed, start: EventTime, now: u64, slice: &mut Slice) {
+    fn charge_running(
+        &mut self,
+        flight: &mut Bracketed,
+        start: EventTime,
+        now: Monotonic,
+        slice: &mut Slice,
+    ) {
         let start = self.offset.instant(start).unwrap() + flight.run.gaps();
-        let start = start.max(ns(flight.charged_to));
-        if let Some(until) = settlement::running(start, ns(now)) {
-            self.charge(flight, (start.nanos(), until.nanos(), true), now, slice);
-            flight.charged_to = until.nanos();
-            flight.progress += until.since(start).nanos();
+        let start = start.max(flight.charged_to);
+        if let Some(until) = settlement::running(start, now) {
+            self.charge(flight, (start, until, true), now, slice);
+            flight.charged_to = until;
+            flight.progress += until.since(start);
         }
     }
 
@@ -114,25 +121,25 @@ impl Shim {
     fn charge_rest(
         &mut self,
         flight: &mut Bracketed,
-        (length, until): (u64, u64),
-        now: u64,
+        (length, until): (WallTime, Monotonic),
+        now: Monotonic,
         slice: &mut Slice,
     ) {
-        let rest = length.saturating_sub(flight.progress);
+        let rest = length - flight.progress;
         let start = (until - rest).max(flight.charged_to);
         self.charge(flight, (start, start + rest, false), now, slice);
-        let lengths = (ns(length), ns(flight.progress));
+        let lengths = (length, flight.progress);
         let beyond = settlement::beyond(flight.bill.charged(), lengths, slice.factor, slice.is_replayed);
         slice.measured -= i128::from(beyond.nanos());
-        slice.used -= beyond.nanos();
+        slice.used = slice.used.checked_sub(beyond).unwrap();
         slice.settle(flight.bill.refund(beyond), now);
     }
 
     fn charge(
         &mut self,
         flight: &mut Bracketed,
-        (start, end, goes_on): (u64, u64, bool),
-        now: u64,
+        (start, end, goes_on): (Monotonic, Monotonic, bool),
+        now: Monotonic,
         slice: &mut Slice,
     ) {
         if start >= end {
@@ -140,42 +147,38 @@ impl Shim {
         }
         let add_overlap = |slice: &mut Slice, covered| {
             if !flight.is_unknown {
-                slice.overlap.add(ns(end - start), covered);
+                slice.overlap.add(end.since(start), covered);
             }
         };
         // An interval that only its own intervals cover tells nothing new. Beside others it tells whose turn it was.
-        if self.union.is_covered(ns(start), ns(end)) && self.beside_until <= start {
-            add_overlap(slice, ns(0));
+        if self.union.is_covered(start, end) && self.beside_until <= start {
+            add_overlap(slice, WallTime::ZERO);
             return;
         }
-        let place = slice.publish(Interval {
-            start: ns(start),
-            end: ns(end),
-            context: peer_intervals::context(self.me, 0),
-            goes_on,
-        });
+        let place =
+            slice.publish(Interval { start, end, context: peer_intervals::context(self.me, 0), goes_on });
         self.own_until = self.own_until.max(end);
         self.read(place, now, slice);
-        let covered = self.union.cover(ns(start), ns(end));
+        let covered = self.union.cover(start, end);
         add_overlap(slice, covered);
         let charge = correction::apply(covered, slice.factor);
         slice.measured += i128::from(charge.nanos());
-        slice.used += charge.nanos();
+        slice.used += charge;
         slice.settle(flight.bill.charge(charge), now);
     }
 
-    pub fn read(&mut self, to: u64, now: u64, slice: &Slice) -> bool {
+    pub fn read(&mut self, to: u64, now: Monotonic, slice: &Slice) -> bool {
         self.read_to = self.read_to.max(to);
         let (own, others, beside) = (self.own_until, &mut self.others_until, &mut self.beside_until);
         let entry = |slot: u64| {
             let entry = slice.ring[slot as usize];
             let end = entry.interval.end;
             // An interval that ends later than any of its own is not its own.
-            *others = (*others).max(if end > ns(own) { end.nanos() } else { 0 });
-            *beside = (*beside).max(if entry.interval.is_of(self.me) { 0 } else { end.nanos() });
+            *others = (*others).max(if end > own { end } else { Monotonic::BEGIN });
+            *beside = (*beside).max(if entry.interval.is_of(self.me) { Monotonic::BEGIN } else { end });
             entry
         };
-        self.reader.read((to, PLACES), ns(now), &mut self.union, entry)
+        self.reader.read((to, PLACES), now, &mut self.union, entry)
     }
 
     fn learn(&mut self, flight: &Bracketed, verdict: Verdict, slice: &mut Slice) {
@@ -186,7 +189,7 @@ impl Shim {
         let length = if flight.is_unknown { flight.bill.charged() } else { all };
         let served = &mut slice.asks[self.me].served;
         *served = (*served + length).saturating_sub(paid);
-        slice.got[self.me] += all.less(paid).nanos();
+        slice.got[self.me] = slice.got[self.me].saturating_add(all.less(paid));
         let outcome = flight.run.outcome(charged, verdict.length);
         for part in flight.run.parts() {
             let changed = match verdict.lesson {
@@ -200,7 +203,7 @@ impl Shim {
             }
         }
         if verdict.lesson == EstimateUpdate::Gaps {
-            self.sampler.gaps();
+            self.sampler.gaps(1);
         }
     }
 }

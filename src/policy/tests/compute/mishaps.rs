@@ -3,10 +3,9 @@
 use gpuslice_policy::compute::attribution::nvml_windows::Sample;
 use gpuslice_policy::compute::limiter::refund;
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
-use crate::gpu::NEVER;
 use crate::world::{Phase, Process, World};
-use gpuslice_policy::time::literals::ns;
 
 /// A fault of the world.
 #[derive(Debug, Clone, Copy)]
@@ -17,19 +16,19 @@ pub enum Mishap {
     Kill(usize),
     /// Other processes notice the death and reclaim.
     Reap(usize),
-    /// A process is stopped for a number of nanoseconds.
-    Stop(usize, u64),
+    /// A process is stopped for a time.
+    Stop(usize, WallTime),
     /// The monotonic clock jumps. The GPU's clock does not.
-    Jump(u64),
+    Jump(WallTime),
 }
 
 /// NVML's view of the GPU.
 pub struct Sampler {
-    pub next: u64,
-    pub from: u64,
+    pub next: Monotonic,
+    pub from: Monotonic,
     /// Busy time of all clients at the end of the last window.
     pub busy: Vec<u64>,
-    pub due: Vec<(u64, Vec<Sample>)>,
+    pub due: Vec<(Monotonic, Vec<Sample>)>,
 }
 
 impl World {
@@ -48,14 +47,15 @@ impl World {
             Mishap::Stop(me, time) => {
                 let process = &mut self.processes[me];
                 for at in [&mut process.wake, &mut process.tick] {
-                    *at = if *at == NEVER { NEVER } else { (*at).max(self.now + time) };
+                    *at = if *at == Monotonic::NEVER { *at } else { (*at).max(self.now + time) };
                 }
                 self.watch.stopped(me, self.now + time);
             }
             Mishap::Kill(me) => {
                 let process = &mut self.processes[me];
                 self.watch.counts.deaths += u64::from(process.is_alive());
-                (process.wake, process.tick, process.killed_at) = (NEVER, NEVER, self.now);
+                (process.wake, process.tick) = (Monotonic::NEVER, Monotonic::NEVER);
+                process.killed_at = self.now;
                 process.phase = Phase::Dead;
                 self.gpu.remove(process.client);
             }
@@ -69,14 +69,10 @@ impl World {
             return;
         }
         let slice = &mut self.slices[process.slice];
-        slice.asks[me].wants = ns(0);
+        slice.asks[me].wants = GpuTime::ZERO;
         let outstanding = core::mem::take(&mut process.shim.outstanding);
-        let rest = refund::estate(
-            ns(outstanding),
-            refund::Work::Predicted,
-            ns(process.shim.settled_at),
-            ns(process.killed_at),
-        );
+        let rest =
+            refund::estate(outstanding, refund::Work::Predicted, process.shim.settled_at, process.killed_at);
         let unmeasured = process.shim.unmeasured();
         slice.settle(rest, self.now);
         slice.lost += unmeasured as i128 + i128::from(rest.nanos());
@@ -108,7 +104,8 @@ impl World {
     /// Returns NVML's sample of a process: the use of the GPU in whole percent, rounded down, if the window names the process.
     fn told(&self, is_named: bool, used: u64) -> Sample {
         let (from, to) = (self.sampler.from, self.now);
-        let percent = if is_named { u32::try_from(used * 100 / (to - from).max(1)).unwrap() } else { 0 };
-        Sample { from: ns(from), to: ns(to), percent, processes: u32::from(is_named) }
+        let percent =
+            if is_named { u32::try_from(used * 100 / to.since(from).nanos().max(1)).unwrap() } else { 0 };
+        Sample { from, to, percent, processes: u32::from(is_named) }
     }
 }

@@ -1,6 +1,7 @@
 //! A program: launches, waits and host work.
 
 use gpuslice_policy::compute::cost::estimate::{Key, LaunchShape};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::chance::Chance;
 
@@ -9,24 +10,29 @@ use crate::chance::Chance;
 pub struct Kind {
     pub key: Key,
     pub graph: bool,
-    pub duration: u64,
+    pub duration: GpuTime,
     /// Variation of a launch's duration, in thousandths.
     pub jitter: u64,
 }
 
 impl Kind {
-    pub fn kernel(function: u64, duration: u64) -> Self {
+    pub fn kernel(function: u64, duration: GpuTime) -> Self {
         let shape = LaunchShape {
             function,
-            grid: [1 + (duration / 1000) as u32, 1, 1],
+            grid: [1 + (duration.nanos() / 1000) as u32, 1, 1],
             block: [256, 1, 1],
             shared: 0,
         };
         Self { key: Key::kernel(&shape), graph: false, duration, jitter: 20 }
     }
 
-    pub fn graph(executable: u64, duration: u64) -> Self {
+    pub fn graph(executable: u64, duration: GpuTime) -> Self {
         Self { key: Key::graph(executable), graph: true, duration, jitter: 20 }
+    }
+
+    /// Returns the most by which a launch differs from the duration.
+    fn spread(&self) -> GpuTime {
+        (self.jitter * self.duration).part(1000)
     }
 }
 
@@ -36,12 +42,12 @@ pub enum Step {
     Launch {
         stream: usize,
         kind: Kind,
-        duration: u64,
+        duration: GpuTime,
     },
     /// Waits for a stream, inside the driver.
     Sync(usize),
     /// Works on the host until an instant.
-    Until(u64),
+    Until(Monotonic),
 }
 
 #[derive(Debug, Clone)]
@@ -51,9 +57,9 @@ pub struct Program {
     /// Number of launches between waits; 0 for never.
     pub sync_every: u64,
     /// Mean host time between launches.
-    pub think: u64,
+    pub think: WallTime,
     /// Launches of a request, and the mean interval of requests. The program waits for the end of each request.
-    pub requests: Option<(u64, u64)>,
+    pub requests: Option<(u64, WallTime)>,
     /// Number of launches after which kernels take three times as long; 0 for never.
     pub slower_after: u64,
     state: State,
@@ -64,10 +70,10 @@ struct State {
     launches: u64,
     since_sync: u64,
     thought: bool,
-    arrival: u64,
+    arrival: Monotonic,
     in_request: u64,
     /// Time from arrival to end of each request.
-    latencies: Vec<u64>,
+    latencies: Vec<WallTime>,
 }
 
 impl Program {
@@ -76,7 +82,7 @@ impl Program {
             kinds,
             streams: 1,
             sync_every: 0,
-            think: 0,
+            think: WallTime::ZERO,
             requests: None,
             slower_after: 0,
             state: State::default(),
@@ -91,7 +97,7 @@ impl Program {
         Self { streams, ..self }
     }
 
-    pub fn think(self, mean: u64) -> Self {
+    pub fn think(self, mean: WallTime) -> Self {
         Self { think: mean, ..self }
     }
 
@@ -99,48 +105,56 @@ impl Program {
         Self { slower_after: launches, ..self }
     }
 
-    pub fn requests(self, mean: u64, launches: u64) -> Self {
-        Self { requests: Some((mean, launches)), ..self }
+    pub fn requests(self, mean: WallTime, launches: u64) -> Self {
+        Self { requests: Some((launches, mean)), ..self }
     }
 
     /// Sets the arrival of the first request.
-    pub fn starting(mut self, at: u64) -> Self {
+    pub fn starting(mut self, at: Monotonic) -> Self {
         self.state.arrival = at;
         self
     }
 
-    pub fn latencies(&self) -> &[u64] {
+    /// Returns the latency that `percent` of a hundred requests stay below. None if no request has ended.
+    pub fn latency(&self, percent: usize) -> WallTime {
+        let mut latencies = self.state.latencies.clone();
+        latencies.sort_unstable();
+        latencies.get(latencies.len() * percent / 100).copied().unwrap_or_default()
+    }
+
+    pub fn latencies(&self) -> &[WallTime] {
         &self.state.latencies
     }
 
     /// Returns the longest kernel that it may launch.
-    pub fn longest(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.duration + kind.duration * kind.jitter / 1000).max().unwrap_or(0)
+    pub fn longest(&self) -> GpuTime {
+        self.kinds.iter().map(|kind| kind.duration + kind.spread()).max().unwrap_or_default()
     }
 
     /// Returns the mean duration of its launches.
-    pub fn mean(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.duration).sum::<u64>() / self.kinds.len() as u64
+    pub fn mean(&self) -> GpuTime {
+        let all = self.kinds.iter().map(|kind| kind.duration).fold(GpuTime::ZERO, GpuTime::saturating_add);
+        all.part(self.kinds.len() as u64)
     }
 
-    pub fn next(&mut self, now: u64, chance: &mut Chance) -> Step {
-        if let Some((mean, launches)) = self.requests {
-            return self.request(now, mean, launches, chance);
+    pub fn next(&mut self, now: Monotonic, chance: &mut Chance) -> Step {
+        if let Some((launches, mean)) = self.requests {
+            return self.request(now, (launches, mean), chance);
         }
         if self.sync_every > 0 && self.state.since_sync >= self.sync_every {
             self.state.since_sync = 0;
             return Step::Sync(self.stream());
         }
-        if self.think > 0 && !self.state.thought {
+        if !self.think.is_zero() && !self.state.thought {
             self.state.thought = true;
             return Step::Until(now + chance.wait(self.think));
         }
         self.launch(chance)
     }
 
-    fn request(&mut self, now: u64, mean: u64, launches: u64, chance: &mut Chance) -> Step {
+    fn request(&mut self, now: Monotonic, (launches, mean): (u64, WallTime), chance: &mut Chance) -> Step {
         if self.state.in_request > launches {
-            self.state.latencies.push(now - self.state.arrival);
+            self.state.latencies.push(now.since(self.state.arrival));
             self.state.arrival += chance.wait(mean);
             self.state.in_request = 0;
         }
@@ -156,10 +170,10 @@ impl Program {
         self.state.since_sync += 1;
         self.state.thought = false;
         let kind = chance.of(&self.kinds);
-        let by = kind.duration * kind.jitter / 1000;
-        let duration = chance.between(kind.duration - by, kind.duration + by + 1);
+        let shortest = kind.duration - kind.spread();
+        let duration = shortest + chance.span(2 * kind.spread());
         let is_slower = self.slower_after > 0 && self.state.launches > self.slower_after;
-        let duration = if is_slower { duration * 3 } else { duration };
+        let duration = if is_slower { 3 * duration } else { duration };
         Step::Launch { stream: self.stream(), kind, duration }
     }
 

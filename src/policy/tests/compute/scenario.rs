@@ -1,7 +1,8 @@
 //! The world of a seed, and its checks.
 
 use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
-use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::time::literals::{ms, ns, us};
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::chance::Chance;
@@ -10,7 +11,7 @@ use crate::program::{Kind, Program};
 use crate::shim::Readings;
 use crate::world::{Machine, World};
 
-const MS: u64 = 1_000_000;
+const MS: GpuTime = GpuTime::from_millis(1);
 
 /// Returns terms with a share in thousandths and a burst in milliseconds.
 pub fn terms(thousandths: u64, burst: u64) -> RateLimit {
@@ -20,7 +21,7 @@ pub fn terms(thousandths: u64, burst: u64) -> RateLimit {
 fn kinds(chance: &mut Chance, me: u64) -> Vec<Kind> {
     let count = chance.between(1, 5);
     let kinds = (0..count).map(|function| {
-        let duration = if chance.one_in(4) { chance.scale(MS, 400 * MS) } else { chance.scale(5_000, MS) };
+        let duration = if chance.one_in(4) { chance.scale(MS, 400 * MS) } else { chance.scale(us(5), MS) };
         let jitter = chance.of(&[0, 20, 200]);
         let graph = chance.one_in(6);
         let name = me * 100 + function;
@@ -33,9 +34,9 @@ fn program(chance: &mut Chance, me: u64) -> Program {
     let program = Program::new(kinds(chance, me)).streams(chance.of(&[1, 1, 1, 2, 4, 8]));
     let program = program.sync(chance.of(&[0, 0, 1, 1, 10]));
     if chance.one_in(3) {
-        return program.requests(chance.scale(5 * MS, 200 * MS), chance.between(1, 10));
+        return program.requests(chance.scale(ms(5), ms(200)), chance.between(1, 10));
     }
-    if chance.one_in(2) { program.think(chance.scale(5_000, 5 * MS)) } else { program }
+    if chance.one_in(2) { program.think(chance.scale(us(5), ms(5))) } else { program }
 }
 
 /// Common properties of the seeds of one kind.
@@ -46,26 +47,26 @@ pub struct Family {
     pub renews: &'static [bool],
     /// The number of faults is below this.
     pub mishaps: u64,
-    /// Deaths are noticed, and stopped processes continue, within this number of nanoseconds.
-    pub noticed: u64,
-    pub stopped: u64,
+    /// Deaths are noticed, and stopped processes continue, within these times.
+    pub noticed: WallTime,
+    pub stopped: WallTime,
 }
 
 const SHORT: Family = Family {
     rings: &[false, true],
     renews: &[false, true],
     mishaps: 4,
-    noticed: 100 * MS,
-    stopped: 100 * MS,
+    noticed: WallTime::from_millis(100),
+    stopped: WallTime::from_millis(100),
 };
 
 impl Family {
     pub fn machine(&self, chance: &mut Chance) -> Machine {
         Machine {
-            slice: chance.of(&[MS, 2 * MS, 5 * MS]),
-            switch: chance.of(&[0, 20_000, 100_000]),
-            launch: chance.between(1_500, 6_000),
-            late: chance.of(&[0, 60_000, 300_000]),
+            slice: chance.of(&[ms(1), ms(2), ms(5)]),
+            switch: chance.of(&[WallTime::ZERO, us(20), us(100)]),
+            launch: ns(chance.between(1_500, 6_000)),
+            late: chance.of(&[WallTime::ZERO, us(60), us(300)]),
             readings: Readings {
                 drift: chance.between(0, 100),
                 resolution: chance.of(&[1, 32, 500, 1000]),
@@ -77,11 +78,11 @@ impl Family {
         }
     }
 
-    /// Adds faults to the world. Clocks jump by up to `jump` nanoseconds.
-    pub fn befall(&self, world: &mut World, chance: &mut Chance, length: u64, jump: u64) {
+    /// Adds faults to the world. Clocks jump by up to `jump`.
+    pub fn befall(&self, world: &mut World, chance: &mut Chance, length: WallTime, jump: WallTime) {
         let (slices, processes) = (world.slices.len() as u64, world.processes.len() as u64);
         for _ in 0..chance.between(0, self.mishaps) {
-            let at = world.now + chance.between(0, length);
+            let at = world.now + ns(chance.between(0, length.nanos()));
             let me = chance.between(0, processes) as usize;
             match chance.between(0, 4) {
                 0 => {
@@ -90,10 +91,10 @@ impl Family {
                 }
                 1 => {
                     world.befall(at, Mishap::Kill(me));
-                    world.befall(at + chance.between(0, self.noticed), Mishap::Reap(me));
+                    world.befall(at + ns(chance.between(0, self.noticed.nanos())), Mishap::Reap(me));
                 }
-                2 => world.befall(at, Mishap::Stop(me, chance.scale(MS, self.stopped))),
-                _ => world.befall(at, Mishap::Jump(chance.scale(1_000, jump))),
+                2 => world.befall(at, Mishap::Stop(me, chance.scale(ms(1), self.stopped))),
+                _ => world.befall(at, Mishap::Jump(chance.scale(us(1), jump))),
             }
         }
     }
@@ -107,7 +108,7 @@ pub fn shares(chance: &mut Chance, slices: usize) -> Vec<RateLimit> {
 }
 
 /// Returns the world of a seed, and its duration.
-pub fn of(seed: u64) -> (World, u64) {
+pub fn of(seed: u64) -> (World, WallTime) {
     let mut chance = Chance::new(seed);
     let slices = chance.of(&[1, 1, 1, 2, 3, 8]);
     let processes = slices.max(chance.of(&[1, 1, 1, 2, 4, 16]));
@@ -115,17 +116,17 @@ pub fn of(seed: u64) -> (World, u64) {
     let programs = (0..processes).map(|me| (me % slices, program(&mut chance, me as u64))).collect();
     let machine = SHORT.machine(&mut chance);
     let mut world = World::new(machine, &shares, programs, seed);
-    let length = chance.scale(5 * MS, 60 * MS);
-    SHORT.befall(&mut world, &mut chance, length, 10_000 * MS);
+    let length = chance.scale(ms(5), ms(60));
+    SHORT.befall(&mut world, &mut chance, length, ms(10_000));
     (world, length)
 }
 
 fn try_seed(seed: u64) -> Result<(), String> {
     let (mut world, length) = of(seed);
-    let until = world.now + length;
+    let start = world.now;
     world
-        .run(until)
-        .map_err(|wrong| format!("seed {seed}, {} us: {wrong}", (world.now + length - until) / 1000))
+        .run(start + length)
+        .map_err(|wrong| format!("seed {seed}, {} us: {wrong}", world.now.since(start).nanos() / 1000))
 }
 
 /// Regression seeds.

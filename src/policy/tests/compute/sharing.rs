@@ -2,7 +2,8 @@
 
 use gpuslice_policy::arbiter::{Arbiter, STEP, STEP_BESIDE_HIGH, SliceSettings};
 use gpuslice_policy::config::{CorePolicy, Priority};
-use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::time::literals::ms;
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_policy::units::Permille;
 
 use crate::arbitrate::{Shared, settings};
@@ -11,18 +12,21 @@ use crate::mishaps::Mishap;
 use crate::program::{Kind, Program};
 use crate::world::Machine;
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
+const US: GpuTime = GpuTime::from_micros(1);
+const MS: GpuTime = GpuTime::from_millis(1);
+const S: WallTime = WallTime::from_millis(1_000);
 /// Interval of looks at the figures.
-const LOOK: u64 = 5 * MS;
+const LOOK: WallTime = WallTime::from_millis(LOOK_MS);
+/// [`LOOK`] in milliseconds.
+const LOOK_MS: u64 = 5;
 /// The whole GPU in the unit of shares here.
 const ALL: u64 = 10_000;
-const SHORT: [u64; 4] = [20 * US, 100 * US, 300 * US, 1500 * US];
-const LONG: [u64; 4] = [20 * US, 50 * MS, 300 * US, 5 * MS];
+/// Durations of kernels, in microseconds.
+const SHORT: [u64; 4] = [20, 100, 300, 1_500];
+const LONG: [u64; 4] = [20, 50_000, 300, 5_000];
 
-fn small(kernel: u64) -> Program {
-    Program::new(vec![Kind::kernel(kernel, kernel)])
+fn small(kernel: GpuTime) -> Program {
+    Program::new(vec![Kind::kernel(kernel.nanos(), kernel)])
 }
 
 fn equal(weights: &[u32]) -> Vec<SliceSettings> {
@@ -41,12 +45,15 @@ fn used(shared: &Shared) -> Vec<u64> {
 }
 
 /// Returns the use of each slice in a time, and use of the GPU: by kernels, or by switches between processes.
-fn shares(shared: &mut Shared, time: u64) -> (Vec<u64>, u64) {
+fn shares(shared: &mut Shared, time: WallTime) -> (Vec<u64>, u64) {
     let (before, switching) = (used(shared), shared.world.gpu.switching);
     shared.run(shared.world.now + time);
-    let each: Vec<u64> =
-        used(shared).iter().zip(&before).map(|(after, before)| (after - before) * ALL / time).collect();
-    let busy = each.iter().sum::<u64>() + (shared.world.gpu.switching - switching) * ALL / time;
+    let each: Vec<u64> = used(shared)
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| (after - before) * ALL / time.nanos())
+        .collect();
+    let busy = each.iter().sum::<u64>() + (shared.world.gpu.switching - switching) * ALL / time.nanos();
     (each, busy)
 }
 
@@ -59,10 +66,10 @@ fn jain(shares: &[u64]) -> u64 {
 /// Returns the milliseconds until a slice has at least the share `share` for 40 ms.
 fn reaches(shared: &mut Shared, slice: usize, share: u64) -> u64 {
     let course: Vec<u64> = (0..120).map(|_| shares(shared, LOOK).0[slice]).collect();
-    let window = (40 * MS / LOOK) as usize;
+    let window = (40 / LOOK_MS) as usize;
     let has = |part: &[u64]| part.iter().sum::<u64>() >= share * part.len() as u64;
     let found = course.windows(window).position(has);
-    found.map_or(9999, |at| at as u64 * LOOK / MS)
+    found.map_or(9999, |at| at as u64 * LOOK_MS)
 }
 
 /// The figures that miss their targets without an excuse.
@@ -114,8 +121,8 @@ impl Table {
 
 fn fairness(table: &mut Table) {
     for (count, kernels) in [(2, SHORT), (4, SHORT), (8, SHORT), (16, SHORT), (2, LONG), (4, LONG)] {
-        let longest = kernels[..count.min(4)].iter().max().unwrap() / US;
-        let programs = (0..count).map(|at| small(kernels[at % 4])).collect();
+        let longest = kernels[..count.min(4)].iter().max().unwrap();
+        let programs = (0..count).map(|at| small(kernels[at % 4] * US)).collect();
         let mut shared = one_each(equal(&vec![100; count]), programs);
         table.jain(&format!("{count} equal, kernels of 20 to {longest} us"), &shares(&mut shared, 4 * S));
     }
@@ -156,7 +163,7 @@ fn caps(table: &mut Table) {
         (settings[0].priority, settings[1].priority) = (Priority::High, Priority::Low);
         let mut shared = one_each(settings, vec![small(200 * US), small(kernel)]);
         let (each, all) = shares(&mut shared, time);
-        let name = format!("low, kernels of {} us, beside high", kernel / US);
+        let name = format!("low, kernels of {} us, beside high", kernel.count(US));
         // While the GPU switches between processes, it has 98 % of its time for kernels.
         table.least(&format!("{name}: share"), (each[1] / 10, "‰"), 48, 0);
         table.most(&format!("{name}: share"), (each[1] / 10, "‰"), 100, 0);
@@ -194,27 +201,25 @@ const NEARLY: u64 = 93;
 fn latency(table: &mut Table) {
     let mut settings = vec![settings(CorePolicy::Equal, 100), settings(CorePolicy::BestEffort, 100)];
     (settings[0].priority, settings[0].burst) = (Priority::High, GpuTime::from_millis(200));
-    let requests = || small(MS).requests(30 * MS, 10);
+    let requests = || small(MS).requests(ms(30), 10);
     let figures = |mut shared: Shared, has_arbiter: bool| {
         shared.arbiter = shared.arbiter.filter(|_| has_arbiter);
         let (_, all) = shares(&mut shared, 200 * S);
-        let mut latencies = shared.world.processes[0].program.latencies().to_vec();
-        latencies.sort_unstable();
-        let [half, most] = [50, 99].map(|part| latencies[latencies.len() * part / 100]);
+        let [half, most] = [50, 99].map(|percent| shared.world.processes[0].program.latency(percent).nanos());
         (half, most, all)
     };
     let (half, alone, _) = figures(one_each(settings[..1].to_vec(), vec![requests()]), true);
-    println!("high priority, requests of 10 ms, alone: median {} us, p99 {} us", half / US, alone / US);
+    println!("high priority, requests of 10 ms, alone: median {} us, p99 {} us", half / 1_000, alone / 1_000);
     for kernel in [200 * US, 5 * MS] {
-        let name = format!("the same beside best-effort of {} us", kernel / US);
+        let name = format!("the same beside best-effort of {} us", kernel.count(US));
         let programs = || vec![(0, requests()), (1, small(kernel))];
         let both = || Shared::new(Machine::default(), settings.clone(), programs());
         let without = figures(both(), false).1 * 100 / alone;
         let (half, with, all) = figures(both(), true);
-        println!("{name}: median {} us, p99 without arbiter {without} % of alone", half / US);
+        println!("{name}: median {} us, p99 without arbiter {without} % of alone", half / 1_000);
         table.most(&format!("{name}: p99"), (with * 100 / alone, "%"), 120, 0);
         table.busy(&name, all, 5);
-        let name = format!("best-effort of {} us beside a high one without work", kernel / US);
+        let name = format!("best-effort of {} us beside a high one without work", kernel.count(US));
         let idle = small(MS).requests(1_000_000 * S, 1);
         let mut shared = one_each(settings.clone(), vec![idle, small(kernel)]);
         table.busy(&name, shares(&mut shared, 4 * S).1, 0);
@@ -227,16 +232,16 @@ fn late(table: &mut Table) {
     let weighed = |(each, all): (Vec<u64>, u64)| {
         (each.iter().zip([1, 3, 6]).map(|(share, weight)| share / weight).collect::<Vec<_>>(), all)
     };
-    for every in [10 * MS, 90 * MS] {
+    for every in [10, 90] {
         let mut shared = slices();
-        shared.every = every;
+        shared.every = ms(every);
         shared.run(shared.world.now + S);
         let (each, all) = weighed(shares(&mut shared, 4 * S));
-        let name = format!("weights, a look every {} ms", every / MS);
+        let name = format!("weights, a look every {every} ms");
         table.least(&format!("{name}: Jain"), (jain(&each), "‰"), 990, 0);
         table.busy(&name, all, 0);
     }
-    for (by, name) in [(-5 * S as i64, "back"), (5 * S as i64, "on")] {
+    for (by, name) in [(-5_000_000_000, "back"), (5_000_000_000, "on")] {
         let mut shared = slices();
         shared.set_clock(by);
         let (each, all) = weighed(shares(&mut shared, 4 * S));
@@ -252,7 +257,7 @@ fn death(table: &mut Table) {
     shared.world.befall(stop, Mishap::Stop(0, S));
     shared.run(stop + S);
     shared.arbiter = None;
-    shared.run(stop + S + 200 * MS);
+    shared.run(stop + S + ms(200));
     shared.arbiter = Some(Arbiter::default());
     let back = 200 + reaches(&mut shared, 0, ALL * 80 / 100 * NEARLY / 100);
     table.most("arbiter dead for 200 ms as 4:1 comes back: back within", (back, "ms"), 300, 0);
@@ -262,8 +267,8 @@ fn death(table: &mut Table) {
 fn table_of_slices_that_share_a_gpu() {
     println!(
         "slices that share a GPU by an arbiter that looks every {} us, beside one of high priority every {} us",
-        STEP.nanos() / US,
-        STEP_BESIDE_HIGH.nanos() / US
+        STEP.nanos() / 1_000,
+        STEP_BESIDE_HIGH.nanos() / 1_000
     );
     let mut table = Table::default();
     for part in [fairness, caps, lending, latency, late, death] {
@@ -304,7 +309,7 @@ fn nobody_starves_or_passes_its_limit_and_the_gpu_is_busy_whatever_the_slices_ar
             let least = limit.min(ALL / 10 / each.len() as u64);
             assert!(*share >= least / 2, "seed {seed}: {settings:?} has {share} of {each:?}");
             // Savings come on top, and the error of NVML's whole percent.
-            let most = limit + settings.burst.nanos() * ALL / (3 * S) + 200;
+            let most = limit + (ALL * settings.burst).nanos() / (3 * S).nanos() + 200;
             assert!(*share <= most, "seed {seed}: {settings:?} has {share} of {each:?}");
         }
         let asked: u64 = shared.settings.iter().map(|slice| u64::from(slice.limit.get())).sum();

@@ -14,23 +14,22 @@ use gpuslice_policy::compute::measuring::event_clock::{ClockOffset, EventCost, E
 use gpuslice_policy::compute::measuring::peer_intervals::Reader;
 use gpuslice_policy::compute::measuring::union::BusyUnion;
 use gpuslice_policy::compute::measuring::when_alone::Sampler;
-use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::blind::Blind;
-use crate::gpu::{Gpu, NEVER};
+use crate::gpu::Gpu;
 use crate::program::Kind;
 use crate::slice::Slice;
-use gpuslice_policy::time::literals::ns;
 
 /// The reason of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// The slice's word, until an instant.
-    Word(u64),
+    Word(Monotonic),
     /// Queued work: until some work is seen to end, or until an instant.
-    Queue(u64),
+    Queue(Monotonic),
     /// An unknown launch that is being measured, until an instant.
-    Unknown(u64),
+    Unknown(Monotonic),
 }
 
 /// The payment of a launch.
@@ -47,18 +46,18 @@ pub struct Bracketed {
     pub start: usize,
     pub end: usize,
     /// The instant at which the host recorded the start.
-    pub opened: u64,
+    pub opened: Monotonic,
     pub is_unknown: bool,
     /// True if the host had waited for the stream.
     pub known_idle: bool,
 
     pub bill: Settlement,
     /// The instant up to which it was charged while it ran.
-    pub charged_to: u64,
+    pub charged_to: Monotonic,
     /// The part of its time that was charged.
-    pub progress: u64,
+    pub progress: WallTime,
     /// The true duration of its kernels.
-    pub truth: u64,
+    pub truth: GpuTime,
 }
 
 /// Properties of event times: the differences between the GPU's clock and the host's.
@@ -94,33 +93,33 @@ pub struct Shim {
     pub offset: ClockOffset,
     pub ahead: QueuedWork,
     /// The expected end of the queued work.
-    pub ends: u64,
+    pub ends: Monotonic,
     pub unknown: Unknown,
     pub sampler: Sampler,
     /// The instant at which the host last left the driver, and its sum of time outside.
-    pub left: u64,
-    pub outside: u64,
+    pub left: Monotonic,
+    pub outside: WallTime,
     /// That sum at each stream's last launch.
-    pub launched: Vec<u64>,
+    pub launched: Vec<WallTime>,
     /// The instant of each stream's last launch.
-    pub last: Vec<u64>,
+    pub last: Vec<Monotonic>,
     /// The instant since which a stream is known to be empty.
-    pub empty: Vec<Option<u64>>,
+    pub empty: Vec<Option<Monotonic>>,
     /// For an empty stream, the instant of its first launch, and the host's time outside at that instant.
-    pub spells: Vec<Option<(u64, u64, Spell)>>,
+    pub spells: Vec<Option<(Monotonic, WallTime, Spell)>>,
     /// The place up to which the ring has been read, and the instant at which places had been overwritten before.
     pub read_to: u64,
     /// The payment of a launch inside the driver.
-    pub entering: u64,
+    pub entering: GpuTime,
     /// The last observed event of each stream.
     pub last_end: Vec<EventTime>,
     /// The end of the intervals of this process and of its siblings.
-    pub own_until: u64,
-    pub others_until: u64,
+    pub own_until: Monotonic,
+    pub others_until: Monotonic,
     /// The end of the siblings' intervals, whatever this process's own are.
-    pub beside_until: u64,
-    pub outstanding: u64,
-    pub settled_at: u64,
+    pub beside_until: Monotonic,
+    pub outstanding: GpuTime,
+    pub settled_at: Monotonic,
     pub launches: u64,
     /// Kernels of about 400 ms with a measured end.
     pub long_kernels: u64,
@@ -129,9 +128,9 @@ pub struct Shim {
     pub at_first: Vec<usize>,
     pub is_calibrated: bool,
     /// The instant at which each stream's last batch was closed.
-    pub closed: Vec<u64>,
+    pub closed: Vec<Monotonic>,
     /// The predicted end of each stream's submitted work.
-    pub until: Vec<u64>,
+    pub until: Vec<Monotonic>,
     beside: Beside,
     /// Number of payments.
     pub takes: u32,
@@ -141,7 +140,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    pub fn new(me: usize, client: usize, streams: usize, readings: Readings, now: u64) -> Self {
+    pub fn new(me: usize, client: usize, streams: usize, readings: Readings, now: Monotonic) -> Self {
         Self {
             me,
             client,
@@ -156,30 +155,30 @@ impl Shim {
             reader: Reader::default(),
             offset: ClockOffset::default(),
             ahead: QueuedWork::default(),
-            ends: 0,
+            ends: Monotonic::BEGIN,
             unknown: Unknown::default(),
             sampler: Sampler::default(),
             left: now,
-            outside: 0,
-            launched: vec![0; streams],
-            last: vec![0; streams],
+            outside: WallTime::ZERO,
+            launched: vec![WallTime::ZERO; streams],
+            last: vec![Monotonic::BEGIN; streams],
             empty: vec![Some(now); streams],
             spells: vec![None; streams],
             read_to: 0,
-            entering: 0,
+            entering: GpuTime::ZERO,
             last_end: vec![EventTime::BEGIN; streams],
-            own_until: 0,
-            others_until: 0,
-            beside_until: 0,
-            outstanding: 0,
+            own_until: Monotonic::BEGIN,
+            others_until: Monotonic::BEGIN,
+            beside_until: Monotonic::BEGIN,
+            outstanding: GpuTime::ZERO,
             settled_at: now,
             launches: 0,
             long_kernels: 0,
             cost: EventCost::default(),
             at_first: Vec::new(),
             is_calibrated: false,
-            closed: vec![0; streams],
-            until: vec![0; streams],
+            closed: vec![Monotonic::BEGIN; streams],
+            until: vec![Monotonic::BEGIN; streams],
             beside: Beside::default(),
             takes: 0,
             events: 0,
@@ -201,8 +200,8 @@ impl Shim {
     pub fn admit(
         &mut self,
         (kind, stream): (&Kind, usize),
-        since: u64,
-        now: u64,
+        since: Monotonic,
+        now: Monotonic,
         slice: &mut Slice,
         gpu: &mut Gpu,
     ) -> Result<Paid, Wait> {
@@ -210,47 +209,47 @@ impl Shim {
             return self.admit_blindly(now, slice);
         }
         let known = self.known(kind);
-        let waits = since + UNKNOWN_WAIT.nanos();
+        let waits = since + UNKNOWN_WAIT;
         if known.is_none() && !self.unknown.admits(&kind.key) && now < waits {
             self.close_all(now, gpu);
-            slice.asks[self.me].wants = ns(0);
+            slice.asks[self.me].wants = GpuTime::ZERO;
             return Err(Wait::Unknown(waits));
         }
         let estimate = known.unwrap_or_else(|| self.table.prior(&kind.key));
         let cost = estimate.charged;
-        let (least, left) =
-            (queue_bound::least(ns(slice.ahead), slice.is_alone(self.me)), self.ends.saturating_sub(now));
-        let is_at_end = least < queue_bound::LEAST && self.ahead.admits_at_end(cost, ns(left));
+        let (least, left) = (queue_bound::least(slice.ahead, slice.is_alone(self.me)), self.ends.since(now));
+        let is_at_end = least < queue_bound::LEAST && self.ahead.admits_at_end(cost, left);
         if !self.ahead.admits_within(cost, least) && !is_at_end {
             self.close_all(now, gpu);
             // Others have their turns meanwhile.
-            slice.asks[self.me].wants = ns(0);
-            let left = self.ends.saturating_sub(now).saturating_sub(queue_bound::AT_END.nanos());
-            return Err(Wait::Queue(if least < queue_bound::LEAST && left > 0 { now + left } else { NEVER }));
+            slice.asks[self.me].wants = GpuTime::ZERO;
+            let left = self.ends.since(now) - queue_bound::AT_END;
+            let is_bounded = least < queue_bound::LEAST && !left.is_zero();
+            return Err(Wait::Queue(if is_bounded { now + left } else { Monotonic::NEVER }));
         }
         if known.is_some() && self.lease.spend(cost) {
-            slice.asks[self.me].wants = ns(0);
+            slice.asks[self.me].wants = GpuTime::ZERO;
             return Ok(self.pay(known, estimate));
         }
         let owed = cost.saturating_sub(self.lease.left());
         if known.is_some()
             && self.open.len() > 1
             && let Some(beside) = self.goes_beside(stream, &estimate, now)
-            && slice.owe(self.me, owed.nanos(), now)
+            && slice.owe(self.me, owed, now)
         {
             self.beside = Beside::of(beside);
-            slice.asks[self.me].wants = ns(0);
-            self.outstanding += owed.nanos();
+            slice.asks[self.me].wants = GpuTime::ZERO;
+            self.outstanding += owed;
             self.lease.fill(owed);
             assert!(self.lease.spend(cost));
             return Ok(self.pay(known, estimate));
         }
         let lacks = self
             .lease
-            .shortfall(cost, ns(slice.lease(self.me, now)))
-            .max(ns(1))
-            .max(ns(self.together(&estimate)));
-        if let Err(until) = slice.take(self.me, lacks.nanos(), now) {
+            .shortfall(cost, slice.lease(self.me, now))
+            .max(GpuTime::NANOSECOND)
+            .max(self.together(&estimate));
+        if let Err(until) = slice.take(self.me, lacks, now) {
             self.close_all(now, gpu);
             return Err(Wait::Word(until));
         }
@@ -260,34 +259,34 @@ impl Shim {
         self.takes += 1;
         self.beside = Beside::default();
         self.lease.fill(lacks);
-        self.outstanding += lacks.nanos();
+        self.outstanding += lacks;
         assert!(self.lease.spend(cost));
         Ok(self.pay(known, estimate))
     }
 
     /// Returns the GPU time that was launched beside others, after one more launch. `None`: it may not go.
-    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: u64) -> Option<GpuTime> {
+    fn goes_beside(&self, stream: usize, estimate: &Estimate, now: Monotonic) -> Option<GpuTime> {
         let ends = |stream: usize| {
             let open = self.open[stream].as_ref();
             open.map_or(self.until[stream], |open| {
-                (overdraft::done(ns(self.until[stream]), ns(open.opened), open.run.plain())).nanos()
+                overdraft::done(self.until[stream], open.opened, open.run.plain())
             })
         };
         let last = (0..self.until.len()).map(ends).max().unwrap();
-        let done = overdraft::done(ns(ends(stream)), ns(now), estimate.plain);
-        self.beside.go(estimate, done, ns(last))
+        let done = overdraft::done(ends(stream), now, estimate.plain);
+        self.beside.go(estimate, done, last)
     }
 
     /// Returns the smallest payment with which overlapping launches go together.
-    fn together(&self, estimate: &Estimate) -> u64 {
+    fn together(&self, estimate: &Estimate) -> GpuTime {
         if self.open.len() < 2 {
-            return 0;
+            return GpuTime::ZERO;
         }
-        (lease::together(estimate, self.takes.is_multiple_of(16)).unwrap_or_default()).nanos()
+        lease::together(estimate, self.takes.is_multiple_of(16)).unwrap_or_default()
     }
 
     pub fn pay(&mut self, known: Option<Estimate>, estimate: Estimate) -> Paid {
-        self.entering = estimate.charged.nanos();
+        self.entering = estimate.charged;
         Paid { estimate, is_known: known.is_some() }
     }
 
@@ -300,22 +299,21 @@ impl Shim {
         let open = self.open.iter().flatten().map(|open| open.run.prepaid());
         let flights = self.flights.iter().flatten();
         let flying = flights.map(|flight| flight.bill.prepaid().saturating_sub(flight.bill.charged()));
-        let times = open.chain(flying).chain([self.lease.left(), ns(self.entering)]);
+        let times = open.chain(flying).chain([self.lease.left(), self.entering]);
         times.map(|time| u128::from(time.nanos())).sum()
     }
 
     /// Returns the true duration of the work without a measurement.
-    pub fn under_way(&self) -> u64 {
-        self.open.iter().flatten().chain(self.flights.iter().flatten()).map(|bracketed| bracketed.truth).sum()
+    pub fn under_way(&self) -> GpuTime {
+        let all = self.open.iter().flatten().chain(self.flights.iter().flatten());
+        all.map(|bracketed| bracketed.truth).fold(GpuTime::ZERO, GpuTime::saturating_add)
     }
 
     /// Returns the true duration of the work in flight, minus its payment.
-    pub fn underpaid(&self) -> u64 {
+    pub fn underpaid(&self) -> GpuTime {
         let open = self.open.iter().flatten();
         let all = open.chain(self.flights.iter().flatten());
-        all.map(|bracketed| {
-            bracketed.truth.saturating_sub((bracketed.run.prepaid().max(bracketed.bill.charged())).nanos())
-        })
-        .sum()
+        all.map(|bracketed| bracketed.truth - bracketed.run.prepaid().max(bracketed.bill.charged()))
+            .fold(GpuTime::ZERO, GpuTime::saturating_add)
     }
 }

@@ -1,46 +1,51 @@
 //! Accuracy of slices beside each other, by the intervals that they publish.
 
+use gpuslice_policy::time::{GpuTime, WallTime};
+
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, World};
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
-const LOOK: u64 = 50 * MS;
+const S: WallTime = WallTime::from_millis(1_000);
+const LOOK: WallTime = WallTime::from_millis(50);
 /// Shares in percent, each with the duration of a kernel and the number of processes.
-type Set = &'static [(u64, u64, u64)];
+type Set = &'static [(u64, GpuTime, u64)];
+
+/// Returns a duration of a kernel.
+const fn us(microseconds: u64) -> GpuTime {
+    GpuTime::from_micros(microseconds)
+}
 
 const SETS: [Set; 19] = [
-    &[(30, 20 * US, 1), (60, 20 * US, 1)],
-    &[(30, 20 * US, 1), (60, 5 * MS, 1)],
-    &[(30, 20 * US, 1), (60, 50 * MS, 1)],
-    &[(30, 5 * MS, 1), (60, 5 * MS, 1)],
-    &[(30, 50 * MS, 1), (60, 50 * MS, 1)],
-    &[(30, 50 * MS, 1), (60, 1500 * US, 1)],
-    &[(30, 1500 * US, 1), (60, 5 * MS, 1)],
-    &[(47, 20 * US, 1), (47, 20 * US, 1)],
-    &[(47, 20 * US, 1), (47, 50 * MS, 1)],
-    &[(47, 5 * MS, 1), (47, 50 * MS, 1)],
-    &[(20, 20 * US, 1), (20, 300 * US, 1), (50, 5 * MS, 1)],
-    &[(22, 20 * US, 1), (22, 300 * US, 1), (22, 5 * MS, 1), (22, 50 * MS, 1)],
-    &[(30, 20 * US, 2), (60, 5 * MS, 1)],
-    &[(30, 5 * MS, 1), (60, 20 * US, 4)],
-    &[(47, 300 * US, 2), (47, 300 * US, 2)],
+    &[(30, us(20), 1), (60, us(20), 1)],
+    &[(30, us(20), 1), (60, us(5_000), 1)],
+    &[(30, us(20), 1), (60, us(50_000), 1)],
+    &[(30, us(5_000), 1), (60, us(5_000), 1)],
+    &[(30, us(50_000), 1), (60, us(50_000), 1)],
+    &[(30, us(50_000), 1), (60, us(1500), 1)],
+    &[(30, us(1500), 1), (60, us(5_000), 1)],
+    &[(47, us(20), 1), (47, us(20), 1)],
+    &[(47, us(20), 1), (47, us(50_000), 1)],
+    &[(47, us(5_000), 1), (47, us(50_000), 1)],
+    &[(20, us(20), 1), (20, us(300), 1), (50, us(5_000), 1)],
+    &[(22, us(20), 1), (22, us(300), 1), (22, us(5_000), 1), (22, us(50_000), 1)],
+    &[(30, us(20), 2), (60, us(5_000), 1)],
+    &[(30, us(5_000), 1), (60, us(20), 4)],
+    &[(47, us(300), 2), (47, us(300), 2)],
     HARDEST,
-    &[(5, 100 * US, 1), (29, 1500 * US, 1), (29, 100 * US, 1), (29, 1500 * US, 1)],
-    &[(30, 100 * US, 1), (20, 1500 * US, 1), (20, 100 * US, 1), (20, 1500 * US, 1)],
-    &[(80, 100 * US, 1), (12, 1500 * US, 1)],
+    &[(5, us(100), 1), (29, us(1500), 1), (29, us(100), 1), (29, us(1500), 1)],
+    &[(30, us(100), 1), (20, us(1500), 1), (20, us(100), 1), (20, us(1500), 1)],
+    &[(80, us(100), 1), (12, us(1500), 1)],
 ];
 
 /// The set that misses the target of 1 point at turns of 30 ms, by half a point.
-const HARDEST: Set = &[(30, 50 * MS, 2), (60, 5 * MS, 2)];
+const HARDEST: Set = &[(30, us(50_000), 2), (60, us(5_000), 2)];
 
 /// Returns the error of each slice in hundredths of points: of its mean over ten seconds, and of 95 % of its windows of one
 /// second.
 fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
     let limits: Vec<_> = set.iter().map(|(share, ..)| terms(share * 10, 20)).collect();
-    let programs = |(slice, (_, kernel, count)): (usize, &(u64, u64, u64))| {
+    let programs = |(slice, (_, kernel, count)): (usize, &(u64, GpuTime, u64))| {
         let program = Program::new(vec![Kind::kernel(slice as u64 + 1, *kernel)]);
         (0..*count).map(move |_| (slice, program.clone())).collect::<Vec<_>>()
     };
@@ -48,15 +53,15 @@ fn errors(machine: Machine, set: Set) -> Vec<(i64, i64)> {
     world.watch.is_off = true;
     world.run(world.now + 2 * S).unwrap();
     let mut used: Vec<Vec<u64>> = Vec::new();
-    for _ in 0..=10 * S / LOOK {
+    for _ in 0..=(10 * S).count(LOOK) {
         used.push((0..set.len()).map(|slice| world.used(slice)).collect());
         world.run(world.now + LOOK).unwrap();
     }
     let share = |slice: usize, from: usize, to: usize| {
         let time = (to - from) as u64 * LOOK;
-        ((used[to][slice] - used[from][slice]) * 10_000 / time) as i64 - set[slice].0 as i64 * 100
+        ((used[to][slice] - used[from][slice]) * 10_000 / time.nanos()) as i64 - set[slice].0 as i64 * 100
     };
-    let second = (S / LOOK) as usize;
+    let second = S.count(LOOK) as usize;
     let of = |slice| {
         let mut windows: Vec<i64> =
             (0..used.len() - second).map(|at| share(slice, at, at + second).abs()).collect();
@@ -71,26 +76,27 @@ fn table_of_slices_side_by_side() {
     let (mut cells, mut missed) = (0, Vec::new());
     for (name, renews, waits) in [("yields", false, false), ("renews", true, false), ("waits", false, true)] {
         // Lengths of known drivers, and others that lie between those that the replay begins with.
-        for slice in [1_024 * US, 2_250 * US, 9 * MS, 10 * MS, 30 * MS] {
+        for slice in [1_024, 2_250, 9_000, 10_000, 30_000] {
             for set in SETS {
                 // Ten seconds have 330 turns of 30 ms, and four contexts share them. A kernel of 50 ms ends in every second turn of
                 // its context at most, so the length of a turn is learned from little.
-                let most = if slice == 30 * MS && set == HARDEST { 150 } else { 100 };
-                let machine = Machine { slice, renews, waits, ..Machine::default() };
+                let most = if slice == 30_000 && set == HARDEST { 150 } else { 100 };
+                let machine =
+                    Machine { slice: WallTime::from_micros(slice), renews, waits, ..Machine::default() };
                 let errors = errors(machine, set);
                 let misses = errors.iter().any(|(mean, windows)| mean.abs() > most || *windows > 500);
                 cells += 1;
                 let shares: Vec<String> = set
                     .iter()
-                    .map(|(share, kernel, count)| format!("{share}%x{}us*{count}", kernel / US))
+                    .map(|(share, kernel, count)| format!("{share}%x{}us*{count}", kernel.count(us(1))))
                     .collect();
                 println!(
                     "{:>5} us {name} {:<60} {errors:?}{}",
-                    slice / US,
+                    slice,
                     shares.join(" "),
                     if misses { "  MISSES" } else { "" }
                 );
-                missed.extend(misses.then_some((slice / US, name, set)));
+                missed.extend(misses.then_some((slice, name, set)));
             }
         }
     }

@@ -8,10 +8,9 @@ use gpuslice_policy::compute::limiter::queue_bound;
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
 use gpuslice_policy::compute::measuring::overlap::Overlap;
 use gpuslice_policy::compute::measuring::peer_intervals::{Interval, IntervalEntry};
-use gpuslice_policy::time::GpuTimeChange;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::debt::Debt;
-use gpuslice_policy::time::literals::ns;
 
 /// Number of places in the ring.
 pub const PLACES: u64 = 1024;
@@ -19,11 +18,11 @@ pub const PLACES: u64 = 1024;
 #[derive(Debug)]
 pub struct Slice {
     pub terms: RateLimit,
-    pub paid_until: u64,
+    pub paid_until: Monotonic,
     /// The instant from which on time is free.
-    free_from: u64,
+    free_from: Monotonic,
     /// The instant up to which overdrafts are paid.
-    overdrawn_until: u64,
+    overdrawn_until: Monotonic,
     /// The expected value of the word.
     pub debt: Debt,
     /// The largest debt at a payment.
@@ -32,8 +31,8 @@ pub struct Slice {
     pub ring: Vec<IntervalEntry>,
     pub asks: Vec<Ask>,
     /// The next look of each waiting process.
-    looks: Vec<u64>,
-    pub virtual_time: u64,
+    looks: Vec<Monotonic>,
+    pub virtual_time: GpuTime,
     pub factor: u32,
     /// True if published intervals are replayed, which corrects the errors of the factor.
     pub is_replayed: bool,
@@ -45,69 +44,69 @@ pub struct Slice {
     /// Sum of the measured GPU time.
     pub measured: i128,
     /// The use that the slice reports. A replay only increases it.
-    pub used: u64,
+    pub used: GpuTime,
     /// Time that a replay refunded and that counts as used.
-    pub overcounted: u64,
+    pub overcounted: GpuTime,
     /// GPU time that processes had prepaid when they died.
     pub lost: i128,
     /// Sum of the GPU time that each process took.
-    pub taken: Vec<u64>,
+    pub taken: Vec<GpuTime>,
     /// Sum of the GPU time that each process took, corrected by the measurements.
-    pub got: Vec<i64>,
+    pub got: Vec<GpuTimeChange>,
     /// The largest single payment of each process.
-    pub dearest: Vec<u64>,
+    pub dearest: Vec<GpuTime>,
     /// Sum of the GPU time of an arbiter's gifts.
-    pub given: u64,
+    pub given: GpuTime,
     /// True if a refund has moved the word since the last look.
     pub refunded: bool,
     /// Wall time that launches waited.
-    pub throttled: u64,
+    pub throttled: WallTime,
     /// Largest queued work of a process.
-    pub ahead: u64,
+    pub ahead: GpuTime,
 }
 
 impl Slice {
     pub fn new(terms: RateLimit, processes: usize) -> Self {
         Self {
             terms,
-            paid_until: 0,
-            free_from: 0,
-            overdrawn_until: 0,
+            paid_until: Monotonic::BEGIN,
+            free_from: Monotonic::BEGIN,
+            overdrawn_until: Monotonic::BEGIN,
             debt: Debt::new(terms),
             owed_at_take: 0,
             places: 0,
             ring: vec![IntervalEntry::default(); PLACES as usize],
             asks: vec![Ask::default(); processes],
-            looks: vec![0; processes],
-            virtual_time: 0,
+            looks: vec![Monotonic::BEGIN; processes],
+            virtual_time: GpuTime::ZERO,
             factor: correction::ONE,
             is_replayed: false,
             unattributed: false,
             overlap: Overlap::default(),
             paid: 0,
             measured: 0,
-            used: 0,
-            overcounted: 0,
+            used: GpuTime::ZERO,
+            overcounted: GpuTime::ZERO,
             lost: 0,
-            taken: vec![0; processes],
-            got: vec![0; processes],
-            dearest: vec![0; processes],
-            given: 0,
+            taken: vec![GpuTime::ZERO; processes],
+            got: vec![GpuTimeChange::NONE; processes],
+            dearest: vec![GpuTime::ZERO; processes],
+            given: GpuTime::ZERO,
             refunded: false,
-            throttled: 0,
-            ahead: queue_bound::MOST.nanos(),
+            throttled: WallTime::ZERO,
+            ahead: queue_bound::MOST,
         }
     }
 
     /// Returns true if no other process uses it.
     pub fn is_alone(&self, me: usize) -> bool {
-        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served == ns(0))
+        self.asks.iter().enumerate().all(|(other, ask)| other == me || ask.served.is_zero())
     }
 
     /// Returns the smallest payment of a process.
-    pub fn lease(&self, me: usize, now: u64) -> u64 {
+    pub fn lease(&self, me: usize, now: Monotonic) -> GpuTime {
         let others =
-            self.seen(now).enumerate().filter(|(other, ask)| *other != me && ask.wants > ns(0)).count();
+            self.seen(now).enumerate().filter(|(other, ask)| *other != me && !ask.wants.is_zero()).count();
         let size = if others > 0 {
             lease::turn_among(self.terms, others + 1)
         } else if self.factor < correction::ONE || self.unattributed {
@@ -117,91 +116,81 @@ impl Slice {
         } else {
             lease::alone(self.terms)
         };
-        (lease::beside(size, ns(self.ahead))).nanos()
+        lease::beside(size, self.ahead)
     }
 
     /// Takes time for a process. On failure it returns the instant of the next try.
-    pub fn take(&mut self, me: usize, amount: u64, now: u64) -> Result<(), u64> {
-        if self.asks[me].wants == ns(0) {
+    pub fn take(&mut self, me: usize, amount: GpuTime, now: Monotonic) -> Result<(), Monotonic> {
+        if self.asks[me].wants.is_zero() {
             let served =
-                fair_queue::start(self.asks[me].served, ns(self.virtual_time), self.terms, self.seen(now));
+                fair_queue::start(self.asks[me].served, self.virtual_time, self.terms, self.seen(now));
             self.asks[me].served = served;
         }
-        self.looks[me] = 0;
-        self.asks[me].wants = ns(amount);
+        self.looks[me] = Monotonic::BEGIN;
+        self.asks[me].wants = amount;
         let served = self.asks[me].served;
         let before = fair_queue::before(me, served, self.seen(now));
-        let free_since = token_bucket::free_since(ns(self.paid_until), ns(self.free_from), ns(now));
-        if let Some(until) = fair_queue::wait(free_since, before, ns(now), self.terms) {
-            self.looks[me] = until.nanos();
-            return Err(until.nanos());
+        let free_since = token_bucket::free_since(self.paid_until, self.free_from, now);
+        if let Some(until) = fair_queue::wait(free_since, before, now, self.terms) {
+            self.looks[me] = until;
+            return Err(until);
         }
         self.owed_at_take = self.owed_at_take.max(self.debt.owed(now, self.terms));
-        self.set_paid_until(
-            (token_bucket::prepay(ns(self.paid_until), ns(now), ns(amount), self.terms)).nanos(),
-            now,
-        );
-        self.debt.settle(amount as i64, now, self.terms);
-        self.paid += i128::from(amount);
-        self.taken[me] += amount;
-        self.got[me] += amount as i64;
+        self.prepay(me, amount, now);
         self.dearest[me] = self.dearest[me].max(amount);
-        self.virtual_time = self.virtual_time.max(served.nanos());
-        self.asks[me] = Ask { served: served + ns(amount), wants: ns(0) };
+        self.virtual_time = self.virtual_time.max(served);
+        self.asks[me] = Ask { served: served + amount, wants: GpuTime::ZERO };
         Ok(())
     }
 
-    /// Returns the requests of all processes, as each of them sees them.
-    pub fn seen(&self, now: u64) -> impl Iterator<Item = Ask> + Clone {
-        self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(ns(*looks), ns(now)))
+    /// Charges a process for time before it is used.
+    fn prepay(&mut self, me: usize, amount: GpuTime, now: Monotonic) {
+        let charge = GpuTimeChange::charge(amount);
+        self.set_paid_until(token_bucket::prepay(self.paid_until, now, amount, self.terms), now);
+        self.debt.settle(charge, now, self.terms);
+        self.paid += i128::from(amount.nanos());
+        self.taken[me] += amount;
+        self.got[me] = self.got[me].saturating_add(charge);
     }
 
-    fn set_paid_until(&mut self, paid_until: u64, now: u64) {
+    /// Returns the requests of all processes, as each of them sees them.
+    pub fn seen(&self, now: Monotonic) -> impl Iterator<Item = Ask> + Clone {
+        self.asks.iter().zip(&self.looks).map(move |(ask, looks)| ask.of_one_that(*looks, now))
+    }
+
+    fn set_paid_until(&mut self, paid_until: Monotonic, now: Monotonic) {
         self.paid_until = paid_until;
-        self.free_from = (token_bucket::free_from(ns(self.free_from), ns(paid_until), ns(now))).nanos();
+        self.free_from = token_bucket::free_from(self.free_from, paid_until, now);
     }
 
     /// Records the debt of a launch without credit. Returns false if the budget of overdrafts does not pay for it.
-    pub fn owe(&mut self, me: usize, amount: u64, now: u64) -> bool {
-        let Some(until) = overdraft::admit(ns(self.overdrawn_until), ns(now), ns(amount), self.terms) else {
+    pub fn owe(&mut self, me: usize, amount: GpuTime, now: Monotonic) -> bool {
+        let Some(until) = overdraft::admit(self.overdrawn_until, now, amount, self.terms) else {
             return false;
         };
-        self.overdrawn_until = until.nanos();
-        self.set_paid_until(
-            (token_bucket::prepay(ns(self.paid_until), ns(now), ns(amount), self.terms)).nanos(),
-            now,
-        );
-        self.debt.settle(amount as i64, now, self.terms);
-        self.paid += i128::from(amount);
-        self.taken[me] += amount;
-        self.got[me] += amount as i64;
-        self.asks[me].served += ns(amount);
+        self.overdrawn_until = until;
+        self.prepay(me, amount, now);
+        self.asks[me].served += amount;
         true
     }
 
-    pub fn settle(&mut self, difference: GpuTimeChange, now: u64) {
-        self.set_paid_until(
-            (token_bucket::settle(ns(self.paid_until), ns(now), difference, self.terms)).nanos(),
-            now,
-        );
-        self.debt.settle(difference.nanos(), now, self.terms);
+    pub fn settle(&mut self, difference: GpuTimeChange, now: Monotonic) {
+        self.set_paid_until(token_bucket::settle(self.paid_until, now, difference, self.terms), now);
+        self.debt.settle(difference, now, self.terms);
         self.paid += i128::from(difference.nanos());
         self.refunded |= difference.is_refund();
     }
 
     /// Gives wall time away.
-    pub fn give(&mut self, gift: u64, now: u64) {
+    pub fn give(&mut self, gift: WallTime, now: Monotonic) {
         self.set_paid_until(self.paid_until - gift, now);
         self.debt.give(gift, now, self.terms);
-        self.given += self.terms.gpu(ns(gift)).nanos();
+        self.given += self.terms.gpu(gift);
         self.refunded = true;
     }
 
-    pub fn change(&mut self, terms: RateLimit, now: u64) {
-        self.set_paid_until(
-            (token_bucket::change(ns(self.paid_until), ns(now), self.terms, terms)).nanos(),
-            now,
-        );
+    pub fn change(&mut self, terms: RateLimit, now: Monotonic) {
+        self.set_paid_until(token_bucket::change(self.paid_until, now, self.terms, terms), now);
         self.debt.change(now, self.terms, terms);
         self.terms = terms;
         self.refunded = true;

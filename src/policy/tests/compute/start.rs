@@ -1,88 +1,93 @@
 //! Tests that processes of a slice that start together get equal parts, on a machine with too few processors.
 
 use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::time::{GpuTime, WallTime};
 
 use crate::program::{Kind, Program};
 use crate::scenario::terms;
 use crate::world::{Machine, Phase, World};
-use gpuslice_policy::time::literals::ns;
+use gpuslice_policy::time::literals::{ms, ns, us};
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
+const S: WallTime = WallTime::from_millis(1_000);
 const PROCESSES: u64 = 8;
-const BURST: u64 = 20 * MS;
+const BURST: GpuTime = GpuTime::from_millis(20);
 const SEEDS: u64 = 10;
 /// Duration of a kernel.
-const LENGTH: u64 = 400 * US;
+const LENGTH: GpuTime = GpuTime::from_micros(400);
 
-/// GPU time in nanoseconds, and waits.
+/// GPU time and waits.
 #[derive(Debug)]
 struct Outcome {
-    served: Vec<u64>,
-    first_second: u64,
+    served: Vec<GpuTime>,
+    first_second: GpuTime,
     /// The longest wait of a launch at any look.
-    wait: u64,
+    wait: WallTime,
 }
 
-/// Starts processes whose first launches return `late` nanoseconds after their kernels may begin.
-fn outcome(limit: u64, processes: u64, (launches, late): (u64, u64), (seconds, seed): (u64, u64)) -> Outcome {
+/// Starts processes whose first launches return `late` after their kernels may begin.
+fn outcome(
+    limit: u64,
+    processes: u64,
+    (launches, late): (u64, WallTime),
+    (seconds, seed): (u64, u64),
+) -> Outcome {
     let machine = Machine { held: (launches, late), ..Machine::default() };
     let programs = (0..processes).map(|_| (0, Program::new(vec![Kind::kernel(1, LENGTH)]))).collect();
-    let mut world = World::new(machine, &[terms(limit * 10, BURST / MS)], programs, seed);
+    let mut world = World::new(machine, &[terms(limit * 10, 20)], programs, seed);
     // The kernels of a delayed host run before their durations are known.
     world.watch.is_off = launches > 0;
     let start = world.now;
-    let (mut first_second, mut wait) = (0, 0);
+    let (mut first_second, mut wait) = (GpuTime::ZERO, WallTime::ZERO);
     while world.now < start + seconds * S {
-        world.run(world.now + MS).unwrap();
+        world.run(world.now + ms(1)).unwrap();
         let waits = world.processes.iter().filter_map(|process| match process.phase {
-            Phase::Asks { since, .. } => Some(world.now - since),
+            Phase::Asks { since, .. } => Some(world.now.since(since)),
             _ => None,
         });
-        wait = waits.max().unwrap_or(0).max(wait);
+        wait = waits.max().unwrap_or_default().max(wait);
         if world.now <= start + S {
-            first_second = world.used(0);
+            first_second = ns(world.used(0));
         }
     }
-    let served = world.processes.iter().map(|process| world.gpu.busy(process.client)).collect();
+    let served = world.processes.iter().map(|process| ns(world.gpu.busy(process.client))).collect();
     Outcome { served, first_second, wait }
 }
 
 /// Returns Jain's index, in thousandths.
-fn jain(served: &[u64]) -> u64 {
-    let sum: u64 = served.iter().map(|served| served / US).sum();
-    let squares: u64 = served.iter().map(|served| (served / US).pow(2)).sum();
+fn jain(served: &[GpuTime]) -> u64 {
+    let sum: u64 = served.iter().map(|served| served.nanos() / 1_000).sum();
+    let squares: u64 = served.iter().map(|served| (served.nanos() / 1_000).pow(2)).sum();
     sum * sum / served.len() as u64 * 1000 / squares.max(1)
 }
 
-const HELD: [(u64, u64); 5] = [(0, 0), (1, 3 * MS), (2, 3 * MS), (2, 300 * US), (8, 4 * MS)];
+/// Launches that return late, and their delays in microseconds.
+const HELD: [(u64, u64); 5] = [(0, 0), (1, 3_000), (2, 3_000), (2, 300), (8, 4_000)];
 
 /// Compares the worst of some seeds with the targets: those of `ci/accuracy.sh start`.
 #[test]
 fn processes_that_start_together_are_served_evenly_although_their_first_launches_return_late() {
     for (launches, late) in HELD {
         for limit in [10, 30, 80] {
-            let name = format!("{limit} %, {launches} launches {} us late", late / US);
-            let terms = terms(limit * 10, BURST / MS);
+            let name = format!("{limit} %, {launches} launches {late} us late");
+            let terms = terms(limit * 10, 20);
             // A host that is delayed for less than a kernel may leave the first estimate at a quarter of the kernel.
-            let misjudged = if (1..LENGTH).contains(&late) { 2 } else { 1 };
+            let misjudged = if late > 0 && us::<GpuTime>(late) < LENGTH { 2 } else { 1 };
             let longest = misjudged * terms.wall(2 * PROCESSES * lease::turn(terms));
-            let first = limit * S / 100 + BURST + PROCESSES * launches.max(1) * LENGTH;
+            let first = terms.gpu(S) + BURST + PROCESSES * launches.max(1) * LENGTH;
             let all: Vec<Outcome> =
-                (0..SEEDS).map(|seed| outcome(limit, PROCESSES, (launches, late), (8, seed))).collect();
-            let worst = |of: fn(&Outcome) -> u64| all.iter().map(of).max().unwrap();
+                (0..SEEDS).map(|seed| outcome(limit, PROCESSES, (launches, us(late)), (8, seed))).collect();
             let even = all.iter().map(|outcome| jain(&outcome.served)).min().unwrap();
-            let (wait, first_second) = (worst(|outcome| outcome.wait), worst(|outcome| outcome.first_second));
+            let wait = all.iter().map(|outcome| outcome.wait).max().unwrap();
+            let first_second = all.iter().map(|outcome| outcome.first_second).max().unwrap();
             println!(
                 "{name}: Jain {even}, longest wait {} ms of {}, first second {} ms of {}",
-                wait / MS,
-                longest.nanos() / MS,
-                first_second / MS,
-                first / MS
+                wait.count(ms(1)),
+                longest.count(ms(1)),
+                first_second.count(ms(1)),
+                first.count(ms(1))
             );
             assert!(even >= 990, "{name}");
-            assert!(wait <= longest.nanos(), "{name}");
+            assert!(wait <= longest, "{name}");
             // The duration of a kernel is unknown if its launch returned late.
             assert!(first_second <= first, "{name}");
         }
@@ -92,14 +97,17 @@ fn processes_that_start_together_are_served_evenly_although_their_first_launches
 #[test]
 fn a_process_whose_first_launches_return_late_keeps_to_its_share() {
     for (launches, late) in HELD {
-        let outcome = outcome(10, 1, (launches, late), (3, 7));
-        let name = format!("{launches} launches {} us late", late / US);
-        let terms = terms(100, BURST / MS);
-        let most = S / 10 + BURST + lease::alone(terms).nanos() + launches.max(1) * LENGTH;
+        let outcome = outcome(10, 1, (launches, us(late)), (3, 7));
+        let name = format!("{launches} launches {late} us late");
+        let terms = terms(100, 20);
+        let most = terms.gpu(S) + BURST + lease::alone(terms) + launches.max(1) * LENGTH;
         assert!(outcome.first_second <= most, "{name}: {outcome:?}");
         // Such a launch is charged for all time that it may have taken.
-        assert!(outcome.served[0] + launches * late >= 3 * S / 10, "{name}: {outcome:?}");
-        let longest = terms.wall(2 * lease::alone(terms) + ns(launches * late));
-        assert!(outcome.wait <= longest.nanos(), "{name}: {outcome:?}");
+        assert!(
+            outcome.served[0] + launches * us::<GpuTime>(late) >= terms.gpu(3 * S),
+            "{name}: {outcome:?}"
+        );
+        let longest = terms.wall(2 * lease::alone(terms) + us(launches * late));
+        assert!(outcome.wait <= longest, "{name}: {outcome:?}");
     }
 }

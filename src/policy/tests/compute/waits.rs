@@ -2,32 +2,33 @@
 
 use gpuslice_policy::compute::limiter::fair_queue;
 use gpuslice_policy::compute::limiter::queue_bound::UNKNOWN_WAIT;
+use gpuslice_policy::time::literals::ms;
+use gpuslice_policy::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 use crate::shim::Wait;
 use crate::slice::Slice;
 use crate::world::{Phase, Process, World};
-use gpuslice_policy::time::literals::ns;
 
 /// The record of a waiting process.
 #[derive(Debug, Clone, Default)]
 pub struct Waiter {
     /// The instant since which it waits without a reason, and whether it waited for the word then.
-    due: Option<(u64, bool)>,
-    since: Option<u64>,
+    due: Option<(Monotonic, bool)>,
+    since: Option<Monotonic>,
     /// The time of each process of the slice when this one began to wait.
     began: Vec<Had>,
     /// Their virtual service when it first waited for the word.
-    first: Option<u64>,
-    pub stopped_until: u64,
+    first: Option<GpuTime>,
+    pub stopped_until: Monotonic,
 }
 
-/// Longest wait in nanoseconds beyond the debt or the queue, without the process's own delay. For the queue and for
+/// Longest wait beyond the debt or the queue, without the process's own delay. For the queue and for
 /// unknown launches it is one look of the worker. That look may free the slice's time, and others may have their
 /// turn. Then a process that waited for the queue begins to wait for the word.
-const PATIENCE: u64 = 1_000_000;
+const PATIENCE: WallTime = WallTime::from_millis(1);
 
 impl Process {
-    fn waits(&self) -> Option<(Wait, u64)> {
+    fn waits(&self) -> Option<(Wait, Monotonic)> {
         match self.phase {
             Phase::Asks { wait: Some(wait), since, .. } => Some((wait, since)),
             _ => None,
@@ -36,35 +37,32 @@ impl Process {
 }
 
 /// Returns the time that other processes of the slice have taken.
-fn others(me: usize, world: &World) -> u64 {
+fn others(me: usize, world: &World) -> GpuTime {
     let taken = &world.slices[world.processes[me].slice].taken;
-    taken.iter().sum::<u64>() - taken[me]
+    taken.iter().copied().fold(GpuTime::ZERO, GpuTime::saturating_add) - taken[me]
 }
 
 /// The time of a process.
 #[derive(Debug, Clone, Copy)]
 struct Had {
-    taken: u64,
-    got: i64,
+    taken: GpuTime,
+    got: GpuTimeChange,
     /// Its virtual service.
-    served: u64,
+    served: GpuTime,
 }
 
-fn had(other: usize, slice: &Slice, now: u64) -> Had {
+fn had(other: usize, slice: &Slice, now: Monotonic) -> Had {
     let served =
-        fair_queue::start(slice.asks[other].served, ns(slice.virtual_time), slice.terms, slice.seen(now));
-    Had { taken: slice.taken[other], got: slice.got[other], served: served.nanos() }
+        fair_queue::start(slice.asks[other].served, slice.virtual_time, slice.terms, slice.seen(now));
+    Had { taken: slice.taken[other], got: slice.got[other], served }
 }
 
 /// Returns the most by which one process may pass over another. An idle process may be behind by a bounded time. A process may
 /// also finish what it has begun, at its price. That price includes turns of neighbours.
-fn most(other: usize, world: &World) -> u64 {
+fn most(other: usize, world: &World) -> GpuTime {
     let process = &world.processes[other];
     let dearest = world.slices[process.slice].dearest[other];
-    (fair_queue::lag(1, world.slices[process.slice].terms)
-        + ns(3 * process.program.longest().max(dearest))
-        + ns(2_000_000))
-    .nanos()
+    fair_queue::lag(1, world.slices[process.slice].terms) + 3 * process.program.longest().max(dearest) + ms(2)
 }
 
 impl Waiter {
@@ -72,39 +70,39 @@ impl Waiter {
     /// or for an unknown launch ends with the process's work on the GPU. Neighbours have their turns, so the queued
     /// work does not bound it. A wait for an unknown launch is at most [`UNKNOWN_WAIT`]. Returns the excess and the
     /// reason.
-    pub fn waits_for_nothing(&mut self, me: usize, world: &World) -> Result<u64, String> {
+    pub fn waits_for_nothing(&mut self, me: usize, world: &World) -> Result<WallTime, String> {
         let process = &world.processes[me];
         let Some((wait, since)) =
             process.waits().filter(|_| world.now > self.stopped_until + world.machine.late)
         else {
             self.due = None;
-            return Ok(0);
+            return Ok(WallTime::ZERO);
         };
         let is_due = match wait {
             Wait::Word(_) => world.slices[process.slice].paid_until <= world.now,
             Wait::Queue(_) | Wait::Unknown(_) => world.gpu.is_idle(process.client),
         };
         if matches!(wait, Wait::Unknown(_)) {
-            let most = self.stopped_until.max(since + UNKNOWN_WAIT.nanos()) + world.machine.late;
+            let most = self.stopped_until.max(since + UNKNOWN_WAIT) + world.machine.late;
             if world.now > most {
-                return Err(format!("process {me} waits for the unknown since {} ns", world.now - since));
+                return Err(format!("process {me} waits for the unknown since {}", world.now.since(since)));
             }
         }
         if !is_due {
             self.due = None;
-            return Ok(0);
+            return Ok(WallTime::ZERO);
         }
         let for_word = matches!(wait, Wait::Word(_));
         let (due, _) = *self.due.insert(match self.due {
             Some((due, was_for_word)) if was_for_word || !for_word => (due, was_for_word),
             _ => (world.now, for_word),
         });
-        let waited = world.now - due;
+        let waited = world.now.since(due);
         if waited <= PATIENCE + world.machine.late {
-            return Ok(if for_word { waited } else { 0 });
+            return Ok(if for_word { waited } else { WallTime::ZERO });
         }
         let what = if for_word { "owed" } else { "queued" };
-        Err(format!("process {me} waits {waited} ns although nothing is {what} ({wait:?})"))
+        Err(format!("process {me} waits {waited} although nothing is {what} ({wait:?})"))
     }
 
     /// Checks that no process starves. Others may be served before it, each until it has had as much. Their time
@@ -127,25 +125,25 @@ impl Waiter {
         }
         let served = slice.asks[me].served;
         let siblings = |other: &usize| *other != me && world.processes[*other].slice == process.slice;
-        let (mut passed, mut most_passed) = (0, most(me, world));
+        let (mut passed, mut most_passed) = (GpuTime::ZERO, most(me, world));
         for other in (0..self.began.len()).filter(siblings) {
             let began = self.began[other];
-            let got = u64::try_from(slice.got[other] - began.got).unwrap_or(0);
-            passed += got.min(slice.taken[other] - began.taken);
-            most_passed += most(other, world) + served.nanos().saturating_sub(began.served);
+            let got = u64::try_from(slice.got[other].nanos() - began.got.nanos()).unwrap_or(0);
+            passed += GpuTime::from_nanos(got).min(slice.taken[other] - began.taken);
+            most_passed += most(other, world) + (served - began.served);
         }
         if passed <= most_passed {
             return Ok(());
         }
-        let for_long = world.now - self.since.unwrap_or(world.now);
-        Err(format!("process {me} was passed over by {passed} ns of others in {for_long}"))
+        let for_long = world.now.since(self.since.unwrap_or(world.now));
+        Err(format!("process {me} was passed over by {passed} of others in {for_long}"))
     }
 
     /// Returns true if the check of starvation would fail if the process had not been served since its first wait.
     pub fn is_starvable(&self, me: usize, world: &World) -> bool {
         let slice = world.processes[me].slice;
         let members = (0..world.processes.len()).filter(|other| world.processes[*other].slice == slice);
-        let most: u64 = members.map(|other| most(other, world)).sum();
+        let most = members.map(|other| most(other, world)).fold(GpuTime::ZERO, GpuTime::saturating_add);
         self.first.is_some_and(|first| others(me, world) - first > most)
     }
 }

@@ -1,6 +1,7 @@
 //! Invariants that hold at every step.
 
 use gpuslice_policy::compute::limiter::lease;
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::counts::Counts;
 use crate::shim::Wait;
@@ -17,56 +18,57 @@ struct Seen {
     entitled: u128,
     /// The smallest use beyond that.
     least: i128,
-    burst: u64,
-    underpaid: u64,
+    burst: GpuTime,
+    underpaid: GpuTime,
 }
 
 #[derive(Debug, Default)]
 pub struct Watch {
-    now: u64,
-    started: u64,
+    now: Monotonic,
+    started: Monotonic,
     slices: Vec<Seen>,
     waiters: Vec<Waiter>,
     /// Jumped time that was taken for work. Running work is charged by the clock until it ends. A launch that is
     /// stopped inside the driver keeps its batch open.
-    jumped: u64,
+    jumped: WallTime,
     /// The instant of the last jump or stop, and its end.
-    disturbed: u64,
-    jumps: Vec<u64>,
+    disturbed: Monotonic,
+    jumps: Vec<Monotonic>,
     /// A lesson that the GPU's ground truth contradicts.
     wrong: Option<String>,
     /// True if the checks are off: where estimates are wrong on purpose, and where nothing measures a launch.
     pub is_off: bool,
     /// The longest wait for the word beyond the debt.
-    pub longest: u64,
+    pub longest: WallTime,
     pub counts: Counts,
 }
 
 /// Time that may pass unseen between two steps.
-const STEP: u64 = 100_000;
+const STEP: WallTime = WallTime::from_micros(100);
 /// Largest payment at once for overlapping launches.
-const TOGETHER: u64 = 16_000_000;
+const TOGETHER: GpuTime = GpuTime::from_millis(16);
 /// Error of the comparison of clocks, for work that is charged while it runs.
-const CLOCKS: u64 = 2_000_000;
+const CLOCKS: WallTime = WallTime::from_millis(2);
 /// Time after which the effects of a jump are over.
-const SURVIVED: u64 = 100_000_000;
+const SURVIVED: WallTime = WallTime::from_millis(100);
 
 impl Watch {
-    pub fn new(slices: &[Slice], now: u64, is_off: bool) -> Self {
-        let seen = Seen { paid: 0, measured: 0, entitled: 0, least: 0, burst: 0, underpaid: 0 };
+    pub fn new(slices: &[Slice], now: Monotonic, is_off: bool) -> Self {
+        let (burst, underpaid) = (GpuTime::ZERO, GpuTime::ZERO);
+        let seen = Seen { paid: 0, measured: 0, entitled: 0, least: 0, burst, underpaid };
         let waiters = vec![Waiter::default(); slices.first().map_or(0, |slice| slice.asks.len())];
         Self { now, started: now, slices: vec![seen; slices.len()], waiters, is_off, ..Self::default() }
     }
 
-    pub fn jumped(&mut self, by: u64, now: u64) {
+    pub fn jumped(&mut self, by: WallTime, now: Monotonic) {
         self.jumped += by;
         self.disturbed = self.disturbed.max(now);
         self.jumps.push(now);
         self.waiters.iter_mut().for_each(|waiter| waiter.stopped_until += by);
     }
 
-    pub fn stopped(&mut self, me: usize, until: u64) {
-        self.jumped += until - self.now;
+    pub fn stopped(&mut self, me: usize, until: Monotonic) {
+        self.jumped += until.since(self.now);
         self.disturbed = self.disturbed.max(until);
         let waiter = &mut self.waiters[me];
         waiter.stopped_until = waiter.stopped_until.max(until);
@@ -99,7 +101,7 @@ impl Watch {
     }
 
     pub fn look(&mut self, world: &World) -> Result<(), String> {
-        let passed = world.now - self.now;
+        let passed = world.now.since(self.now);
         self.now = world.now;
         if !world.limited || self.is_off {
             return Ok(());
@@ -142,9 +144,9 @@ impl Watch {
         let slice = &world.slices[at];
         if !slice.debt.is(slice.paid_until, world.now, slice.terms) {
             let owed = slice.debt.owed(world.now, slice.terms);
-            return Err(format!("slice {at} owes {owed}, its word says {}", slice.paid_until));
+            return Err(format!("slice {at} owes {owed}, its word says {}", slice.paid_until.nanos()));
         }
-        if slice.owed_at_take > i128::from(STEP) {
+        if slice.owed_at_take > i128::from(STEP.nanos()) {
             return Err(format!("slice {at} took more when it owed {}", slice.owed_at_take));
         }
         Ok(())
@@ -161,10 +163,11 @@ impl Watch {
     fn measured_is_true(&self, at: usize, world: &World) -> Result<(), String> {
         let own = || world.processes.iter().filter(|process| process.slice == at);
         let (measured, used) = (world.slices[at].measured.max(0) as u64, world.used(at));
-        let under_way = own().map(|process| process.shim.under_way()).sum::<u64>();
-        let inside = own().map(|process| process.shim.launches * world.machine.launch).sum::<u64>();
-        let error = used / 33 + CLOCKS * own().count() as u64 + world.gpu.switching + self.jumped + inside;
-        let passed = world.now - self.started;
+        let under_way = own().map(|process| process.shim.under_way().nanos()).sum::<u64>();
+        let inside = own().map(|process| process.shim.launches).sum::<u64>() * world.machine.launch;
+        let clocks = own().count() as u64 * CLOCKS;
+        let error = used / 33 + world.gpu.switching + (clocks + self.jumped + inside).nanos();
+        let passed = world.now.since(self.started).nanos();
         let (least, most) = match world.slices.len() {
             1 => (used, used),
             _ if world.slices[at].is_replayed => (0, passed),
@@ -179,27 +182,23 @@ impl Watch {
     /// Checks that use stays within the share. In any time it is at most the share, the burst, one launch, leases,
     /// the errors of estimates, and a hundredth for measurements. If streams may overlap, a process takes more at
     /// once ([`lease::together`]), and launches beside others as debt.
-    fn physics(&mut self, at: usize, passed: u64, world: &World) -> Result<(), String> {
+    fn physics(&mut self, at: usize, passed: WallTime, world: &World) -> Result<(), String> {
         let (slice, seen) = (&world.slices[at], &mut self.slices[at]);
         let own = || world.processes.iter().filter(|process| process.slice == at);
-        seen.entitled += u128::from(passed) * u128::from(slice.terms.rate().get());
-        seen.burst = seen.burst.max(slice.terms.burst().nanos());
-        seen.underpaid = seen.underpaid.max(own().map(|process| process.shim.underpaid()).sum());
-        let entitled = (seen.entitled / 1000) as i128 + i128::from(slice.given);
+        seen.entitled += u128::from(passed.nanos()) * u128::from(slice.terms.rate().get());
+        seen.burst = seen.burst.max(slice.terms.burst());
+        let underpaid = own().map(|process| process.shim.underpaid());
+        seen.underpaid = seen.underpaid.max(underpaid.fold(GpuTime::ZERO, GpuTime::saturating_add));
+        let entitled = (seen.entitled / 1000) as i128 + i128::from(slice.given.nanos());
         let beyond = i128::from(world.used(at)) - entitled;
         seen.least = seen.least.min(beyond);
-        let longest = own().map(|process| process.program.longest()).max().unwrap_or(0);
+        let longest = own().map(|process| process.program.longest()).max().unwrap_or_default();
         let several = own().filter(|process| process.program.streams > 1);
-        let beside: u64 = several.map(|process| process.program.longest() + TOGETHER).sum();
-        let leases = own().count() as u64 * lease::turn(slice.terms).nanos();
-        let bound = longest
-            + beside
-            + seen.burst
-            + seen.underpaid
-            + leases
-            + STEP
-            + world.used(at) / 100
-            + self.jumped;
+        let beside = several.map(|process| process.program.longest() + TOGETHER);
+        let beside = beside.fold(GpuTime::ZERO, GpuTime::saturating_add);
+        let leases = own().count() as u64 * lease::turn(slice.terms);
+        let debt = longest + beside + seen.burst + seen.underpaid + leases;
+        let bound = debt.nanos() + (STEP + self.jumped).nanos() + world.used(at) / 100;
         if world.slices[at].is_replayed || beyond - self.slices[at].least <= i128::from(bound) {
             return Ok(());
         }

@@ -1,10 +1,13 @@
 //! Workloads, their limits and their targets.
 
+use gpuslice_policy::time::literals::{ms, us};
+use gpuslice_policy::time::{GpuTime, WallTime};
+
 use crate::program::{Kind, Program};
 use crate::world::{Machine, Meter};
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
+const US: GpuTime = GpuTime::from_micros(1);
+const MS: GpuTime = GpuTime::from_millis(1);
 
 /// A workload: programs, each of a slice. The first one is judged.
 pub struct Workload {
@@ -14,7 +17,7 @@ pub struct Workload {
     pub limits: fn(u64) -> Vec<u64>,
     pub burst: u64,
     /// GPU time of simultaneous kernels.
-    pub group: u64,
+    pub group: GpuTime,
     pub target: Target,
     /// The change of the usual machine.
     pub machine: fn(Machine) -> Machine,
@@ -26,7 +29,7 @@ pub enum Target {
     /// Kernels up to 5 ms: the mean within 0.5 points, 95 % of windows within 1.5.
     Short,
     /// Kernels of this duration: the mean within its physical bound, or one point.
-    Long(u64),
+    Long(GpuTime),
     /// Beside other slices: the mean within 1 point, windows within 5.
     Beside,
     /// It never needs all of its share: the 99th percentile of latencies is at most 1.2 times that without a limit.
@@ -39,12 +42,12 @@ fn one(program: Program) -> Vec<(usize, Program)> {
     vec![(0, program)]
 }
 
-fn small(duration: u64) -> Program {
+fn small(duration: GpuTime) -> Program {
     Program::new(vec![Kind::kernel(1, duration)])
 }
 
 fn mixed() -> Program {
-    let kinds = (0..12).map(|at| Kind::kernel(at, 10 * US * (1 << (at * 7 / 11)) + at * 60 * US));
+    let kinds = (0..12).map(|at| Kind::kernel(at, (10 << (at * 7 / 11)) * US + 60 * at * US));
     Program::new(kinds.collect())
 }
 
@@ -81,7 +84,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(5 * US).sync(10)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -91,25 +94,25 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(5 * US).sync(10)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
-        machine: |machine| Machine { launch: 10 * US, back: 20 * US, ..machine },
+        machine: |machine| Machine { launch: us(10), back: us(20), ..machine },
     },
     Workload {
         name: "5 us, slow, free events",
         build: |_| one(small(5 * US).sync(10)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
-        machine: |machine| Machine { launch: 10 * US, back: 20 * US, ..machine }.with_free_events(),
+        machine: |machine| Machine { launch: us(10), back: us(20), ..machine }.with_free_events(),
     },
     Workload {
         name: "20 us, free events",
         build: |_| one(small(20 * US)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: Machine::with_free_events,
     },
@@ -118,7 +121,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(mixed()),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: Machine::with_free_events,
     },
@@ -127,7 +130,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(20 * US)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -136,7 +139,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(20 * US).sync(1)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -145,7 +148,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(1_500 * US)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -154,7 +157,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(mixed()),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -163,8 +166,8 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(50 * MS).sync(1)),
         limits: alone,
         burst: 20,
-        group: 0,
-        target: Target::Long(50 * MS),
+        group: GpuTime::ZERO,
+        target: Target::Long(GpuTime::from_millis(50)),
         machine: usual,
     },
     Workload {
@@ -172,8 +175,8 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(150 * MS).sync(1)),
         limits: alone,
         burst: 20,
-        group: 0,
-        target: Target::Long(150 * MS),
+        group: GpuTime::ZERO,
+        target: Target::Long(GpuTime::from_millis(150)),
         machine: usual,
     },
     Workload {
@@ -181,8 +184,8 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(Program::new(vec![Kind::graph(1, 8 * MS)])),
         limits: alone,
         burst: 20,
-        group: 0,
-        target: Target::Long(8 * MS),
+        group: GpuTime::ZERO,
+        target: Target::Long(GpuTime::from_millis(8)),
         machine: usual,
     },
     Workload {
@@ -190,7 +193,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(4 * MS).sync(1)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -199,7 +202,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| one(small(1_500 * US).streams(8)),
         limits: alone,
         burst: 20,
-        group: 15 * MS,
+        group: GpuTime::from_millis(15),
         target: Target::Short,
         machine: usual,
     },
@@ -208,7 +211,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| several(2),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -217,7 +220,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| several(8),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -226,18 +229,20 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| vec![(0, small(10 * MS)), (0, small(20 * US)), (0, small(300 * US).sync(1))],
         limits: alone,
         burst: 20,
-        group: 0,
-        target: Target::Long(10 * MS),
+        group: GpuTime::ZERO,
+        target: Target::Long(GpuTime::from_millis(10)),
         machine: usual,
     },
     Workload {
         name: "bursty beside steady",
         // Ten launches of 1 ms at once, and then a wait for them: more than half of the share without a limit. The
         // other program would use all of it as well.
-        build: |limit| vec![(0, small(MS).requests(10 * MS * 100 / limit, 10)), (0, small(20 * US))],
+        build: |limit| {
+            vec![(0, small(MS).requests(WallTime::from_millis(1_000).part(limit), 10)), (0, small(20 * US))]
+        },
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Short,
         machine: usual,
     },
@@ -246,7 +251,7 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| beside(2),
         limits: |limit| rest(limit, 1),
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Beside,
         machine: usual,
     },
@@ -255,17 +260,17 @@ pub const WORKLOADS: [Workload; 21] = [
         build: |_| beside(4),
         limits: |limit| rest(limit, 3),
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Beside,
         machine: usual,
     },
     Workload {
         name: "inference at 2/3",
         // Ten launches of 1 ms, at two thirds of the share on average.
-        build: |limit| one(small(MS).requests(10 * MS * 150 / limit, 10)),
+        build: |limit| one(small(MS).requests(WallTime::from_millis(1_500).part(limit), 10)),
         limits: alone,
         burst: 200,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Latency,
         machine: usual,
     },
@@ -280,7 +285,7 @@ fn coarse(machine: Machine) -> Machine {
 }
 
 fn seconds(machine: Machine) -> Machine {
-    Machine { nvml: (1000 * MS, 300 * MS), ..machine }
+    Machine { nvml: (ms(1_000), ms(300)), ..machine }
 }
 
 /// Makes a machine on which events take no time. The turns of neighbours alone move windows by 21.3 to 21.8 points, depending on
@@ -298,7 +303,7 @@ pub const DEGRADED: [Workload; 5] = [
         build: |_| one(small(20 * US)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Within { mean: 150, windows: 400, after: 4 },
         machine: coarse,
     },
@@ -307,7 +312,7 @@ pub const DEGRADED: [Workload; 5] = [
         build: |_| one(mixed()),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Within { mean: 150, windows: 400, after: 4 },
         machine: coarse,
     },
@@ -316,7 +321,7 @@ pub const DEGRADED: [Workload; 5] = [
         build: |_| one(small(50 * MS).sync(1)),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Within { mean: 150, windows: 400, after: 4 },
         machine: coarse,
     },
@@ -325,7 +330,7 @@ pub const DEGRADED: [Workload; 5] = [
         build: |_| one(mixed()),
         limits: alone,
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Within { mean: 100, windows: 600, after: 4 },
         machine: |machine| seconds(coarse(machine)),
     },
@@ -334,7 +339,7 @@ pub const DEGRADED: [Workload; 5] = [
         build: |_| beside(2),
         limits: |limit| rest(limit, 1),
         burst: 20,
-        group: 0,
+        group: GpuTime::ZERO,
         target: Target::Within { mean: 2200, windows: 2200, after: 4 },
         machine: blind,
     },

@@ -1,17 +1,18 @@
 //! The events of a world in virtual time: hosts, worker threads, samplers and faults around one GPU.
 
 use gpuslice_policy::compute::limiter::token_bucket::{self, RateLimit};
+use gpuslice_policy::time::literals::{ms, ns, us};
+use gpuslice_policy::time::{GpuTime, Monotonic, WallTime};
 
 use crate::blind::Blind;
 use crate::chance::Chance;
-use crate::gpu::{Gpu, NEVER};
+use crate::gpu::Gpu;
 use crate::mishaps::{Mishap, Sampler};
 use crate::program::{Kind, Program, Step};
 use crate::shim::{Paid, Shim, Wait};
 use crate::sight::Sight;
 use crate::slice::{PLACES, Slice};
 use crate::watch::Watch;
-use gpuslice_policy::time::literals::ns;
 
 pub use crate::machine::{Machine, Meter};
 
@@ -21,7 +22,7 @@ pub enum Phase {
     /// A launch that waits for admission since an instant.
     Asks {
         launch: Launch,
-        since: u64,
+        since: Monotonic,
         wait: Option<Wait>,
     },
     /// Inside the driver, whose queue is full.
@@ -46,7 +47,7 @@ pub enum Phase {
 pub struct Launch {
     stream: usize,
     kind: Kind,
-    truth: u64,
+    truth: GpuTime,
 }
 
 pub struct Process {
@@ -57,11 +58,11 @@ pub struct Process {
     chance: Chance,
     pub shim: Shim,
     pub phase: Phase,
-    pub wake: u64,
-    pub tick: u64,
+    pub wake: Monotonic,
+    pub tick: Monotonic,
     /// Number of delayed launches.
     held: u64,
-    pub killed_at: u64,
+    pub killed_at: Monotonic,
     pub reaped: bool,
 }
 
@@ -76,7 +77,7 @@ impl Process {
     }
 
     /// Returns the instant since which it waits for the word.
-    pub fn waits_for_word(&self) -> Option<u64> {
+    pub fn waits_for_word(&self) -> Option<Monotonic> {
         match self.phase {
             Phase::Asks { wait: Some(Wait::Word(_)), since, .. } => Some(since),
             _ => None,
@@ -85,9 +86,9 @@ impl Process {
 }
 
 pub struct World {
-    pub now: u64,
+    pub now: Monotonic,
     /// The host's clock minus the GPU's.
-    pub ahead: u64,
+    pub ahead: WallTime,
     pub machine: Machine,
     pub gpu: Gpu,
     pub slices: Vec<Slice>,
@@ -96,7 +97,7 @@ pub struct World {
     pub watch: Watch,
     /// True if there is any limit.
     pub limited: bool,
-    pub mishaps: Vec<(u64, Mishap)>,
+    pub mishaps: Vec<(Monotonic, Mishap)>,
     pub sampler: Sampler,
     /// Each slice's knowledge of all slices.
     pub sights: Vec<Sight>,
@@ -105,10 +106,10 @@ pub struct World {
 impl World {
     /// Makes one program for each process, with the index of its slice.
     pub fn new(machine: Machine, terms: &[RateLimit], programs: Vec<(usize, Program)>, seed: u64) -> Self {
-        let now = 1 << 44;
-        let mut gpu = Gpu::new(machine.slice, machine.switch);
+        let now = Monotonic::from_nanos(1 << 44);
+        let mut gpu = Gpu::new(machine.slice.nanos(), machine.switch.nanos());
         (gpu.renews, gpu.restarts, gpu.waits) = (machine.renews, machine.rings, machine.waits);
-        gpu.event_time = machine.event;
+        gpu.event_time = machine.event.nanos();
         let count = programs.len();
         let mut chance = Chance::new(seed);
         let processes: Vec<Process> = programs
@@ -118,7 +119,7 @@ impl World {
                 let client = gpu.client(program.streams);
                 let mut shim = Shim::new(me, client, program.streams, machine.readings, now);
                 shim.blind = (machine.meter == Meter::Nvml).then(Blind::default);
-                let start = now + chance.between(0, 3_000_000);
+                let start = now + ns(chance.between(0, 3_000_000));
                 Process {
                     slice,
                     client,
@@ -127,9 +128,9 @@ impl World {
                     shim,
                     phase: Phase::Ready,
                     wake: start,
-                    tick: NEVER,
+                    tick: Monotonic::NEVER,
                     held: 0,
-                    killed_at: 0,
+                    killed_at: Monotonic::BEGIN,
                     reaped: false,
                 }
             })
@@ -141,11 +142,11 @@ impl World {
             slice.is_replayed = replays;
             slice.unattributed = several && by_events && !replays;
         });
-        let next = if by_events { NEVER } else { now + machine.nvml.0 };
+        let next = if by_events { Monotonic::NEVER } else { now + machine.nvml.0 };
         let sights = if replays { Sight::all(terms.len(), now) } else { Vec::new() };
         Self {
             now,
-            ahead: now,
+            ahead: now.since(Monotonic::BEGIN),
             machine,
             gpu,
             watch: Watch::new(&slices, now, machine.meter == Meter::Nvml),
@@ -159,7 +160,7 @@ impl World {
         }
     }
 
-    pub fn befall(&mut self, at: u64, mishap: Mishap) {
+    pub fn befall(&mut self, at: Monotonic, mishap: Mishap) {
         self.mishaps.push((at, mishap));
         self.mishaps.sort_by_key(|(at, _)| core::cmp::Reverse(*at));
     }
@@ -176,7 +177,7 @@ impl World {
     }
 
     /// Runs until an instant, or until a check fails.
-    pub fn run(&mut self, until: u64) -> Result<(), String> {
+    pub fn run(&mut self, until: Monotonic) -> Result<(), String> {
         while self.now < until {
             self.step(until);
             self.check()?;
@@ -191,15 +192,16 @@ impl World {
         result
     }
 
-    fn step(&mut self, until: u64) {
-        let gpu = self.gpu.next().saturating_add(self.ahead);
-        let own = self.processes.iter().map(|process| process.wake.min(process.tick)).min().unwrap_or(NEVER);
-        let mishap = self.mishaps.last().map_or(NEVER, |(at, _)| *at);
-        let sample = self.sampler.due.first().map_or(NEVER, |(at, _)| *at).min(self.sampler.next);
-        let look = self.sights.iter().map(|sight| sight.next).min().unwrap_or(NEVER);
+    fn step(&mut self, until: Monotonic) {
+        let gpu = ns::<Monotonic>(self.gpu.next()) + self.ahead;
+        let never = Monotonic::NEVER;
+        let own = self.processes.iter().map(|process| process.wake.min(process.tick)).min().unwrap_or(never);
+        let mishap = self.mishaps.last().map_or(never, |(at, _)| *at);
+        let sample = self.sampler.due.first().map_or(never, |(at, _)| *at).min(self.sampler.next);
+        let look = self.sights.iter().map(|sight| sight.next).min().unwrap_or(never);
         let next = gpu.min(own).min(mishap).min(sample).min(look).min(until).max(self.now);
         self.now = next;
-        self.gpu.advance(next - self.ahead);
+        self.gpu.advance((next - self.ahead).nanos());
         if gpu <= next {
             self.gpu_moved();
         }
@@ -231,12 +233,12 @@ impl World {
         for process in &mut self.processes {
             match process.phase {
                 Phase::Syncs(stream)
-                    if process.wake == NEVER && self.gpu.depth(process.client, stream) == 0 =>
+                    if process.wake == Monotonic::NEVER && self.gpu.depth(process.client, stream) == 0 =>
                 {
                     process.wake = self.now + self.machine.back;
                 }
                 Phase::Full { launch, .. }
-                    if process.wake == NEVER
+                    if process.wake == Monotonic::NEVER
                         && self.gpu.depth(process.client, launch.stream) < self.machine.depth =>
                 {
                     process.wake = self.now;
@@ -258,19 +260,19 @@ impl World {
                 self.processes[me].phase = Phase::Ready;
                 self.begin(me);
             }
-            Phase::Dead => self.processes[me].wake = NEVER,
+            Phase::Dead => self.processes[me].wake = Monotonic::NEVER,
         }
     }
 
     fn begin(&mut self, me: usize) {
         let process = &mut self.processes[me];
         match process.program.next(self.now, &mut process.chance) {
-            Step::Until(at) => process.wake = at.max(self.now + 1),
+            Step::Until(at) => process.wake = at.max(self.now + WallTime::NANOSECOND),
             Step::Sync(stream) => {
                 process.shim.enters(self.now);
                 process.phase = Phase::Syncs(stream);
                 let done = self.gpu.depth(process.client, stream) == 0;
-                process.wake = if done { self.now + self.machine.back } else { NEVER };
+                process.wake = if done { self.now + self.machine.back } else { Monotonic::NEVER };
             }
             Step::Launch { stream, kind, duration } => {
                 process.shim.enters(self.now);
@@ -280,7 +282,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, me: usize, launch: Launch, since: u64) {
+    fn ask(&mut self, me: usize, launch: Launch, since: Monotonic) {
         if !self.limited {
             return self.enter(me, launch, None);
         }
@@ -288,14 +290,13 @@ impl World {
         let slice = &mut self.slices[process.slice];
         match process.shim.admit((&launch.kind, launch.stream), since, self.now, slice, &mut self.gpu) {
             Ok(paid) => {
-                slice.throttled += self.now - since;
+                slice.throttled += self.now.since(since);
                 self.enter(me, launch, Some(paid));
             }
             Err(wait) => {
                 self.watch.waits(&process.phase, wait);
-                let late = self.chance.between(0, self.machine.late + 1);
+                let late = self.chance.span(self.machine.late);
                 process.wake = match wait {
-                    Wait::Queue(NEVER) => NEVER,
                     Wait::Word(until) | Wait::Unknown(until) | Wait::Queue(until) => until + late,
                 };
                 process.phase = Phase::Asks { launch, since, wait: Some(wait) };
@@ -308,7 +309,7 @@ impl World {
         let process = &mut self.processes[me];
         if self.gpu.depth(process.client, launch.stream) >= self.machine.depth {
             process.phase = Phase::Full { launch, paid };
-            process.wake = NEVER;
+            process.wake = Monotonic::NEVER;
             return;
         }
         if let Some(paid) = &paid {
@@ -321,7 +322,7 @@ impl World {
 
     fn submit(&mut self, me: usize, launch: Launch, paid: Option<Paid>) {
         let process = &mut self.processes[me];
-        self.gpu.kernel(process.client, launch.stream, launch.truth);
+        self.gpu.kernel(process.client, launch.stream, launch.truth.nanos());
         let (launches, time) = self.machine.held;
         if process.held >= launches {
             return self.leave(me, launch, paid);
@@ -339,7 +340,7 @@ impl World {
         }
         process.phase = Phase::Ready;
         // Every program has a little work of its own.
-        process.wake = self.now + 300;
+        process.wake = self.now + ns(300);
         self.arm(me);
     }
 
@@ -347,14 +348,14 @@ impl World {
     fn arm(&mut self, me: usize) {
         let busy = self.processes[me].shim.is_busy();
         let process = &mut self.processes[me];
-        if busy && process.tick == NEVER {
-            process.tick = self.now + 1_000_000 + self.chance.between(0, self.machine.late + 1);
+        if busy && process.tick == Monotonic::NEVER {
+            process.tick = self.now + ms(1) + self.chance.span(self.machine.late);
         }
     }
 
     fn tick(&mut self, me: usize) {
         let process = &mut self.processes[me];
-        process.tick = NEVER;
+        process.tick = Monotonic::NEVER;
         let at = process.slice;
         let ended = process.shim.harvest(self.now, &mut self.slices[at], &self.gpu);
         if ended && let Phase::Asks { wait: Some(Wait::Queue(_) | Wait::Unknown(_)), .. } = process.phase {
@@ -383,9 +384,9 @@ impl World {
         }
         for process in self.processes.iter_mut().filter(|process| process.slice == at) {
             if let Phase::Asks { wait: Some(Wait::Word(until)), .. } = process.phase
-                && token_bucket::wakes(ns(until), ns(slice.paid_until), ns(self.now))
+                && token_bucket::wakes(until, slice.paid_until, self.now)
             {
-                process.wake = process.wake.min(self.now + 10_000);
+                process.wake = process.wake.min(self.now + us(10));
             }
         }
     }

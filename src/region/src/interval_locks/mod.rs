@@ -26,7 +26,7 @@ mod position;
 use core::mem;
 use std::{collections::VecDeque, fs::File, io, path::Path};
 
-use gpuslice_policy::compute::{attribution::factor::LOCKED_BEHIND, measuring::peer_intervals::Interval};
+use gpuslice_policy::compute::{attribution::correction::LOCKED_BEHIND, measuring::peer_intervals::Interval};
 use gpuslice_policy::time::{Monotonic, WallTime};
 
 use crate::{

@@ -15,7 +15,7 @@ fn seen(monitor: &Monitor) -> (usize, u64) {
     (monitor.processes().len(), monitor.held(monitor.devices()[0].device))
 }
 
-/// Makes a puppet that holds 600, and a monitor.
+/// Makes a member process that holds 600 bytes, and a monitor.
 fn one_that_holds(directory: &tempfile::TempDir) -> (Puppet, Monitor) {
     let path = directory.path().join("region");
     let mut puppet = Puppet::joined(&path, LIMIT);

@@ -59,8 +59,9 @@ pub(crate) fn multiprocessors(device: CUdevice) -> Option<u64> {
     device_attribute(device, MULTIPROCESSOR_COUNT)
 }
 
-/// Returns true if a device's memory is the host's, so that every program of the machine changes its free memory: an integrated
-/// GPU, or one whose memory is a NUMA node of the system or in the host's page tables.
+/// Returns true if a device uses the host's memory, so that every program of the machine changes its free memory.
+///
+/// Such a device is an integrated GPU, or a GPU whose memory is a NUMA node of the system or in the host's page tables.
 pub(crate) fn shares_host_memory(device: CUdevice) -> bool {
     OF_HOST_MEMORY
         .into_iter()

@@ -19,8 +19,10 @@ struct Directory {
 }
 
 impl Directory {
-    /// Returns the directory of the driver in which an address lies; made at the first call. A second driver in a namespace of
-    /// its own gives none: its functions pass untouched.
+    /// Returns the directory of the driver whose code contains an address. The first call makes it.
+    ///
+    /// A program may load a second driver in a link namespace of its own. It has no directory, so the library does not hook its
+    /// functions.
     fn of(address: *const c_void) -> Option<&'static Self> {
         static DIRECTORY: OnceBox<Directory> = OnceBox::new();
         let directory = match DIRECTORY.get() {

@@ -72,7 +72,7 @@ STEP:
     sub.u32 %left, %left, 1;
     setp.ne.u32 %again, %left, 0;
     @%again bra STEP;
-    // What is left is looked at, so that no step is left out.
+    // The comparison uses the result, so that the compiler keeps every step.
     setp.eq.u64 %never, %mix, %sink;
     @%never trap;
     ret;
@@ -190,11 +190,11 @@ impl Driver {
         Ok((free as u64, total as u64))
     }
 
-    /// Allocates `bytes` of device memory in the way of `door`. Physical memory is rounded up to the granularity.
-    pub(super) fn allocate(&self, door: MemorySource, bytes: u64) -> Result<Block, Status> {
+    /// Allocates `bytes` of device memory from `source`. Physical memory is rounded up to the granularity.
+    pub(super) fn allocate(&self, source: MemorySource, bytes: u64) -> Result<Block, Status> {
         let size = usize::try_from(bytes).map_err(|_| status::INVALID_VALUE)?;
         let mut address: CUdeviceptr = 0;
-        let (status, block) = match door {
+        let (status, block) = match source {
             MemorySource::Linear => {
                 // SAFETY: the output is a variable of this function.
                 let status = unsafe { (self.calls.cuMemAlloc_v2)(&raw mut address, size) };

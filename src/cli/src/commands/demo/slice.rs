@@ -7,9 +7,11 @@ use super::verdict::Account;
 use crate::output::failure::Failure;
 use crate::preload::preload_list;
 use crate::slices;
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_policy::units::{Bytes, Permille, Setting as _};
 use gpuslice_region::{Device, Limits, Monitor, Trust, remove_for_good};
 use gpuslice_slices::figures::percent;
+use gpuslice_slices::time;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -188,8 +190,8 @@ impl DemoSlice {
 
 /// Returns the rise of a sum of nanoseconds between two moments, in thousandths of the time between them.
 pub(super) fn permille((began, before): (Instant, u64), (ended, after): (Instant, u64)) -> u64 {
-    let passed = ended.duration_since(began).as_nanos().max(1);
-    u64::try_from(u128::from(after.saturating_sub(before)) * 1000 / passed).unwrap_or(u64::MAX)
+    let used = GpuTime::from_nanos(after.saturating_sub(before));
+    time::permille(used, WallTime::of(ended.duration_since(began)))
 }
 
 /// Returns the bytes that a slice holds, without pending reservations that a process is about to withdraw.

@@ -95,12 +95,12 @@ impl TakenMemory {
     fn fill(&mut self, driver: &Driver) -> Result<(), Failure> {
         let (_free, total) = driver.memory().map_err(Failure::new)?;
         let piece = (total / PIECES).next_multiple_of(GRANULE);
-        for door in MemorySource::ALL.into_iter().cycle() {
-            match driver.allocate(door, piece) {
+        for source in MemorySource::ALL.into_iter().cycle() {
+            match driver.allocate(source, piece) {
                 Ok(block) => self.keep(block),
                 Err(status::OUT_OF_MEMORY) => break,
-                Err(status::NOT_SUPPORTED) if door != MemorySource::Linear => {}
-                Err(status) => return Err(Failure::new(format!("{} returned {status}", door.name()))),
+                Err(status::NOT_SUPPORTED) if source != MemorySource::Linear => {}
+                Err(status) => return Err(Failure::new(format!("{} returned {status}", source.name()))),
             }
         }
         self.counts.refused = self.counts.refused.saturating_add(1);
@@ -121,7 +121,7 @@ impl TakenMemory {
 fn take_memory(driver: Driver, seed: u64) -> Result<Ending, Failure> {
     let mut worker = Worker {
         driver,
-        doors: MemorySource::ALL.to_vec(),
+        sources: MemorySource::ALL.to_vec(),
         blocks: Vec::new(),
         choices: Choices(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
         counts: Counts::default(),
@@ -156,7 +156,7 @@ fn end_of_input() -> Receiver<()> {
 struct Worker {
     driver: Driver,
     /// The ways to get memory that this driver has.
-    doors: Vec<MemorySource>,
+    sources: Vec<MemorySource>,
     blocks: Vec<Block>,
     choices: Choices,
     counts: Counts,
@@ -181,12 +181,12 @@ impl Worker {
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<(), Failure> {
-        let Some(door) = self.choices.one_of(&self.doors) else {
+        let Some(source) = self.choices.one_of(&self.sources) else {
             return Err(Failure::new(
                 "the driver supports none of cuMemAlloc, cuMemCreate and cuMemAllocAsync",
             ));
         };
-        match self.driver.allocate(door, bytes) {
+        match self.driver.allocate(source, bytes) {
             Ok(block) => {
                 self.counts.granted = self.counts.granted.saturating_add(1);
                 self.blocks.push(block);
@@ -197,11 +197,11 @@ impl Worker {
                 self.free_one()
             }
             Err(status::NOT_SUPPORTED) => {
-                self.doors.retain(|other| *other != door);
-                failure::note(&format!("{} is not supported here; going on without it", door.name()));
+                self.sources.retain(|other| *other != source);
+                failure::note(&format!("{} is not supported here; going on without it", source.name()));
                 Ok(())
             }
-            Err(status) => Err(Failure::new(format!("{} returned {status}", door.name()))),
+            Err(status) => Err(Failure::new(format!("{} returned {status}", source.name()))),
         }
     }
 

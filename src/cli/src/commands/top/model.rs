@@ -2,9 +2,10 @@
 
 use super::gpus::GpuFigures;
 use super::observation::{Device, Observation, ObservedSlice, Process, ProcessId, SliceIdentity};
+use gpuslice_policy::time::{GpuTime, WallTime};
 use gpuslice_region::Uuid;
-use gpuslice_slices::nvml;
 use gpuslice_slices::overcommit::Committed;
+use gpuslice_slices::{nvml, time};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -177,8 +178,8 @@ impl Track {
 }
 
 fn permille(before: u64, after: u64, span: Duration) -> Option<u64> {
-    let used = u128::from(after.saturating_sub(before)) * 1000;
-    u64::try_from(used.checked_div(span.as_nanos())?).ok()
+    let used = GpuTime::from_nanos(after.saturating_sub(before));
+    (!span.is_zero()).then(|| time::permille(used, WallTime::of(span)))
 }
 
 /// All looks together, and NVML's figures.

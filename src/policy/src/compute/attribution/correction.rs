@@ -1,15 +1,37 @@
-//! The correction factor: the slice's own part of the time between events.
+//! The correction: the slice's own part of the time between events, as a factor of its charges.
 //!
-//! Under time slicing, the interval between two events contains the turns of other slices. The slice's part of the
-//! interval is a factor, which the [replay](super::slicing) learns.
+//! Under time slicing, the interval between two events contains the turns of other slices. Example: beside one busy
+//! neighbour, about half of the interval is the slice's own. Charges are multiplied with the factor in force ([`apply`]).
+//!
+//! The [replay](super::slicing) of the charged time comes later, and shows the slice's true part. [`Split`] learns the next
+//! factor from it, and settles the error of the factor that was in force.
 
-use crate::time::{GpuTime, WallTime};
+use std::collections::VecDeque;
+
+use super::slicing::{BEHIND, ReplayedPart};
+use crate::time::{GpuTime, GpuTimeChange, Monotonic, WallTime};
 
 /// A factor of one. Factors are given in millionths.
 pub const ONE: u32 = 1_000_000;
 /// Smallest factor: 2 %. A turn of 1 ms among eight slices waits for seven co-tenants with 2 ms each; it is a
 /// fifteenth of the time between its events. A factor below a fiftieth is taken for an error.
 const LEAST: u32 = ONE / 50;
+
+/// Time between two steps of the replay: 20 ms.
+pub const STEP: WallTime = WallTime::from_millis(20);
+
+/// Time after which work is published by locks, too: a step more than [`BEHIND`], by which a worker may be late.
+pub const LOCKED_BEHIND: WallTime = BEHIND.saturating_add(STEP);
+
+/// Time from the publication of work to its charge: one tick of the worker.
+const CHARGED: WallTime = WallTime::from_millis(1);
+
+/// Tenths of the sums that remain after a step. A half is left after a seventh of a second. A longer memory settles
+/// late.
+const LEFT: u64 = 9;
+
+/// Remembered factors: those of the time between two steps, and of the delay of the replay.
+const FACTORS: usize = 8;
 
 /// Reads the factor in a shared word. A word that was never written is one; no factor is below the smallest.
 #[must_use]
@@ -23,10 +45,67 @@ pub fn apply(covered: WallTime, factor: u32) -> GpuTime {
     covered.gpu_if_alone().scaled(u64::from(factor), u64::from(ONE)).unwrap_or(GpuTime::MAX)
 }
 
+/// The sums behind the factor, and the factors that were in force.
+#[derive(Debug, Clone)]
+pub struct Split {
+    own: GpuTime,
+    covered: WallTime,
+    /// Each factor with the instant from which it is in force.
+    factors: VecDeque<(Monotonic, u32)>,
+}
+
+impl Default for Split {
+    fn default() -> Self {
+        Self {
+            own: GpuTime::ZERO,
+            covered: WallTime::ZERO,
+            factors: VecDeque::from([(Monotonic::BEGIN, ONE)]),
+        }
+    }
+}
+
+impl From<u32> for Split {
+    /// Starts with this factor in force.
+    fn from(factor: u32) -> Self {
+        Self { factors: VecDeque::from([(Monotonic::BEGIN, factor)]), ..Self::default() }
+    }
+}
+
+impl Split {
+    /// Learns from the replay of the time up to `to`. Returns two values:
+    ///
+    /// - the factor from `now` on, in parts of [`ONE`];
+    /// - the slice's own time less the time charged, which the caller settles.
+    pub fn learn(&mut self, part: &ReplayedPart, to: Monotonic, now: Monotonic) -> (u32, GpuTimeChange) {
+        let charged = apply(part.covered, self.in_force(to.saturating_sub(STEP.part(2))));
+        self.own = self.own.saturating_mul(LEFT).part(10).changed_by(part.own);
+        self.covered = self.covered.saturating_mul(LEFT).part(10).saturating_add(part.covered);
+        let parts = self.own.scaled(ONE.into(), self.covered.nanos());
+        let parts = parts.and_then(|parts| u32::try_from(parts.nanos()).ok());
+        let factor = parts.map_or(ONE, factor_of).min(ONE);
+        if self.factors.len() >= FACTORS {
+            self.factors.pop_front();
+        }
+        self.factors.push_back((now, factor));
+        (factor, part.own.saturating_add(GpuTimeChange::refund(charged)))
+    }
+
+    /// Returns the factor by which work was charged that was published at the instant `at`.
+    fn in_force(&self, at: Monotonic) -> u32 {
+        let at = at.saturating_add(CHARGED);
+        let known =
+            self.factors.iter().rev().find(|(since, _)| *since <= at).or_else(|| self.factors.front());
+        known.map_or(ONE, |(_, factor)| *factor)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::literals::ns;
+    use crate::time::literals::{ms, ns};
+    use crate::time::testing::charge;
+
+    const START: Monotonic = Monotonic::from_nanos(1 << 40);
 
     #[test]
     fn a_factor_is_a_part() {
@@ -37,5 +116,17 @@ mod tests {
     #[test]
     fn a_word_is_a_factor_between_a_fiftieth_and_one_whatever_it_is() {
         assert_eq!([0, 1, ONE / 2, ONE, u32::MAX].map(factor_of), [ONE, LEAST, ONE / 2, ONE, ONE]);
+    }
+
+    #[test]
+    fn what_was_charged_by_another_factor_than_came_out_is_settled() {
+        let mut split = Split::default();
+        let part = ReplayedPart { covered: ms(10), own: charge(4_000_000) };
+        assert_eq!(split.learn(&part, START, START + BEHIND), (400_000, charge(-6_000_000)));
+        // The new factor was not in force when that was published.
+        assert_eq!(split.learn(&part, START + STEP, START + BEHIND + STEP).1, charge(-6_000_000));
+        assert_eq!(split.learn(&part, START + 4 * STEP, START + BEHIND + 4 * STEP).1, charge(0));
+        let none = Split::default().learn(&ReplayedPart::default(), START, START);
+        assert_eq!(none, (ONE, charge(0)));
     }
 }

@@ -1,10 +1,11 @@
 //! Attributes measured time: the slice's own part, beside the other users of the GPU.
 
 pub mod correction;
-pub mod factor;
 pub mod nvml_only;
 pub mod nvml_windows;
 mod replay;
 pub mod slicing;
 pub mod source;
 pub mod strangers;
+
+pub use correction as factor;

@@ -12,10 +12,12 @@
 //! What could go wrong: several rules fit the same work. [`Slicing`](super::slicing::Slicing) takes the one with the
 //! least evidence against it, and old evidence fades.
 
+use super::super::measuring::verdict::LONGEST_SWITCH;
 use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
-/// Time of a switch between contexts: 50 us; measured were 20 to 100 us. The time belongs to no context.
-pub(super) const SWITCH: WallTime = WallTime::from_micros(50);
+/// Usual time of a switch between contexts: 50 us, half of the longest. The time belongs to no context. With the
+/// longest one, a replay leaves time of each turn without an owner: a share of 30 % is 1.1 points too large beside another slice.
+pub(super) const USUAL_SWITCH: WallTime = LONGEST_SWITCH.part(2);
 /// Largest part of a turn that a switch takes: one in 20. A replay of turns that are too short must not leave much time
 /// without an owner. Of the shortest known turn, 1 ms, it is the whole switch: with less, a slice beside it would pay for
 /// the rest.
@@ -128,7 +130,7 @@ impl Replay {
         let before = self.circle.iter().position(|context| Some(*context) == self.owner).unwrap_or(0);
         let after = self.circle.iter().skip(before.saturating_add(1)).chain(&self.circle);
         let next = after.copied().find(|context| waiting & bit(*context) != 0);
-        self.turn_to(next, at, SWITCH.min(self.turn.part(SWITCH_PART)));
+        self.turn_to(next, at, USUAL_SWITCH.min(self.turn.part(SWITCH_PART)));
     }
 
     fn turn_to(&mut self, next: Option<usize>, at: Monotonic, switch: WallTime) {

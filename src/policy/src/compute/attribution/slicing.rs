@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use super::super::measuring::peer_intervals::Interval;
-use super::replay::{MOST, Replay, SWITCH, WAYS, bit};
+use super::replay::{MOST, Replay, USUAL_SWITCH, WAYS, bit};
 use crate::time::{GpuTimeChange, Monotonic, WallTime};
 
 /// Lengths of a turn to try, in microseconds: 0.5 to 50 ms in small steps, with the lengths of known drivers.
@@ -180,7 +180,7 @@ impl Slicing {
         // Continued work is in flight until it is published again, unless its process has died.
         // Work that follows within a switch was queued behind the work that ends: no other context runs in between. Ends
         // are not known more exactly; with 4 us, their errors are taken for pauses (10 points).
-        let gap = if span.goes_on { BEHIND } else { SWITCH };
+        let gap = if span.goes_on { BEHIND } else { USUAL_SWITCH };
         let follows = context.waiting.front().is_some_and(|next| next.start <= at.saturating_add(gap));
         let rests = context.begun.is_empty() && !follows;
         if !span.goes_on {
@@ -214,7 +214,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    const TICK: u64 = SWITCH.nanos();
+    const TICK: u64 = USUAL_SWITCH.nanos();
 
     const START: Monotonic = Monotonic::from_nanos(1 << 40);
 

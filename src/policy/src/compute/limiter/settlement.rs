@@ -19,7 +19,7 @@ pub fn running(from: Monotonic, now: Monotonic) -> Option<Monotonic> {
 /// Returns the GPU time by which the charge exceeds the worth of the work. `charged` was charged for work that took `length`;
 /// `progress` of it was charged while it ran. `factor` is the slice's part of the time, in parts of [`correction::ONE`].
 ///
-/// `is_replayed`: the [replay](super::super::attribution::factor::Split) settles the errors of earlier factors. Then
+/// `is_replayed`: the [replay](super::super::attribution::correction::Split) settles the errors of earlier factors. Then
 /// only time beyond the length is refunded here.
 #[must_use]
 pub fn beyond(

@@ -1,16 +1,14 @@
 //! The verdict on a measured batch: the duration of its launches, and the lesson for the estimates.
 
 use super::batch::{Batch, RETURN};
-use super::when_alone::Timing;
+use super::when_alone::{GAPLESS, Timing};
 use crate::time::WallTime;
 
-/// Time that the GPU takes to switch from another process, at most: 0.1 ms. No kernel runs in that time, so
-/// this part of the first batch of a turn is left to the estimates. Otherwise the batches of two processes would be 1
-/// % too long.
-const SWITCH: WallTime = WallTime::from_micros(100);
-
-/// Gaps below one part in 20 of a batch do not count.
-const GAPLESS: u64 = 20;
+/// Longest time that the GPU takes to switch from one process to another: 0.1 ms. Public reports say 20 to 100 us.
+///
+/// No kernel runs in that time, so this part of the first batch of a turn is left to the estimates. Otherwise the batches of
+/// two processes would be 1 % too long.
+pub const LONGEST_SWITCH: WallTime = WallTime::from_micros(100);
 
 /// State of the stream when a batch on it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +68,7 @@ impl Batch {
     pub fn judge(&self, measured: WallTime, opening: Opening, event: WallTime) -> Verdict {
         let (way, held) = self.lead_of(measured, opening, event);
         let measured = measured.saturating_sub(way).max(WallTime::NANOSECOND);
-        let switch = if opening == Opening::Switched { SWITCH } else { WallTime::ZERO };
+        let switch = if opening == Opening::Switched { LONGEST_SWITCH } else { WallTime::ZERO };
         let held = held.saturating_add(self.late);
         let gaps = self.gaps.saturating_add(self.slack).saturating_add(held);
         let (idle, lesson) = match self.timing {

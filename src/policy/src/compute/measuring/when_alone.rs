@@ -23,11 +23,15 @@ pub const LONG_GRAPH: WallTime = WallTime::from_micros(300);
 /// Predicted duration of the work that fills a batch, however little an event costs: 2 ms.
 pub const FULL: WallTime = WallTime::from_millis(2);
 
-/// Length of a gap after which a launch is measured alone: 50 us. Two events are 2 % of the gap. The GPU was
-/// idle meanwhile, and a batch across such gaps tells little about its kernels.
+/// Length of a gap after which a launch is measured alone: 50 us. The GPU is idle in the gap, so two events delay nothing.
+/// A batch across such gaps tells little about its kernels.
 pub const SPARSE: WallTime = WallTime::from_micros(50);
 
-/// One launch in 512 is measured alone where batches have gaps.
+/// Gaps below one part in 20 of a batch do not count. A batch with longer gaps is a batch *with gaps*.
+pub(super) const GAPLESS: u64 = 20;
+
+/// One launch in 512 is measured alone where batches have gaps. The constants below follow from this one, except
+/// [`LOOKS`].
 const SAMPLED: u32 = 512;
 
 /// Launches after which one is measured alone although its stream may be empty.
@@ -40,12 +44,14 @@ const LATEST: u32 = 2 * SAMPLED;
 /// shares are up to 2.6 points too small.
 const LOOKS: u32 = 11;
 
-/// Duration from which each launch is measured alone where batches have gaps: 0.1 ms. Events pass within the gaps
-/// and delay nothing.
-const SAMPLED_ALWAYS: WallTime = WallTime::from_micros(100);
+/// Launches that a batch with gaps counts for: eight such batches make one launch due.
+const GAPPY: u32 = SAMPLED / 8;
 
-/// Launches that a batch with gaps counts for.
-const GAPPY: u32 = 64;
+/// Duration from which each launch is measured alone where batches have gaps: 0.1 ms.
+///
+/// A full batch has at most [`GAPLESS`] launches of this duration. If it has gaps, they are 5 us long in the mean, and two
+/// events pass within one.
+const SAMPLED_ALWAYS: WallTime = FULL.part(GAPLESS);
 
 /// How a launch is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,10 +157,13 @@ impl Sampler {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Counts a batch that had gaps.
-    pub const fn gaps(&mut self) {
-        self.count = self.count.saturating_add(GAPPY);
-        self.always = SAMPLED_ALWAYS;
+    /// Counts `batches` that had gaps.
+    pub fn gaps(&mut self, batches: u64) {
+        if batches > 0 {
+            let batches = u32::try_from(batches).unwrap_or(u32::MAX);
+            self.count = self.count.saturating_add(batches.saturating_mul(GAPPY));
+            self.always = SAMPLED_ALWAYS;
+        }
     }
 }
 
@@ -225,9 +234,13 @@ mod tests {
         let small = estimate(us(20));
         let mut sampler = Sampler::default();
         assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
-        (0..7).for_each(|_| sampler.gaps());
+        sampler.gaps(7);
         assert_eq!((0..64).position(|_| sampler.launch(&small, || false)), Some(63));
-        sampler.gaps();
+        sampler.gaps(0);
+        assert!(!sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
+        sampler.gaps(1);
         assert!(sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
+        sampler.gaps(1 << 26);
+        assert!(sampler.launch(&small, || true), "it waits no longer");
     }
 }

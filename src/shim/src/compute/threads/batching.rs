@@ -7,9 +7,6 @@ use gpuslice_policy::compute::cost::estimate::Estimate;
 use gpuslice_policy::compute::measuring::when_alone::{self, Sampler, Timing};
 use gpuslice_policy::time::WallTime;
 
-/// Most batches with gaps that the sampler counts at a time. Each makes it choose a launch sooner.
-const MOST_GAPS: usize = 16;
-
 /// State that a thread keeps for its batches.
 #[derive(Debug, Default)]
 pub(crate) struct Batching {
@@ -64,7 +61,7 @@ impl Batching {
 
     /// Tells the sampler of batches that had gaps. `gaps`: the number of all threads' batches with gaps, so far.
     pub(crate) fn note_gaps(&mut self, gaps: u64) {
-        (self.gaps_counted..gaps).take(MOST_GAPS).for_each(|_| self.sampler.gaps());
+        self.sampler.gaps(gaps.saturating_sub(self.gaps_counted));
         self.gaps_counted = gaps;
     }
 }
