@@ -8,4 +8,3 @@ pub mod slicing;
 pub mod source;
 pub mod strangers;
 
-pub use correction as factor;
