@@ -49,7 +49,7 @@ impl Injected {
     #[track_caller]
     pub(crate) fn variables(&self) -> BTreeMap<&str, &str> {
         let mut found = BTreeMap::new();
-        for item in self.0["process"]["env"].as_array().expect("it has variables") {
+        for item in array(&self.0, "/process/env") {
             let (name, value) = item.as_str().and_then(|item| item.split_once('=')).expect("a variable");
             assert_eq!(found.insert(name, value), None, "{item} is there twice");
         }
@@ -58,12 +58,11 @@ impl Injected {
 
     /// Returns the source and the options of each mount, by its path in the container.
     #[track_caller]
-    pub(crate) fn mounts<'a>(&'a self) -> BTreeMap<&'a str, (&'a Path, Vec<&'a str>)> {
-        let mounts = self.0["mounts"].as_array().expect("it has mounts").iter();
-        let options = |mount: &'a Value| mount["options"].as_array().expect("it has options").iter();
+    pub(crate) fn mounts(&self) -> BTreeMap<&str, (&Path, Vec<&str>)> {
+        let mounts = array(&self.0, "/mounts").iter();
         let found = mounts.map(|mount| {
-            let options = options(mount).map(text).collect();
-            (text(&mount["destination"]), (Path::new(text(&mount["source"])), options))
+            let options = array(mount, "/options").iter().map(as_text).collect();
+            (text(mount, "/destination"), (Path::new(text(mount, "/source")), options))
         });
         found.collect()
     }
@@ -77,6 +76,14 @@ impl Injected {
     }
 }
 
-fn text(value: &Value) -> &str {
+fn array<'a>(value: &'a Value, place: &str) -> &'a [Value] {
+    value.pointer(place).and_then(Value::as_array).unwrap_or_else(|| panic!("{place} is no list in {value}"))
+}
+
+fn text<'a>(value: &'a Value, place: &str) -> &'a str {
+    value.pointer(place).map(as_text).unwrap_or_else(|| panic!("{place} is missing in {value}"))
+}
+
+fn as_text(value: &Value) -> &str {
     value.as_str().expect("this is text")
 }
