@@ -7,9 +7,11 @@ mod support;
 use gpuslice_policy::config::{Config, FileRead, OperatorFiles};
 use gpuslice_region::{Member, Trust};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use support::cdi::{checked, inject};
 use support::command::{Ended, end, gpuslice};
 
 fn cdi(root: &Path, arguments: &[&str]) -> Ended {
@@ -61,6 +63,40 @@ fn a_slice_is_made_whose_files_the_library_takes() {
         let is_file = key == "GPUSLICE_CONFIG" && value == "/run/gpuslice/conf/config";
         assert!(is_file || String::from_utf8_lossy(&text).contains(&format!("{key}={value}\n")), "{item}");
     }
+}
+
+#[test]
+fn a_public_implementation_takes_the_specification_and_a_container_gets_the_slice_by_it() {
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    cdi(root.path(), &["a", "--mem", "4GiB", "--cores", "30"]).code(0);
+    cdi(root.path(), &["0b", "--mem", "8GiB"]).code(0);
+    let folder = root.path().join("var/run/cdi");
+    assert_eq!(checked(&folder.join("gpuslice-a.json")), ["gpuslice.dev/slice=a"]);
+    assert_eq!(checked(&folder.join("gpuslice-0b.json")), ["gpuslice.dev/slice=0b"]);
+    let container = inject(&folder, "gpuslice.dev/slice=a", &["PATH=/usr/bin"]).unwrap();
+    let expected = BTreeMap::from([
+        ("PATH", "/usr/bin"),
+        ("GPUSLICE_CONFIG", "/run/gpuslice/conf/config"),
+        ("GPUSLICE_REGION", "/run/gpuslice/region/region"),
+        ("GPU_MEM_LIMIT", "4GiB"),
+        ("GPU_CORE_PERCENT", "30"),
+    ]);
+    assert_eq!(container.variables(), expected);
+    let mounts = container.mounts();
+    let of_slice: Vec<_> = mounts.iter().filter(|(path, _)| **path != "/data").collect();
+    for (path, (source, options)) in &of_slice {
+        assert!(source.starts_with(root.path()) && source.exists(), "{path}: {}", source.display());
+        let access = if **path == "/run/gpuslice/region" { "rw" } else { "ro" };
+        let has = |option| options.contains(&option);
+        assert!(has(access) && has("bind") && has("nosuid") && has("nodev"), "{path}: {options:?}");
+    }
+    let paths: Vec<&str> = mounts.keys().copied().collect();
+    let library = "/usr/local/lib/gpuslice/libgpuslice.so";
+    assert_eq!(paths, ["/data", "/etc/ld.so.preload", "/run/gpuslice/conf", "/run/gpuslice/region", library]);
+    // The slice brings no device, hook or group: the GPU is a device of its own.
+    assert_eq!(container.rest(), BTreeMap::from([("ociVersion", &Value::from("1.0.2"))]));
+    let absent = inject(&folder, "gpuslice.dev/slice=c", &[]).unwrap_err();
+    assert!(absent.contains("gpuslice.dev/slice=c"), "{absent}");
 }
 
 #[test]

@@ -124,6 +124,20 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
+    /// Presses Tab or Enter, with the shift key if `is_shifted`.
+    pub(crate) fn press(&mut self, key: &str, is_shifted: bool) {
+        let (code, text) = if key == "Enter" { (13, "\r") } else { (9, "") };
+        // The shift key is bit 3 of the modifiers.
+        let modifiers = if is_shifted { 8 } else { 0 };
+        for kind in ["keyDown", "keyUp"] {
+            let mut event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": modifiers});
+            if kind == "keyDown" && !text.is_empty() {
+                event["text"] = json!(text);
+            }
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
     /// Waits until an expression is true in the page.
     #[track_caller]
     pub(crate) fn until(&mut self, expression: &str) {

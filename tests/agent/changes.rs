@@ -5,7 +5,7 @@ use crate::support::container::may_have_containers;
 use crate::{MIB, TWO, join, witness};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 #[test]
@@ -45,6 +45,49 @@ fn limits_are_changed_by_the_socket_while_a_program_runs_and_hold_after_a_restar
     assert!(text(&answer["error"]).contains("16384 bytes"), "{answer}");
     let socket = fs::symlink_metadata(node.at("/run/gpuslice/agent.sock")).unwrap();
     assert!(socket.file_type().is_socket() && socket.permissions().mode() & 0o7777 == 0o600);
+}
+
+/// Returns a group of this machine that no user of the tests belongs to: its name and its number.
+fn some_group() -> (String, String) {
+    let groups = fs::read_to_string("/etc/group").unwrap();
+    let mut fields = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found = fields.find(|fields| !["0", "65534"].contains(&fields[2]));
+    found.map(|fields| (fields[0].to_owned(), fields[2].to_owned())).expect("there is a group")
+}
+
+#[test]
+fn members_of_the_group_change_limits_and_other_users_do_not() {
+    if !may_have_containers() {
+        return;
+    }
+    let (name, number) = some_group();
+    let mut node = Node::start(&format!("{TWO}[control]\ngroup = \"{name}\"\n"));
+    let socket = fs::symlink_metadata(node.at("/run/gpuslice/agent.sock")).unwrap();
+    assert_eq!((socket.permissions().mode() & 0o7777, socket.gid().to_string()), (0o660, number.clone()));
+    let set = |core| format!("{{\"op\":\"set\",\"slice\":\"a\",\"core\":{core}}}");
+    let limit = |node: &Node| node.scrape().get("gpuslice_slice_core_limit_ratio", &[("slot", "a")]);
+    assert_eq!(node.control_as("", &set(90)).code(13).err, "Permission denied\n");
+    assert_eq!(limit(&node), Some(0.3));
+    node.control_as(&number, &set(40)).code(0).says("{\"ok\":true,\"gen\":2}");
+    assert_eq!(limit(&node), Some(0.4));
+    assert_eq!(node.control(&set(50))["ok"], true, "root may always");
+    // Without the key the group has no right.
+    node.end(libc::SIGTERM);
+    node.configure(TWO);
+    node.begin();
+    assert_eq!(node.control_as(&number, &set(90)).code(13).err, "Permission denied\n");
+    assert_eq!(limit(&node), Some(0.5));
+}
+
+#[test]
+fn a_group_that_does_not_exist_ends_the_agent_with_the_way_to_make_it() {
+    let mut node = Node::start("");
+    node.end(libc::SIGTERM);
+    node.configure("[control]\ngroup = \"no-such-group\"\n");
+    let ended = node.command(&["run"]).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("is no group of /etc/group; make it with groupadd"), "{said}");
 }
 
 #[test]

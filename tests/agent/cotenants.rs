@@ -44,7 +44,7 @@ fn busy_times(node: &Node) -> Vec<u64> {
 }
 
 /// Measures for five seconds. Returns the percentage of the GPU's time that each process gets.
-fn shares(node: &Node) -> Vec<f64> {
+pub(crate) fn shares(node: &Node) -> Vec<f64> {
     let (began, before) = (Instant::now(), busy_times(node));
     sleep(Duration::from_secs(5));
     let (after, passed) = (busy_times(node), began.elapsed().as_secs_f64());

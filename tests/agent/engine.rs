@@ -1,6 +1,7 @@
 //! Checks a slice in a container that a container engine makes from its specification.
 
 use crate::node::{Node, text};
+use crate::support::cdi::{checked, inject};
 use crate::support::{artefacts, compiler, skip};
 use crate::{MIB, TWO};
 use std::fs;
@@ -136,6 +137,32 @@ fn can_run(engine: &Engine, node: &Node) -> bool {
             skip(&format!("a slice by {kind:?}: it runs no container: {other:?}; elsewhere: as root"));
             false
         }
+    }
+}
+
+#[test]
+fn a_public_implementation_takes_the_specifications_and_gives_each_container_its_own_slice() {
+    let node = Node::start(TWO);
+    let folder = node.at("/var/run/cdi");
+    let [a, b] = ["a", "b"].map(|slice| {
+        let device = format!("gpuslice.dev/slice={slice}");
+        assert_eq!(checked(&folder.join(format!("gpuslice-{slice}.json"))), [device.as_str()]);
+        inject(&folder, &device, &[]).unwrap()
+    });
+    assert!(a.variables()["GPU_CORE_PERCENT"].ends_with("=30"), "{a:?}");
+    assert!(b.variables()["GPU_CORE_PERCENT"].ends_with("=70"), "{b:?}");
+    for (container, slice) in [(&a, "a"), (&b, "b")] {
+        let mounts = container.mounts();
+        let source = |path: &str| mounts[path].0.to_owned();
+        assert_eq!(source("/run/gpuslice/region").join("region"), node.region(slice));
+        assert_eq!(
+            source("/run/gpuslice/conf").join("config"),
+            node.at(&format!("/var/lib/gpuslice/slots/{slice}/conf/config"))
+        );
+        assert_eq!(
+            fs::read(source("/etc/ld.so.preload")).unwrap(),
+            b"/usr/local/lib/gpuslice/libgpuslice.so\n"
+        );
     }
 }
 

@@ -28,6 +28,7 @@ mod schema;
 mod support;
 mod tenants;
 mod unlimited;
+mod users;
 
 use gpuslice_region::{DeviceRequest, Limits, Member, Trust, Uuid};
 use node::Node;

@@ -20,6 +20,10 @@ use tempfile::TempDir;
 /// Time within which an expected state is reached, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Writes a line to a socket, and prints the answer.
+const TALK: &str = "my $socket = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die \"$!\\n\"; \
+                    print $socket \"$ARGV[1]\\n\"; print scalar <$socket>";
+
 /// An answer over HTTP.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -202,6 +206,15 @@ impl Node {
         let user = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
         let program = other.path("gpuslice");
         self.on_the_node(&[&user, &[program.as_str()][..], arguments].concat())
+    }
+
+    /// Sends a line to the agent's socket as a user without rights that belongs to `groups`, numbers with commas between.
+    pub(crate) fn control_as(&self, groups: &str, line: &str) -> Ended {
+        let groups =
+            if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={groups}") };
+        let user = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", &groups];
+        let talk = ["perl", "-MIO::Socket::UNIX", "-e", TALK, "/run/gpuslice/agent.sock", line];
+        self.on_the_node(&[&user[..], &talk].concat())
     }
 
     /// Runs a command with the node's `/run` and `/var` in the places of this machine's.

@@ -1,7 +1,7 @@
-//! Checks the page in a browser: its content, its live update, its console, its widths and its colours.
+//! Checks the page in a browser: its content, its live update, its console, its widths, its colours, and its use by keyboard.
 
 use crate::browser::Browser;
-use crate::node::Node;
+use crate::node::{Node, text};
 use crate::{MIB, TWO, join};
 use serde_json::json;
 
@@ -12,12 +12,18 @@ fn field(slice: &str, field: &str) -> String {
 
 const IS_LIVE: &str = "document.getElementById('state')?.textContent === 'live'";
 
-/// Starts a node, and a browser on its page, which asks the agent all the time.
-fn opened(slices: &str) -> Option<(Node, Browser)> {
+/// Starts a browser on the page of a node, which asks the agent all the time.
+fn open(node: &Node) -> Option<Browser> {
     let mut browser = Browser::start()?;
-    let node = Node::start(slices);
     browser.open(&format!("http://{}/", node.address()));
     browser.until(IS_LIVE);
+    Some(browser)
+}
+
+/// Starts a node, and a browser on its page.
+fn opened(slices: &str) -> Option<(Node, Browser)> {
+    let node = Node::start(slices);
+    let browser = open(&node)?;
     Some((node, browser))
 }
 
@@ -80,5 +86,67 @@ fn the_page_fits_a_phone_and_has_the_colours_of_the_system() {
         browser.call("Emulation.setEmulatedMedia", features);
         browser.until(&format!("getComputedStyle(document.body).backgroundColor === '{ground}'"));
     }
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+/// Functions of the page: the name of an element, the names of all that take the focus, and the state of the focus.
+const NAMES: &str = "
+window.nameOf = (one) => one === document.body ? '' : one.getAttribute('aria-label') ?? one.textContent.trim();
+window.stops = () => [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')]
+    .filter((one) => one.tabIndex >= 0 && one.checkVisibility()).map(nameOf);
+window.isSeen = () => {
+    const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+    return one.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 &&
+        box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+};
+0";
+
+/// Returns the name of the element that has the focus; nothing if it is the page itself.
+fn focused(browser: &mut Browser) -> String {
+    text(&browser.value("nameOf(document.activeElement)")).to_owned()
+}
+
+/// Presses Tab until the focus has left the page, and returns the names of the elements that had it.
+fn walk(browser: &mut Browser, is_backward: bool) -> Vec<String> {
+    let mut names = Vec::new();
+    loop {
+        browser.press("Tab", is_backward);
+        let name = focused(browser);
+        if name.is_empty() {
+            return names;
+        }
+        browser.until("isSeen()");
+        names.push(name);
+        assert!(names.len() < 100, "the focus does not leave the page: {names:?}");
+    }
+}
+
+#[test]
+fn a_keyboard_reaches_everything_in_order_sees_where_it_is_and_leaves() {
+    let node = Node::start(TWO);
+    let _member = join(&node, "a");
+    let Some(mut browser) = open(&node) else { return };
+    browser.value(NAMES);
+    let links = ["metrics", "GPUs as JSON", "slices as JSON"];
+    let stops = [&["Skip to the slices", "GPU 0", "slice a", "Processes", "slice b"][..], &links].concat();
+    assert_eq!(browser.value("stops()"), json!(stops));
+    assert_eq!(walk(&mut browser, false), stops);
+    let backward: Vec<&str> = stops.iter().rev().copied().collect();
+    assert_eq!(walk(&mut browser, true), backward);
+    // The first link skips the GPUs.
+    browser.press("Tab", false);
+    browser.press("Enter", false);
+    browser.until("document.activeElement.id === 'slices' && isSeen()");
+    browser.press("Tab", false);
+    assert_eq!(focused(&mut browser), "slice a");
+    browser.press("Tab", false);
+    browser.press("Enter", false);
+    browser.until("document.querySelector('[data-slice=\"a\"] details').open");
+    // The list of slices is another one. The focus stays where it is, and the processes stay open.
+    node.configure(&format!("[[slices]]\nname = \"0\"\ngpu = 0\n{TWO}"));
+    node.signal(libc::SIGHUP);
+    browser.until("document.querySelector('main [data-slice=\"0\"]')");
+    assert_eq!(focused(&mut browser), "Processes");
+    browser.until("isSeen() && document.activeElement.closest('[data-slice=\"a\"] details').open");
     assert_eq!(browser.complaints, Vec::<String>::new());
 }

@@ -245,6 +245,45 @@ fn limits_that_root_raises_on_the_host_hold_in_running_programs() {
 }
 
 #[test]
+fn limits_that_root_lowers_on_the_host_hold_in_running_programs_whatever_the_tenant_writes() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(TWO);
+    let root = node.at("/").display().to_string();
+    let command = |limits: &[&str]| ask(&[&["cdi", "c", "--root", &root], limits].concat()).code(0);
+    command(&["--mem", "512MiB", "--cores", "60"]);
+    let (mut program, busy) = (witness(&node, "c", 48 * MIB), busy(&node, "c"));
+    assert_eq!(take(&mut program, 300 * MIB), "0");
+    let region = Monitor::open(&node.region("c"), Trust::AnyOwner).unwrap().unwrap();
+    let device = region.devices()[0].device;
+    let old = region.limits(device);
+    node.gpuslice(&["set", "c", "--mem", "256MiB", "--cores", "30"]).code(0);
+    let lowered = Limits { memory: Some(256 * MIB), cores_permille: 300, ..old };
+    assert_eq!(region.limits(device), lowered);
+    region.set_limits(device, old);
+    assert_eq!(take(&mut program, 300 * MIB), "2", "the tenant has the old limits back");
+    assert_eq!(region.limits(device), lowered);
+    region.set_limits(device, old);
+    node.until("the busy program sets them back", |_| (region.limits(device) == lowered).then_some(()));
+    // The command that changes the file alone lowers the limits of running programs too.
+    command(&["--mem", "128MiB", "--cores", "20"]);
+    let lowered = Limits { memory: Some(128 * MIB), cores_permille: 200, ..old };
+    node.until("the limits are those of the file", |_| (region.limits(device) == lowered).then_some(()));
+    // Without a busy program an allocation does it.
+    drop(busy);
+    command(&["--mem", "64MiB"]);
+    assert_eq!(take(&mut program, 100 * MIB), "2");
+    let lowered = Limits { memory: Some(64 * MIB), ..lowered };
+    assert_eq!(region.limits(device), lowered);
+    // Limits that the file allows again are raised by `gpuslice set` alone.
+    command(&["--mem", "512MiB"]);
+    assert_eq!(take(&mut program, 100 * MIB), "2");
+    node.gpuslice(&["set", "c", "--mem", "512MiB"]).code(0);
+    assert_eq!(take(&mut program, 100 * MIB), "0");
+}
+
+#[test]
 fn a_slice_of_the_agent_is_raised_through_the_agent() {
     if !may_have_containers() {
         return;

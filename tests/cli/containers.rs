@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
@@ -27,9 +28,14 @@ struct Tenant {
 impl Tenant {
     /// Starts a program that takes `bytes` in a slice of 256 MiB with the region `file`.
     fn start(bench: &Bench, file: &str, bytes: u64, mounts: &[String]) -> Self {
+        Self::start_at(bench, &format!("/dev/shm/{file}"), bytes, mounts)
+    }
+
+    /// Starts a program like [`start`](Self::start), with a region at any path.
+    fn start_at(bench: &Bench, region: &str, bytes: u64, mounts: &[String]) -> Self {
         let environment = [
             format!("LD_PRELOAD={}", artefacts::library().display()),
-            format!("GPUSLICE_REGION=/dev/shm/{file}"),
+            format!("GPUSLICE_REGION={region}"),
             "GPU_MEM_LIMIT=256MiB".to_owned(),
         ];
         let witness = compiler::plain("witness");
@@ -113,6 +119,39 @@ fn slices_of_two_containers_with_one_name_are_seen_and_changed_each() {
     let _ended = one.program.end();
     ask(&["status", &name]).code(0).says("80.00 MiB used, limit 100MiB");
     drop(left);
+}
+
+/// Returns the folder of a container's `/run/data`, which no usual path of this machine leads to.
+fn volume() -> (TempDir, [String; 1]) {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mounts = [format!("{} /run/data", folder.path().display())];
+    (folder, mounts)
+}
+
+#[test]
+fn a_region_elsewhere_in_a_container_is_found_by_the_setting_that_names_it() {
+    if !may_have_containers() {
+        return;
+    }
+    let (bench, name, (folder, mounts)) = (Bench::simulated(), name("elsewhere"), volume());
+    let mut tenant = Tenant::start_at(&bench, &format!("/run/data/{name}"), 48 * MIB, &mounts);
+    let table = ask(&["list"]).code(0);
+    assert!(row(&table, [&name, &tenant.place]).contains(" 48.00 MiB "), "{table:?}");
+    ask(&["status", &name]).code(0).says(&format!("/run/data/{name}"));
+    ask(&["set", &name, "--mem", "64MiB"]).code(0).says("256MiB -> 64MiB");
+    assert_eq!(tenant.take(32 * MIB), "2");
+    // The path on the host leads there as well.
+    let path = folder.path().join(&name).display().to_string();
+    ask(&["status", &path]).code(0).says("48.00 MiB used, limit 64MiB");
+    drop(tenant);
+    // The operator's file counts more than the environment.
+    let (_region, mounts) = volume();
+    let conf = tempfile::tempdir().unwrap();
+    fs::write(conf.path().join("config"), format!("GPUSLICE_REGION=/run/data/{name}\n")).unwrap();
+    let mounts = [mounts[0].clone(), format!("{} /run/gpuslice/conf", conf.path().display())];
+    let tenant = Tenant::start_at(&bench, "/run/data/mine", 80 * MIB, &mounts);
+    let table = ask(&["list"]).code(0);
+    assert!(row(&table, [&name, &tenant.place]).contains(" 80.00 MiB "), "{table:?}");
 }
 
 #[test]

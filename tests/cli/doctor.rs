@@ -554,6 +554,28 @@ fn programs_with_musl_that_ignore_the_file_of_preloads_are_told() {
 }
 
 #[test]
+fn real_programs_with_musl_are_told() {
+    let compile = |name, flags| compiler::for_musl("doctor with programs for musl", "holder.c", name, flags);
+    let Some(program) = compile("holder_musl", &[]) else { return };
+    let program = program.display().to_string();
+    let static_one = compile("holder_musl_static", &["-static"]).unwrap().display().to_string();
+    let machine = Machine::simulated();
+    machine.asks(&["--", &static_one]).has(
+        "command.program",
+        "error",
+        &format!("{static_one} is linked statically: no loader runs"),
+    );
+    machine.asks(&["--", &program]).has_no("preload.musl");
+    let library = artefacts::library().display().to_string();
+    let line = format!("{OWN_ETC} && echo {library} > /etc/ld.so.preload");
+    let machine = machine.without("LD_PRELOAD");
+    let Some(told) = with_mounts(&line, &machine, &["--", &program]) else { return };
+    let loader = "is loaded by /lib/ld-musl-x86_64.so.1: programs with musl ignore /etc/ld.so.preload";
+    told.has("preload.musl", "warning", &format!("{program} {loader}"));
+    assert!(told.ended.out.contains(&format!("set LD_PRELOAD={library} ")), "{}", told.ended.out);
+}
+
+#[test]
 fn a_policy_without_a_neighbour_in_sight_is_warned_of() {
     let container = |region: &str| {
         let machine = Machine::simulated().with("KUBERNETES_SERVICE_HOST", "10.0.0.1");

@@ -1,6 +1,7 @@
 //! Compiles the C programs of `tests/programs` to hosts.
 
-use super::artefacts;
+use super::{artefacts, skip};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -12,28 +13,41 @@ static COMPILER: Mutex<()> = Mutex::new(());
 
 /// Compiles a host of `tests/programs` with `flags`, unless it is newer than its sources.
 pub(crate) fn compile(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
+    compile_by("cc", source, name, flags).expect("a C compiler is needed: install gcc and libc6-dev")
+}
+
+/// Compiles a host for musl. If the compiler for musl is missing, skips `what` with the reason and returns `None`.
+pub(crate) fn for_musl(what: &str, source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
+    let made = compile_by("musl-gcc", source, name, flags);
+    if made.is_err() {
+        skip(&format!("{what}: there is no musl-gcc; to mend it: apt-get install musl-tools"));
+    }
+    made.ok().map(|host| host.unwrap_or_else(|| panic!("{source} does not compile for musl")))
+}
+
+/// Compiles a host by a compiler. Returns an error if the compiler cannot be started, and `None` if it fails.
+fn compile_by(compiler: &str, source: &str, name: &str, flags: &[&str]) -> io::Result<Option<PathBuf>> {
     let _one = COMPILER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let sources = artefacts::repository().join("tests/programs");
     let folder = artefacts::target().join("programs");
     std::fs::create_dir_all(&folder).expect("the folder of hosts can be made");
     let finished = folder.join(name);
     if newest(&sources) < modified(&finished) {
-        return Some(finished);
+        return Ok(Some(finished));
     }
     let part = folder.join(format!("{name}.{}", std::process::id()));
-    let output = Command::new("cc")
+    let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-o"])
         .args([part.as_path(), sources.join(source).as_path()])
         .args(flags)
         .args(["-ldl", "-lpthread"])
-        .output()
-        .expect("a C compiler is needed: install gcc and libc6-dev");
+        .output()?;
     if !output.status.success() {
         println!("{}", String::from_utf8_lossy(&output.stderr));
-        return None;
+        return Ok(None);
     }
     std::fs::rename(&part, &finished).expect("a host can be renamed");
-    Some(finished)
+    Ok(Some(finished))
 }
 
 /// Returns a host that uses nothing but the C library.

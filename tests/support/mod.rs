@@ -7,6 +7,7 @@
 pub(crate) mod aftermath;
 pub(crate) mod artefacts;
 pub(crate) mod bench;
+pub(crate) mod cdi;
 pub(crate) mod chance;
 pub(crate) mod command;
 pub(crate) mod compiler;

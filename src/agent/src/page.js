@@ -84,13 +84,20 @@ const shown = () => JSON.stringify([
   [...document.querySelectorAll("[data-slice]")].map((one) => [one.dataset.slice, one.dataset.container, one.dataset.uuid]),
 ]);
 
+// Tells an element of the page apart from others, also in a page that replaces this one.
+const key = (one) => JSON.stringify([one.id, one.tagName, { ...one.closest("article")?.dataset }]);
+
+// Replaces the slices and GPUs. What has the focus keeps it, and open lists of processes stay open.
 const renew = async () => {
   const answer = await fetch("/");
   if (!answer.ok) throw new Error(`/: ${answer.status}`);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const focused = document.activeElement?.getAttribute("aria-label");
-  document.querySelector("main").replaceWith(page.querySelector("main"));
-  if (focused) [...document.querySelectorAll("main [aria-label]")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
+  const old = document.querySelector("main"), renewed = page.querySelector("main");
+  const focused = old.contains(document.activeElement) && key(document.activeElement);
+  const open = [...old.querySelectorAll("details[open]")].map(key);
+  old.replaceWith(renewed);
+  for (const one of renewed.querySelectorAll("details")) one.open = open.includes(key(one));
+  if (focused) [...renewed.querySelectorAll("[tabindex], summary")].find((one) => key(one) === focused)?.focus();
 };
 
 const update = async () => {

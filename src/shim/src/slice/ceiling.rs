@@ -1,10 +1,12 @@
-//! Ceiling of the slice's limits: the operator's fixed file.
+//! Ceilings of the slice's limits: the operator's fixed file.
 //!
 //! The limits that hold are words of the region, which every process of the slice can write: `gpuslice set` does, and so may a
 //! tenant. So each process keeps the upper bounds from the file, and compares the words with them before it uses the words.
 //! If a limit is above the ceiling, the process sets it back. The tenant may lower limits.
 //!
-//! If limits are above the ceiling, the process reads the file again: an operator who raises the limits changes the file first.
+//! The process reads the file again in two cases. Limits are above the ceilings: an operator who raises the limits changes the
+//! file first. Or the file is another one than before: an operator may have lowered the limits. The process looks for that
+//! where it checks that the region is still there, and its worker looks ten times a second.
 #![allow(
     clippy::disallowed_types,
     reason = "words of this process alone: `region::sync` is for words shared between processes"
@@ -15,83 +17,155 @@ use super::settings;
 use crate::os::messages;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::config::{Ceiling, Ceilings, DeviceIdentity, FIXED_FILE, LogLevel, gpu_uuid_text};
+use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_policy::units::Bytes;
 use gpuslice_region::operator::Contents;
-use gpuslice_region::{Device, Region, Uuid};
+use gpuslice_region::{Device, Limits, Region, Uuid};
 use parking_lot::Mutex;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+
+/// Ceilings of all devices of this process; none without a file.
+#[derive(Debug)]
+pub(crate) struct SliceCeilings {
+    devices: Vec<DeviceCeiling>,
+    /// The file that was read last. None: nobody has looked yet, or there is no file.
+    file: Mutex<Option<FileState>>,
+    /// Nanoseconds of the monotonic clock at the last look of the worker.
+    looked_at: AtomicU64,
+    has_warned: AtomicBool,
+}
 
 /// Ceiling of one device.
 #[derive(Debug)]
-pub(crate) struct DeviceCeiling {
+struct DeviceCeiling {
     device: Device,
     identity: DeviceIdentity,
     /// Bytes of memory, all ones without a bound. Each reservation compares the quota with it.
     memory: AtomicU64,
     all: Mutex<Ceiling>,
-    has_warned: AtomicBool,
 }
 
-/// Returns the ceilings of all devices of this process; empty without a file.
-pub(crate) fn of_all(region: &Region, found: &[FoundDevice]) -> Vec<DeviceCeiling> {
-    let Some(ceilings) = settings::known().and_then(|settings| settings.ceilings.as_ref()) else {
-        return Vec::new();
-    };
-    let ceiling = |found: &FoundDevice| {
-        let (device, identity) = (region.device(&Uuid(found.uuid))?, found.identity());
-        Some(DeviceCeiling::new(device, identity, ceilings.of(identity)))
-    };
-    found.iter().filter_map(ceiling).collect()
-}
+/// What changes when a file is replaced or written: its device and inode, its size, and the time of its last change in seconds and
+/// nanoseconds.
+type FileState = (u64, u64, u64, i64, i64);
 
-impl DeviceCeiling {
-    fn new(device: Device, identity: DeviceIdentity, ceiling: Ceiling) -> Self {
-        let (memory, all) = (AtomicU64::new(memory_of(&ceiling)), Mutex::new(ceiling));
-        Self { device, identity, memory, all, has_warned: AtomicBool::new(false) }
+/// Time between two looks of the worker at the file.
+const LOOK_EACH: WallTime = WallTime::from_millis(100);
+
+impl SliceCeilings {
+    /// Returns the ceilings of all devices of this process.
+    pub(crate) fn of_all(region: &Region, found: &[FoundDevice]) -> Self {
+        let ceiling = |ceilings: &Ceilings, found: &FoundDevice| {
+            let (device, identity) = (region.device(&Uuid(found.uuid))?, found.identity());
+            Some(DeviceCeiling::new(device, identity, ceilings.of(identity)))
+        };
+        let devices = settings::known()
+            .and_then(|settings| settings.ceilings.as_ref())
+            .map(|ceilings| found.iter().filter_map(|found| ceiling(ceilings, found)).collect());
+        Self {
+            devices: devices.unwrap_or_default(),
+            file: Mutex::new(None),
+            looked_at: AtomicU64::new(0),
+            has_warned: AtomicBool::new(false),
+        }
     }
 
-    /// Returns the device.
-    pub(crate) fn device(&self) -> Device {
-        self.device
-    }
-
-    /// Returns true if the region's quota is within the ceiling.
+    /// Sets the quota of a device back if it is above the ceiling.
     #[inline]
-    pub(crate) fn allows_quota(&self, region: &Region) -> bool {
-        region.memory_limit(self.device).unwrap_or(u64::MAX) <= self.memory.load(Ordering::Relaxed)
+    pub(crate) fn hold_quota(&self, region: &Region, device: Device) {
+        let is_above = |ceiling: &DeviceCeiling| ceiling.device == device && !ceiling.allows_quota(region);
+        if self.devices.iter().any(is_above) {
+            self.hold(region);
+        }
     }
 
-    /// Returns true if all limits of the region are within the ceiling.
-    pub(crate) fn allows_all(&self, region: &Region) -> bool {
-        let limits = region.limits(self.device);
-        limits.within(&self.all.lock()) == limits
+    /// Sets all limits back that are above the ceilings. Looks at the file if the last look was some time ago.
+    pub(crate) fn hold_all(&self, region: &Region, now: Monotonic) {
+        if now.since(Monotonic::from_nanos(self.looked_at.load(Ordering::Relaxed))) >= LOOK_EACH {
+            self.looked_at.store(now.nanos(), Ordering::Relaxed);
+            self.look(region);
+        }
+        if !self.devices.iter().all(|ceiling| ceiling.allows_all(region)) {
+            self.hold(region);
+        }
+    }
+
+    /// Reads the file if it is another one than before, and sets the limits back that are above it.
+    pub(crate) fn look(&self, region: &Region) {
+        if self.devices.is_empty() {
+            return;
+        }
+        let now = file_now();
+        if *self.file.lock() != now {
+            self.hold(region);
+        }
     }
 
     /// Reads the file again, and sets back the limits of the region that are above it.
     ///
     /// It reads the limits before the file, and an operator changes the file first: limits that the operator has raised are never
-    /// above the file. It takes no lock, because a tenant could hold one for ever.
+    /// above the file. It takes no lock of the region, because a tenant could hold one for ever. So it leaves limits that another
+    /// process has changed meanwhile, until the next comparison.
     #[cold]
-    pub(crate) fn hold(&self, region: &Region) {
-        let limits = region.limits(self.device);
-        let within = {
-            let mut all = self.all.lock();
-            if let Some(ceilings) = Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read()) {
-                *all = ceilings.of(self.identity);
-                self.memory.store(memory_of(&all), Ordering::Relaxed);
-            }
-            limits.within(&all)
-        };
-        if within == limits {
-            return;
+    fn hold(&self, region: &Region) {
+        let before: Vec<Limits> = self.devices.iter().map(|ceiling| region.limits(ceiling.device)).collect();
+        let now = file_now();
+        *self.file.lock() = now;
+        if let Some(ceilings) = Ceilings::read(Contents::of(Path::new(FIXED_FILE)).as_read()) {
+            self.devices.iter().for_each(|ceiling| ceiling.learn(&ceilings));
         }
-        region.set_limits(self.device, within);
-        if !self.has_warned.swap(true, Ordering::Relaxed) {
-            let gpu = gpu_uuid_text(&self.identity.uuid);
-            let text = format_args!("gpuslice: {gpu}: limits above those of {FIXED_FILE} were set back.");
-            messages::say(LogLevel::Warn, &text);
+        for (ceiling, limits) in self.devices.iter().zip(before) {
+            let within = ceiling.lowered(limits);
+            if within == limits || region.limits(ceiling.device) != limits {
+                continue;
+            }
+            region.set_limits(ceiling.device, within);
+            if !self.has_warned.swap(true, Ordering::Relaxed) {
+                let gpu = gpu_uuid_text(&ceiling.identity.uuid);
+                let text = format_args!("gpuslice: {gpu}: limits above those of {FIXED_FILE} were set back.");
+                messages::say(LogLevel::Warn, &text);
+            }
         }
     }
+}
+
+impl DeviceCeiling {
+    fn new(device: Device, identity: DeviceIdentity, ceiling: Ceiling) -> Self {
+        let (memory, all) = (AtomicU64::new(memory_of(&ceiling)), Mutex::new(ceiling));
+        Self { device, identity, memory, all }
+    }
+
+    /// Replaces the ceiling by that of a file.
+    fn learn(&self, ceilings: &Ceilings) {
+        let mut all = self.all.lock();
+        *all = ceilings.of(self.identity);
+        self.memory.store(memory_of(&all), Ordering::Relaxed);
+    }
+
+    /// Returns true if the region's quota is within the ceiling.
+    #[inline]
+    fn allows_quota(&self, region: &Region) -> bool {
+        region.memory_limit(self.device).unwrap_or(u64::MAX) <= self.memory.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if all limits of the region are within the ceiling.
+    fn allows_all(&self, region: &Region) -> bool {
+        let limits = region.limits(self.device);
+        self.lowered(limits) == limits
+    }
+
+    /// Returns limits, none of them above the ceiling.
+    fn lowered(&self, limits: Limits) -> Limits {
+        limits.within(&self.all.lock())
+    }
+}
+
+/// Returns the state of the file now.
+fn file_now() -> Option<FileState> {
+    let found = fs::metadata(FIXED_FILE).ok()?;
+    Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }
 
 fn memory_of(ceiling: &Ceiling) -> u64 {

@@ -1,6 +1,6 @@
 //! Handle of a slice: charges and releases memory, and gives access to the member and its devices.
 
-use super::ceiling::{self, DeviceCeiling};
+use super::ceiling::SliceCeilings;
 use super::device::SliceDevice;
 use super::devices::FoundDevice;
 use super::enforcement;
@@ -11,6 +11,7 @@ use crate::os::clock::now;
 use core::cell::Cell;
 use core::ffi::c_int;
 use gpuslice_policy::sizes::blocks::BLOCK;
+use gpuslice_policy::time::Monotonic;
 use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 
 /// The place of this process in its slice, and its devices. Made once per process; never dropped.
@@ -18,8 +19,8 @@ use gpuslice_region::{Device, Member, Region, RegionError, SharedUse, Uuid};
 pub(crate) struct Slice {
     member: Member,
     devices: Vec<SliceDevice>,
-    /// Ceilings of the operator's fixed file; empty without one.
-    ceilings: Vec<DeviceCeiling>,
+    /// Ceilings of the operator's fixed file.
+    ceilings: SliceCeilings,
     /// Green contexts. Each lives in a primary context.
     pub(crate) greens: GreenContexts,
     /// Primary context of each device, if the program has retained it.
@@ -48,7 +49,7 @@ impl Slice {
         for place in devices.iter().filter(|place| place.shares_host_memory) {
             member.note_host_memory(place.device);
         }
-        let ceilings = ceiling::of_all(member.region(), found);
+        let ceilings = SliceCeilings::of_all(member.region(), found);
         Self { member, devices, ceilings, greens: GreenContexts::default(), primaries: Primaries::default() }
     }
 
@@ -99,17 +100,12 @@ impl Slice {
     /// Sets the quota back if it is above the operator's ceiling.
     #[inline]
     fn hold_quota(&self, device: Device) {
-        let above =
-            |ceiling: &&DeviceCeiling| ceiling.device() == device && !ceiling.allows_quota(self.region());
-        if let Some(ceiling) = self.ceilings.iter().find(above) {
-            ceiling.hold(self.region());
-        }
+        self.ceilings.hold_quota(self.region(), device);
     }
 
-    /// Sets all limits back that are above the operator's ceiling.
-    pub(crate) fn hold_limits(&self) {
-        let above = self.ceilings.iter().filter(|ceiling| !ceiling.allows_all(self.region()));
-        above.for_each(|ceiling| ceiling.hold(self.region()));
+    /// Sets all limits back that are above the operator's ceilings. Called by the worker, at each tick.
+    pub(crate) fn hold_limits(&self, now: Monotonic) {
+        self.ceilings.hold_all(self.region(), now);
     }
 
     /// Returns true if a call may be granted that takes nothing more of the quota. A lost region reads as zeroes, and no slice is
@@ -125,9 +121,10 @@ impl Slice {
     }
 
     /// Returns true if the slice can still keep to its limits. If it cannot, memory is refused from now on. If only the file was
-    /// removed or replaced, it can: the members share the pages that they have mapped.
+    /// removed or replaced, it can: the members share the pages that they have mapped. Looks at the operator's file as well.
     #[cold]
     fn is_whole(&self) -> bool {
+        self.ceilings.look(self.region());
         match self.member.check() {
             Ok(()) => true,
             Err(removed @ RegionError::Replaced { .. }) => {

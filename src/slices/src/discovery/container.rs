@@ -3,6 +3,7 @@
 use super::engine;
 use crate::mounts::is_local;
 use crate::process::read;
+use gpuslice_policy::config::{Config, FIXED_FILE, FileRead, OperatorFiles};
 use gpuslice_region::names::{FOLDER, MOUNTED, PREFIX};
 use gpuslice_region::operator::Contents;
 use rustix::fs::{self as kernel, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -148,12 +149,32 @@ impl Container {
     /// Returns the files that may be regions, judged by name and kind alone.
     #[must_use]
     pub fn regions(&self) -> Vec<Candidate> {
-        let Some((root, folders)) = self.root_with(&FOLDERS) else { return Vec::new() };
+        let named = self.named();
+        let named: Vec<(&str, &str)> = named.iter().filter_map(|path| parts_of(path)).collect();
+        let folders: Vec<&str> = FOLDERS.into_iter().chain(named.iter().map(|(folder, _)| *folder)).collect();
+        let Some((root, local)) = self.root_with(&folders) else { return Vec::new() };
+        let usual = FOLDERS.into_iter().filter(|folder| local.contains(folder));
+        let named = named.iter().filter(|(folder, _)| local.contains(folder));
+        let mut found: Vec<Candidate> = usual.flat_map(|folder| usual_regions_in(&root, folder)).collect();
+        found.extend(
+            named.flat_map(|(folder, file)| regions_in(&root, folder, |name| name == file.as_bytes())),
+        );
         let mut seen = BTreeSet::new();
-        let mut found: Vec<Candidate> = folders.iter().flat_map(|folder| regions_in(&root, folder)).collect();
         found.retain(|candidate| seen.insert(candidate.file));
         found.truncate(MOST_REGIONS);
         found
+    }
+
+    /// Returns the paths of regions that the container's settings name: the operator's file, or a variable of a process.
+    fn named(&self) -> BTreeSet<PathBuf> {
+        let fixed = self.file(FIXED_FILE);
+        let files = OperatorFiles { named: FileRead::Absent, fixed: fixed.as_read() };
+        let of_process = |pid: &u32| {
+            let variables = read(&format!("/proc/{pid}/environ"))?;
+            let value = |name: &str| value_of(&variables, name);
+            Config::from_sources(&value, &files).ok()?.region
+        };
+        self.witnesses.iter().filter_map(of_process).collect()
     }
 
     /// Reads a short file of the container. Follows no link, and reads regular files only.
@@ -175,7 +196,7 @@ impl Container {
 
     /// Returns the root directory, and those of `folders` that can be read without waiting. Returns none if there are
     /// none.
-    fn root_with(&self, folders: &[&'static str]) -> Option<(OwnedFd, Vec<&'static str>)> {
+    fn root_with<'a>(&self, folders: &[&'a str]) -> Option<(OwnedFd, Vec<&'a str>)> {
         self.witnesses.iter().find_map(|pid| {
             let mounts = read(&format!("/proc/{pid}/mountinfo"))?;
             let local: Vec<_> = folders.iter().copied().filter(|folder| is_local(&mounts, folder)).collect();
@@ -200,17 +221,36 @@ fn below(path: &str) -> &str {
     path.trim_start_matches('/')
 }
 
-/// Returns the files in a folder below a root that may be regions.
-fn regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
+/// Returns the value of a variable in the contents of `/proc/PID/environ`.
+fn value_of(variables: &str, name: &str) -> Option<Vec<u8>> {
+    let mut values = variables.split('\0').filter_map(|item| item.split_once('='));
+    values.find(|(key, _)| *key == name).map(|(_, value)| value.into())
+}
+
+/// Returns the folder and the file name of a path that a container names. Returns none if the list of mounts may write that
+/// path in another form: then nobody could tell whether a look at it waits for another machine.
+fn parts_of(path: &Path) -> Option<(&str, &str)> {
+    let text = path.to_str().filter(|text| !text.contains([' ', '\t', '\n', '\\', '#']))?;
+    let (folder, file) = text.rsplit_once('/')?;
+    let mut parts = folder.strip_prefix('/')?.split('/').chain([file]);
+    parts.all(|part| !["", ".", ".."].contains(&part)).then_some((folder, file))
+}
+
+/// Returns the files in one of [`FOLDERS`] below a root that may be regions.
+fn usual_regions_in(root: &OwnedFd, folder: &str) -> Vec<Candidate> {
+    regions_in(root, folder, |name| match folder {
+        MOUNTED => name == b"region",
+        _ => name.starts_with(PREFIX.as_bytes()),
+    })
+}
+
+/// Returns the files with such names in a folder below a root.
+fn regions_in(root: &OwnedFd, folder: &str, is_name: impl Fn(&[u8]) -> bool) -> Vec<Candidate> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(opened) = kernel::openat2(root, below(folder), flags, Mode::empty(), WITHIN) else {
         return Vec::new();
     };
     let Ok(entries) = Dir::read_from(&opened) else { return Vec::new() };
-    let is_name = |name: &[u8]| match folder {
-        MOUNTED => name == b"region",
-        _ => name.starts_with(PREFIX.as_bytes()),
-    };
     let entries = entries.take(MOST_FILES).filter_map(Result::ok);
     let names: Vec<PathBuf> = entries
         .filter(|entry| is_name(entry.file_name().to_bytes()))
@@ -259,7 +299,7 @@ mod tests {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let root = kernel::open(root, flags, Mode::empty()).unwrap();
         let mut found: Vec<_> =
-            FOLDERS.iter().flat_map(|folder| regions_in(&root, folder)).map(|one| one.inside).collect();
+            FOLDERS.iter().flat_map(|folder| usual_regions_in(&root, folder)).map(|one| one.inside).collect();
         found.sort();
         found
     }
@@ -312,6 +352,33 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_the_list_of_mounts_writes_in_another_form_is_no_place_of_a_region() {
+        let parts = |path: &'static str| parts_of(Path::new(path));
+        assert_eq!(parts("/srv/team/region-1"), Some(("/srv/team", "region-1")));
+        for path in [
+            "region",
+            "/region",
+            "srv/region",
+            "/srv//region",
+            "/srv/../region",
+            "/srv/./region",
+            "/srv/..",
+            "/srv/",
+            "/a b/region",
+            "/a\\040b/region",
+        ] {
+            assert_eq!(parts(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_values_of_a_variable_counts() {
+        let variables = "PATH=/bin\0GPUSLICE_REGION=/a=b\0GPUSLICE_REGION=/c\0odd\0";
+        assert_eq!(value_of(variables, "GPUSLICE_REGION"), Some(b"/a=b".to_vec()));
+        assert_eq!([value_of(variables, "odd"), value_of(variables, "PAT")], [None, None]);
+    }
+
+    #[test]
     fn a_folder_full_of_names_costs_no_more_than_so_many() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("dev/shm")).unwrap();
@@ -327,7 +394,7 @@ mod tests {
         fs::create_dir_all(root.path().join("dev/shm")).unwrap();
         fs::write(root.path().join("dev/shm/gpuslice-0-1"), "this one").unwrap();
         let opened = kernel::open(root.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let found = regions_in(&opened, FOLDER);
+        let found = usual_regions_in(&opened, FOLDER);
         fs::rename(root.path().join("dev"), root.path().join("moved")).unwrap();
         assert_eq!(fs::read_to_string(found[0].path()).unwrap(), "this one");
         assert_eq!(FileId::of(&found[0].path()).unwrap(), found[0].file);

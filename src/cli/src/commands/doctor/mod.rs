@@ -44,6 +44,7 @@ use machine::Machine;
 use preload::PreloadLists;
 use region::Regions;
 use settings::Sources;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -93,6 +94,7 @@ fn examine(wish: &Doctor) -> Vec<Finding> {
     findings.extend(devices::examine(told, &around));
     findings.extend(machine::examine(&machine, has_driver));
     findings.extend(library::examine(&library));
+    findings.extend(ignorant(&lists, &wish.command));
     findings.extend(preload_of(&library, &lists, patience));
     if starts(&cuda) {
         findings.extend(runtime_of(&library, config.as_ref(), patience));
@@ -131,12 +133,19 @@ fn preloaded(lists: &PreloadLists) -> Vec<PathBuf> {
     if is_named { Vec::new() } else { lists.paths() }
 }
 
+/// Returns the findings about programs that ignore the file of preloads: the shell, and the first program of the command.
+fn ignorant(lists: &PreloadLists, command: &[OsString]) -> Vec<Finding> {
+    let named = command.first().and_then(|word| command::Program::find(word)).map(|program| program.path);
+    let finding = |path: PathBuf| {
+        let loader = Elf::read(&path).ok().flatten()?.interpreter;
+        preload::ignored(lists, &path.display().to_string(), loader.as_deref())
+    };
+    [PathBuf::from("/bin/sh")].into_iter().chain(named).filter_map(finding).collect()
+}
+
 /// Returns the findings about preloaded libraries, and about a child that is started as `run` starts programs.
 fn preload_of(library: &Library, lists: &PreloadLists, patience: Duration) -> Vec<Finding> {
     let mut findings = preload::entries(lists);
-    let shell = Path::new("/bin/sh");
-    let loader = Elf::read(shell).ok().flatten().and_then(|elf| elf.interpreter);
-    findings.extend(preload::ignored(lists, &shell.display().to_string(), loader.as_deref()));
     let Ok(path) = &library.path else { return findings };
     match preload_list(path) {
         Err(Failure::Message { text, .. }) => {

@@ -14,9 +14,10 @@ const CREDIT_KEPT: WallTime = WallTime::from_millis(50);
 
 /// Does one tick. Returns true if anything is left to do.
 pub(crate) fn tick(compute: &'static Compute) -> bool {
-    compute.hold_limits();
+    let now = clock::now();
+    compute.hold_limits(now);
     // This comes before anything of this second is counted.
-    compute.note_second(clock::now());
+    compute.note_second(now);
     let is_credit_left = compute.return_unspent(CREDIT_KEPT);
     let is_thread_left = flush_idle_threads(compute);
     if compute.meter.poll_events(compute) > 0 {
