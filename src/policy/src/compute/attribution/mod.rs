@@ -7,4 +7,3 @@ mod replay;
 pub mod slicing;
 pub mod source;
 pub mod strangers;
-
