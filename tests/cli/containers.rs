@@ -133,7 +133,7 @@ fn a_region_elsewhere_in_a_container_is_found_by_the_setting_that_names_it() {
     if !may_have_containers() {
         return;
     }
-    let (bench, name, (folder, mounts)) = (Bench::simulated(), name("elsewhere"), volume());
+    let (bench, name, (folder, mounts)) = (Bench::simulated_without_contexts(), name("elsewhere"), volume());
     let mut tenant = Tenant::start_at(&bench, &format!("/run/data/{name}"), 48 * MIB, &mounts);
     let table = ask(&["list"]).code(0);
     assert!(row(&table, [&name, &tenant.place]).contains(" 48.00 MiB "), "{table:?}");
