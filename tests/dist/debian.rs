@@ -124,7 +124,7 @@ fn an_upgrade_keeps_the_library_of_a_slice_that_runs() {
 
     let old = root.library(VERSION);
     let before = (fs::metadata(&old).unwrap().ino(), fs::read(&old).unwrap());
-    let bench = Bench::simulated().with_quick_nvml().with("GPU_MEM_LIMIT", "64MiB");
+    let bench = Bench::simulated_without_contexts().with_quick_nvml().with("GPU_MEM_LIMIT", "64MiB");
     let start = || {
         let program = bench.host("witness", &["16777216"]).preload(&old).start();
         assert_eq!(program.hear().as_deref(), Some("ready"));

@@ -44,7 +44,10 @@ fn succeeds(command: &mut Command) {
 
 /// Makes a bench whose slices have a quota of 64 MiB.
 fn bench() -> Bench {
-    Bench::simulated().with_quick_nvml().with("GPU_MEM_LIMIT", "64MiB").with("GPU_CORE_PERCENT", "50")
+    Bench::simulated_without_contexts()
+        .with_quick_nvml()
+        .with("GPU_MEM_LIMIT", "64MiB")
+        .with("GPU_CORE_PERCENT", "50")
 }
 
 /// Starts a program that holds 16 MiB in a slice of the bench.

@@ -36,7 +36,7 @@ fn a_wheel_in_a_virtual_environment_limits_a_program() {
     assert_eq!(run(Command::new(&command).arg("--version")), format!("gpuslice {VERSION}\n"));
     assert!(venv.join("share/man/man1/gpuslice-run.1").exists());
 
-    let bench = Bench::simulated().with_quick_nvml();
+    let bench = Bench::simulated_without_contexts().with_quick_nvml();
     let witness = compiler::plain("witness").display().to_string();
     let words = ["run", "--mem", "64MiB", "--region"];
     let region = bench.region().display().to_string();
