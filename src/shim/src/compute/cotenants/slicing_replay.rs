@@ -40,11 +40,13 @@ pub(crate) struct SlicingReplay {
     next: Monotonic,
     /// True if co-tenants have published intervals lately.
     has_cotenants: bool,
+    /// True if another slice, or the node agent, asks NVML for this one.
+    listens: bool,
     /// True if NVML has told this slice that programs which publish nothing use the GPU.
     has_found_programs: bool,
 }
 
-/// What a slice on a device knows of its co-tenants, for its questions to NVML.
+/// Sight of a slice on a device: the co-tenants that it sees, and whether it asks NVML for them.
 #[derive(Debug)]
 pub(super) enum Sight {
     /// No co-tenant publishes intervals.
@@ -63,8 +65,9 @@ struct ElectedReplay {
     split: Split,
     /// Place up to which the ring of each region has been read, by the number of its slice.
     read: BTreeMap<u64, u64>,
-    /// Instant at which each co-tenant in the directory or with locks last published, by the number of its region.
-    published_at: BTreeMap<u64, Monotonic>,
+    /// Co-tenants in the directory or with locks that are present: the number of the region, and the instant at which the slice
+    /// last published.
+    present: BTreeMap<u64, Monotonic>,
     /// Processes of co-tenants that published since the last question to NVML: number of the region, and of the process in it.
     publishers: BTreeSet<(u64, u32)>,
     /// True if the co-tenant that asks NVML tells of programs that publish nothing.
@@ -82,20 +85,14 @@ struct ElectedReplay {
 }
 
 impl SlicingReplay {
-    /// Returns what the slice knows of its co-tenants.
-    pub(super) fn sight(&mut self, slice: &Slice) -> Sight {
-        match self.elected.as_mut().filter(|_| self.has_cotenants) {
+    /// Returns the slice's sight as of the last step.
+    pub(super) fn sight(&mut self) -> Sight {
+        let elected = self.elected.as_mut().filter(|_| self.has_cotenants);
+        match elected.map(|elected| core::mem::take(&mut elected.publishers)) {
             None => Sight::Alone,
-            Some(elected) if elected.asks(slice, clock::now()) => {
-                Sight::Asks(core::mem::take(&mut elected.publishers))
-            }
-            Some(_) => Sight::Listens,
+            Some(_) if self.listens => Sight::Listens,
+            Some(publishers) => Sight::Asks(publishers),
         }
-    }
-
-    /// Returns true if this slice asks NVML.
-    fn asks(&self, slice: &Slice, now: Monotonic) -> bool {
-        !self.has_cotenants || self.elected.as_ref().is_some_and(|elected| elected.asks(slice, now))
     }
 
     /// Notes whether NVML tells of programs that publish nothing.
@@ -138,7 +135,7 @@ impl SlicingReplay {
         if now >= self.next {
             self.step(slice, sources, gpu, cotenants, now);
         }
-        self.asks(slice, now)
+        !self.listens
     }
 
     fn step(
@@ -156,9 +153,12 @@ impl SlicingReplay {
         let elected = self.elected.get_or_insert_with(|| ElectedReplay::new(slice, gpu, now));
         elected.read(slice, gpu, &mut cotenants.lock(), now);
         let has_cotenants = elected.has_cotenants(now);
+        self.listens = has_cotenants && !elected.asks(slice, now);
         if has_cotenants {
             elected.settle(slice, gpu, now);
-            let has_programs = elected.has_programs(slice, self.has_found_programs, now);
+            elected.tell_programs(!self.listens && self.has_found_programs);
+            let has_programs =
+                if self.listens { elected.has_heard_of_programs } else { self.has_found_programs };
             let source = if has_programs { Source::ReplayedWhole } else { Source::Replayed };
             sources.report(slice, gpu, Measured::by(source));
         } else {
@@ -181,7 +181,7 @@ impl ElectedReplay {
             slicing: Slicing::new(now),
             split: Split::from(slice.region().correction(gpu.device)),
             read: BTreeMap::new(),
-            published_at: BTreeMap::new(),
+            present: BTreeMap::new(),
             publishers: BTreeSet::new(),
             has_heard_of_programs: false,
             relayed_at: Monotonic::BEGIN,
@@ -195,6 +195,7 @@ impl ElectedReplay {
     /// Reads the intervals that all slices have published since the last call.
     fn read(&mut self, slice: &Slice, gpu: SliceDevice, cotenants: &mut Cotenants, now: Monotonic) {
         let own = slice.region().path();
+        self.present.retain(|_, published_at| is_recent(*published_at, now));
         let asker = self.asker(slice, now);
         self.has_heard_of_programs = self.locks.as_ref().is_some_and(IntervalLocks::has_heard_of_programs);
         cotenants.refresh(slice, now);
@@ -224,11 +225,12 @@ impl ElectedReplay {
     fn read_locks(&mut self, cotenants: &Cotenants, now: Monotonic) {
         /// Slices of other directories have numbers above those of the directory's.
         const APART: u64 = 1 << 63;
-        let Self { slicing, locked_at, locks, relayed_at, published_at, publishers, .. } = self;
+        let Self { slicing, locked_at, locks, relayed_at, present, publishers, .. } = self;
         let Some(open) = locks.as_mut().filter(|_| !is_recent(*relayed_at, now)) else { return };
         let add = |other: u64, interval| {
             slicing.add(APART | other, false, interval);
-            (*locked_at, _) = (now, published_at.insert(other, now));
+            *locked_at = now;
+            present.insert(other, now);
             publishers.insert((other, interval.process()));
         };
         if open.read(now, |other| cotenants.has(other), add).is_err() {
@@ -267,7 +269,7 @@ impl ElectedReplay {
                 Origin::Relayed => self.relayed_at = now,
                 Origin::Slice if is_own => {}
                 Origin::Slice => {
-                    self.published_at.insert(region.file_number(), now);
+                    self.present.insert(region.file_number(), now);
                     self.publishers.insert((region.file_number(), interval.process()));
                 }
             }
@@ -276,9 +278,7 @@ impl ElectedReplay {
 
     /// Returns the number of the region whose slice asks NVML. `None`: the node agent asks.
     fn asker(&self, slice: &Slice, now: Monotonic) -> Option<u64> {
-        let present =
-            self.published_at.iter().filter(|(_, at)| is_recent(**at, now)).map(|(number, _)| *number);
-        let first = present.chain([slice.region().file_number()]).min();
+        let first = self.present.keys().copied().chain([slice.region().file_number()]).min();
         first.filter(|_| !is_recent(self.relayed_at, now))
     }
 
@@ -287,19 +287,16 @@ impl ElectedReplay {
         self.asker(slice, now) == Some(slice.region().file_number())
     }
 
-    /// Returns true if programs that publish nothing use the GPU. `has_found`: NVML has told this slice of some. Tells slices of
-    /// other directories.
-    fn has_programs(&mut self, slice: &Slice, has_found: bool, now: Monotonic) -> bool {
-        let asks = self.asks(slice, now);
-        if self.locks.as_mut().is_some_and(|locks| locks.tell_programs(asks && has_found).is_err()) {
+    /// Tells slices of other directories whether programs that publish nothing use the GPU.
+    fn tell_programs(&mut self, are_there: bool) {
+        if self.locks.as_mut().is_some_and(|locks| locks.tell_programs(are_there).is_err()) {
             self.locks = None;
         }
-        if asks { has_found } else { self.has_heard_of_programs }
     }
 
     /// Returns true if co-tenants have published intervals lately.
     fn has_cotenants(&self, now: Monotonic) -> bool {
-        is_recent(self.relayed_at, now) || self.published_at.values().any(|at| is_recent(*at, now))
+        is_recent(self.relayed_at, now) || !self.present.is_empty()
     }
 
     /// Returns the instant up to which all work is published by now.

@@ -84,7 +84,7 @@ impl CotenantState {
         }
         let mut samplers = self.samplers.lock();
         for (at, (limiter, sampler)) in usage.limiters.iter().zip(samplers.iter_mut()).enumerate() {
-            let sight = self.replays.lock().get_mut(at).map_or(Sight::Alone, |replay| replay.sight(usage));
+            let sight = self.replays.lock().get_mut(at).map_or(Sight::Alone, SlicingReplay::sight);
             let has_cotenants = !matches!(sight, Sight::Alone);
             match sight {
                 Sight::Listens => {
