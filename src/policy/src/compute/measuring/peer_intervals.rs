@@ -52,14 +52,19 @@ impl Interval {
     /// Returns the number of the process in the slice: its slot, of which high bits are lost.
     #[must_use]
     pub fn process(&self) -> u32 {
-        u32::try_from(u64::from(self.context) / CONTEXTS).unwrap_or(0)
+        process_of(self.context)
     }
 
     /// Returns true if the interval belongs to the process in this slot of the slice.
     #[must_use]
     pub fn is_of(&self, slot: usize) -> bool {
-        self.process() == Self { context: context(slot, 0), ..*self }.process()
+        self.process() == process_of(context(slot, 0))
     }
+}
+
+/// Returns the number of the process to which a context belongs, within the slice.
+fn process_of(context: u16) -> u32 {
+    u32::try_from(u64::from(context) / CONTEXTS).unwrap_or(0)
 }
 
 /// Returns the number of a context within its slice, from the slot of its process and the context's `number` in the process.
