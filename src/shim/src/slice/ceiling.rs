@@ -15,6 +15,7 @@
 use super::devices::FoundDevice;
 use super::settings;
 use crate::os::messages;
+use crate::os::time_word::TimeWord;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpuslice_policy::config::{Ceiling, Ceilings, DeviceIdentity, FIXED_FILE, LogLevel, gpu_uuid_text};
 use gpuslice_policy::time::{Monotonic, WallTime};
@@ -32,8 +33,8 @@ pub(crate) struct SliceCeilings {
     devices: Vec<DeviceCeiling>,
     /// The file that was read last. None: nobody has looked yet, or there is no file.
     file: Mutex<Option<FileState>>,
-    /// Nanoseconds of the monotonic clock at the last look of the worker.
-    looked_at: AtomicU64,
+    /// Instant of the last look of the worker.
+    looked_at: TimeWord<Monotonic>,
     has_warned: AtomicBool,
 }
 
@@ -47,8 +48,8 @@ struct DeviceCeiling {
     all: Mutex<Ceiling>,
 }
 
-/// What changes when a file is replaced or written: its device and inode, its size, and the time of its last change in seconds and
-/// nanoseconds.
+/// State of a file, which is another one after it is replaced or written: its device and inode, its size, and the time of its
+/// last change in seconds and nanoseconds.
 type FileState = (u64, u64, u64, i64, i64);
 
 /// Time between two looks of the worker at the file.
@@ -67,7 +68,7 @@ impl SliceCeilings {
         Self {
             devices: devices.unwrap_or_default(),
             file: Mutex::new(None),
-            looked_at: AtomicU64::new(0),
+            looked_at: TimeWord::zero(),
             has_warned: AtomicBool::new(false),
         }
     }
@@ -83,8 +84,8 @@ impl SliceCeilings {
 
     /// Sets all limits back that are above the ceilings. Looks at the file if the last look was some time ago.
     pub(crate) fn hold_all(&self, region: &Region, now: Monotonic) {
-        if now.since(Monotonic::from_nanos(self.looked_at.load(Ordering::Relaxed))) >= LOOK_EACH {
-            self.looked_at.store(now.nanos(), Ordering::Relaxed);
+        if now.since(self.looked_at.get()) >= LOOK_EACH {
+            self.looked_at.set(now);
             self.look(region);
         }
         if !self.devices.iter().all(|ceiling| ceiling.allows_all(region)) {

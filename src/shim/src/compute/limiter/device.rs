@@ -38,9 +38,7 @@ pub(crate) struct DeviceLimiter {
     pub(crate) queued: TimeWord<GpuTime>,
     /// Launches of these batches.
     queued_launches: AtomicU32,
-    /// Bound of launches in flight on a stream.
-    launch_bound: u32,
-    /// Instant at which the last of them is predicted to end.
+    /// Instant at which the last of these batches is predicted to end.
     pub(crate) busy_until: TimeWord<Monotonic>,
     /// True if the GPU was at work on a batch at the last poll of events.
     pub(crate) is_running: AtomicBool,
@@ -54,6 +52,8 @@ pub(crate) struct DeviceLimiter {
     is_alone: AtomicBool,
     /// Bound of queued time for short launches. It follows from `room` and `is_alone`.
     queue_bound: TimeWord<GpuTime>,
+    /// Bound of launches in flight on a stream.
+    launch_bound: u32,
     /// Instant at which the queued work is expected to have ended. Kept only while the bound is reduced.
     queue_ends: TimeWord<Monotonic>,
     /// Launches of unknown cost in flight.
@@ -73,13 +73,13 @@ impl DeviceLimiter {
             streams: AtomicUsize::new(0),
             queued: TimeWord::zero(),
             queued_launches: AtomicU32::new(0),
-            launch_bound: queue_bound::launches(queue_scale),
             busy_until: TimeWord::zero(),
             is_running: AtomicBool::new(false),
             beside: TimeWord::zero(),
             room: TimeWord::new(GpuTime::MAX),
             is_alone: AtomicBool::new(true),
             queue_bound: TimeWord::new(queue_bound::LEAST),
+            launch_bound: queue_bound::launches(queue_scale),
             queue_ends: TimeWord::zero(),
             unknown: Mutex::default(),
         }
