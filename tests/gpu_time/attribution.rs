@@ -6,7 +6,7 @@
     reason = "a test: it ends where something is wrong, and waits for what must come"
 )]
 
-use super::hosts::PATIENCE;
+use super::hosts;
 use crate::support::bench::{Bench, Host, driver_copy};
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
@@ -66,29 +66,14 @@ fn source_of(region: &Path) -> Source {
 /// Waits until the time of all these slices is measured as `expected`.
 #[track_caller]
 fn until_all_have(regions: &[PathBuf], expected: Source) {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let sources: Vec<Source> = regions.iter().map(|region| source_of(region)).collect();
-        if sources.iter().all(|source| *source == expected) {
-            return;
-        }
-        assert!(Instant::now() < end, "{sources:?}");
-        sleep(Duration::from_millis(20));
-    }
+    let sources = || regions.iter().map(|region| source_of(region)).collect::<Vec<_>>();
+    hosts::until(sources, |sources| sources.iter().all(|source| *source == expected));
 }
 
 /// Waits until `is_so` accepts the measurement and the correction.
 #[track_caller]
 fn until(bench: &Bench, is_so: impl Fn(Measured, u32) -> bool) {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let (measured, factor) = told(bench);
-        if is_so(measured, factor) {
-            return;
-        }
-        assert!(Instant::now() < end, "{measured}, factor {factor}");
-        sleep(Duration::from_millis(20));
-    }
+    hosts::until(|| told(bench), |(measured, factor)| is_so(*measured, *factor));
 }
 
 /// Returns the condition that nothing is taken off the measured time, and that it is measured as `expected`.
@@ -250,12 +235,22 @@ fn slices_that_publish_beside_each_other_hold_their_shares_without_nvml() {
     until(&bench, is(untold(Why::NotSupported)));
 }
 
-/// Starts a busy process of a slice with a share, whose region lies in a folder of its own.
+/// Returns the region of a slice in a folder, and makes the folder.
+fn region_in(bench: &Bench, folder: &str, slice: &str) -> PathBuf {
+    let folder = bench.region().with_file_name(folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder.join(slice)
+}
+
+/// Prepares a busy process of a slice with a share and this region.
+fn host_of<'bench>(bench: &'bench Bench, region: &Path, group: &str) -> Host<'bench> {
+    host(bench, &BUSY).set("SIMGPU_GROUP", group).set("GPUSLICE_REGION", &region.display().to_string())
+}
+
+/// Prepares a busy process of a slice with a share, whose region lies in a folder of its own.
 fn apart<'bench>(bench: &'bench Bench, folder: &str) -> Host<'bench> {
-    let region =
-        if folder == "here" { bench.region() } else { bench.region().with_file_name(folder).join("region") };
-    fs::create_dir_all(region.parent().unwrap()).unwrap();
-    host(bench, &BUSY).set("SIMGPU_GROUP", folder).set("GPUSLICE_REGION", &region.display().to_string())
+    let region = if folder == "here" { bench.region() } else { region_in(bench, folder, "region") };
+    host_of(bench, &region, folder)
 }
 
 #[test]
@@ -275,13 +270,10 @@ fn slices_of_different_folders_find_each_other_by_the_drivers_file() {
 /// Starts busy processes of two slices that see each other, of which only the one that asks NVML gets answers. Returns the
 /// regions, too. `places` are the regions' folders.
 fn one_asks(bench: &Bench, places: [&str; 2]) -> ([Living; 2], [PathBuf; 2]) {
-    let place = |name: &str| bench.region().with_file_name(name);
     let start = |folder: &str, number: usize, faults: &str| {
-        let region = place(folder).join(number.to_string());
-        fs::create_dir_all(region.parent().unwrap()).unwrap();
-        let host = host(bench, &BUSY).set("SIMGPU_GROUP", &number.to_string()).set("SIMGPU_FAULTS", faults);
-        let living = begin(host.set("GPUSLICE_REGION", &region.display().to_string()).start());
-        (living, region)
+        let slice = number.to_string();
+        let region = region_in(bench, folder, &slice);
+        (begin(host_of(bench, &region, &slice).set("SIMGPU_FAULTS", faults).start()), region)
     };
     let blind = format!("{NO_SAMPLES};{NO_LIST}");
     let (asker, of_asker) = start(places[0], 0, "");
@@ -315,22 +307,10 @@ fn slices_that_see_each_other_notice_a_program_that_publishes_nothing() {
 fn processes_of_slices_that_see_each_other_are_no_such_programs() {
     for folders in [["here", "here"], ["here", "there"]] {
         let bench = Bench::simulated();
-        let members: Vec<_> = folders
-            .iter()
-            .zip(["first", "second"])
-            .map(|(folder, slice)| {
-                let region = bench.region().with_file_name(folder).join(slice);
-                fs::create_dir_all(region.parent().unwrap()).unwrap();
-                let text = region.display().to_string();
-                let member = || {
-                    begin(
-                        host(&bench, &BUSY).set("SIMGPU_GROUP", slice).set("GPUSLICE_REGION", &text).start(),
-                    )
-                };
-                (region, [member(), member()])
-            })
-            .collect();
-        let regions: Vec<PathBuf> = members.iter().map(|(region, _)| region.clone()).collect();
+        let slices = ["first", "second"];
+        let regions = [0, 1].map(|place| region_in(&bench, folders[place], slices[place]));
+        let member = |place: usize| begin(host_of(&bench, &regions[place], slices[place]).start());
+        let _members = [0, 0, 1, 1].map(member);
         until_all_have(&regions, Source::Replayed);
         let end = Instant::now() + Duration::from_secs(8);
         while Instant::now() < end {
@@ -384,11 +364,10 @@ fn one_process_of_a_slice_asks_nvml_and_the_next_one_after_its_death() {
 
 /// Starts a busy process of a slice under policy equal, whose region lies in a folder. Its warnings go to a file.
 fn dividing(bench: &Bench, folder: &str, group: &str) -> (Living, PathBuf) {
-    let at = |name: &str| bench.region().with_file_name(name);
-    fs::create_dir_all(at(folder)).unwrap();
-    let log = at(&format!("{folder}-{group}.log"));
+    let log = bench.region().with_file_name(format!("{folder}-{group}.log"));
+    let region = region_in(bench, folder, group);
     let host = bench.host("load", &BUSY).loaded().set("GPU_CORE_POLICY", "equal").set("SIMGPU_GROUP", group);
-    let host = host.set("GPUSLICE_REGION", &at(folder).join(group).display().to_string());
+    let host = host.set("GPUSLICE_REGION", &region.display().to_string());
     let host = host.set("GPUSLICE_LOG", &format!("warn:{}", log.display()));
     (begin(host.start()), log)
 }
@@ -402,11 +381,7 @@ fn warnings(log: &Path) -> usize {
 /// Waits until a log says that the policy does not reach a program.
 #[track_caller]
 fn until_warned(log: &Path) {
-    let end = Instant::now() + PATIENCE;
-    while warnings(log) == 0 {
-        assert!(Instant::now() < end, "{} says nothing", log.display());
-        sleep(Duration::from_millis(20));
-    }
+    hosts::until(|| (log, warnings(log)), |(_, count)| *count > 0);
 }
 
 #[test]

@@ -4,12 +4,27 @@ use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
 use crate::support::outcome::Outcome;
 use gpuslice_region::TimeUsed;
+use std::fmt::Debug;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Time within which an expected state is reached, on a machine that has other things to do.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks every 20 ms until `is_so` accepts the result, for [`PATIENCE`] at most.
+#[track_caller]
+pub(super) fn until<T: Debug>(mut look: impl FnMut() -> T, is_so: impl Fn(&T) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let seen = look();
+        if is_so(&seen) {
+            return;
+        }
+        assert!(Instant::now() < end, "{seen:?}");
+        sleep(Duration::from_millis(20));
+    }
+}
 
 /// Makes a bench whose driver has every function.
 pub(super) fn bench() -> Bench {

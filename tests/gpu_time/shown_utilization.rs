@@ -5,7 +5,7 @@
     reason = "a test: it ends where something is wrong, and waits for what must come"
 )]
 
-use super::hosts::PATIENCE;
+use super::hosts;
 use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
 use crate::support::neighbours::{BUSY, IN_A_CONTAINER, begin, neighbour};
@@ -57,15 +57,7 @@ fn ready(viewer: Living) -> Living {
 /// Waits until `is_so` accepts the figures.
 #[track_caller]
 fn until(viewer: &mut Living, is_so: impl Fn(&Shown) -> bool) {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let shown = look(viewer);
-        if is_so(&shown) {
-            return;
-        }
-        assert!(Instant::now() < end, "{shown:?}");
-        sleep(Duration::from_millis(20));
-    }
+    hosts::until(|| look(viewer), is_so);
 }
 
 /// Asserts that a viewer of a slice that uses its 30 % is shown about 30 % for some time, and never an idle slice.
