@@ -192,15 +192,20 @@ fn the_command_refuses_limits_above_the_operators_file() {
     assert!(status.success(), "{said}");
 }
 
+/// Makes the slice `c` on the node by `gpuslice cdi`, or makes it again with other limits.
+fn make_slice(node: &Node, limits: &[&str]) {
+    // The specification names files as this machine sees them.
+    let root = node.at("/").display().to_string();
+    ask(&[&["cdi", "c", "--root", &root], limits].concat()).code(0);
+}
+
 #[test]
 fn limits_that_root_raises_on_the_host_hold_in_running_programs() {
     if !may_have_containers() {
         return;
     }
     let mut node = Node::start(TWO);
-    // The specification names files as this machine sees them.
-    let root = node.at("/").display().to_string();
-    ask(&["cdi", "c", "--mem", "256MiB", "--cores", "30", "--root", &root]).code(0);
+    make_slice(&node, &["--mem", "256MiB", "--cores", "30"]);
     let (mut program, busy) = (witness(&node, "c", 48 * MIB), busy(&node, "c"));
     assert_eq!(take(&mut program, 300 * MIB), "2");
     let config = node.at("/var/lib/gpuslice/slots/c/conf/config");
@@ -250,9 +255,7 @@ fn limits_that_root_lowers_on_the_host_hold_in_running_programs_whatever_the_ten
         return;
     }
     let mut node = Node::start(TWO);
-    let root = node.at("/").display().to_string();
-    let command = |limits: &[&str]| ask(&[&["cdi", "c", "--root", &root], limits].concat()).code(0);
-    command(&["--mem", "512MiB", "--cores", "60"]);
+    make_slice(&node, &["--mem", "512MiB", "--cores", "60"]);
     let (mut program, busy) = (witness(&node, "c", 48 * MIB), busy(&node, "c"));
     assert_eq!(take(&mut program, 300 * MIB), "0");
     let region = Monitor::open(&node.region("c"), Trust::AnyOwner).unwrap().unwrap();
@@ -267,17 +270,17 @@ fn limits_that_root_lowers_on_the_host_hold_in_running_programs_whatever_the_ten
     region.set_limits(device, old);
     node.until("the busy program sets them back", |_| (region.limits(device) == lowered).then_some(()));
     // The command that changes the file alone lowers the limits of running programs too.
-    command(&["--mem", "128MiB", "--cores", "20"]);
+    make_slice(&node, &["--mem", "128MiB", "--cores", "20"]);
     let lowered = Limits { memory: Some(128 * MIB), cores_permille: 200, ..old };
     node.until("the limits are those of the file", |_| (region.limits(device) == lowered).then_some(()));
     // Without a busy program an allocation does it.
     drop(busy);
-    command(&["--mem", "64MiB"]);
+    make_slice(&node, &["--mem", "64MiB"]);
     assert_eq!(take(&mut program, 100 * MIB), "2");
     let lowered = Limits { memory: Some(64 * MIB), ..lowered };
     assert_eq!(region.limits(device), lowered);
     // Limits that the file allows again are raised by `gpuslice set` alone.
-    command(&["--mem", "512MiB"]);
+    make_slice(&node, &["--mem", "512MiB"]);
     assert_eq!(take(&mut program, 100 * MIB), "2");
     node.gpuslice(&["set", "c", "--mem", "512MiB"]).code(0);
     assert_eq!(take(&mut program, 100 * MIB), "0");
