@@ -26,8 +26,8 @@ part() { # its name; the command
 
 # Installs everything that a part uses, before the first part, so that a first run tests the same as a second one. Compilers for
 # the test programs come with the sanitizers. Further: the allocators that some test programs run under; tools that count system
-# calls and instructions; a terminal; readers of manual pages and completions; a compiler for musl; Python for the third-party clients and real
-# drivers; clients for the agent's metrics, page and devices.
+# calls and instructions; a terminal; readers of manual pages and completions; a compiler for musl; Python for the third-party
+# clients and real drivers; clients for the agent's metrics, page and devices.
 tools() {
     local names=(gcc g++ libc6-dev binutils procps perl libjemalloc2 libtcmalloc-minimal4 strace valgrind tmux man-db zsh fish
         prometheus chromium podman runc musl-tools)

@@ -61,8 +61,8 @@ Examples:
 const STATUS_HELP: &str = "\
 denied: allocations beyond the limit. unmet: allocations within the limit for which the GPU had no memory.
 unaccounted: memory that NVML attributes to the slice and that gpuslice did not charge. throttled: time for which
-launches waited for the share. queued: GPU time of launches that have not ended. owed: GPU time used beyond the share; launches
-wait until the share has paid for it.
+launches waited for the share. queued: GPU time of launches that have not ended. owed: GPU time used beyond the
+share; launches wait until the share has paid for it.
 
 With --watch a terminal is drawn anew each time; into a file or pipe one report follows the other.
 Sizes in the JSON are bytes, spans are nanoseconds, shares are thousandths; docs/reference/status-json.md has all of its fields.

@@ -8,10 +8,10 @@
 //! A read lock needs no right to write, and never conflicts with another read lock, so no process waits. No byte of the
 //! library is read or written. The kernel releases the locks when the process ends.
 //!
-//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. A second range in the directory tells
-//! that the slice has found programs on the GPU that publish nothing. It publishes nothing while the
+//! Each slice has a lane, and an entry in the directory of its GPU that names the lane. The slice publishes nothing while the
 //! directory has no other slice. It numbers its intervals, so that a reader asks for the next number only. It releases a lock
-//! once every replay has passed the interval; a reader that comes more often misses none.
+//! once every replay has passed the interval; a reader that comes more often misses none. A second range in the directory tells
+//! others that the slice has found programs on the GPU that publish nothing.
 //!
 //! Limits of the method:
 //!
