@@ -45,13 +45,16 @@ const LATEST: u32 = 2 * SAMPLED;
 const LOOKS: u32 = 11;
 
 /// Launches that a batch with gaps counts for: eight such batches make one launch due.
+///
+/// After such a batch, as many launches of [`AFTER_GAPS`] and more are measured alone. If a program has gaps only
+/// when its host stands still, it soon returns to batches, whose events cost less.
 const GAPPY: u32 = SAMPLED / 8;
 
-/// Duration from which each launch is measured alone where batches have gaps: 0.1 ms.
+/// Duration from which launches are measured alone after a batch with gaps: 0.1 ms.
 ///
 /// A full batch has at most [`GAPLESS`] launches of this duration. If it has gaps, they are 5 us long in the mean, and two
 /// events pass within one.
-const SAMPLED_ALWAYS: WallTime = FULL.part(GAPLESS);
+const AFTER_GAPS: WallTime = FULL.part(GAPLESS);
 
 /// How a launch is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,13 +116,14 @@ pub struct Sampler {
     count: u32,
     /// The count at which a launch is measured alone, or checks whether it can be.
     due: u32,
-    /// Duration from which each launch is measured alone. Set where batches have gaps.
-    always: WallTime,
+    /// Duration from which each of the next `left` launches is measured alone. Set after a batch with gaps.
+    alone_from: WallTime,
+    left: u32,
 }
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { count: 0, due: SAMPLED - 1, always: WallTime::MAX }
+        Self { count: 0, due: SAMPLED - 1, alone_from: WallTime::MAX, left: 0 }
     }
 }
 
@@ -131,15 +135,21 @@ impl Sampler {
     /// empty stream look as if the kernel had taken 10 us. So a small kernel waits until its stream is known to be
     /// busy, or known to be empty after a wait. It waits for at most `LATEST` launches.
     pub fn launch(&mut self, estimate: &Estimate, may_be_empty: impl FnOnce() -> bool) -> bool {
-        let is_due = self.count >= SAMPLED - 1 || estimate.plain >= self.always;
-        let waits = is_due && estimate.plain < SAMPLED_ALWAYS && self.count < LATEST && may_be_empty();
+        let is_due = self.count >= SAMPLED - 1 || estimate.plain >= self.alone_from;
+        let waits = is_due && estimate.plain < AFTER_GAPS && self.count < LATEST && may_be_empty();
         self.passes();
         if waits {
             self.due = self.count.saturating_add(LOOKS - 1);
             return false;
         }
         if self.count >= SAMPLED {
-            *self = Self::default();
+            (self.count, self.due) = (0, SAMPLED - 1);
+        }
+        if estimate.plain >= self.alone_from {
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 {
+                self.alone_from = WallTime::MAX;
+            }
         }
         is_due
     }
@@ -148,7 +158,7 @@ impl Sampler {
     #[inline]
     #[must_use]
     pub fn is_due(&self, estimate: &Estimate) -> bool {
-        self.count >= self.due || estimate.plain >= self.always
+        self.count >= self.due || estimate.plain >= self.alone_from
     }
 
     /// Counts a launch that was not chosen.
@@ -162,7 +172,7 @@ impl Sampler {
         if batches > 0 {
             let batches = u32::try_from(batches).unwrap_or(u32::MAX);
             self.count = self.count.saturating_add(batches.saturating_mul(GAPPY));
-            self.always = SAMPLED_ALWAYS;
+            (self.alone_from, self.left) = (AFTER_GAPS, GAPPY);
         }
     }
 }
@@ -210,7 +220,7 @@ mod tests {
         assert_eq!(sampler, Sampler::default());
         let mut sampler = due();
         assert_eq!((0..2000).position(|_| sampler.launch(&small, || true)), Some(SAMPLED as usize + 1));
-        assert!(due().launch(&estimate(SAMPLED_ALWAYS), || true), "a longer one does not");
+        assert!(due().launch(&estimate(AFTER_GAPS), || true), "a longer one does not");
     }
 
     #[test]
@@ -236,11 +246,27 @@ mod tests {
         assert_eq!((0..1024).filter(|_| sampler.launch(&small, || false)).count(), 2);
         sampler.gaps(7);
         assert_eq!((0..64).position(|_| sampler.launch(&small, || false)), Some(63));
-        sampler.gaps(0);
-        assert!(!sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
-        sampler.gaps(1);
-        assert!(sampler.launch(&estimate(SAMPLED_ALWAYS), || false));
         sampler.gaps(1 << 26);
         assert!(sampler.launch(&small, || true), "it waits no longer");
+    }
+
+    #[test]
+    fn after_a_batch_with_gaps_64_launches_of_a_tenth_of_a_millisecond_are_measured_alone() {
+        let (small, large) = (estimate(us(99)), estimate(AFTER_GAPS));
+        let mut sampler = Sampler::default();
+        let mut is_measured = |sampler: &mut Sampler, estimate| {
+            let is_due = sampler.is_due(estimate);
+            if !is_due {
+                sampler.passes();
+            }
+            is_due && sampler.launch(estimate, || true)
+        };
+        sampler.gaps(0);
+        assert!(!is_measured(&mut sampler, &large));
+        sampler.gaps(1);
+        assert!(!is_measured(&mut sampler, &small));
+        let measured: Vec<_> = (0..500).filter(|_| is_measured(&mut sampler, &large)).collect();
+        assert_eq!(measured[..64], (0..64).collect::<Vec<_>>());
+        assert_eq!(measured.len(), 65, "one more is the one in 512");
     }
 }
