@@ -4,6 +4,10 @@
 
 use crate::support::bench::{Bench, Host};
 use crate::support::living::Living;
+use gpuslice_policy::arbiter::grant_word;
+use gpuslice_policy::compute::limiter::token_bucket::RateLimit;
+use gpuslice_policy::time::GpuTime;
+use gpuslice_policy::units::Permille;
 use gpuslice_region::{Monitor, Trust};
 use std::fs;
 use std::path::PathBuf;
@@ -37,6 +41,12 @@ pub(crate) fn told(bench: &Bench, slice: usize) -> u64 {
     monitor.grant(monitor.devices()[0].device)
 }
 
+/// Returns the rate of a grant, in thousandths of the GPU.
+fn rate(grant: u64) -> u16 {
+    let own = RateLimit::new(Permille::FULL, GpuTime::MAX);
+    grant_word::decode(grant, own).0.rate().get()
+}
+
 /// Starts a program with work in a slice of its own. The program works until it is killed.
 pub(crate) fn working(bench: &Bench, slice: usize, settings: &[(&'static str, &'static str)]) -> Living {
     begun(bench.host("load", &["60", "200000"]).loaded().set_all(settings).in_slice(slice))
@@ -59,12 +69,19 @@ fn holder(bench: &Bench) -> u64 {
     taken.map_or(0, |at| word(at + 8))
 }
 
-/// Times after the arbiter stood still for good: until another process held its lease, and until that process changed a grant.
+/// Times after the arbiter stood still for good: until another process held its lease, and until the other slices had the part of
+/// the dead one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replaced {
     pub(crate) held: Duration,
-    pub(crate) told: Duration,
+    pub(crate) divided: Duration,
 }
+
+/// Thousandths of the GPU that the grants of several slices must reach together to count as the whole of it. They leave room for
+/// the error of the arbiter's budget. Three of four equal slices reach 750, with a budget that is right.
+const NEARLY_ALL: u16 = 800;
+/// Time for which grants must stay to count as a division. A new arbiter first grants by what it sees at its first look.
+const STAYS: Duration = Duration::from_millis(100);
 
 /// Ends the arbiter of `slices` slices that always have work, again and again until one slice is left. There are fewer figures
 /// than deaths if the machine was so busy that another process was taken for the arbiter.
@@ -77,19 +94,30 @@ pub(crate) fn replacements(slices: usize) -> Vec<Replaced> {
     while programs.len() > 1 {
         let is_told = |(slice, _): &(usize, Living)| told(&bench, *slice) != 0;
         wait("somebody is told nothing", || programs.iter().all(is_told) && holder(&bench) != 0);
+        // While the programs start, each may have the whole GPU.
+        let all = || programs.iter().map(|(slice, _)| rate(told(&bench, *slice))).sum::<u16>();
+        wait("each has the whole GPU", || {
+            all() * (programs.len() as u16 - 1) / (programs.len() as u16) < NEARLY_ALL
+        });
         let mut turns = (0..programs.len()).cycle();
         let (at, since) = turns.find_map(|at| Some((at, silenced(&bench, &programs[at].1)?))).unwrap();
         let (_, mut program) = programs.swap_remove(at);
-        let words = || programs.iter().map(|(slice, _)| told(&bench, *slice)).collect::<Vec<_>>();
-        let (word, before) = (holder(&bench), words());
+        let rest = || programs.iter().map(|(slice, _)| rate(told(&bench, *slice))).sum::<u16>();
+        let word = holder(&bench);
         program.kill();
         wait("nobody looks any more", || ![0, word].contains(&holder(&bench)));
         let held = since.elapsed();
         if holder(&bench) & WHO == word & WHO {
             continue; // The arbiter lives: it had no processor, and another process was killed.
         }
-        wait("nobody is told anything", || words() != before);
-        replaced.push(Replaced { held, told: since.elapsed() });
+        let mut divided = Instant::now();
+        wait("nobody gets the part of the dead slice", || {
+            if rest() < NEARLY_ALL {
+                divided = Instant::now();
+            }
+            divided.elapsed() >= STAYS
+        });
+        replaced.push(Replaced { held, divided: divided.duration_since(since) });
     }
     replaced
 }
@@ -111,7 +139,7 @@ fn silenced(bench: &Bench, program: &Living) -> Option<Instant> {
 
 /// Waits until `is_so` returns true, for 30 s at most.
 #[track_caller]
-pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < NEVER, "{what}");
