@@ -358,7 +358,7 @@ fn who_may_only_read_a_region_looks_at_it_and_is_told_the_dead_from_the_living()
     }
     end(&mut reading.gpuslice(&["status", &path]))
         .code(0)
-        .says(" of the dead count until a process of the slice clears them");
+        .says(" of dead processes count until a process of the slice clears them");
     let list = report(reading.gpuslice(&["list", "--json"]).env("GPUSLICE_REGION", &path));
     let listed =
         list["slices"].as_array().into_iter().flatten().find(|found| found["region"] == path.as_str());

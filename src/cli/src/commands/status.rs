@@ -195,7 +195,7 @@ fn describe_memory(device: &Device) -> Vec<Vec<String>> {
     lines.extend(describe_contexts(device));
     if device.held_by_dead > 0 {
         let size = figures::size(device.held_by_dead);
-        lines.push(vec![format!("{size} of the dead count until a process of the slice clears them")]);
+        lines.push(vec![format!("{size} of dead processes count until a process of the slice clears them")]);
     }
     if device.leaving > 0 {
         lines.push(vec![format!(
