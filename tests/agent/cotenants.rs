@@ -5,7 +5,7 @@ use crate::node::Node;
 use crate::support::bench::driver_copy;
 use crate::support::container::may_have_containers;
 use crate::support::living::Living;
-use crate::support::neighbours::{BUSY, begin};
+use crate::support::neighbours::{BUSY, begin, neighbour};
 use crate::support::{artefacts, compiler};
 use gpuslice_policy::compute::attribution::source::{Measured, Source};
 use gpuslice_region::{Monitor, Trust};
@@ -24,6 +24,19 @@ pub(crate) fn busy(node: &Node, slice: &str) -> Living {
 fn busy_with_own_driver(node: &Node, slice: &str, driver: &Path) -> Living {
     let variables = [format!("LD_LIBRARY_PATH={}", driver.display())];
     begin(node.in_slice_with(slice, &variables, &compiler::plain("load"), &BUSY))
+}
+
+/// Starts a busy program in each slice, which cannot find the other one by the driver's file.
+fn busy_apart(node: &Node) -> [(Living, TempDir); 2] {
+    ["a", "b"].map(|slice| {
+        let driver = driver_copy();
+        (busy_with_own_driver(node, slice, driver.path()), driver)
+    })
+}
+
+/// Waits until both slices measure their time like that.
+fn until_both_measure(node: &mut Node, source: Source) {
+    node.until(&format!("both have {source:?}"), |node| (sources(node) == [source; 2]).then_some(()));
 }
 
 /// Returns how each slice measures its time.
@@ -57,13 +70,8 @@ fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
         return;
     }
     let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
-    // Otherwise the slices find each other by the driver's file as well.
-    let drivers = [(); 2].map(|()| driver_copy());
-    let program = |slice, driver: &TempDir| busy_with_own_driver(&node, slice, driver.path());
-    let _programs = [program("a", &drivers[0]), program("b", &drivers[1])];
-    node.until("both know each other", |node| {
-        (sources(node) == [Source::Replayed, Source::Replayed]).then_some(())
-    });
+    let _programs = busy_apart(&node);
+    until_both_measure(&mut node, Source::Replayed);
     let told = shares(&node);
     println!("shares: {told:?} of 30 and 70");
     assert!((25.0..=32.0).contains(&told[0]) && (65.0..=72.0).contains(&told[1]), "{told:?} of 30 and 70");
@@ -73,9 +81,21 @@ fn slices_of_private_folders_hold_their_shares_while_the_agent_relays() {
         sources(node).iter().all(|source| *source != Source::Replayed).then_some(())
     });
     node.begin();
-    node.until("both know each other again", |node| {
-        (sources(node) == [Source::Replayed, Source::Replayed]).then_some(())
-    });
+    until_both_measure(&mut node, Source::Replayed);
+}
+
+#[test]
+fn slices_of_private_folders_hear_from_the_agent_of_a_program_that_publishes_nothing() {
+    if !may_have_containers() {
+        return;
+    }
+    let mut node = Node::start(&TWO.replace("priority = \"high\"\n", ""));
+    let _programs = busy_apart(&node);
+    until_both_measure(&mut node, Source::Replayed);
+    let mut program = neighbour(&node.bench);
+    until_both_measure(&mut node, Source::ReplayedWhole);
+    program.kill();
+    until_both_measure(&mut node, Source::Replayed);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A thread of its own asks NVML once a second, so that a driver that hangs keeps only that thread waiting. Other
 //! threads get the last answer while it is fresh.
 
+use gpuslice_policy::compute::attribution::nvml_windows::Use;
 use gpuslice_slices::figures::printable;
 use gpuslice_slices::nvml::{Nvml, NvmlDevice, NvmlMachine, NvmlTimeout, PROHIBITED, SHARED};
 use serde::Serialize;
@@ -45,6 +46,9 @@ pub(crate) struct Gpu {
     /// Numbers of the compute processes that use it.
     #[serde(skip)]
     pub(crate) users: BTreeSet<u32>,
+    /// Use of the processes that NVML has named since the answer before. None: NVML does not tell.
+    #[serde(skip)]
+    pub(crate) uses: Option<Vec<Use>>,
     /// UUIDs of the GPUs to which it has NVLink.
     #[serde(skip)]
     pub(crate) nvlink: Vec<String>,
@@ -79,6 +83,14 @@ impl Gpus {
         seen.gpus.into_iter().map(told).collect()
     }
 
+    /// Returns the GPUs of the last answer, if it is later than the one at `last`. Then `last` becomes its time.
+    pub(crate) fn newer(&self, last: &mut Option<Instant>) -> Option<Vec<Gpu>> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_newer = seen.at.is_some() && seen.at > *last;
+        *last = seen.at;
+        is_newer.then(|| seen.gpus.clone())
+    }
+
     fn seen(&self) -> GpuReading {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -99,7 +111,7 @@ impl Gpus {
 
     /// Asks NVML until it does not answer any more.
     fn ask(&self, mut nvml: Nvml, stop: &Receiver<()>, mut asked: impl FnMut()) {
-        let (mut linked, mut users) = (Linked::default(), Users::default());
+        let (mut linked, mut users, mut newest) = (Linked::default(), Users::default(), BTreeMap::new());
         while let Some(machine) = nvml.machine() {
             nvml.refresh();
             let mut gpus = looked_at(&nvml, &machine);
@@ -108,6 +120,7 @@ impl Gpus {
             for gpu in &mut gpus {
                 gpu.nvlink = linked.to(&gpu.uuid);
                 gpu.users = users.of(&gpu.uuid);
+                gpu.uses = uses(&nvml, &gpu.uuid, &mut newest);
             }
             if !nvml.is_alive() {
                 return;
@@ -118,6 +131,12 @@ impl Gpus {
                 return;
             }
         }
+    }
+
+    /// Takes an answer of one GPU and the use of its processes.
+    #[cfg(test)]
+    pub(crate) fn answer(&self, uuid: &str, uses: Vec<Use>) {
+        self.take(None, vec![Gpu { uuid: format!("GPU-{uuid}"), uses: Some(uses), ..Gpu::default() }]);
     }
 
     /// Remembers an answer. A GPU that was listed before and is missing now has fallen off the bus, and loses its
@@ -203,6 +222,19 @@ impl Users {
     }
 }
 
+/// Returns the use of a GPU by process since the last call. `newest` has the time of the last sample of each GPU.
+///
+/// The first answer may be of the last ten seconds, and name processes that have ended. It tells only the time.
+fn uses(nvml: &Nvml, uuid: &str, newest: &mut BTreeMap<String, u64>) -> Option<Vec<Use>> {
+    let before = newest.get(uuid).copied();
+    let samples = nvml.samples(&nvml.device(bare(uuid))?, before.unwrap_or(0))?;
+    let last = samples.iter().map(|sample| sample.stamp).chain(before).max().unwrap_or(0);
+    newest.insert(uuid.to_owned(), last);
+    let uses =
+        samples.iter().map(|sample| Use { pid: sample.pid, stamp: sample.stamp, percent: sample.percent });
+    Some(before.map(|_| uses.collect()).unwrap_or_default())
+}
+
 /// Returns the part of a UUID's text that a region has.
 pub(crate) fn bare(uuid: &str) -> &str {
     uuid.split_once('-').map_or(uuid, |(_, bare)| bare)
@@ -225,6 +257,7 @@ fn looked_at(nvml: &Nvml, machine: &NvmlMachine) -> Vec<Gpu> {
             utilization_percent: device.utilization,
             temperature_celsius: device.temperature,
             users: BTreeSet::new(),
+            uses: None,
             nvlink: Vec::new(),
             obstacle: obstacle(&device),
         })

@@ -75,7 +75,8 @@ fn serve_on(
     let plugin = has_plugin.then(|| calls.clone());
     let cluster = cluster::serve(config.clone(), gpus.clone(), calls, alive);
     let (places, found) = channel();
-    thread::spawn(move || cotenants::serve(&found));
+    let asked = gpus.clone();
+    thread::spawn(move || cotenants::serve(&found, &asked));
     let watch = Arc::new(Mutex::new(Watch::begin(config, gpus, places)));
     let (_ticks, stop) = channel();
     let ticking = Arc::clone(&watch);

@@ -2,10 +2,11 @@
 //!
 //! Example: two containers have private folders, and each runs 10 ms of kernels at once. The GPU gives each 5 ms, but
 //! the processes of each measure 10 ms. A slice finds its own part by the intervals of the others, and only the agent
-//! can read those. So the agent does two things that slices of one folder do for each other:
+//! can read those. So the agent does three things that slices of one folder do for each other:
 //!
 //! - it [relays](mod@relay): it copies new busy intervals into the region of each slice of another folder;
-//! - it [divides](division) GPUs among slices with a policy or a priority, as their arbiter.
+//! - it [divides](division) GPUs among slices with a policy or a priority, as their arbiter;
+//! - it [tells](programs) them of programs that use the GPU and publish nothing.
 //!
 //! No slice gets a word of another slice: the agent writes times, grants, and numbers of contexts that it chooses
 //! itself. A slice that publishes false times makes its neighbours count less time, as it can do in a common folder.
@@ -15,16 +16,19 @@
 mod contexts;
 mod division;
 mod place;
+mod programs;
 #[cfg(test)]
 mod puppet;
 mod relay;
 mod slices;
 
+use crate::gpus::Gpus;
 use division::Division;
 use gpuslice_policy::compute::attribution::slicing::RELAY_EVERY;
 use gpuslice_policy::time::{Monotonic, WallTime};
 use gpuslice_region::now;
 pub(crate) use place::RegionPlace;
+use programs::Programs;
 use relay::relay;
 use slices::CotenantSlices;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -35,8 +39,9 @@ const IDLE: WallTime = WallTime::from_millis(50);
 const IDLE_AFTER: WallTime = WallTime::from_millis(1_000);
 
 /// Relays and divides until the sender of the lists of regions is gone. It sleeps while all regions are in one folder.
-pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>) {
+pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>, gpus: &Gpus) {
     let (mut slices, mut division) = (CotenantSlices::default(), Division::default());
+    let mut programs = Programs::default();
     let [mut worked_at, mut relayed_at, mut opened_at] = [Monotonic::BEGIN; 3];
     let mut pause = IDLE;
     loop {
@@ -53,6 +58,7 @@ pub(crate) fn serve(places: &Receiver<Vec<RegionPlace>>) {
         let now = now();
         if is_due(&mut opened_at, IDLE, now) {
             slices.open();
+            programs.look(gpus, &mut slices, now);
         }
         if is_due(&mut relayed_at, RELAY_EVERY, now) && relay(&mut slices, now) {
             worked_at = now;

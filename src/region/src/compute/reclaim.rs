@@ -143,6 +143,7 @@ impl<const SLOTS: usize> DeviceTime<SLOTS> {
             overdraft_at,
             overdraft_paid_until,
             &self.control.0.divided_at,
+            &self.control.0.programs_at,
         ];
         instants.into_iter().for_each(Word64::clear);
         throttled_until.publish(Monotonic::BEGIN);

@@ -17,6 +17,9 @@ use crate::{
     sync::clock,
 };
 
+/// Time for which a record of [programs that publish nothing](Region::note_programs) holds: 3 s. The agent looks once a second.
+const PROGRAMS_FOR: WallTime = WallTime::from_millis(3_000);
+
 /// A process's present activity on a device. [`TimeUsed`] has sums over processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessActivity {
@@ -96,6 +99,22 @@ impl Region {
             .time(device.index())
             .map_or(Monotonic::BEGIN, |time| time.control.0.divided_at.get());
         divided_at != Monotonic::BEGIN && now.since(divided_at) < grant_word::PATIENCE
+    }
+
+    /// Records that programs which publish nothing use the GPU at the instant `now`. The node agent calls it.
+    pub fn note_programs(&self, device: Device, now: Monotonic) {
+        if let Some(time) = self.layout().time(device.index()) {
+            time.control.0.programs_at.set(now);
+        }
+    }
+
+    /// Tells whether the node agent has [recorded](Self::note_programs) in the last three seconds that programs which publish
+    /// nothing use the GPU.
+    #[must_use]
+    pub fn has_programs(&self, device: Device, now: Monotonic) -> bool {
+        let time = self.layout().time(device.index());
+        let programs_at = time.map_or(Monotonic::BEGIN, |time| time.control.0.programs_at.get());
+        programs_at != Monotonic::BEGIN && now.since(programs_at) < PROGRAMS_FOR
     }
 
     /// Removes a grant that is too old. Returns the largest queue of a process, if the grant has one.

@@ -64,6 +64,8 @@ pub(crate) struct ControlWords {
     pub(crate) grant: Word64,
     /// When the node agent last divided the GPU, on the monotonic clock; 0: never.
     pub(crate) divided_at: Word64<Monotonic>,
+    /// When NVML last told the node agent of programs on the GPU that publish nothing, on the monotonic clock; 0: never.
+    pub(crate) programs_at: Word64<Monotonic>,
 }
 
 /// The process that looks at co-tenants and samples NVML.

@@ -91,6 +91,7 @@ pub const FIGURES: [(&str, usize); 115] = {
         ("time.measure_source", offset_of!(Time, control.0.measure_source)),
         ("time.grant", offset_of!(Time, control.0.grant)),
         ("time.divided_at", offset_of!(Time, control.0.divided_at)),
+        ("time.programs_at", offset_of!(Time, control.0.programs_at)),
         ("time.sampler_lease", offset_of!(Time, sampler.0.lease)),
         ("time.last_payment_at", offset_of!(Time, coupling.0.last_payment_at)),
         ("time.throttled_from", offset_of!(Time, coupling.0.throttled_from)),

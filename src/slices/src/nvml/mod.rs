@@ -8,7 +8,7 @@ mod worker;
 
 #[doc(hidden)]
 pub use gpuslice_driver as driver;
-pub use words::{NvmlDevice, NvmlMachine, PROHIBITED, SHARED, Use, WORKER, number, text};
+pub use words::{NvmlDevice, NvmlMachine, PROHIBITED, SHARED, Sample, Use, WORKER, number, text};
 pub use worker::work;
 
 use std::cell::RefCell;
@@ -129,6 +129,16 @@ impl Nvml {
     pub fn processes(&self, device: &NvmlDevice) -> Option<Vec<Use>> {
         match self.ask(&Question::Processes(device.uuid.clone()))? {
             Answer::Processes(uses) => Some(uses),
+            _ => None,
+        }
+    }
+
+    /// Returns the samples of utilisation by process that are newer than `since`, by NVML's clock in microseconds. None if NVML
+    /// does not tell.
+    #[must_use]
+    pub fn samples(&self, device: &NvmlDevice, since: u64) -> Option<Vec<Sample>> {
+        match self.ask(&Question::Samples(device.uuid.clone(), since))? {
+            Answer::Samples(samples) => Some(samples),
             _ => None,
         }
     }

@@ -18,6 +18,8 @@ pub(super) enum Question {
     Device(String),
     /// Asks for the memory of the compute processes on the device of this name.
     Processes(String),
+    /// Asks for the samples of utilisation on the device of this name that are newer than a time of NVML's clock, in microseconds.
+    Samples(String, u64),
     /// Asks which of these GPUs NVLink connects, by their UUIDs.
     Links(Vec<String>),
 }
@@ -31,6 +33,8 @@ pub(super) enum Answer {
     Device(NvmlDevice),
     /// The processes.
     Processes(Vec<Use>),
+    /// The samples.
+    Samples(Vec<Sample>),
     /// For each GPU of the question the UUIDs of those to which it has NVLink.
     Links(Vec<Vec<String>>),
 }
@@ -83,6 +87,17 @@ pub struct Use {
     pub pid: u32,
     /// Bytes that it holds, or none if NVML does not tell.
     pub bytes: Option<u64>,
+}
+
+/// A sample of utilisation: the use of a device by a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Number of the process, as NVML names it to this one.
+    pub pid: u32,
+    /// Time of the sample by NVML's clock, in microseconds.
+    pub stamp: u64,
+    /// Use of the multiprocessors, in percent.
+    pub percent: u32,
 }
 
 /// Returns a text that NVML or the driver writes into a buffer, or none if the call fails.

@@ -1,12 +1,13 @@
 //! Asks NVML itself, past every preloaded library, in a process that may hang with it.
 #![allow(unsafe_code, reason = "calls the management library")]
 
-use super::words::{Answer, NvmlDevice, NvmlMachine, Question, READY, Use, number, text};
+use super::words::{Answer, NvmlDevice, NvmlMachine, Question, READY, Sample, Use, number, text};
 use crate::find_function as find;
 use gpuslice_driver::elf::Image;
 use gpuslice_driver::functions;
 use gpuslice_driver::types::{
-    nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_v2_t, nvmlUtilization_t, status,
+    Status, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_v2_t,
+    nvmlProcessUtilizationSample_t, nvmlUtilization_t, status,
 };
 use libloading::Library;
 use std::ffi::{CStr, CString, c_uint};
@@ -51,6 +52,7 @@ struct Calls {
     nvmlDeviceGetMemoryInfo: Option<functions::nvmlDeviceGetMemoryInfo>,
     nvmlDeviceGetMemoryInfo_v2: Option<functions::nvmlDeviceGetMemoryInfo_v2>,
     nvmlDeviceGetUtilizationRates: Option<functions::nvmlDeviceGetUtilizationRates>,
+    nvmlDeviceGetProcessUtilization: Option<functions::nvmlDeviceGetProcessUtilization>,
     nvmlDeviceGetTemperature: Option<functions::nvmlDeviceGetTemperature>,
     nvmlDeviceGetP2PStatus: Option<functions::nvmlDeviceGetP2PStatus>,
     nvmlDeviceGetMigMode: Option<functions::nvmlDeviceGetMigMode>,
@@ -88,6 +90,7 @@ impl NvmlSession {
             nvmlDeviceGetMemoryInfo: find!(image, nvmlDeviceGetMemoryInfo),
             nvmlDeviceGetMemoryInfo_v2: find!(image, nvmlDeviceGetMemoryInfo_v2),
             nvmlDeviceGetUtilizationRates: find!(image, nvmlDeviceGetUtilizationRates),
+            nvmlDeviceGetProcessUtilization: find!(image, nvmlDeviceGetProcessUtilization),
             nvmlDeviceGetTemperature: find!(image, nvmlDeviceGetTemperature),
             nvmlDeviceGetP2PStatus: find!(image, nvmlDeviceGetP2PStatus),
             nvmlDeviceGetMigMode: find!(image, nvmlDeviceGetMigMode),
@@ -115,6 +118,7 @@ impl NvmlSession {
             }
             Question::Machine => Some(Answer::Machine(self.machine())),
             Question::Processes(name) => self.processes(self.handle(name)?).map(Answer::Processes),
+            Question::Samples(name, since) => self.samples(self.handle(name)?, *since).map(Answer::Samples),
             Question::Links(gpus) => Some(Answer::Links(self.links(gpus))),
         }
     }
@@ -264,23 +268,45 @@ impl NvmlSession {
 
     /// Returns the compute processes of a device, or none if NVML does not tell.
     fn processes(&self, device: nvmlDevice_t) -> Option<Vec<Use>> {
-        let [mut room, most] = ROOM;
-        loop {
-            let mut entries = vec![nvmlProcessInfo_v2_t::default(); usize::try_from(room).ok()?];
-            let mut count = room;
-            let list = self.calls.nvmlDeviceGetComputeRunningProcesses_v2;
+        let call = self.calls.nvmlDeviceGetComputeRunningProcesses_v2;
+        // SAFETY: `device` is a handle that NVML gave, and `entries` has room for `count` entries.
+        let list = list(|count, entries: *mut nvmlProcessInfo_v2_t| unsafe { call(device, count, entries) });
+        Some(list.ok()?.into_iter().map(Use::of).collect())
+    }
+
+    /// Returns the samples of utilisation that are newer than `since`, or none if NVML does not tell.
+    fn samples(&self, device: nvmlDevice_t, since: u64) -> Option<Vec<Sample>> {
+        let call = self.calls.nvmlDeviceGetProcessUtilization?;
+        let list = list(|count, entries: *mut nvmlProcessUtilizationSample_t| {
             // SAFETY: `device` is a handle that NVML gave, and `entries` has room for `count` entries.
-            let code = unsafe { list(device, &raw mut count, entries.as_mut_ptr()) };
-            if code == status::SUCCESS {
-                entries.truncate(usize::try_from(count).ok()?);
-                return Some(entries.into_iter().map(Use::of).collect());
-            }
-            if code != status::NVML_INSUFFICIENT_SIZE || room >= most {
-                return None;
-            }
-            room = most;
+            unsafe { call(device, entries, count, since) }
+        });
+        match list {
+            Ok(list) => Some(list.into_iter().map(Sample::of).collect()),
+            // No process has a new sample.
+            Err(status::NVML_NOT_FOUND) => Some(Vec::new()),
+            Err(_) => None,
         }
     }
+}
+
+/// Returns the list that a call of NVML writes. The call gets the number of entries that there is room for, and the room.
+///
+/// # Errors
+/// The status of a call that fails, also with the largest room.
+fn list<T: Default + Clone>(mut call: impl FnMut(*mut c_uint, *mut T) -> Status) -> Result<Vec<T>, Status> {
+    let mut answer = Err(status::NVML_INSUFFICIENT_SIZE);
+    for room in ROOM {
+        let mut entries = vec![T::default(); usize::try_from(room).unwrap_or(0)];
+        let mut count = room;
+        let code = call(&raw mut count, entries.as_mut_ptr());
+        entries.truncate(usize::try_from(count).unwrap_or(0));
+        answer = if code == status::SUCCESS { Ok(entries) } else { Err(code) };
+        if code != status::NVML_INSUFFICIENT_SIZE {
+            break;
+        }
+    }
+    answer
 }
 
 /// Answers questions on standard input, one a line, until the input ends. A program that was started with
@@ -305,6 +331,12 @@ impl Use {
     fn of(entry: nvmlProcessInfo_v2_t) -> Self {
         // All ones stand for "not available".
         Self { pid: entry.pid, bytes: Some(entry.used_gpu_memory).filter(|bytes| *bytes != u64::MAX) }
+    }
+}
+
+impl Sample {
+    fn of(entry: nvmlProcessUtilizationSample_t) -> Self {
+        Self { pid: entry.pid, stamp: entry.timestamp, percent: entry.sm }
     }
 }
 

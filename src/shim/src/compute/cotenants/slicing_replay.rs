@@ -9,7 +9,8 @@
 //! replays nothing.
 //!
 //! One slice asks NVML for all that see each other: the one whose region has the smallest number. It tells the others by
-//! the source of its time, in its region, or by a lock. If the node agent relays intervals, no slice asks: the agent does.
+//! the source of its time, in its region, or by a lock. If the node agent relays intervals, no slice asks: the agent does, and
+//! writes a word of the region.
 
 use super::slices::Cotenants;
 use crate::compute::attribution::nvml_schedule::PATIENCE;
@@ -70,7 +71,7 @@ struct ElectedReplay {
     present: BTreeMap<u64, Monotonic>,
     /// Processes of co-tenants that published since the last question to NVML: number of the region, and of the process in it.
     publishers: BTreeSet<(u64, u32)>,
-    /// True if the co-tenant that asks NVML tells of programs that publish nothing.
+    /// True if the co-tenant or the agent that asks NVML tells of programs that publish nothing.
     has_heard_of_programs: bool,
     /// Instant at which the agent last relayed an interval.
     relayed_at: Monotonic,
@@ -214,6 +215,9 @@ impl ElectedReplay {
         // All relayed intervals count as one slice, and the agent numbers its contexts. No slice of the directory has the number
         // 0.
         self.add(slice.region(), gpu.device, (0, Origin::Relayed), false, now);
+        if is_recent(self.relayed_at, now) {
+            self.has_heard_of_programs = slice.region().has_programs(gpu.device, now);
+        }
         self.read_locks(cotenants, now);
         // The arbiter divides a GPU among the slices of a directory, and the agent among those that it relays.
         if is_recent(self.locked_at, now) && slice.region().limits(gpu.device).sharing.divides() {

@@ -1,0 +1,85 @@
+//! Tells slices of programs that use their GPU and publish nothing.
+//!
+//! Example: a container without the library runs beside two slices in private folders. The driver gives it turns, and the slices
+//! count them as their own. Slices of one folder [ask NVML](gpuslice_policy::compute::attribution::strangers) themselves. For slices
+//! that the agent relays to, the agent asks, once for the node, and writes the time of its finding into their regions.
+
+use super::slices::CotenantSlices;
+use crate::gpus::{Gpus, bare};
+use gpuslice_policy::compute::attribution::strangers::UnknownProcesses;
+use gpuslice_policy::time::Monotonic;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// The processes that publish nothing, by GPU.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    by_gpu: HashMap<String, UnknownProcesses>,
+    /// Time of NVML's last answer.
+    answered_at: Option<Instant>,
+}
+
+impl Programs {
+    /// Looks at NVML's answer, if there is a new one, and records findings in the regions of the slices.
+    pub(super) fn look(&mut self, gpus: &Gpus, slices: &mut CotenantSlices, now: Monotonic) {
+        let Some(answer) = gpus.newer(&mut self.answered_at) else { return };
+        self.by_gpu.retain(|uuid, _| answer.iter().any(|gpu| bare(&gpu.uuid) == uuid));
+        for gpu in answer {
+            let Some(uses) = gpu.uses else { continue };
+            let uuid = bare(&gpu.uuid).to_owned();
+            let members =
+                slices.ready().filter(|slice| slice.seats.iter().any(|seat| seat.gpu.to_string() == uuid));
+            let members = members.flat_map(|slice| slice.cotenant.region().processes());
+            let members: Vec<_> = members.map(|member| (member.pid_namespace, member.pid)).collect();
+            let found = self.by_gpu.entry(uuid.clone()).or_default();
+            found.look(&uses, members, now);
+            if !found.are_there() {
+                continue;
+            }
+            for slice in slices.ready() {
+                let on_gpu = slice.seats.iter().filter(|seat| seat.gpu.to_string() == uuid);
+                on_gpu.for_each(|seat| slice.cotenant.region().note_programs(seat.device, now));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cotenants::puppet::{GPU, Puppet, slices};
+    use gpuslice_policy::compute::attribution::nvml_windows::Use;
+    use gpuslice_policy::time::WallTime;
+    use gpuslice_region::{Uuid, now};
+
+    const SECOND: WallTime = WallTime::from_millis(1_000);
+
+    #[test]
+    fn slices_of_a_gpu_are_told_of_its_programs_for_three_seconds_after_the_last() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [a, b] = ["a", "b"].map(|folder| Puppet::join(&root.path().join(folder), "1", GPU));
+        let elsewhere = Puppet::join(&root.path().join("c"), "1", Uuid([8; 16]));
+        let (mut slices, mut programs, gpus) =
+            (slices(&[&a, &b, &elsewhere]), Programs::default(), Gpus::default());
+        let start = now();
+        let mut look = |pids: &[u32], second: u64| {
+            let at = start + second * SECOND;
+            let uses = pids.iter().map(|pid| Use { pid: *pid, stamp: 1, percent: 50 }).collect();
+            gpus.answer(&GPU.to_string(), uses);
+            programs.look(&gpus, &mut slices, at);
+            // The same answer counts once.
+            programs.look(&gpus, &mut slices, at);
+            [&a, &b, &elsewhere].map(|puppet| puppet.member.has_programs(puppet.device, at))
+        };
+        assert_eq!(
+            [1, 2, 3].map(|second| look(&[7, 8], second)),
+            [[false; 3]; 3],
+            "both slices have a process"
+        );
+        let looks = [4, 5, 6].map(|second| look(&[7, 8, 9], second));
+        assert_eq!(looks, [[false; 3], [false; 3], [true, true, false]]);
+        let last = [7, 8].map(|second| look(&[7, 8], second));
+        assert_eq!(last, [[true, true, false]; 2]);
+        assert_eq!(look(&[7, 8], 20), [false; 3]);
+    }
+}
