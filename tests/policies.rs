@@ -216,10 +216,10 @@ fn an_arbiter_that_dies_is_replaced_within_three_tenths_of_a_second() {
         100,
         || {
             let replaced = replacements(4);
-            assert!(replaced.iter().all(|replaced| replaced.told < BUSY), "{replaced:?}");
+            assert!(replaced.iter().all(|replaced| replaced.divided < BUSY), "{replaced:?}");
             replaced
         },
-        |replaced| replaced.iter().any(|replaced| replaced.told <= PROMISED),
+        |replaced| replaced.iter().any(|replaced| replaced.divided <= PROMISED),
     );
 }
 
